@@ -1,0 +1,37 @@
+# Everything runs in .venv, under the exact versions of requirements.lock.
+
+PYTHON ?= python3
+BUNDLED := hetsched_core/traces/bundled
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help env replay test bench lock clean
+
+help:
+	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
+	@echo "make replay  replay the bundled Slurm log under fifo, srtf and las, and compare them"
+	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
+	@echo "make bench   benchmarks"
+	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
+	@echo "make clean   remove .venv and everything else that is not under version control's care"
+
+env: .venv/.installed
+
+.venv/.installed: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("hetsched needs Python 3.11 or later, this is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2] if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make a virtual environment; on Debian: apt-get install python3-venv" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock --editable '.[dev]'
+	@touch $@
+
+replay: env
+	$(BIN)/hetsched replay $(BUNDLED)/sacct.txt --cluster $(BUNDLED)/cluster.toml --policy fifo,srtf,las
+
+test: env
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+bench: env
+	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)
