@@ -1,0 +1,123 @@
+"""What happened in a run of the scheduler, simulated or live: the input of every measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    EndState,
+    Job,
+    NodeCondition,
+    Purpose,
+    Trigger,
+)
+
+
+class RunEnd(StrEnum):
+    """Why a run gave its GPUs back."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    PREEMPTED = "preempted"
+    MOVED = "moved"
+    NODE_LOST = "node lost"
+    CRASHED = "crashed"
+    BUDGET = "budget"
+    PROFILED = "profiled"
+    UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """GPUs held from `since_s` to `freed_s`.
+
+    `productive_s` is the part of that time whose progress was kept; the rest is restart cost, drain
+    and lost work. `samples` is the work kept. Times are seconds UTC. For the `tasks` model a record
+    stands for one job on one GPU between two plans and `productive_s` is the time spent training.
+    """
+
+    job: str
+    number: int
+    copy: int
+    purpose: Purpose
+    configuration: Configuration
+    since_s: float
+    freed_s: float
+    productive_s: float
+    samples: float
+    ended_by: RunEnd
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """A job when it left the system (or when the run log was closed).
+
+    `expected_run_s` is its run time without waiting at true speeds (Hops formula 9); None where no
+    speed is known. `end_s` is None for a job that never ended. `job` shows all that was known
+    in the end, whatever the policy saw.
+    """
+
+    job: Job
+    end_s: float | None
+    end_state: EndState
+    samples: float
+    wait_s: float
+    first_start_s: float | None
+    restarts: int
+    preemptions: int
+    expected_run_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRecord:
+    """One decision: when, why, how long it took (wall clock) and what it left waiting."""
+
+    at_s: float
+    triggers: frozenset[Trigger]
+    plan_s: float
+    placed: int
+    waiting: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRecord:
+    """A node changed its condition."""
+
+    at_s: float
+    node: str
+    condition: NodeCondition
+
+
+@dataclass(frozen=True, slots=True)
+class RunLogHeader:
+    """Under what assumptions a run log came about; `origin_s` is where the round grid starts."""
+
+    policy: str
+    parameters: Mapping[str, object]
+    cluster: Cluster
+    origin_s: float
+    round_s: float
+    restart_cost_s: float
+    grace_s: float
+    checkpoint_s: float
+    seed: int
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class RunLog:
+    """Everything that happened, in the order in which it was closed. Filled by one writer."""
+
+    header: RunLogHeader
+    jobs: list[JobRecord] = field(default_factory=list)
+    runs: list[RunRecord] = field(default_factory=list)
+    plans: list[PlanRecord] = field(default_factory=list)
+    nodes: list[NodeRecord] = field(default_factory=list)
+    closed_s: float = 0.0
+    rounds: int = 0
+    wall_s: float = 0.0

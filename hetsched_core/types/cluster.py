@@ -1,0 +1,206 @@
+"""The cluster as the scheduler sees it: nodes of one GPU type each, and GPUs held on them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum
+
+from hetsched_core.errors import InputError, unknown
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One scheduling node: a server, or the GPUs of one type in a server with several types.
+
+    Nodes with the same `host` share its CPUs and memory. `group` names the topology group (a rack
+    or switch) inside which a distributed job finds its neighbours. `memory_mb` is in MiB.
+    Zero CPUs or memory means that this resource is not counted on the node.
+    """
+
+    name: str
+    gpu_type: str
+    gpus: int
+    cpus: int = 0
+    memory_mb: int = 0
+    host: str = ""
+    group: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse impossible sizes; a node without a host is its own host."""
+        if self.gpus < 0 or self.cpus < 0 or self.memory_mb < 0:
+            raise InputError(
+                f"node {self.name!r} has a negative size (gpus={self.gpus}, cpus={self.cpus}, "
+                f"memory_mb={self.memory_mb}); sizes count from 0"
+            )
+        if not self.host:
+            object.__setattr__(self, "host", self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """All nodes, in a fixed order that `neighbour` and every tie break follow."""
+
+    nodes: tuple[Node, ...]
+    name: str = "cluster"
+    _index: dict[str, int] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse duplicate names and a cluster without GPUs."""
+        index = {node.name: at for at, node in enumerate(self.nodes)}
+        if len(index) < len(self.nodes):
+            seen: set[str] = set()
+            twice = next(n.name for n in self.nodes if n.name in seen or seen.add(n.name))  # type: ignore[func-returns-value]
+            raise InputError(f"node {twice!r} is listed twice; every node needs its own name")
+        object.__setattr__(self, "_index", index)
+        if self.gpus == 0:
+            raise InputError(
+                f"cluster {self.name!r} has 0 GPUs in {len(self.nodes)} nodes; "
+                "list at least one node with gpus of 1 or more"
+            )
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs in all nodes."""
+        return sum(node.gpus for node in self.nodes)
+
+    @property
+    def gpu_types(self) -> tuple[str, ...]:
+        """The GPU types, in the order in which the nodes first name them."""
+        return tuple(dict.fromkeys(node.gpu_type for node in self.nodes))
+
+    def gpus_by_type(self) -> dict[str, int]:
+        """Return the number of GPUs of each type."""
+        totals: dict[str, int] = {}
+        for node in self.nodes:
+            totals[node.gpu_type] = totals.get(node.gpu_type, 0) + node.gpus
+        return totals
+
+    def index(self, name: str) -> int:
+        """Return the position of a node in `nodes`.
+
+        Raises:
+            UnknownNameError: no node has this name.
+        """
+        try:
+            return self._index[name]
+        except KeyError:
+            raise unknown("node", name, self._index) from None
+
+    def __getitem__(self, name: str) -> Node:
+        """Return the node of this name."""
+        return self.nodes[self.index(name)]
+
+    def __contains__(self, name: object) -> bool:
+        """Whether a node has this name."""
+        return name in self._index
+
+    def __iter__(self) -> Iterator[Node]:
+        """Yield the nodes in order."""
+        return iter(self.nodes)
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self.nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """GPUs held on nodes: (node, GPUs) pairs, sorted by node, each node once, counts >= 1."""
+
+    pieces: tuple[tuple[str, int], ...]
+
+    @classmethod
+    def of(cls, pieces: Mapping[str, int] | Iterable[tuple[str, int]]) -> Configuration:
+        """Build a configuration from {node: gpus}.
+
+        Raises:
+            InputError: no piece, a node named twice, or a count below 1.
+        """
+        items = tuple(sorted(pieces.items() if isinstance(pieces, Mapping) else pieces))
+        if not items or any(gpus < 1 for _, gpus in items):
+            raise InputError(f"a configuration needs at least one GPU on each node, not {items}")
+        if len({node for node, _ in items}) < len(items):
+            raise InputError(f"a configuration names a node twice: {items}")
+        return cls(items)
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs over all nodes."""
+        return sum(gpus for _, gpus in self.pieces)
+
+    @property
+    def aggregated(self) -> bool:
+        """Whether all GPUs are on one node (Hops)."""
+        return len(self.pieces) == 1
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        """Yield (node, GPUs) pairs."""
+        return iter(self.pieces)
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self.pieces)
+
+    def __str__(self) -> str:
+        """Return for example `n0:2+n1:4`."""
+        return "+".join(f"{node}:{gpus}" for node, gpus in self.pieces)
+
+
+class Shape(StrEnum):
+    """What a configuration looks like; a cluster backend may be able to realise only some."""
+
+    SINGLE_NODE = "single-node"
+    EVEN = "even"
+    UNEVEN = "uneven"
+    MIXED_TYPES = "mixed-types"
+
+
+ALL_SHAPES = frozenset(Shape)
+"""Every shape: what the simulator realises."""
+
+
+def shape_of(configuration: Configuration, cluster: Cluster) -> Shape:
+    """Return the shape of a configuration: the most demanding word that describes it."""
+    if configuration.aggregated:
+        return Shape.SINGLE_NODE
+    if len({cluster[node].gpu_type for node, _ in configuration}) > 1:
+        return Shape.MIXED_TYPES
+    if len({gpus for _, gpus in configuration}) > 1:
+        return Shape.UNEVEN
+    return Shape.EVEN
+
+
+class NodeCondition(Enum):
+    """Whether a node takes work."""
+
+    UP = "up"
+    DRAINED = "drained"
+    DOWN = "down"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A node as it stands now.
+
+    `foreign_*` is in use by jobs that are not ours to move. `busy_until[g]` is when GPU g ends what
+    no plan can stop (a foreign job, a drain, a training task), seconds UTC; empty if nothing is
+    known per GPU.
+    """
+
+    node: Node
+    condition: NodeCondition = NodeCondition.UP
+    foreign_gpus: int = 0
+    foreign_cpus: float = 0.0
+    foreign_memory_mb: float = 0.0
+    busy_until: tuple[float, ...] = ()
+
+    @property
+    def capacity(self) -> int:
+        """GPUs that managed jobs may hold here; what already runs on a drained node may stay."""
+        return 0 if self.condition is NodeCondition.DOWN else self.node.gpus - self.foreign_gpus
+
+    @property
+    def open(self) -> bool:
+        """Whether new work may start here."""
+        return self.condition is NodeCondition.UP

@@ -1,0 +1,229 @@
+"""Jobs: what was submitted, and what is known of it now."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import Enum, StrEnum
+
+from hetsched_core.types.cluster import Configuration
+from hetsched_core.types.reason import Reason
+from hetsched_core.types.requirement import LearningRate, RequirementSet
+
+
+class Knowledge(StrEnum):
+    """What a policy must be told beyond what every policy sees."""
+
+    TOTAL_SAMPLES = "total samples"
+    TIME_LIMIT = "time limit"
+    FUTURE_ARRIVALS = "future arrivals"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskShape:
+    """A job as Hare sees it: training rounds of `scale` tasks, one task being a mini-batch.
+
+    `rounds` is None where the policy may not know it. `search_group` names the hyper-parameter
+    search that the job belongs to (Hare, TCC section V).
+    """
+
+    scale: int
+    rounds: int | None = None
+    search_group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as submitted. What a policy may not know is None (see `hidden_from`).
+
+    Times are seconds UTC, sizes samples, memory MiB. `gpu_types` of None means any type.
+    `profile` keys the measured speeds. `assumed` names the fields that were inferred and not given.
+    """
+
+    id: str
+    submit_s: float
+    requirements: RequirementSet
+    profile: str
+    total_samples: float | None = None
+    time_limit_s: float | None = None
+    eligible_s: float | None = None
+    gpu_types: frozenset[str] | None = None
+    cpus_per_gpu: float = 0.0
+    memory_mb_per_gpu: float = 0.0
+    name: str = ""
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    weight: float = 1.0
+    preemptible: bool = True
+    asked_count: int | None = None
+    learning_rate: LearningRate | None = None
+    tasks: TaskShape | None = None
+    assumed: frozenset[str] = frozenset()
+
+    def accepts_type(self, gpu_type: str) -> bool:
+        """Whether the job may run on this GPU type."""
+        return self.gpu_types is None or gpu_type in self.gpu_types
+
+    def hidden_from(self, knows: frozenset[Knowledge]) -> Job:
+        """Return the job as a policy that knows only `knows` sees it."""
+        hide_size = Knowledge.TOTAL_SAMPLES not in knows
+        tasks = self.tasks
+        if hide_size and tasks is not None and tasks.rounds is not None:
+            tasks = replace(tasks, rounds=None)
+        return replace(
+            self,
+            total_samples=None if hide_size else self.total_samples,
+            time_limit_s=self.time_limit_s if Knowledge.TIME_LIMIT in knows else None,
+            tasks=tasks,
+        )
+
+
+class Purpose(StrEnum):
+    """Why a placement exists."""
+
+    RUN = "run"
+    PROFILE = "profile"
+
+
+class Phase(Enum):
+    """Where a job or one of its runs stands."""
+
+    WAITING = "waiting"
+    STARTING = "starting"
+    RUNNING = "running"
+    DRAINING = "draining"
+    PROFILING = "profiling"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """GPUs held by one copy of a job, from allocation until they are free.
+
+    `since_s` is when the GPUs were taken, `progress_from_s` when work begins (after the restart
+    cost), `speed` the achieved samples/s. `budget` is the samples after which the copy stops by
+    itself. A run with `draining_until_s` makes no progress and frees its GPUs at that time.
+    """
+
+    number: int
+    configuration: Configuration
+    since_s: float
+    progress_from_s: float
+    speed: float
+    copy: int = 0
+    purpose: Purpose = Purpose.RUN
+    budget: float | None = None
+    draining_until_s: float | None = None
+
+    def phase(self, now: float) -> Phase:
+        """Return the phase of this run at time `now`."""
+        if self.draining_until_s is not None:
+            return Phase.DRAINING
+        if self.purpose is Purpose.PROFILE:
+            return Phase.PROFILING
+        return Phase.STARTING if now < self.progress_from_s else Phase.RUNNING
+
+
+@dataclass(frozen=True, slots=True)
+class TaskProgress:
+    """How far a job of tasks has come: training rounds complete, tasks of the next one done.
+
+    `loss` holds the loss after each reported round, oldest first.
+    """
+
+    rounds_done: int = 0
+    tasks_done: int = 0
+    loss: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """What is known of an active job. It is replaced only when something about it changes.
+
+    Quantities that grow with time hold at `observed_s`; the `_at` methods carry them on.
+    `attained_gpu_s` is (GPU type, GPU seconds) pairs over all ended runs and, up to `observed_s`,
+    the present ones. `blocked` is why the job may not start at all (held, dependency).
+    """
+
+    job: Job
+    observed_s: float
+    runs: tuple[Run, ...] = ()
+    samples_done: float = 0.0
+    wait_s: float = 0.0
+    attained_gpu_s: tuple[tuple[str, float], ...] = ()
+    first_start_s: float | None = None
+    restarts: int = 0
+    restart_cost_s: float = 0.0
+    checkpoint_samples: float = 0.0
+    fair_share: float | None = None
+    blocked: Reason | None = None
+    progress: TaskProgress | None = None
+
+    @property
+    def id(self) -> str:
+        """The job's id."""
+        return self.job.id
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the job holds no GPUs for its own work."""
+        return not any(run.purpose is Purpose.RUN for run in self.runs)
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """What a gang holds and keeps: None while it waits or drains."""
+        for run in self.runs:
+            if run.purpose is Purpose.RUN and run.draining_until_s is None:
+                return run.configuration
+        return None
+
+    def phase(self, now: float) -> Phase:
+        """Return the phase of the job at time `now`; its own work goes before profiling."""
+        phase = Phase.WAITING
+        for run in self.runs:
+            if run.purpose is Purpose.RUN:
+                return run.phase(now)
+            phase = run.phase(now)
+        return phase
+
+    def samples_at(self, now: float) -> float:
+        """Return the samples done at `now`, at the speed seen last."""
+        done = self.samples_done
+        for run in self.runs:
+            if run.purpose is Purpose.RUN and run.draining_until_s is None:
+                begun = max(self.observed_s, run.progress_from_s)
+                if now > begun:
+                    done += run.speed * (now - begun)
+        return done
+
+    def wait_at(self, now: float) -> float:
+        """Return the seconds for which the job was eligible and held no GPU."""
+        return self.wait_s if self.runs else self.wait_s + max(0.0, now - self.observed_s)
+
+    def service_at(self, now: float) -> float:
+        """Return the GPU seconds attained, over all types."""
+        gpus = sum(run.configuration.gpus for run in self.runs)
+        return sum(s for _, s in self.attained_gpu_s) + gpus * max(0.0, now - self.observed_s)
+
+
+class EndState(StrEnum):
+    """How a job leaves the system."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    NEVER = "never"
+    UNFINISHED = "unfinished"
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """A job of a workload, with what nobody tells the scheduler.
+
+    `samples` is the work it really has, `ends_as` what becomes of it when that is done (completed,
+    or failed), `cancel_s` when its user withdraws it, wherever it stands then.
+    """
+
+    job: Job
+    samples: float
+    ends_as: EndState = EndState.COMPLETED
+    cancel_s: float | None = None

@@ -1,0 +1,54 @@
+"""Why a job waits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+
+
+class Horizon(StrEnum):
+    """What a reason means for the one who waits."""
+
+    NEVER = "never"
+    NOT_YET = "not yet"
+    BEHIND = "behind"
+
+
+class ReasonCode(Enum):
+    """The reasons a policy or the cluster can give: a word, its horizon, and its sentence."""
+
+    NEVER_FITS = ("never_fits", Horizon.NEVER, "no accepted GPU count fits this cluster")
+    TYPE_REFUSED = ("type_refused", Horizon.NEVER, "the cluster has no GPU type the job accepts")
+    NODES_DOWN = ("nodes_down", Horizon.NOT_YET, "the nodes it fits on are down or drained")
+    NO_ROOM = ("no_room", Horizon.NOT_YET, "too few GPUs are free where it fits")
+    AHEAD = ("ahead", Horizon.BEHIND, "jobs ahead of it in the queue go first")
+    BELOW_WINDOW = ("below_window", Horizon.BEHIND, "it is behind the service window")
+    PRICE = ("price", Horizon.NOT_YET, "no placement pays at the present prices")
+    PROFILING = ("profiling", Horizon.NOT_YET, "its speed is being measured first")
+    RESTARTING = ("restarting", Horizon.NOT_YET, "it is being moved")
+    GRACE = ("grace", Horizon.NOT_YET, "its GPUs are being vacated by another job")
+    HELD = ("held", Horizon.NOT_YET, "its user or an admin holds it")
+    DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
+    QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account or QOS is reached")
+
+    def __init__(self, word: str, horizon: Horizon, sentence: str) -> None:
+        """Keep the three parts under their names."""
+        self.word = word
+        self.horizon = horizon
+        self.sentence = sentence
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Why a job waits: a code, the jobs it is behind where that is known, and free detail."""
+
+    code: ReasonCode
+    behind: tuple[str, ...] = ()
+    detail: str = ""
+
+    def __str__(self) -> str:
+        """Return a sentence for a user."""
+        text = f"{self.code.horizon.value}: {self.code.sentence}"
+        if self.behind:
+            text += f" ({', '.join(self.behind)})"
+        return f"{text}: {self.detail}" if self.detail else text

@@ -1,0 +1,87 @@
+"""What a policy is shown: everything it is allowed to know, at one instant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from immutables import Map
+
+from hetsched_core.types.cluster import ALL_SHAPES, Cluster, NodeView, Shape
+from hetsched_core.types.job import JobView, Submission
+from hetsched_core.types.plan import EMPTY_PLAN, Plan, Trigger
+from hetsched_core.types.speeds import Speeds
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """A scheduling round: number and bounds (seconds UTC) on the grid of `round_s`."""
+
+    index: int
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """All that is known at `now`, for one policy.
+
+    A snapshot is persistent: it may be kept, sent to a thread or recorded, and costs by the number
+    of changes since the last one. `jobs` and `nodes` have no order of their own; every loop over
+    jobs sorts by a key that ends in `submission_order`.
+
+    Attributes:
+        now: seconds UTC.
+        triggers: why a plan is asked for.
+        round: the present round.
+        cluster: all nodes, whatever their condition.
+        nodes: node name -> how it stands.
+        jobs: job id -> what is known of each active job.
+        speeds: estimates of samples/s.
+        effective_s: when a plan made now takes effect (UTC).
+        shapes: the shapes of configuration that can be realised here.
+        seed: for policies that draw random numbers.
+        previous: the plan in force; its `memory` is the policy's own.
+        changed: jobs that are new or whose view was replaced since `previous` was asked for.
+        gone: jobs of `previous` that are no longer active.
+        nodes_changed: whether any node's view differs from the one `previous` was made with.
+    """
+
+    now: float
+    triggers: frozenset[Trigger]
+    round: Round
+    cluster: Cluster
+    nodes: Map[str, NodeView]
+    jobs: Map[str, JobView]
+    speeds: Speeds
+    effective_s: float
+    shapes: frozenset[Shape] = ALL_SHAPES
+    seed: int = 0
+    previous: Plan = EMPTY_PLAN
+    changed: frozenset[str] = frozenset()
+    gone: frozenset[str] = frozenset()
+    nodes_changed: bool = True
+
+    def by_submission(self) -> list[JobView]:
+        """Return the active jobs in the order of submission."""
+        return sorted(self.jobs.values(), key=submission_order)
+
+    def node_views(self) -> Iterator[NodeView]:
+        """Yield the nodes as they stand, in the cluster's order."""
+        for node in self.cluster:
+            yield self.nodes[node.name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OfflineSnapshot(Snapshot):
+    """A snapshot that also shows the future: every job still to arrive, with its true size.
+
+    Only a policy that declares `Knowledge.FUTURE_ARRIVALS` gets one, and only in a replay.
+    """
+
+    future: tuple[Submission, ...] = field(default=())
+
+
+def submission_order(view: JobView) -> tuple[float, str]:
+    """Key that sorts jobs by submission and tells apart those of the same instant."""
+    return (view.job.submit_s, view.job.id)

@@ -1,0 +1,165 @@
+"""How fast each profile runs in each configuration: the truth of a simulation, or an estimate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.errors import InputError, unknown
+from hetsched_core.types.cluster import Cluster, Configuration
+
+Floats = NDArray[np.float64]
+
+
+class Layer(IntEnum):
+    """Where a speed comes from, the least certain first (Hops section 3.3)."""
+
+    FIRST_ESTIMATE = 0
+    THEORY = 1
+    GPU_TYPE = 2
+    ENTITY = 3
+    TRUTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TaskTimes:
+    """One mini-batch on one GPU: seconds of training and of synchronisation (Hare's T^c, T^s)."""
+
+    train_s: float
+    sync_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SpeedTable:
+    """Speeds of one profile, samples/s per GPU.
+
+    Between two measured counts the per-GPU speed is interpolated linearly; outside them the nearest
+    one holds. A speed of 0 means that the job cannot run there.
+
+    Attributes:
+        gpu_types: the T types that the rows stand for.
+        counts: (K,) ascending GPU counts that the columns stand for.
+        one_node: (T, K) with all GPUs on one node.
+        several_nodes: (T, K) with the GPUs on two or more nodes.
+        layers: (T, K) `Layer` of each entry.
+        node_factor: speed of single nodes relative to their type; a node left out counts as 1.
+        tasks: GPU type -> times of one task, for profiles that can run as tasks (Hare).
+    """
+
+    gpu_types: tuple[str, ...]
+    counts: NDArray[np.int64]
+    one_node: Floats
+    several_nodes: Floats
+    layers: NDArray[np.int8]
+    node_factor: Mapping[str, float] = field(default_factory=dict)
+    tasks: Mapping[str, TaskTimes] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse tables whose parts do not match or whose speeds are not finite and >= 0."""
+        shape = (len(self.gpu_types), len(self.counts))
+        for part in (self.one_node, self.several_nodes, self.layers):
+            if part.shape != shape:
+                raise InputError(f"a speed table of shape {part.shape} should have shape {shape}")
+        if len(self.counts) == 0 or np.any(np.diff(self.counts) <= 0) or self.counts[0] < 1:
+            raise InputError(f"the GPU counts {self.counts.tolist()} are not ascending from 1")
+        for part in (self.one_node, self.several_nodes):
+            if not np.all(np.isfinite(part)) or np.any(part < 0):
+                raise InputError("a speed table holds a speed that is not a finite number >= 0")
+
+    def per_gpu(self, gpu_type: str, count: int, nodes: int) -> float:
+        """Return samples/s per GPU for `count` GPUs of one type on `nodes` nodes."""
+        try:
+            row = self.gpu_types.index(gpu_type)
+        except ValueError:
+            return 0.0
+        table = self.one_node if nodes == 1 else self.several_nodes
+        return float(np.interp(count, self.counts, table[row]))
+
+    def runs_on(self, gpu_type: str) -> bool:
+        """Whether the profile makes progress on this GPU type at any count."""
+        return gpu_type in self.gpu_types and bool(
+            np.any(self.one_node[self.gpu_types.index(gpu_type)] > 0)
+        )
+
+
+class Speeds:
+    """The speed tables of all profiles on one cluster.
+
+    The simulator holds one as the truth and shows the policy another as the estimate; both answer
+    through the same rules. Answers are kept, since policies ask the same question every round.
+    """
+
+    def __init__(self, cluster: Cluster, tables: Mapping[str, SpeedTable]) -> None:
+        """Hold `tables` by profile key."""
+        self._cluster = cluster
+        self._tables = dict(tables)
+        self._by_configuration: dict[tuple[str, Configuration], float] = {}
+        self._by_type: dict[tuple[str, str, int, int], float] = {}
+        self._fastest: dict[tuple[str, int], tuple[str, ...]] = {}
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The profile keys, sorted."""
+        return tuple(sorted(self._tables))
+
+    def table(self, profile: str) -> SpeedTable:
+        """Return the table of a profile.
+
+        Raises:
+            UnknownNameError: there is no such profile.
+        """
+        try:
+            return self._tables[profile]
+        except KeyError:
+            raise unknown("profile", profile, self._tables) from None
+
+    def per_gpu(self, profile: str, gpu_type: str, count: int, nodes: int = 1) -> float:
+        """Return samples/s per GPU for `count` GPUs of one type on `nodes` ordinary nodes."""
+        key = (profile, gpu_type, count, 1 if nodes == 1 else 2)
+        speed = self._by_type.get(key)
+        if speed is None:
+            speed = self._by_type[key] = self.table(profile).per_gpu(gpu_type, count, nodes)
+        return speed
+
+    def speed(self, profile: str, configuration: Configuration) -> float:
+        """Return samples/s of the whole job: slowest per-GPU speed over its nodes x GPUs.
+
+        The slowest link decides: a configuration over several nodes is slow on all of them
+        (Hops section 3.5; the same rule for same and mixed types).
+        """
+        key = (profile, configuration)
+        speed = self._by_configuration.get(key)
+        if speed is None:
+            table = self.table(profile)
+            gpus, nodes = configuration.gpus, len(configuration)
+            speed = gpus * min(
+                self.per_gpu(profile, self._cluster[node].gpu_type, gpus, nodes)
+                * table.node_factor.get(node, 1.0)
+                for node, _ in configuration
+            )
+            self._by_configuration[key] = speed
+        return speed
+
+    def fastest_types(self, profile: str, count: int) -> tuple[str, ...]:
+        """Return the cluster's GPU types on which the profile runs, fastest per GPU first.
+
+        Equal speeds keep the cluster's order of types.
+        """
+        key = (profile, count)
+        types = self._fastest.get(key)
+        if types is None:
+            speeds = {t: self.per_gpu(profile, t, count) for t in self._cluster.gpu_types}
+            types = tuple(sorted((t for t in speeds if speeds[t] > 0), key=lambda t: -speeds[t]))
+            self._fastest[key] = types
+        return types
+
+    def placement_blind(self) -> Speeds:
+        """Return the speeds of a world in which spreading a job over nodes costs nothing."""
+        return Speeds(
+            self._cluster,
+            {key: replace(t, several_nodes=t.one_node) for key, t in self._tables.items()},
+        )
