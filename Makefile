@@ -13,7 +13,7 @@ help:
 	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
 	@echo "make bench   benchmarks"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
-	@echo "make clean   remove .venv and everything else that is not under version control's care"
+	@echo "make clean   remove .venv, caches and compiled kernels"
 
 env: .venv/.installed
 
@@ -35,3 +35,14 @@ test: env
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)
+
+# pip resolves without constraints here, in an environment that holds nothing else.
+lock: clean
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(BIN)/python -m pip freeze --exclude-editable >requirements.lock
+	@touch .venv/.installed
+
+clean:
+	rm -rf .venv build dist .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find hetsched_core slurm_plugin job_wrappers tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
