@@ -11,8 +11,9 @@ def test_an_unknown_name_is_answered_with_the_like_one_and_all_valid_ones() -> N
     assert isinstance(error, InputError)
 
 
-def test_a_name_that_differs_only_in_case_is_found() -> None:
-    assert "did you mean 'A100'?" in str(unknown("GPU type", "a100", ["A100", "V100"]))
+@pytest.mark.parametrize(("given", "meant"), [("a100", "A100"), ("TITANXP", "titanxp")])
+def test_a_name_that_differs_only_in_case_is_found(given: str, meant: str) -> None:
+    assert f"did you mean '{meant}'?" in str(unknown("GPU type", given, [meant, "V100"]))
 
 
 def test_nothing_is_suggested_where_nothing_is_alike() -> None:
