@@ -98,8 +98,11 @@ def third_party(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: third-party\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(ENTRY_POINTS)
-    path = os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
-    return os.environ | {"PYTHONPATH": path}
+    env = os.environ | {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(site), os.environ.get("PYTHONPATH")]))
+    }
+    env.pop("PYTHONUNBUFFERED", None)  # would hide what happens at the last flush
+    return env
 
 
 def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
