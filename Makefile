@@ -45,4 +45,4 @@ lock: clean
 
 clean:
 	rm -rf .venv build dist .benchmarks .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
-	find hetsched_core slurm_plugin job_wrappers tests benchmarks -name __pycache__ -prune -exec rm -rf {} +
+	find . -name __pycache__ -prune -exec rm -rf {} +
