@@ -1,0 +1,21 @@
+"""How fast a training job runs on a given number of GPUs of a given type.
+
+`builtin_speeds` is the whole of it for a replay: speeds of a dozen well-known models on the GPU
+types of a cluster, from published facts through a roofline and the iteration time of Hops.
+"""
+
+from hetsched_core.throughput.builtin import BuiltinSpeeds, builtin_speeds
+from hetsched_core.throughput.gpus import GpuMatch, GpuSpec, known_gpus, match_gpu
+from hetsched_core.throughput.profiles import ModelProfile, SizeClass, builtin_profiles
+
+__all__ = [
+    "BuiltinSpeeds",
+    "GpuMatch",
+    "GpuSpec",
+    "ModelProfile",
+    "SizeClass",
+    "builtin_profiles",
+    "builtin_speeds",
+    "known_gpus",
+    "match_gpu",
+]

@@ -1,0 +1,131 @@
+"""The built-in models and their speeds, held against public measurements."""
+
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hetsched_core.throughput import (
+    ModelProfile,
+    SizeClass,
+    builtin_profiles,
+    builtin_speeds,
+    known_gpus,
+    match_gpu,
+)
+from hetsched_core.throughput.builtin import gpu_counts, speed_table
+from hetsched_core.throughput.roofline import samples_per_s
+from hetsched_core.types import Cluster, Configuration, Layer, Node
+
+CLUSTER = Cluster(
+    (
+        *(Node(f"v{i}", "v100", 4) for i in range(3)),
+        *(Node(f"a{i}", "a100", 4) for i in range(2)),
+        Node("k", "tesla_k80", 8),
+    )
+)
+
+
+def profile(name: str) -> ModelProfile:
+    return next(p for p in builtin_profiles() if p.name == name)
+
+
+def rate(name: str, gpu: str) -> float:
+    return samples_per_s(profile(name), match_gpu(gpu).spec, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "images_per_s"),
+    [("resnet50-imagenet", 1218), ("vgg11-imagenet", 954), ("vit-b16-food101", 393)],
+)
+def test_half_precision_rates_are_near_those_that_timm_measured_on_an_rtx_3090(
+    name: str, images_per_s: float
+) -> None:
+    # Measured at other batch sizes (192 to 512), which weigh the update of the weights less.
+    assert rate(name, "rtx30") == pytest.approx(images_per_s, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "batch", "gpu", "factor"),
+    [
+        ("cyclegan-256", "('CycleGAN', 1)", 1, "v100", 1.25),
+        ("cyclegan-256", "('CycleGAN', 1)", 1, "p100", 1.25),
+        ("cyclegan-256", "('CycleGAN', 1)", 1, "k80", 2),
+        ("resnet18-cifar10", "('ResNet-18 (batch size 128)', 1)", 128, "v100", 1.25),
+        ("resnet18-cifar10", "('ResNet-18 (batch size 128)', 1)", 128, "p100", 1.25),
+        ("resnet18-cifar10", "('ResNet-18 (batch size 128)', 1)", 128, "k80", 2),
+        ("resnet50-imagenet", "('ResNet-50 (batch size 32)', 1)", 32, "p100", 1.25),
+        ("resnet50-imagenet", "('ResNet-50 (batch size 32)', 1)", 32, "k80", 2),
+    ],
+)
+def test_single_precision_rates_are_near_those_that_gavel_measured(
+    data_dir: Path, name: str, key: str, batch: int, gpu: str, factor: float
+) -> None:
+    path = data_dir / "throughputs/gavel_simulation_throughputs.json.gz"
+    steps_per_s = json.loads(gzip.decompress(path.read_bytes()))[gpu][key]["null"]
+    assert 1 / factor < rate(name, gpu) / (steps_per_s * batch) < factor
+
+
+def test_there_are_three_models_of_every_size_class() -> None:
+    sizes = [p.size for p in builtin_profiles()]
+    assert {size: sizes.count(size) for size in SizeClass} == dict.fromkeys(SizeClass, 3)
+    assert all(p.source for p in builtin_profiles())
+
+
+@pytest.mark.parametrize("gpu", [spec.name for spec in known_gpus()])
+def test_every_size_class_has_a_model_that_fits_every_gpu_type(gpu: str) -> None:
+    fitting = {p.size for p in builtin_profiles() if rate(p.name, gpu) > 0}
+    assert fitting == set(SizeClass)
+
+
+def test_a_model_too_large_for_the_memory_has_no_speed_there() -> None:
+    assert rate("gpt2-medium-wikitext", "v100") == 0
+    assert rate("gpt2-medium-wikitext", "a100") > 0
+    assert rate("bert-base-512", "v100") > 0
+    assert rate("bert-base-512", "nvidia_a100_1g.5gb") == 0
+
+
+@pytest.mark.parametrize(
+    ("gpu_hours", "size"),
+    [(0, "S"), (0.999, "S"), (1, "M"), (9.999, "M"), (10, "L"), (50, "L"), (50.001, "XL")],
+)
+def test_the_size_classes_are_those_of_hops(gpu_hours: float, size: str) -> None:
+    assert SizeClass.of(gpu_hours) == size
+
+
+def test_more_workers_are_faster_together_and_slower_each() -> None:
+    for model in builtin_profiles():
+        table = speed_table(model, tuple(g.name for g in known_gpus()), gpu_counts(64))
+        for speeds in (table.one_node, table.several_nodes):
+            assert np.all(np.diff(speeds, axis=1) <= 0)
+        assert np.all(np.diff(table.one_node * table.counts, axis=1) >= 0)
+
+
+def test_speeds_of_a_cluster_reach_from_one_gpu_to_all_of_them() -> None:
+    found = builtin_speeds(CLUSTER, ["a100", "h100"])
+    table = found.speeds.table("resnet50-imagenet")
+    assert table.gpu_types == ("v100", "a100", "tesla_k80", "h100")
+    assert table.counts[0] == 1
+    assert table.counts[-1] >= CLUSTER.gpus
+    assert np.all(table.layers == Layer.TRUTH)
+    assert found.assumptions == ()
+    two = found.speeds.speed("resnet50-imagenet", Configuration.of({"v0": 4, "v1": 2}))
+    v100 = match_gpu("v100").spec
+    assert two == pytest.approx(6 * samples_per_s(profile("resnet50-imagenet"), v100, 6, 2))
+
+
+def test_a_gpu_type_nothing_is_known_about_is_reported() -> None:
+    found = builtin_speeds(Cluster((Node("n", "mi250x", 4),)))
+    assert [text for text in found.assumptions if "mi250x" in text] == list(found.assumptions)
+    assert len(found.assumptions) == 1
+    assert found.speeds.per_gpu("resnet50-imagenet", "mi250x", 1) > 0
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5, 64, 100])
+def test_gpu_counts_ascend_to_the_one_asked_for(most: int) -> None:
+    counts = gpu_counts(most)
+    assert counts[0] == 1
+    assert counts[-1] >= most
+    assert list(counts) == sorted(set(counts))
