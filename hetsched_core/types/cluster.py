@@ -37,13 +37,14 @@ class Node:
             object.__setattr__(self, "host", self.name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Cluster:
-    """All nodes, in a fixed order that `neighbour` and every tie break follow."""
+    """All nodes, in a fixed order that every tie break follows. Compared by identity."""
 
     nodes: tuple[Node, ...]
     name: str = "cluster"
-    _index: dict[str, int] = field(init=False, repr=False, compare=False)
+    _index: dict[str, int] = field(init=False, repr=False)
+    _hosts: dict[str, tuple[str, ...]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse duplicate names and a cluster without GPUs."""
@@ -52,12 +53,21 @@ class Cluster:
             seen: set[str] = set()
             twice = next(n.name for n in self.nodes if n.name in seen or seen.add(n.name))  # type: ignore[func-returns-value]
             raise InputError(f"node {twice!r} is listed twice; every node needs its own name")
+        hosts: dict[str, tuple[str, ...]] = {}
+        for node in self.nodes:
+            hosts[node.host] = (*hosts.get(node.host, ()), node.name)
         object.__setattr__(self, "_index", index)
+        object.__setattr__(self, "_hosts", hosts)
         if self.gpus == 0:
             raise InputError(
                 f"cluster {self.name!r} has 0 GPUs in {len(self.nodes)} nodes; "
                 "list at least one node with gpus of 1 or more"
             )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the nodes, in order."""
+        return tuple(self._index)
 
     @property
     def gpus(self) -> int:
@@ -86,6 +96,10 @@ class Cluster:
             return self._index[name]
         except KeyError:
             raise unknown("node", name, self._index) from None
+
+    def on_host(self, host: str) -> tuple[str, ...]:
+        """Return the names of the nodes that share this host's CPUs and memory."""
+        return self._hosts[host]
 
     def __getitem__(self, name: str) -> Node:
         """Return the node of this name."""
@@ -183,9 +197,9 @@ class NodeCondition(Enum):
 class NodeView:
     """A node as it stands now.
 
-    `foreign_*` is in use by jobs that are not ours to move. `busy_until[g]` is when GPU g ends what
-    no plan can stop (a foreign job, a drain, a training task), seconds UTC; empty if nothing is
-    known per GPU.
+    `foreign_*` is in use by jobs that are not ours to move, `held_*` by runs of ours, those being
+    drained included. `busy_until[g]` is when GPU g ends what no plan can stop (a foreign job, a
+    drain, a training task), seconds UTC; empty if nothing is known per GPU.
     """
 
     node: Node
@@ -193,6 +207,9 @@ class NodeView:
     foreign_gpus: int = 0
     foreign_cpus: float = 0.0
     foreign_memory_mb: float = 0.0
+    held_gpus: int = 0
+    held_cpus: float = 0.0
+    held_memory_mb: float = 0.0
     busy_until: tuple[float, ...] = ()
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
@@ -100,8 +101,9 @@ class Run:
     """GPUs held by one copy of a job, from allocation until they are free.
 
     `since_s` is when the GPUs were taken, `progress_from_s` when work begins (after the restart
-    cost), `speed` the achieved samples/s. `budget` is the samples after which the copy stops by
-    itself. A run with `draining_until_s` makes no progress and frees its GPUs at that time.
+    cost), `speed` the achieved samples/s, `samples` what it has done at the view's `observed_s`.
+    With `budget` samples done it makes no more progress, and holds its GPUs until a plan says
+    otherwise. A run with `draining_until_s` makes no progress and frees its GPUs at that time.
     """
 
     number: int
@@ -111,6 +113,7 @@ class Run:
     speed: float
     copy: int = 0
     purpose: Purpose = Purpose.RUN
+    samples: float = 0.0
     budget: float | None = None
     draining_until_s: float | None = None
 
@@ -192,7 +195,9 @@ class JobView:
             if run.purpose is Purpose.RUN and run.draining_until_s is None:
                 begun = max(self.observed_s, run.progress_from_s)
                 if now > begun:
-                    done += run.speed * (now - begun)
+                    more = run.speed * (now - begun)
+                    left = math.inf if run.budget is None else run.budget - run.samples
+                    done += min(more, left)
         return done
 
     def wait_at(self, now: float) -> float:

@@ -43,8 +43,9 @@ class Trigger(StrEnum):
 class Placement:
     """GPUs for one copy of a job.
 
-    `budget` is the work in samples after which the copy stops by itself, `until_s` the time (UTC)
-    at which a profiling run is given up.
+    `budget` is how many samples this run may do, counted from its start, so that the same plan
+    applied twice grants nothing twice; a later plan raises it to let the run go on. `until_s` is
+    the time (UTC) at which a profiling run is given up.
     """
 
     configuration: Configuration

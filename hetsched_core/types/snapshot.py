@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, fields
 
 from immutables import Map
 
@@ -79,7 +79,13 @@ class OfflineSnapshot(Snapshot):
     Only a policy that declares `Knowledge.FUTURE_ARRIVALS` gets one, and only in a replay.
     """
 
-    future: tuple[Submission, ...] = field(default=())
+    future: tuple[Submission, ...] = ()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, future: tuple[Submission, ...]) -> OfflineSnapshot:
+        """Return the snapshot with the future added."""
+        known = {field.name: getattr(snapshot, field.name) for field in fields(Snapshot)}
+        return cls(**known, future=future)
 
 
 def submission_order(view: JobView) -> tuple[float, str]:

@@ -1,0 +1,174 @@
+"""The GPUs, CPUs and memory that are still free while a plan is being made."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from hetsched_core.types import Cluster, Configuration, NodeView, Snapshot
+
+_SLACK = 1e-6
+
+
+class Needs(Protocol):
+    """What a job takes beside each GPU: CPUs, and memory in MiB."""
+
+    @property
+    def cpus_per_gpu(self) -> float:
+        """CPUs for each GPU."""
+        ...
+
+    @property
+    def memory_mb_per_gpu(self) -> float:
+        """MiB for each GPU."""
+        ...
+
+
+class FreeGpus:
+    """Free capacity of every node, with the nodes of each type grouped by their free GPUs.
+
+    For each GPU type and number of free GPUs one integer holds the set of such nodes, a bit each,
+    so that the best-fitting node is found without looking at the others.
+    """
+
+    def __init__(self, cluster: Cluster, views: tuple[NodeView, ...]) -> None:
+        """Start with all that `views` (in the cluster's order) leave to managed jobs."""
+        self._cluster = cluster
+        self._closed = [not view.open for view in views]
+        self._free = [max(0, view.capacity) for view in views]
+        self._idle: dict[str, int] = {}
+        self._sets: dict[str, list[int]] = {}
+        self._cpus: dict[str, float] = {}
+        self._memory_mb: dict[str, float] = {}
+        for at, view in enumerate(views):
+            node = view.node
+            sets = self._sets.setdefault(node.gpu_type, [])
+            sets.extend([0] * (node.gpus + 1 - len(sets)))
+            if not self._closed[at]:
+                sets[self._free[at]] |= 1 << at
+                self._idle[node.gpu_type] = self._idle.get(node.gpu_type, 0) + self._free[at]
+            if node.host not in self._cpus:
+                self._cpus[node.host] = node.cpus or float("inf")
+                self._memory_mb[node.host] = node.memory_mb or float("inf")
+            self._cpus[node.host] -= view.foreign_cpus
+            self._memory_mb[node.host] -= view.foreign_memory_mb
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> FreeGpus:
+        """Return what managed jobs may use altogether, running ones included."""
+        return cls(snapshot.cluster, tuple(snapshot.node_views()))
+
+    @classmethod
+    def empty(cls, cluster: Cluster) -> FreeGpus:
+        """Return the whole cluster, idle and healthy."""
+        return cls(cluster, tuple(NodeView(node) for node in cluster))
+
+    def take(self, job: Needs, configuration: Configuration) -> None:
+        """Take the GPUs, CPUs and memory of a configuration."""
+        for name, gpus in configuration:
+            self._change(job, name, -gpus)
+
+    def give(self, job: Needs, configuration: Configuration) -> None:
+        """Give them back."""
+        for name, gpus in configuration:
+            self._change(job, name, gpus)
+
+    def fits(self, job: Needs, configuration: Configuration) -> bool:
+        """Whether all of a configuration is free, on nodes that are not down."""
+        return all(
+            gpus <= self._usable(job, at, self._cluster.nodes[at].host)
+            for at, gpus in ((self._cluster.index(name), gpus) for name, gpus in configuration)
+        )
+
+    def closed(self, configuration: Configuration) -> bool:
+        """Whether any of its nodes takes no new work."""
+        return any(self._closed[self._cluster.index(name)] for name, _ in configuration)
+
+    def idle(self, gpu_types: tuple[str, ...]) -> int:
+        """Return the free GPUs of these types on open nodes."""
+        return sum(self._idle.get(gpu_type, 0) for gpu_type in gpu_types)
+
+    def one_node(self, job: Needs, gpu_type: str, count: int) -> Configuration | None:
+        """Return `count` GPUs on the open node of this type that they fill best, lowest first."""
+        sets = self._sets.get(gpu_type, ())
+        nodes = self._cluster.nodes
+        for free in range(count, len(sets)):
+            members = sets[free]
+            while members:
+                lowest = members & -members
+                at = lowest.bit_length() - 1
+                if count <= self._usable(job, at, nodes[at].host):
+                    return Configuration(((nodes[at].name, count),))
+                members ^= lowest
+        return None
+
+    def fewest_nodes(
+        self, job: Needs, gpu_types: tuple[str, ...], count: int, *, even: bool = False
+    ) -> Configuration | None:
+        """Return `count` GPUs on as few open nodes of these types as possible, at least two.
+
+        The fullest nodes are taken first and each is filled as far as possible; with `even` all
+        nodes give the same number.
+        """
+        offers = self._offers(job, gpu_types)
+        if even:
+            return self._even(offers, count)
+        pieces: list[tuple[str, int]] = []
+        for usable, at in offers:
+            # The last node needs only the rest; a second node must be left something to hold.
+            piece = min(usable, count if pieces else count - 1)
+            if piece < 1:
+                break
+            pieces.append((self._cluster.nodes[at].name, piece))
+            count -= piece
+            if count == 0:
+                return Configuration.of(pieces)
+        return None
+
+    def _even(self, offers: list[tuple[int, int]], count: int) -> Configuration | None:
+        for many in range(2, min(count, len(offers)) + 1):
+            if count % many == 0 and offers[many - 1][0] >= count // many:
+                nodes = (self._cluster.nodes[at].name for _, at in offers[:many])
+                return Configuration.of((name, count // many) for name in nodes)
+        return None
+
+    def _offers(self, job: Needs, gpu_types: tuple[str, ...]) -> list[tuple[int, int]]:
+        """Usable GPUs and position of each open node with any, most GPUs first, then by order."""
+        offers = []
+        for gpu_type in gpu_types:
+            for members in self._sets.get(gpu_type, ())[1:]:
+                rest = members
+                while rest:
+                    lowest = rest & -rest
+                    at = lowest.bit_length() - 1
+                    usable = self._usable(job, at, self._cluster.nodes[at].host)
+                    if usable:
+                        offers.append((usable, at))
+                    rest ^= lowest
+        offers.sort(key=lambda offer: (-offer[0], offer[1]))
+        return offers
+
+    def _usable(self, job: Needs, at: int, host: str) -> int:
+        usable = self._free[at]
+        if job.cpus_per_gpu:
+            usable = min(usable, _whole(self._cpus[host], job.cpus_per_gpu))
+        if job.memory_mb_per_gpu:
+            usable = min(usable, _whole(self._memory_mb[host], job.memory_mb_per_gpu))
+        return usable
+
+    def _change(self, job: Needs, name: str, gpus: int) -> None:
+        at = self._cluster.index(name)
+        node = self._cluster.nodes[at]
+        if not self._closed[at]:
+            sets = self._sets[node.gpu_type]
+            bit = 1 << at
+            sets[self._free[at]] ^= bit
+            sets[self._free[at] + gpus] ^= bit
+            self._idle[node.gpu_type] += gpus
+        self._free[at] += gpus
+        self._cpus[node.host] += gpus * job.cpus_per_gpu
+        self._memory_mb[node.host] += gpus * job.memory_mb_per_gpu
+
+
+def _whole(free: float, each: float) -> int:
+    share = (free + _SLACK) / each
+    return 1 << 30 if share == float("inf") else max(0, int(share))

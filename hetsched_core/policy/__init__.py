@@ -1,0 +1,36 @@
+"""The policy interface: what a policy is, which exist, and what their plans must keep to."""
+
+from hetsched_core.policy.check import PlanChecker, Violation, check_plan
+from hetsched_core.policy.diff import Action, Grant, RunKey, Start, Stop, StopCause, diff
+from hetsched_core.policy.protocol import Policy, PolicyInfo
+from hetsched_core.policy.registry import (
+    Parameter,
+    make_policy,
+    parameter,
+    parameters_of,
+    policy_names,
+    policy_type,
+    settings_of,
+)
+
+__all__ = [
+    "Action",
+    "Grant",
+    "Parameter",
+    "PlanChecker",
+    "Policy",
+    "PolicyInfo",
+    "RunKey",
+    "Start",
+    "Stop",
+    "StopCause",
+    "Violation",
+    "check_plan",
+    "diff",
+    "make_policy",
+    "parameter",
+    "parameters_of",
+    "policy_names",
+    "policy_type",
+    "settings_of",
+]

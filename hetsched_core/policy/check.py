@@ -1,0 +1,388 @@
+"""Is a plan allowed? A common part for every plan, and one part for each execution model.
+
+The simulator and the daemon ask the same question before anything is started or stopped.
+`check_plan` looks at everything; `PlanChecker` looks only at what changed and must agree with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from hetsched_core.types import (
+    Configuration,
+    Entry,
+    ExecutionModel,
+    JobView,
+    NodeView,
+    Placed,
+    Placement,
+    Plan,
+    Purpose,
+    Snapshot,
+    TaskSequence,
+    shape_of,
+)
+
+ROUNDING = 1e-6
+"""Slack for sums of CPUs and MiB, which are products of fractions per GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A rule that a plan breaks: the rule's name, and where and how."""
+
+    rule: str
+    detail: str
+
+    def __str__(self) -> str:
+        """Return both parts in one line."""
+        return f"{self.rule}: {self.detail}"
+
+
+@dataclass(slots=True)
+class _Usage:
+    """What a plan's placements take: GPUs by node, CPUs and memory (MiB) by host."""
+
+    gpus: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    cpus: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    memory_mb: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+
+    def add(self, snapshot: Snapshot, view: JobView, what: Configuration, sign: int = 1) -> None:
+        for name, gpus in what:
+            if name in snapshot.cluster:
+                host = snapshot.cluster[name].host
+                self.gpus[name] += sign * gpus
+                self.cpus[host] += sign * gpus * view.job.cpus_per_gpu
+                self.memory_mb[host] += sign * gpus * view.job.memory_mb_per_gpu
+
+    def copy(self) -> _Usage:
+        return _Usage(
+            defaultdict(int, self.gpus),
+            defaultdict(float, self.cpus),
+            defaultdict(float, self.memory_mb),
+        )
+
+
+def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[Violation, ...]:
+    """Return every rule that the plan breaks, in a fixed order; empty for a valid plan.
+
+    The common part: every active job has an entry and nothing else has; no GPU, CPU or memory is
+    promised twice, on nodes that take work, of types and shapes that the job and the cluster
+    accept; blocked jobs wait. Then the model's part: whole configurations from the requirement set
+    (gang), one copy a node with all its GPUs (copies), each GPU one sequence and each training
+    round no more tasks than its scale (tasks).
+    """
+    found = list(_accounting(snapshot, plan))
+    usage = _Usage()
+    for job_id, entry in sorted(plan.entries.items()):
+        view = snapshot.jobs.get(job_id)
+        if view is not None:
+            found += _entry(snapshot, view, entry, model)
+            for placement in _placements(entry):
+                usage.add(snapshot, view, placement.configuration)
+    found += _profiles(snapshot, plan, usage)
+    found += _sequences(snapshot, plan, model, usage)
+    found += _capacity(snapshot, usage, snapshot.cluster.names)
+    return tuple(found)
+
+
+class PlanChecker:
+    """`check_plan` for a stream of plans, at the cost of what changed since the last valid one."""
+
+    def __init__(self, model: ExecutionModel) -> None:
+        """Check plans of one execution model."""
+        self._model = model
+        self._last: Plan | None = None
+        self._usage = _Usage()
+        self._used: dict[str, tuple[JobView, tuple[Placement, ...]]] = {}
+
+    def check(self, snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
+        """Return what `check_plan` would, and remember a valid plan as the one in force."""
+        revises = self._last is not None and plan.base is self._last.identity
+        if (
+            not revises
+            or plan.changed is None
+            or snapshot.nodes_changed
+            or plan.sequences
+            or self._model is not ExecutionModel.GANG
+        ):
+            return self._check_all(snapshot, plan)
+        return self._check_changes(snapshot, plan, plan.changed | snapshot.changed | snapshot.gone)
+
+    def _check_all(self, snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
+        found = check_plan(snapshot, plan, self._model)
+        if not found:
+            self._last, self._usage, self._used = plan, _Usage(), {}
+            self._account(snapshot, plan, sorted(plan.entries))
+        return found
+
+    def _check_changes(
+        self, snapshot: Snapshot, plan: Plan, changed: frozenset[str]
+    ) -> tuple[Violation, ...]:
+        found: list[Violation] = []
+        if len(plan.entries) != len(snapshot.jobs) or any(
+            (job_id in plan.entries) != (job_id in snapshot.jobs) for job_id in changed
+        ):
+            found += _accounting(snapshot, plan)
+        for job_id in sorted(changed):
+            view, entry = snapshot.jobs.get(job_id), plan.entries.get(job_id)
+            if view is not None and entry is not None:
+                found += _entry(snapshot, view, entry, self._model)
+        touched = self._account(snapshot, plan, sorted(changed))
+        usage = self._usage
+        if plan.profiles:
+            usage = usage.copy()
+            found += _profiles(snapshot, plan, usage)
+            touched |= {n for p in plan.profiles for n, _ in p.placement.configuration}
+        found += _capacity(snapshot, usage, sorted(touched))
+        # An invalid plan is dropped, but its usage is booked: look at the next one from scratch.
+        self._last = None if found else plan
+        return tuple(found)
+
+    def _account(self, snapshot: Snapshot, plan: Plan, job_ids: Iterable[str]) -> set[str]:
+        touched: set[str] = set()
+        for job_id in job_ids:
+            old = self._used.pop(job_id, None)
+            if old is not None:
+                for placement in old[1]:
+                    self._usage.add(snapshot, old[0], placement.configuration, -1)
+            view, entry = snapshot.jobs.get(job_id), plan.entries.get(job_id)
+            if view is not None and isinstance(entry, Placed):
+                self._used[job_id] = (view, entry.placements)
+                for placement in entry.placements:
+                    self._usage.add(snapshot, view, placement.configuration)
+                    touched.update(name for name, _ in placement.configuration)
+        return touched
+
+
+def _accounting(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
+    for job_id in sorted(set(snapshot.jobs) - set(plan.entries)):
+        yield Violation("missing", f"active job {job_id} has no entry; absence never means stop")
+    for job_id in sorted(set(plan.entries) - set(snapshot.jobs)):
+        yield Violation("unknown-job", f"job {job_id} is not active")
+
+
+def _placements(entry: Entry) -> tuple[Placement, ...]:
+    return entry.placements if isinstance(entry, Placed) else ()
+
+
+def _entry(
+    snapshot: Snapshot, view: JobView, entry: Entry, model: ExecutionModel
+) -> Iterator[Violation]:
+    if not isinstance(entry, Placed):
+        return
+    if view.blocked is not None:
+        yield Violation("blocked", f"job {view.id} is placed but may not start: {view.blocked}")
+    for placement in entry.placements:
+        if placement.purpose is not Purpose.RUN:
+            yield Violation("purpose", f"job {view.id}: profiling runs belong in plan.profiles")
+        yield from _where(snapshot, view, placement)
+    if model is ExecutionModel.GANG:
+        yield from _gang(view, entry)
+    elif model is ExecutionModel.COPIES:
+        yield from _copies(snapshot, view, entry)
+    elif entry.placements:
+        yield Violation("tasks", f"job {view.id} has placements beside its task sequences")
+
+
+def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[Violation]:
+    what = placement.configuration
+    for name, _ in what:
+        if name not in snapshot.cluster:
+            yield Violation("unknown-node", f"job {view.id} on node {name}")
+            return
+        node = snapshot.nodes[name]
+        if not node.open and not _stays(view, placement):
+            yield Violation(
+                "node-closed", f"job {view.id} on {name}, which is {node.condition.value}"
+            )
+        if not view.job.accepts_type(node.node.gpu_type):
+            yield Violation(
+                "gpu-type", f"job {view.id} does not accept {node.node.gpu_type} ({name})"
+            )
+    shape = shape_of(what, snapshot.cluster)
+    if shape not in snapshot.shapes:
+        yield Violation("shape", f"job {view.id}: {what} is {shape.value}, not realisable here")
+
+
+def _stays(view: JobView, placement: Placement) -> bool:
+    return any(
+        run.configuration == placement.configuration
+        and run.copy == placement.copy
+        and run.purpose is placement.purpose
+        for run in view.runs
+    )
+
+
+def _gang(view: JobView, entry: Placed) -> Iterator[Violation]:
+    if len(entry.placements) != 1 or entry.placements[0].copy != 0:
+        yield Violation("gang", f"job {view.id} has {len(entry.placements)} placements, not one")
+    for placement in entry.placements:
+        count = placement.configuration.gpus
+        if count not in view.job.requirements:
+            yield Violation(
+                "requirement",
+                f"job {view.id} gets {count} GPUs and accepts {view.job.requirements}",
+            )
+
+
+def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violation]:
+    if not entry.placements:
+        yield Violation("copies", f"job {view.id} is placed without a copy")
+    if len({placement.copy for placement in entry.placements}) < len(entry.placements):
+        yield Violation("copies", f"job {view.id} uses a copy number twice")
+    nodes = [name for placement in entry.placements for name, _ in placement.configuration]
+    if len(set(nodes)) < len(nodes):
+        yield Violation("copies", f"job {view.id} has two copies on one node")
+    for placement in entry.placements:
+        name, gpus = placement.configuration.pieces[0]
+        if len(placement.configuration) != 1 or (
+            name in snapshot.cluster and gpus != snapshot.nodes[name].node.gpus
+        ):
+            yield Violation(
+                "copies",
+                f"copy {placement.copy} of job {view.id} on {placement.configuration} "
+                "is not one whole node",
+            )
+
+
+def _profiles(snapshot: Snapshot, plan: Plan, usage: _Usage) -> Iterator[Violation]:
+    seen: set[tuple[str, int]] = set()
+    for profile in plan.profiles:
+        view, placement = snapshot.jobs.get(profile.job), profile.placement
+        if view is None:
+            yield Violation("profile", f"profiled job {profile.job} is not active")
+            continue
+        if (profile.job, placement.copy) in seen:
+            yield Violation(
+                "profile", f"job {profile.job} uses profiling copy {placement.copy} twice"
+            )
+        seen.add((profile.job, placement.copy))
+        if placement.purpose is not Purpose.PROFILE or placement.until_s is None:
+            yield Violation("profile", f"job {profile.job}: purpose profile and until_s are needed")
+        if view.blocked is not None:
+            yield Violation(
+                "blocked", f"job {view.id} is profiled but may not start: {view.blocked}"
+            )
+        yield from _where(snapshot, view, placement)
+        usage.add(snapshot, view, placement.configuration)
+
+
+def _sequences(
+    snapshot: Snapshot, plan: Plan, model: ExecutionModel, usage: _Usage
+) -> Iterator[Violation]:
+    if model is not ExecutionModel.TASKS:
+        if plan.sequences:
+            yield Violation("tasks", f"a plan of model {model.value} has task sequences")
+        return
+    taken: set[tuple[str, int]] = set()
+    tasks: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    for sequence in plan.sequences:
+        if sequence.node not in snapshot.cluster:
+            yield Violation("unknown-node", f"a task sequence on node {sequence.node}")
+            continue
+        yield from _sequence(snapshot, sequence, taken)
+        taken.add((sequence.node, sequence.gpu))
+        here: set[str] = set()
+        for block in sequence.blocks:
+            for item in block.items:
+                tasks[item.job].append((item.training_round, block.times, item.tasks))
+                here.add(item.job)
+        # Tasks follow each other on a GPU, so the hungriest one decides what the GPU needs.
+        views = [snapshot.jobs[job_id] for job_id in sorted(here) if job_id in snapshot.jobs]
+        if views:
+            one = Configuration(((sequence.node, 1),))
+            usage.add(snapshot, max(views, key=lambda v: v.job.cpus_per_gpu), one)
+    for job_id in sorted(tasks):
+        yield from _task_counts(snapshot, plan, job_id, tasks[job_id])
+    for job_id, entry in sorted(plan.entries.items()):
+        if isinstance(entry, Placed) and job_id not in tasks:
+            yield Violation("tasks", f"job {job_id} is placed but in no task sequence")
+
+
+def _sequence(
+    snapshot: Snapshot, sequence: TaskSequence, taken: set[tuple[str, int]]
+) -> Iterator[Violation]:
+    node = snapshot.nodes[sequence.node]
+    where = f"{sequence.node} GPU {sequence.gpu}"
+    if (sequence.node, sequence.gpu) in taken:
+        yield Violation("tasks", f"{where} has two sequences")
+    if not 0 <= sequence.gpu < node.capacity:
+        yield Violation("tasks", f"{where} does not exist or is not ours")
+    if not node.open:
+        yield Violation(
+            "node-closed", f"a task sequence on {where}, which is {node.condition.value}"
+        )
+    for block in sequence.blocks:
+        if block.times < 1 or any(i.tasks < 1 or i.training_round < 0 for i in block.items):
+            yield Violation("tasks", f"{where}: a block with counts below 1 or a round below 0")
+        for item in block.items:
+            view = snapshot.jobs.get(item.job)
+            if view is not None and not view.job.accepts_type(node.node.gpu_type):
+                yield Violation(
+                    "gpu-type", f"job {item.job} does not accept {node.node.gpu_type} ({where})"
+                )
+
+
+def _task_counts(
+    snapshot: Snapshot, plan: Plan, job_id: str, items: list[tuple[int, int, int]]
+) -> Iterator[Violation]:
+    view = snapshot.jobs.get(job_id)
+    if view is None or view.job.tasks is None:
+        yield Violation("tasks", f"job {job_id} in a task sequence is not an active job of tasks")
+        return
+    if not isinstance(plan.entries.get(job_id), Placed):
+        yield Violation("tasks", f"job {job_id} is in a task sequence but not placed")
+    progress, shape = view.progress, view.job.tasks
+    done_rounds = progress.rounds_done if progress else 0
+    if min(first for first, _, _ in items) < done_rounds:
+        yield Violation("tasks", f"job {job_id}: training rounds before {done_rounds} are done")
+    if shape.rounds is not None and max(f + times for f, times, _ in items) > shape.rounds:
+        yield Violation("tasks", f"job {job_id} has only {shape.rounds} training rounds")
+    # A sweep over run-length items: blocks may stand for very many rounds.
+    steps: dict[int, int] = defaultdict(int)
+    for first, times, count in items:
+        steps[first] += count
+        steps[first + times] -= count
+    if progress and progress.tasks_done:
+        steps[done_rounds] += progress.tasks_done
+        steps[done_rounds + 1] -= progress.tasks_done
+    level = 0
+    for at in sorted(steps):
+        level += steps[at]
+        if level > shape.scale:
+            yield Violation(
+                "tasks",
+                f"job {job_id}: {level} tasks in training round {at} of scale {shape.scale}",
+            )
+            return
+
+
+def _capacity(snapshot: Snapshot, usage: _Usage, names: Iterable[str]) -> Iterator[Violation]:
+    hosts: dict[str, NodeView] = {}
+    for name in names:
+        if name not in snapshot.cluster:
+            continue
+        view = snapshot.nodes[name]
+        hosts[view.node.host] = view
+        if usage.gpus[name] > view.capacity:
+            yield Violation(
+                "capacity", f"{usage.gpus[name]} GPUs promised on {name}, which has {view.capacity}"
+            )
+    for host in sorted(hosts):
+        siblings = [snapshot.nodes[name] for name in snapshot.cluster.on_host(host)]
+        cpus = max(view.node.cpus for view in siblings)
+        memory_mb = max(view.node.memory_mb for view in siblings)
+        free_cpus = cpus - sum(view.foreign_cpus for view in siblings)
+        free_mb = memory_mb - sum(view.foreign_memory_mb for view in siblings)
+        if cpus and usage.cpus[host] > free_cpus + ROUNDING:
+            yield Violation(
+                "capacity", f"{usage.cpus[host]:g} CPUs promised on {host}, which has {free_cpus:g}"
+            )
+        if memory_mb and usage.memory_mb[host] > free_mb + ROUNDING:
+            yield Violation(
+                "capacity",
+                f"{usage.memory_mb[host]:g} MiB promised on {host}, which has {free_mb:g}",
+            )

@@ -1,0 +1,176 @@
+"""From a desired state to the next actions: what differs between a plan and what is running.
+
+Works on phases, so it is level-triggered: as long as the state has not caught up with the plan, the
+same actions come out again, and once it has, none do. Whoever applies them needs no memory.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hetsched_core.policy.check import ROUNDING
+from hetsched_core.types import (
+    Job,
+    Placed,
+    Placement,
+    Plan,
+    Purpose,
+    Snapshot,
+    submission_order,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """Names one run among all that exist at one time."""
+
+    job: str
+    purpose: Purpose
+    copy: int
+
+
+class StopCause(StrEnum):
+    """Why a run is stopped: its job waits from now on, or goes on elsewhere."""
+
+    PREEMPT = "preempt"
+    MOVE = "move"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Checkpoint a run and give its GPUs back."""
+
+    key: RunKey
+    cause: StopCause
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Start a placement: now if it is `ready`, else when what is in its way has gone.
+
+    `after` names the runs of ours that are leaving its nodes.
+    """
+
+    key: RunKey
+    placement: Placement
+    ready: bool
+    after: tuple[RunKey, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """Change how many samples a run that stays may do."""
+
+    key: RunKey
+    budget: float | None
+
+
+Action = Stop | Grant | Start
+
+
+def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> tuple[Action, ...]:
+    """Return what leads from the state in `snapshot` to `plan`: stops, then grants, then starts.
+
+    A run that is where the plan wants it is left alone, whatever its phase; one that is draining is
+    not stopped again. A start that finds its GPUs taken waits for the runs that are leaving its
+    nodes. Starts are in the order of submission.
+
+    Args:
+        snapshot: the state now; it may be later than the one the plan was made from.
+        plan: the desired state. Entries of jobs that are no longer active are passed over.
+        among: the jobs to look at: at least those whose entry or runs changed since the last call,
+            and those with a run that drains or a start that waits. None: all.
+    """
+    chosen = snapshot.jobs if among is None else [j for j in among if j in snapshot.jobs]
+    views = sorted((snapshot.jobs[name] for name in chosen), key=submission_order)
+    profiles: dict[str, list[Placement]] = defaultdict(list)
+    for profile in plan.profiles:
+        profiles[profile.job].append(profile.placement)
+
+    stops: list[Stop] = []
+    grants: list[Grant] = []
+    wanted: list[tuple[Job, RunKey, Placement]] = []
+    leaving: dict[str, list[RunKey]] = defaultdict(list)
+    still_there: set[RunKey] = set()
+    for view in views:
+        entry = plan.entries.get(view.id)
+        placements = entry.placements if isinstance(entry, Placed) else ()
+        desired = {(p.purpose, p.copy): p for p in (*placements, *profiles[view.id])}
+        for run in view.runs:
+            key = RunKey(view.id, run.purpose, run.copy)
+            target = desired.get((run.purpose, run.copy))
+            stays = target is not None and run.configuration == target.configuration
+            if target is not None and stays and run.draining_until_s is None:
+                del desired[run.purpose, run.copy]
+                if run.budget != target.budget:
+                    grants.append(Grant(key, target.budget))
+                continue
+            still_there.add(key)
+            for name, _ in run.configuration:
+                leaving[name].append(key)
+            if run.draining_until_s is None:
+                stops.append(Stop(key, StopCause.PREEMPT if target is None else StopCause.MOVE))
+        wanted += [(view.job, RunKey(view.id, *which), p) for which, p in desired.items()]
+
+    room = _Room(snapshot)
+    starts = []
+    for job, key, placement in wanted:
+        # A copy goes on elsewhere only when it has left where it was.
+        if key not in still_there and room.take(job, placement):
+            starts.append(Start(key, placement, ready=True))
+            continue
+        in_the_way = [k for name, _ in placement.configuration for k in leaving[name]]
+        own = [key] if key in still_there else []
+        after = tuple(dict.fromkeys(own + in_the_way))
+        starts.append(Start(key, placement, ready=False, after=after))
+    return (*stops, *grants, *starts)
+
+
+class _Room:
+    """What is free at this instant, less what the starts so far will take."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._gpus: dict[str, int] = {}
+        self._cpus: dict[str, float] = {}
+        self._memory_mb: dict[str, float] = {}
+
+    def take(self, job: Job, placement: Placement) -> bool:
+        """Book the placement if everything that it needs is free now."""
+        pieces = placement.configuration.pieces
+        for name, _ in pieces:
+            self._look_up(name)
+        cluster = self._snapshot.cluster
+        for name, gpus in pieces:
+            host = cluster[name].host
+            if (
+                gpus > self._gpus[name]
+                or gpus * job.cpus_per_gpu > self._cpus[host] + ROUNDING
+                or gpus * job.memory_mb_per_gpu > self._memory_mb[host] + ROUNDING
+            ):
+                return False
+        for name, gpus in pieces:
+            host = cluster[name].host
+            self._gpus[name] -= gpus
+            self._cpus[host] -= gpus * job.cpus_per_gpu
+            self._memory_mb[host] -= gpus * job.memory_mb_per_gpu
+        return True
+
+    def _look_up(self, name: str) -> None:
+        if name in self._gpus:
+            return
+        view = self._snapshot.nodes[name]
+        self._gpus[name] = view.capacity - view.held_gpus
+        host = view.node.host
+        if host in self._cpus:
+            return
+        siblings = [self._snapshot.nodes[n] for n in self._snapshot.cluster.on_host(host)]
+        cpus = max(v.node.cpus for v in siblings) or float("inf")
+        memory_mb = max(v.node.memory_mb for v in siblings) or float("inf")
+        self._cpus[host] = cpus - sum(v.held_cpus + v.foreign_cpus for v in siblings)
+        self._memory_mb[host] = memory_mb - sum(
+            v.held_memory_mb + v.foreign_memory_mb for v in siblings
+        )

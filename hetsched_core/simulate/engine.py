@@ -1,0 +1,421 @@
+"""The simulator's loop: let things happen, ask the policy, apply its plan, until nothing is left.
+
+It shows the policy a `Snapshot`, and what the policy answers goes through `check_plan` and `diff`,
+exactly as in the daemon. There is no clock but the events'; decision times are measured with a
+stopwatch that is passed in, and change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from hetsched_core.errors import InputError, PlanError
+from hetsched_core.policy import (
+    Grant,
+    PlanChecker,
+    Policy,
+    Start,
+    Stop,
+    StopCause,
+    diff,
+    settings_of,
+)
+from hetsched_core.runlog import PlanRecord, RunEnd, RunLog, RunLogHeader
+from hetsched_core.simulate.events import (
+    Arrives,
+    Cancelled,
+    Drained,
+    Event,
+    GivenUp,
+    Incident,
+    JobCrashed,
+    NodeBack,
+    NodeDrained,
+    NodeLost,
+    PlanTakesEffect,
+    RoundStarts,
+    TasksDue,
+    TimerRings,
+    WorkDue,
+)
+from hetsched_core.simulate.heap import Priority
+from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Settings
+from hetsched_core.simulate.tasks import TaskFloor
+from hetsched_core.simulate.world import World
+from hetsched_core.types import (
+    EMPTY_PLAN,
+    Cluster,
+    EndState,
+    Entry,
+    ExecutionModel,
+    Horizon,
+    Job,
+    Knowledge,
+    NodeCondition,
+    OfflineSnapshot,
+    Plan,
+    Purpose,
+    Round,
+    Snapshot,
+    Speeds,
+    Submission,
+    Trigger,
+    Waiting,
+)
+
+MAX_IDLE_ROUNDS = 1000
+"""After so many instants in a row at which nothing runs and no job comes, nothing ever will."""
+
+
+def simulate(
+    submissions: Sequence[Submission],
+    cluster: Cluster,
+    policy: Policy,
+    truth: Speeds,
+    settings: Settings | None = None,
+    *,
+    estimates: Estimates | None = None,
+    incidents: Iterable[Incident] = (),
+    assumptions: tuple[str, ...] = (),
+    stopwatch: Callable[[], float] = lambda: 0.0,
+    ended: Callable[[int], None] = lambda _: None,
+) -> RunLog:
+    """Run a workload through a policy and return everything that happened.
+
+    Args:
+        submissions: the jobs, with what only the simulator knows of them.
+        cluster: the nodes.
+        policy: the scheduler under test.
+        truth: the speeds that jobs really run at.
+        settings: costs and round length.
+        estimates: what the policy is told about speeds; the truth if not given.
+        incidents: node losses and crashes that are to happen.
+        assumptions: sentences to carry into the run log.
+        stopwatch: seconds, for measuring how long decisions take.
+        ended: told the number of ended jobs whenever one ends.
+
+    Raises:
+        InputError: there is no job, or two have the same id.
+        PlanError: the policy's plan breaks a rule.
+    """
+    settings = settings or Settings()
+    if not submissions:
+        raise InputError("there is no job to simulate; see `hetsched workload show` for the input")
+    jobs = {submission.job.id: submission for submission in submissions}
+    if len(jobs) < len(submissions):
+        raise InputError(f"job id {_twice(submissions)!r} occurs twice; ids must be unique")
+    header = RunLogHeader(
+        policy=policy.info.name,
+        parameters=settings_of(policy),
+        cluster=cluster,
+        origin_s=min(submission.job.submit_s for submission in submissions),
+        round_s=settings.round_s,
+        restart_cost_s=settings.restart_cost_s,
+        grace_s=settings.grace_s,
+        checkpoint_s=settings.checkpoint_s,
+        seed=settings.seed,
+        assumptions=assumptions,
+    )
+    world = World(cluster, truth, settings, estimates or KnownSpeeds(truth), header, ended)
+    simulation = _Simulation(world, jobs, policy, stopwatch)
+    for incident in incidents:
+        if not isinstance(incident, JobCrashed):
+            cluster.index(incident.node)
+        world.heap.push(incident.at_s, Priority.INCIDENT, incident)
+    return simulation.run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        world: World,
+        jobs: Mapping[str, Submission],
+        policy: Policy,
+        stopwatch: Callable[[], float],
+    ) -> None:
+        self._world = world
+        self._policy = policy
+        self._stopwatch = stopwatch
+        self._checker = PlanChecker(policy.info.model)
+        self._floor = TaskFloor(world) if policy.info.model is ExecutionModel.TASKS else None
+        self._future = dict(jobs)
+        for submission in sorted(jobs.values(), key=lambda s: (s.job.submit_s, s.job.id)):
+            job = submission.job
+            world.heap.push(_eligible_s(job), Priority.ARRIVAL, Arrives(submission))
+            if submission.cancel_s is not None:
+                world.heap.push(submission.cancel_s, Priority.CANCEL, Cancelled(job.id))
+
+        self._plan = EMPTY_PLAN
+        self._pending: Plan | None = None
+        self._waiting = 0
+        # Jobs whose next run waits for GPUs that are being vacated.
+        self._in_transit: set[str] = set()
+        self._round_due = math.inf
+        self._idle_instants = 0
+
+    def run(self) -> RunLog:
+        """Process all events, instant by instant."""
+        world = self._world
+        begun = self._stopwatch()
+        while world.heap and not self._over():
+            world.now = world.heap.next_s
+            while world.heap.next_s == world.now:
+                self._happen(world.heap.pop())
+            self._decide()
+        world.close()
+        world.log.wall_s = self._stopwatch() - begun
+        return world.log
+
+    # -- what happens ------------------------------------------------------------------------------
+
+    def _happen(self, event: Event) -> None:
+        world = self._world
+        match event:
+            case WorkDue():
+                self._work_due(event)
+            case Arrives(submission):
+                if submission.job.id in self._future:
+                    self._arrive(submission)
+            case Drained(job_id, run_id, number, ended):
+                active = world.active.get(job_id)
+                if active and run_id in active.runs and active.runs[run_id].number == number:
+                    world.release(active, run_id, ended)
+            case GivenUp(job_id, run_id, number):
+                active = world.active.get(job_id)
+                if active and run_id in active.runs and active.runs[run_id].number == number:
+                    world.release(active, run_id, RunEnd.PROFILED)
+                    world.triggers.add(Trigger.PROFILE)
+            case RoundStarts():
+                self._round_due = math.inf
+                world.triggers.add(Trigger.ROUND)
+            case TimerRings(plan):
+                if plan is self._plan:
+                    world.triggers.add(Trigger.TIMER)
+            case PlanTakesEffect(plan):
+                self._pending = None
+                self._adopt(plan)
+            case Cancelled(job_id):
+                # A job withdrawn before it is eligible comes and goes without being seen.
+                if job_id in self._future:
+                    self._arrive(self._future[job_id])
+                if job_id in world.active:
+                    world.end(world.active[job_id], EndState.CANCELLED)
+            case JobCrashed(_, job_id):
+                active = world.active.get(job_id)
+                for run_id in list(active.runs) if active else []:
+                    world.fail(world.active[job_id], run_id, RunEnd.CRASHED)
+            case NodeLost(_, node):
+                world.set_condition(node, NodeCondition.DOWN)
+            case NodeDrained(_, node):
+                world.set_condition(node, NodeCondition.DRAINED)
+            case NodeBack(_, node):
+                world.set_condition(node, NodeCondition.UP)
+            case TasksDue():
+                pass
+
+    def _arrive(self, submission: Submission) -> None:
+        del self._future[submission.job.id]
+        whole = replace(submission.job, total_samples=submission.samples)
+        active = self._world.arrive(submission, whole.hidden_from(self._policy.info.knows))
+        if self._floor is not None:
+            self._floor.admit(active)
+
+    def _work_due(self, event: WorkDue) -> None:
+        world = self._world
+        active = world.active.get(event.job)
+        if active is None or active.generation != event.generation or self._floor is not None:
+            return
+        active.settle(world.now)
+        if event.done:
+            active.samples = active.submission.samples
+            world.end(active, active.submission.ends_as)
+            return
+        for held in active.used_up():
+            profiled = held.placement.purpose is Purpose.PROFILE
+            world.triggers.add(Trigger.PROFILE if profiled else Trigger.BUDGET)
+        world.reschedule(active)
+        world.touch(active)
+
+    # -- what is decided ---------------------------------------------------------------------------
+
+    def _decide(self) -> None:
+        world = self._world
+        if not world.active:
+            world.triggers.clear()
+        elif self._pending is None and self._due():
+            self._ask()
+        self._apply(())
+        if self._floor is not None:
+            self._floor.move()
+        self._keep_rounds()
+
+    def _due(self) -> bool:
+        if self._plan is EMPTY_PLAN:
+            return bool(self._world.triggers)
+        return not self._world.triggers.isdisjoint(self._plan.replan.on | _ALWAYS)
+
+    def _ask(self) -> None:
+        world = self._world
+        snapshot = self._snapshot(frozenset(world.triggers))
+        world.triggers.clear()
+        begun = self._stopwatch()
+        plan = self._policy.plan(snapshot)
+        took = self._stopwatch() - begun
+        violations = self._checker.check(snapshot, plan)
+        if violations:
+            raise PlanError(
+                f"policy {self._policy.info.name!r} made an invalid plan at t={world.now:.3f} s: "
+                + "; ".join(map(str, violations[:5]))
+                + (f"; and {len(violations) - 5} more" if len(violations) > 5 else "")
+            )
+        self._count_waiting(plan)
+        world.log.plans.append(
+            PlanRecord(
+                world.now,
+                snapshot.triggers,
+                took,
+                len(snapshot.jobs) - self._waiting,
+                self._waiting,
+            )
+        )
+        world.changed, world.gone, world.nodes_changed = set(), set(), False
+        effective_s = max(snapshot.effective_s, plan.valid_from_s)
+        if effective_s > world.now:
+            self._pending = plan
+            world.heap.push(effective_s, Priority.PLAN, PlanTakesEffect(plan))
+        else:
+            self._adopt(plan)
+
+    def _count_waiting(self, plan: Plan) -> None:
+        """Keep the number of waiting jobs at the cost of what changed."""
+        before: Mapping[str, Entry] = {}
+        changed: Iterable[str] = plan.entries
+        if plan.changed is not None and plan.base is self._plan.identity:
+            before, changed = self._plan.entries, plan.changed
+        else:
+            self._waiting = 0
+        for job_id in changed:
+            self._waiting -= isinstance(before.get(job_id), Waiting)
+            self._waiting += isinstance(plan.entries.get(job_id), Waiting)
+
+    def _snapshot(self, triggers: frozenset[Trigger]) -> Snapshot:
+        world, settings = self._world, self._world.settings
+        index = self._round_index()
+        start_s = world.log.header.origin_s + index * settings.round_s
+        snapshot = Snapshot(
+            now=world.now,
+            triggers=triggers,
+            round=Round(index, start_s, start_s + settings.round_s),
+            cluster=world.cluster,
+            nodes=world.nodes,
+            jobs=world.jobs,
+            speeds=world.estimates.speeds(world.now),
+            effective_s=world.now + settings.decision_s,
+            shapes=settings.shapes,
+            seed=settings.seed,
+            previous=self._plan,
+            changed=frozenset(world.changed),
+            gone=frozenset(world.gone),
+            nodes_changed=world.nodes_changed,
+        )
+        if Knowledge.FUTURE_ARRIVALS in self._policy.info.knows:
+            return OfflineSnapshot.of(snapshot, tuple(self._future.values()))
+        return snapshot
+
+    def _adopt(self, plan: Plan) -> None:
+        """Put a plan into force."""
+        revises = plan.changed is not None and plan.base is self._plan.identity
+        among: Iterable[str] = (plan.changed if revises else self._world.jobs) or ()
+        profiled = {p.job for p in (*self._plan.profiles, *plan.profiles)}
+        self._plan = plan
+        if self._floor is not None:
+            self._floor.assign(plan.sequences)
+        if plan.replan.at_s is not None and plan.replan.at_s > self._world.now:
+            self._world.heap.push(plan.replan.at_s, Priority.TIMER, TimerRings(plan))
+        self._apply({*among, *profiled})
+
+    def _apply(self, among: Iterable[str]) -> None:
+        """Bring the runs nearer to the plan in force, as far as GPUs are free."""
+        world = self._world
+        look_at = {*among, *world.dirty, *self._in_transit}
+        if self._floor is not None:
+            # Tasks are started by the floor, from the sequences of the plan.
+            look_at.clear()
+            world.dirty.clear()
+        while look_at and self._plan is not EMPTY_PLAN:
+            freed = False
+            self._in_transit.clear()
+            for action in diff(self._snapshot(frozenset()), self._plan, look_at):
+                active = world.active.get(action.key.job)
+                run_id = (action.key.purpose, action.key.copy)
+                if active is None:
+                    continue
+                match action:
+                    case Stop(_, cause):
+                        preempted = cause is StopCause.PREEMPT
+                        active.preemptions += preempted and action.key.purpose is Purpose.RUN
+                        ended = RunEnd.PREEMPTED if preempted else RunEnd.MOVED
+                        freed |= world.drain(active, run_id, ended)
+                    case Grant(_, budget):
+                        world.grant(active, run_id, budget)
+                    case Start(_, placement, True):
+                        world.start(active, placement)
+                    case Start():
+                        self._in_transit.add(action.key.job)
+            world.dirty.clear()
+            if not (freed and self._in_transit):
+                break
+            look_at = set(self._in_transit)
+
+    # -- rounds, and the end -----------------------------------------------------------------------
+
+    def _round_index(self) -> int:
+        header = self._world.log.header
+        index = math.floor((self._world.now - header.origin_s) / header.round_s)
+        # The division may fall just short of a round that has begun.
+        begun = header.origin_s + (index + 1) * header.round_s <= self._world.now
+        return index + begun
+
+    def _keep_rounds(self) -> None:
+        """Keep the next start of a round scheduled as long as the policy asks for it."""
+        world = self._world
+        if self._round_due < math.inf or not world.active:
+            return
+        if Trigger.ROUND in self._plan.replan.on:
+            header = world.log.header
+            self._round_due = header.origin_s + (self._round_index() + 1) * header.round_s
+            world.heap.push(self._round_due, Priority.ROUND, RoundStarts())
+
+    def _over(self) -> bool:
+        """Whether nothing that is still scheduled can change anything."""
+        world = self._world
+        if self._future or self._pending is not None:
+            return False
+        if any(active.runs for active in world.active.values()):
+            self._idle_instants = 0
+            return False
+        self._idle_instants += 1
+        return self._idle_instants > MAX_IDLE_ROUNDS or all(
+            isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER
+            for job_id, entry in self._plan.entries.items()
+            if job_id in world.active
+        )
+
+
+_ALWAYS = frozenset({Trigger.NODE})
+"""No policy may sleep through a change of the cluster."""
+
+
+def _eligible_s(job: Job) -> float:
+    return job.submit_s if job.eligible_s is None else max(job.submit_s, job.eligible_s)
+
+
+def _twice(submissions: Sequence[Submission]) -> str:
+    seen: set[str] = set()
+    for submission in submissions:
+        if submission.job.id in seen:
+            break
+        seen.add(submission.job.id)
+    return submission.job.id

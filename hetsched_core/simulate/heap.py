@@ -1,0 +1,49 @@
+"""The event heap: a total order by time, then priority, then the order of scheduling."""
+
+from __future__ import annotations
+
+import heapq
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+E = TypeVar("E")
+
+
+class Priority(IntEnum):
+    """What comes first among events of one instant: facts before the plans that they lead to."""
+
+    WORK = 0
+    DRAINED = 1
+    INCIDENT = 2
+    CANCEL = 3
+    ARRIVAL = 4
+    TIMER = 5
+    ROUND = 6
+    PLAN = 7
+
+
+class EventHeap(Generic[E]):
+    """Events in the order (time, priority, serial); equal inputs leave it in equal order."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._heap: list[tuple[float, int, int, E]] = []
+        self._serial = 0
+
+    def push(self, at_s: float, priority: Priority, event: E) -> None:
+        """Schedule an event."""
+        heapq.heappush(self._heap, (at_s, priority, self._serial, event))
+        self._serial += 1
+
+    def pop(self) -> E:
+        """Take out the next event."""
+        return heapq.heappop(self._heap)[3]
+
+    @property
+    def next_s(self) -> float:
+        """The time of the next event; infinity if there is none."""
+        return self._heap[0][0] if self._heap else float("inf")
+
+    def __len__(self) -> int:
+        """Return the number of scheduled events."""
+        return len(self._heap)

@@ -1,0 +1,75 @@
+"""What a simulation is told besides workload, cluster and policy."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+from hetsched_core.errors import InputError
+from hetsched_core.runlog import RunRecord
+from hetsched_core.types import ALL_SHAPES, Shape, Speeds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The costs and the grid of a simulation. All times in seconds.
+
+    Attributes:
+        round_s: length of a scheduling round.
+        restart_cost_s: no progress on the new GPUs at each start of a job but its first.
+        grace_s: how long a stopped run keeps its GPUs while it saves its state.
+        checkpoint_s: time between periodic checkpoints, which bound what a failure loses.
+        decision_s: how long after being asked for a plan takes effect.
+        seed: for policies that draw random numbers.
+        shapes: the shapes of configuration that can be realised.
+    """
+
+    round_s: float = 360.0
+    restart_cost_s: float = 10.0
+    grace_s: float = 0.0
+    checkpoint_s: float = 1800.0
+    decision_s: float = 0.0
+    seed: int = 0
+    shapes: frozenset[Shape] = ALL_SHAPES
+
+    def __post_init__(self) -> None:
+        """Refuse times that no simulation can use."""
+        for name, least in (
+            ("round_s", 1e-3),
+            ("restart_cost_s", 0.0),
+            ("grace_s", 0.0),
+            ("checkpoint_s", 1e-3),
+            ("decision_s", 0.0),
+        ):
+            value = getattr(self, name)
+            if not least <= value or (value == math.inf and name != "checkpoint_s"):
+                raise InputError(f"{name}={value} is not a number of seconds of at least {least:g}")
+
+
+class Estimates(Protocol):
+    """What the policy is told about speeds, and how it learns from what ran."""
+
+    def speeds(self, now: float) -> Speeds:
+        """Return the estimates that exist at `now`."""
+        ...
+
+    def observe(self, run: RunRecord, speed: float) -> None:
+        """Take note of a run that ended and of the samples/s that it really made."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeeds:
+    """Estimates that are given once and never change: the truth, say."""
+
+    given: Speeds
+
+    def speeds(self, now: float) -> Speeds:
+        """Return the given speeds, whatever the time."""
+        del now
+        return self.given
+
+    def observe(self, run: RunRecord, speed: float) -> None:
+        """Learn nothing."""
+        del run, speed

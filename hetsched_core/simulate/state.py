@@ -1,0 +1,202 @@
+"""A job inside the simulation: the runs it holds, and quantities that grow with time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    JobView,
+    Placement,
+    Purpose,
+    Run,
+    Submission,
+    TaskProgress,
+)
+
+_CRUMB = 1e-9
+
+RunId = tuple[Purpose, int]
+"""Tells the runs of one job apart: purpose and copy."""
+
+
+@dataclass(slots=True)
+class Held:
+    """One run: GPUs from `since_s`, progress at `speed` samples/s from `progress_from_s`.
+
+    `samples` and `productive_s` are settled up to the job's `observed_s`.
+    """
+
+    number: int
+    placement: Placement
+    since_s: float
+    progress_from_s: float
+    speed: float
+    gpus_by_type: tuple[tuple[str, int], ...]
+    budget: float | None = None
+    samples: float = 0.0
+    productive_s: float = 0.0
+    draining_until_s: float | None = None
+
+    @property
+    def configuration(self) -> Configuration:
+        """Where the run is."""
+        return self.placement.configuration
+
+    @property
+    def gpus(self) -> int:
+        """How many GPUs it holds."""
+        return self.placement.configuration.gpus
+
+    @property
+    def left(self) -> float:
+        """Samples that the run may still do: 0 if it drains."""
+        if self.draining_until_s is not None:
+            return 0.0
+        return math.inf if self.budget is None else max(0.0, self.budget - self.samples)
+
+    def advance(self, from_s: float, now: float) -> float:
+        """Work from `from_s` to `now`; return the samples done."""
+        seconds = now - max(from_s, self.progress_from_s)
+        if seconds <= 0 or self.speed <= 0 or self.left <= 0:
+            return 0.0
+        seconds = min(seconds, self.left / self.speed)
+        samples = min(self.speed * seconds, self.left)
+        self.samples += samples
+        self.productive_s += seconds
+        return samples
+
+    def undo_since_checkpoint(self, checkpoint_s: float) -> float:
+        """Lose the work since the last periodic checkpoint; return the samples lost."""
+        lost_s = self.productive_s % checkpoint_s if self.productive_s else 0.0
+        lost = min(self.samples, self.speed * lost_s)
+        self.productive_s -= lost_s
+        self.samples -= lost
+        return lost
+
+    def seen(self) -> Run:
+        """Return the run as policies see it."""
+        return Run(
+            number=self.number,
+            configuration=self.placement.configuration,
+            since_s=self.since_s,
+            progress_from_s=self.progress_from_s,
+            speed=self.speed,
+            copy=self.placement.copy,
+            purpose=self.placement.purpose,
+            samples=self.samples,
+            budget=self.budget,
+            draining_until_s=self.draining_until_s,
+        )
+
+
+@dataclass(slots=True)
+class Active:
+    """A job between its arrival and its end. Everything is settled up to `observed_s`."""
+
+    submission: Submission
+    job: Job
+    observed_s: float
+    restart_cost_s: float
+    runs: dict[RunId, Held] = field(default_factory=dict)
+    samples: float = 0.0
+    wait_s: float = 0.0
+    attained: dict[str, float] = field(default_factory=dict)
+    first_start_s: float | None = None
+    last_start_s: float | None = None
+    restarts: int = 0
+    preemptions: int = 0
+    run_numbers: int = 0
+    generation: int = 0
+    progress: TaskProgress | None = None
+
+    @property
+    def left(self) -> float:
+        """Samples still to do."""
+        return max(0.0, self.submission.samples - self.samples)
+
+    def settle(self, now: float) -> None:
+        """Bring every growing quantity up to `now`."""
+        seconds = now - self.observed_s
+        if seconds <= 0:
+            return
+        if not self.runs:
+            self.wait_s += seconds
+        for held in self.runs.values():
+            for gpu_type, gpus in held.gpus_by_type:
+                self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds
+            done = held.advance(self.observed_s, now)
+            if held.placement.purpose is Purpose.RUN:
+                self.samples += done
+        self.observed_s = now
+
+    def seen(self) -> JobView:
+        """Return the job as policies see it."""
+        return JobView(
+            job=self.job,
+            observed_s=self.observed_s,
+            runs=tuple(held.seen() for held in self.runs.values()),
+            samples_done=self.samples,
+            wait_s=self.wait_s,
+            attained_gpu_s=tuple(self.attained.items()),
+            first_start_s=self.first_start_s,
+            restarts=self.restarts,
+            restart_cost_s=self.restart_cost_s,
+            progress=self.progress,
+        )
+
+    def used_up(self) -> list[Held]:
+        """Return the runs that have done their budget, rounding its crumbs away."""
+        used_up = []
+        for held in self.runs.values():
+            if held.budget is None or held.draining_until_s is not None:
+                continue
+            if held.left <= _CRUMB * max(1.0, held.budget):
+                held.samples = held.budget
+                used_up.append(held)
+        return used_up
+
+    def done_at(self) -> float:
+        """When its running copies will have done all samples, if nothing changes before."""
+        working = [
+            (max(self.observed_s, held.progress_from_s), held.speed)
+            for (purpose, _), held in self.runs.items()
+            if purpose is Purpose.RUN and held.left > 0
+        ]
+        return finish_time(self.left, working)
+
+    def next_budget_at(self) -> float:
+        """When the first run will have used up its budget, if nothing changes before."""
+        return min(
+            (
+                max(self.observed_s, held.progress_from_s) + held.left / held.speed
+                for held in self.runs.values()
+                if 0 < held.left < math.inf and held.speed > 0
+            ),
+            default=math.inf,
+        )
+
+
+def finish_time(work: float, workers: Iterable[tuple[float, float]]) -> float:
+    """Return when workers, given as (start time, speed), have done `work` together."""
+    rate, at_s = 0.0, -math.inf
+    for start_s, speed in sorted(workers):
+        if rate > 0:
+            if at_s + work / rate <= start_s:
+                break
+            work -= rate * (start_s - at_s)
+        rate, at_s = rate + speed, start_s
+    return at_s + work / rate if rate > 0 else math.inf
+
+
+def gpus_by_type(cluster: Cluster, configuration: Configuration) -> tuple[tuple[str, int], ...]:
+    """Return (GPU type, GPUs) pairs of a configuration, in its node order."""
+    totals: dict[str, int] = {}
+    for name, gpus in configuration:
+        gpu_type = cluster[name].gpu_type
+        totals[gpu_type] = totals.get(gpu_type, 0) + gpus
+    return tuple(totals.items())

@@ -1,0 +1,285 @@
+"""The simulated cluster: nodes, active jobs, the runs that hold GPUs, and what is written of them.
+
+Nothing here decides. Every change of a job or a node replaces its view, so that the next snapshot
+costs only what changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from immutables import Map
+
+from hetsched_core.fairness import RunTimes
+from hetsched_core.placement.pack import ways_to_fit
+from hetsched_core.runlog import JobRecord, NodeRecord, RunEnd, RunLog, RunLogHeader, RunRecord
+from hetsched_core.simulate.events import Drained, Event, GivenUp, WorkDue
+from hetsched_core.simulate.heap import EventHeap, Priority
+from hetsched_core.simulate.settings import Estimates, Settings
+from hetsched_core.simulate.state import Active, Held, RunId, gpus_by_type
+from hetsched_core.types import (
+    Cluster,
+    EndState,
+    Job,
+    JobView,
+    NodeCondition,
+    NodeView,
+    Placement,
+    Purpose,
+    Speeds,
+    Submission,
+    Trigger,
+)
+
+
+class World:
+    """Everything that is true at `now`.
+
+    Attributes:
+        now: the present instant, seconds UTC.
+        heap: what is still to happen.
+        active: jobs that have arrived and not ended.
+        jobs, nodes: the views of them that snapshots show.
+        triggers: reasons to plan that have come up and not been served.
+        changed, gone: jobs whose view was replaced, and that ended, since the last plan was asked.
+        nodes_changed: whether a node's condition changed since then.
+        dirty: jobs whose runs changed since the plan in force was last applied.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        truth: Speeds,
+        settings: Settings,
+        estimates: Estimates,
+        header: RunLogHeader,
+        ended: Callable[[int], None],
+    ) -> None:
+        """Start with an idle cluster; `ended` is told the number of ended jobs."""
+        self.cluster = cluster
+        self.truth = truth
+        self.settings = settings
+        self.estimates = estimates
+        self.log = RunLog(header)
+        self.heap: EventHeap[Event] = EventHeap()
+        self.now = -math.inf
+        self.active: dict[str, Active] = {}
+        self.jobs: Map[str, JobView] = Map()
+        self.nodes: Map[str, NodeView] = Map({node.name: NodeView(node) for node in cluster})
+        self.triggers: set[Trigger] = set()
+        self.changed: set[str] = set()
+        self.gone: set[str] = set()
+        self.nodes_changed = True
+        self.dirty: set[str] = set()
+        self._ended = ended
+        self._run_times = RunTimes(truth, cluster)
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def arrive(self, submission: Submission, known: Job) -> Active:
+        """Let a job in, of which policies know only what `known` says."""
+        active = Active(submission, known, self.now, self.settings.restart_cost_s)
+        self.active[known.id] = active
+        self.touch(active)
+        self.triggers.add(Trigger.ARRIVAL)
+        return active
+
+    def touch(self, active: Active) -> None:
+        """Replace the job's view: something about it changed."""
+        self.jobs = self.jobs.set(active.job.id, active.seen())
+        self.changed.add(active.job.id)
+
+    def end(self, active: Active, state: EndState) -> None:
+        """Let a job leave the system."""
+        active.settle(self.now)
+        job_id = active.job.id
+        del self.active[job_id]
+        self.jobs = self.jobs.delete(job_id)
+        self.changed.discard(job_id)
+        self.gone.add(job_id)
+        for run_id in list(active.runs):
+            self.release(active, run_id, RunEnd(state.value))
+        self.log.jobs.append(self._record(active, state, self.now))
+        self.triggers.add(Trigger.END)
+        self._ended(len(self.log.jobs))
+
+    def close(self) -> None:
+        """Write down the jobs that will never end."""
+        for active in list(self.active.values()):
+            active.settle(self.now)
+            for run_id in list(active.runs):
+                self.release(active, run_id, RunEnd.UNFINISHED)
+            state = EndState.UNFINISHED if self._can_ever_run(active) else EndState.NEVER
+            self.log.jobs.append(self._record(active, state, None))
+        self.log.closed_s = self.now
+        header = self.log.header
+        self.log.rounds = math.ceil((self.now - header.origin_s) / header.round_s)
+
+    # -- runs --------------------------------------------------------------------------------------
+
+    def hold(self, active: Active, placement: Placement, speed: float, delay_s: float) -> Held:
+        """Give a job the GPUs of a placement from now on; it makes progress after `delay_s`."""
+        active.settle(self.now)
+        held = Held(
+            number=active.run_numbers,
+            placement=placement,
+            since_s=self.now,
+            progress_from_s=self.now + delay_s,
+            speed=speed,
+            gpus_by_type=gpus_by_type(self.cluster, placement.configuration),
+            budget=placement.budget,
+        )
+        active.run_numbers += 1
+        active.runs[placement.purpose, placement.copy] = held
+        self._book(active, held, 1)
+        return held
+
+    def start(self, active: Active, placement: Placement) -> None:
+        """Start a run at the true speed, paying the restart cost if the job ran before."""
+        speed = self.truth.speed(active.job.profile, placement.configuration)
+        own_work = placement.purpose is Purpose.RUN
+        resumed = active.first_start_s is not None and active.first_start_s != self.now
+        held = self.hold(
+            active, placement, speed, active.restart_cost_s if own_work and resumed else 0.0
+        )
+        if own_work:
+            if resumed and active.last_start_s != self.now:
+                active.restarts += 1
+            active.first_start_s = self.now if not resumed else active.first_start_s
+            active.last_start_s = self.now
+        if speed <= 0:
+            # It does not fit the GPU: the real thing would fall over within seconds.
+            self.end(active, EndState.FAILED)
+            return
+        if placement.until_s is not None:
+            run_id = (placement.purpose, placement.copy)
+            given_up = GivenUp(active.job.id, run_id, held.number)
+            self.heap.push(max(placement.until_s, self.now), Priority.WORK, given_up)
+        self.reschedule(active)
+        self.touch(active)
+
+    def drain(self, active: Active, run_id: RunId, ended: RunEnd) -> bool:
+        """Stop a run by way of a checkpoint; return whether its GPUs are free at once."""
+        if self.settings.grace_s == 0:
+            self.release(active, run_id, ended)
+            return True
+        active.settle(self.now)
+        until_s = self.now + self.settings.grace_s
+        held = active.runs[run_id]
+        held.draining_until_s = until_s
+        drained = Drained(active.job.id, run_id, held.number, ended)
+        self.heap.push(until_s, Priority.DRAINED, drained)
+        self.reschedule(active)
+        self.touch(active)
+        return False
+
+    def fail(self, active: Active, run_id: RunId, ended: RunEnd) -> None:
+        """End a run without a checkpoint: the work since the last periodic one is lost."""
+        active.settle(self.now)
+        lost = active.runs[run_id].undo_since_checkpoint(self.settings.checkpoint_s)
+        if run_id[0] is Purpose.RUN:
+            active.samples -= lost
+        self.release(active, run_id, ended)
+
+    def grant(self, active: Active, run_id: RunId, budget: float | None) -> None:
+        """Change how many samples a run may do."""
+        active.settle(self.now)
+        active.runs[run_id].budget = budget
+        self.reschedule(active)
+        self.touch(active)
+
+    def release(self, active: Active, run_id: RunId, ended: RunEnd) -> None:
+        """Take the GPUs of a run back and write its record."""
+        active.settle(self.now)
+        held = active.runs.pop(run_id)
+        self._book(active, held, -1)
+        own_work = held.placement.purpose is Purpose.RUN
+        record = RunRecord(
+            job=active.job.id,
+            number=held.number,
+            copy=held.placement.copy,
+            purpose=held.placement.purpose,
+            configuration=held.placement.configuration,
+            since_s=held.since_s,
+            freed_s=self.now,
+            productive_s=held.productive_s if own_work else 0.0,
+            samples=held.samples if own_work else 0.0,
+            ended_by=ended,
+        )
+        self.log.runs.append(record)
+        self.estimates.observe(record, held.speed)
+        self.dirty.add(active.job.id)
+        if active.job.id in self.active:
+            self.reschedule(active)
+            self.touch(active)
+
+    def reschedule(self, active: Active) -> None:
+        """Schedule what the present runs lead to first: all samples done, or a used-up budget."""
+        active.generation += 1
+        done_s, budget_s = active.done_at(), active.next_budget_at()
+        at_s = min(done_s, budget_s)
+        if at_s < math.inf:
+            due = WorkDue(active.job.id, active.generation, done_s <= budget_s)
+            self.heap.push(max(at_s, self.now), Priority.WORK, due)
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def set_condition(self, name: str, condition: NodeCondition) -> None:
+        """Take a node down, drain it or bring it back."""
+        view = self.nodes[name]
+        if view.condition is condition:
+            return
+        if condition is NodeCondition.DOWN:
+            for active in list(self.active.values()):
+                for run_id, held in list(active.runs.items()):
+                    if any(node == name for node, _ in held.placement.configuration):
+                        self.fail(active, run_id, RunEnd.NODE_LOST)
+        self.nodes = self.nodes.set(name, replace(self.nodes[name], condition=condition))
+        self.nodes_changed = True
+        self.log.nodes.append(NodeRecord(self.now, name, condition))
+        self.triggers.add(Trigger.NODE)
+
+    def _book(self, active: Active, held: Held, sign: int) -> None:
+        job = active.job
+        for name, gpus in held.placement.configuration:
+            view = self.nodes[name]
+            self.nodes = self.nodes.set(
+                name,
+                replace(
+                    view,
+                    held_gpus=view.held_gpus + sign * gpus,
+                    held_cpus=view.held_cpus + sign * gpus * job.cpus_per_gpu,
+                    held_memory_mb=view.held_memory_mb + sign * gpus * job.memory_mb_per_gpu,
+                ),
+            )
+
+    def _can_ever_run(self, active: Active) -> bool:
+        job = active.submission.job
+        types = tuple(t for t in self.truth.fastest_types(job.profile, 1) if job.accepts_type(t))
+        return bool(
+            ways_to_fit(
+                self.cluster,
+                self.settings.shapes,
+                job.requirements,
+                types,
+                job.cpus_per_gpu,
+                job.memory_mb_per_gpu,
+            )
+        )
+
+    def _record(self, active: Active, state: EndState, end_s: float | None) -> JobRecord:
+        samples = active.submission.samples
+        job = replace(active.submission.job, total_samples=samples)
+        return JobRecord(
+            job=job,
+            end_s=end_s,
+            end_state=state,
+            samples=active.samples,
+            wait_s=active.wait_s,
+            first_start_s=active.first_start_s,
+            restarts=active.restarts,
+            preemptions=active.preemptions,
+            expected_run_s=self._run_times.expected_run_s(job, samples),
+        )
