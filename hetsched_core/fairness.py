@@ -97,7 +97,7 @@ class RunTimes:
         return points
 
     def _types(self, kind: _Kind) -> list[str]:
-        """The types that hold the job; where none does alone, all that can hold a part of it."""
+        """The types that hold the job; where none does alone, those that do together."""
         if kind.profile not in self._profiles:
             return []
         table = self._speeds.table(kind.profile)
@@ -106,8 +106,11 @@ class RunTimes:
             for gpu_type in self._gpus
             if (kind.gpu_types is None or gpu_type in kind.gpu_types) and table.runs_on(gpu_type)
         }
-        enough = [t for t in room if room[t] >= kind.requirements.smallest]
-        return enough or [t for t in room if room[t] > 0]
+        least = kind.requirements.smallest
+        enough = [t for t in room if room[t] >= least]
+        if enough or sum(room.values()) < least:
+            return enough
+        return [t for t in room if room[t] > 0]
 
     def _room(self, kind: _Kind, gpu_type: str) -> list[tuple[int, int]]:
         """(GPUs that the job could use of an empty node, number of such nodes) by size of node."""

@@ -96,12 +96,20 @@ def test_a_share_beyond_the_largest_requirement_brings_nothing() -> None:
     ("job", "types"),
     [
         (job_of(gpu_types=frozenset({"B"})), {"B"}),
+        (job_of((8,)), {"A", "B"}),
         (job_of((9,)), {"B"}),
         (job_of(memory_mb_per_gpu=65_000.0), {"A"}),
         (job_of(cpus_per_gpu=33.0), {"A"}),
         (job_of((20,), cpus_per_gpu=8.0), {"A", "B"}),
     ],
-    ids=["refused", "too few of them", "too little memory", "too few CPUs", "none is enough alone"],
+    ids=[
+        "refused",
+        "just enough",
+        "too few of them",
+        "too little memory",
+        "too few CPUs",
+        "none is enough alone",
+    ],
 )
 def test_types_on_which_a_job_does_not_fit_are_left_out(job: Job, types: set[str]) -> None:
     gpus = {"A": 8, "B": 24}
@@ -125,6 +133,14 @@ def test_a_type_without_speed_is_left_out_and_a_job_without_any_has_no_run_time(
         job = Job("1", 0.0, RequirementSet((1,)), profile)
         assert times.expected_run_s(job, SAMPLES) is None
         assert times.isolated_run_s(job, SAMPLES, 1.0) is None
+
+
+def test_a_job_that_needs_several_types_at_once_is_judged_by_those_on_which_it_runs() -> None:
+    cluster = Cluster((Node("a", "A", 8), Node("b", "B", 4), Node("c", "C", 4)))
+    speeds = Speeds(cluster, {"net": linear_table({"A": 0.0, "B": 100.0, "C": 50.0})})
+    times = RunTimes(speeds, cluster)
+    assert times.expected_run_s(job_of((8,)), 800.0) == pytest.approx((1.0 + 2.0) / 2)
+    assert times.expected_run_s(job_of((9,)), 800.0) is None
 
 
 def test_an_isolated_job_runs_across_nodes_only_where_no_node_holds_it() -> None:

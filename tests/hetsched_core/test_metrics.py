@@ -1,0 +1,522 @@
+"""The measures of a run log: by hand on small logs, against a naive twin on random ones."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched_core.metrics import Measures, PlanTimes, measure
+from hetsched_core.runlog import (
+    JobRecord,
+    NodeRecord,
+    PlanRecord,
+    RunEnd,
+    RunLog,
+    RunLogHeader,
+    RunRecord,
+)
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    EndState,
+    Job,
+    Layer,
+    Node,
+    NodeCondition,
+    Purpose,
+    RequirementSet,
+    Speeds,
+    SpeedTable,
+    Trigger,
+)
+
+ORIGIN = 1_700_000_000.0
+CLUSTER = Cluster((Node("a0", "A", 4), Node("b0", "B", 4), Node("b1", "B", 2)))
+SPEEDS = Speeds(
+    CLUSTER,
+    {
+        "net": SpeedTable(
+            ("A", "B"),
+            np.array([1]),
+            np.array([[20.0], [10.0]]),
+            np.array([[20.0], [10.0]]),
+            np.full((2, 1), Layer.TRUTH, np.int8),
+        )
+    },
+)
+
+
+def a_log(round_s: float = 10.0, cluster: Cluster = CLUSTER, **parts: object) -> RunLog:
+    header = RunLogHeader("fifo", {}, cluster, ORIGIN, round_s, 0.0, 0.0, 1800.0, 0)
+    return RunLog(header, **parts)  # type: ignore[arg-type]
+
+
+def a_job(
+    job: str,
+    submit: float,
+    end: float | None,
+    state: EndState = EndState.COMPLETED,
+    *,
+    wait: float = 0.0,
+    expected: float | None = 100.0,
+    samples: float = 1000.0,
+    eligible: float | None = None,
+    counts: tuple[int, ...] = (1, 2, 4),
+    restarts: int = 0,
+    preemptions: int = 0,
+) -> JobRecord:
+    """A job record; times are seconds after ORIGIN."""
+    return JobRecord(
+        job=Job(
+            job,
+            ORIGIN + submit,
+            RequirementSet(counts),
+            "net",
+            eligible_s=None if eligible is None else ORIGIN + eligible,
+        ),
+        end_s=None if end is None else ORIGIN + end,
+        end_state=state,
+        samples=samples,
+        wait_s=wait,
+        first_start_s=None,
+        restarts=restarts,
+        preemptions=preemptions,
+        expected_run_s=expected,
+    )
+
+
+def a_run(
+    job: str,
+    since: float,
+    freed: float,
+    pieces: dict[str, int],
+    *,
+    productive: float | None = None,
+    purpose: Purpose = Purpose.RUN,
+) -> RunRecord:
+    """A run record; times are seconds after ORIGIN."""
+    return RunRecord(
+        job=job,
+        number=0,
+        copy=0,
+        purpose=purpose,
+        configuration=Configuration.of(pieces),
+        since_s=ORIGIN + since,
+        freed_s=ORIGIN + freed,
+        productive_s=freed - since if productive is None else productive,
+        samples=0.0,
+        ended_by=RunEnd.COMPLETED,
+    )
+
+
+def test_w2_fragments_are_idle_gpus_while_a_job_waits() -> None:
+    log = a_log(
+        jobs=[a_job("fills", 0, 30), a_job("waits", 0, 10), a_job("waits too", 20, 30)],
+        runs=[
+            a_run("fills", 0, 10, {"a0": 4, "b0": 3}),
+            a_run("fills", 10, 30, {"a0": 4, "b0": 4}),
+        ],
+    )
+    measures = measure(log, SPEEDS)
+    assert measures.avg_fragments == pytest.approx(5 / 3)
+    assert measures.avg_queue_length == pytest.approx(2 / 3)
+    assert measures.gpu_utilisation == pytest.approx((7 + 8 + 8) / 30)
+
+
+def test_the_state_is_that_right_after_the_plans_of_the_instant() -> None:
+    # At 10 one job frees what the other takes: neither waits and no GPU is counted twice.
+    log = a_log(
+        jobs=[a_job("first", 0, 10), a_job("second", 5, 20)],
+        runs=[a_run("first", 0, 10, {"a0": 4}), a_run("second", 10, 20, {"a0": 4})],
+    )
+    measures = measure(log, SPEEDS)
+    assert measures.avg_queue_length == 0.0
+    assert measures.avg_fragments == 0.0
+    assert measures.gpu_utilisation == pytest.approx(8 / 20)
+
+
+def test_only_completed_jobs_are_averaged() -> None:
+    log = a_log(
+        jobs=[
+            a_job("a", 0, 100, wait=20, expected=40),
+            a_job("b", 100, 400, wait=60, expected=600),
+            a_job("failed", 0, 900, EndState.FAILED, wait=800, expected=1),
+            a_job("cancelled", 0, 950, EndState.CANCELLED, wait=950, expected=1),
+            a_job("too big", 0, None, EndState.NEVER, wait=1000, expected=1),
+            a_job("cut off", 0, None, EndState.UNFINISHED, wait=1000, expected=1),
+        ]
+    )
+    measures = measure(log, SPEEDS)
+    counts = ("jobs", "completed", "failed", "cancelled", "never", "unfinished")
+    assert [getattr(measures, name) for name in counts] == [6, 2, 1, 1, 1, 1]
+    assert measures.avg_jct_s == 200.0
+    assert measures.p50_jct_s == 200.0
+    assert measures.p99_jct_s == pytest.approx(298.0)
+    assert measures.avg_wait_s == 40.0
+    assert measures.max_latency_ratio == 0.5
+    assert measures.makespan_s == 900.0
+
+
+def test_a_job_that_can_never_fit_does_not_wait() -> None:
+    log = a_log(
+        jobs=[a_job("runs", 10, 30), a_job("too big", 0, None, EndState.NEVER)],
+        runs=[a_run("runs", 10, 30, {"a0": 1})],
+    )
+    measures = measure(log, SPEEDS)
+    assert measures.avg_queue_length == 0.0
+    assert measures.avg_fragments == 0.0
+    assert measures.makespan_s == 20.0
+
+
+def test_a_job_waits_from_when_it_is_eligible() -> None:
+    log = a_log(jobs=[a_job("dependent", 0, 40, eligible=20)])
+    assert measure(log, SPEEDS).avg_queue_length == pytest.approx(2 / 4)
+
+
+def test_gpus_of_a_node_that_is_not_up_are_neither_available_nor_held() -> None:
+    # b0 is drained from 10 to 20 while a job goes on there, and a0 is down from 20 on.
+    log = a_log(
+        jobs=[a_job("stays", 0, 30), a_job("waits", 0, 30)],
+        runs=[a_run("stays", 0, 30, {"b0": 3})],
+        nodes=[
+            NodeRecord(ORIGIN + 10, "b0", NodeCondition.DRAINED),
+            NodeRecord(ORIGIN + 20, "b0", NodeCondition.UP),
+            NodeRecord(ORIGIN + 20, "a0", NodeCondition.DOWN),
+        ],
+    )
+    measures = measure(log, SPEEDS)
+    assert measures.gpu_utilisation == pytest.approx((3 + 0 + 3) / (10 + 6 + 6))
+    assert measures.avg_fragments == pytest.approx((7 + 6 + 3) / 3)
+
+
+def test_a_job_that_holds_gpus_several_times_over_is_one_job() -> None:
+    # Copies, tasks and profiling give a job several runs at once.
+    log = a_log(
+        jobs=[a_job("copies", 0, 40), a_job("waits", 0, 40)],
+        runs=[
+            a_run("copies", 0, 40, {"a0": 4}),
+            a_run("copies", 10, 20, {"b0": 4}),
+            a_run("copies", 0, 20, {"b1": 2}, purpose=Purpose.PROFILE),
+        ],
+    )
+    assert measure(log, SPEEDS).avg_queue_length == 1.0
+
+
+def test_gpu_time_is_split_into_kept_lost_and_profiling() -> None:
+    log = a_log(
+        jobs=[a_job("a", 0, 100, restarts=2, preemptions=1), a_job("b", 0, 1, restarts=1)],
+        runs=[
+            a_run("a", 0, 100, {"a0": 2, "b0": 1}, productive=90),
+            a_run("a", 0, 10, {"b1": 1}, productive=0, purpose=Purpose.PROFILE),
+        ],
+    )
+    measures = measure(log, SPEEDS)
+    assert measures.gpu_s == 310.0
+    assert measures.lost_gpu_s == 30.0
+    assert measures.profiling_gpu_s == 10.0
+    assert (measures.restarts, measures.preemptions) == (3, 1)
+
+
+def test_finish_time_fairness_compares_with_the_fair_share_of_the_cluster() -> None:
+    # 100 job seconds in 40 s: 2.5 active jobs, 4 of 10 GPUs each. There 1000 samples take 12.5 s on
+    # A and 25 s on B, weighted 4 : 6.
+    log = a_log(jobs=[a_job("fair", 0, 20), a_job("unfair", 0, 40), a_job("unfair too", 0, 40)])
+    measures = measure(log, SPEEDS)
+    assert measures.ftf_max == pytest.approx(40 / 20)
+    assert measures.ftf_unfair_share == pytest.approx(2 / 3)
+
+
+def test_a_job_alone_is_held_against_the_whole_cluster_even_after_idle_hours() -> None:
+    # 1000 samples on all 10 GPUs: 5 s on A, 10 s on B, weighted 4 : 6.
+    early, late = (a_job(f"at {at}", at, at + 8, counts=(10, 1000)) for at in (0, 99_992))
+    measures = measure(a_log(jobs=[early, late]), SPEEDS)
+    assert measures.ftf_max == pytest.approx(1.0)
+    assert measures.ftf_unfair_share == 0.0
+
+
+def test_a_job_submitted_after_the_last_end_is_not_active_before_it() -> None:
+    alone = a_log(jobs=[a_job("a", 0, 60), a_job("b", 0, 60), a_job("c", 0, 60)])
+    later = a_log(jobs=[*alone.jobs, a_job("later", 90, None, EndState.UNFINISHED)])
+    assert measure(later, SPEEDS).ftf_max == measure(alone, SPEEDS).ftf_max
+
+
+def test_plan_times_are_summed_up() -> None:
+    times = [0.01 * k for k in range(1, 101)]
+    plans = [PlanRecord(ORIGIN, frozenset({Trigger.ROUND}), time, 1, 0) for time in times]
+    measures = measure(a_log(plans=plans, rounds=7, wall_s=3.5), SPEEDS)
+    assert measures.plans == 100
+    assert measures.plan_s is not None
+    assert measures.plan_s.mean == pytest.approx(0.505)
+    assert measures.plan_s.p95 == pytest.approx(0.9505)
+    assert measures.plan_s.max == pytest.approx(1.0)
+    assert (measures.rounds, measures.wall_s) == (7, 3.5)
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        a_log(),
+        a_log(jobs=[a_job("too big", 0, None, EndState.NEVER)]),
+        a_log(jobs=[a_job("cut off", 0, None, EndState.UNFINISHED)]),
+        a_log(jobs=[a_job("at once", 0, 0, expected=None, samples=0.0)]),
+        a_log(jobs=[a_job("between", 1, 2)], runs=[a_run("between", 1, 2, {"a0": 1})]),
+        a_log(
+            jobs=[a_job("dark", 0, 30)],
+            nodes=[NodeRecord(ORIGIN, n.name, NodeCondition.DOWN) for n in CLUSTER],
+        ),
+    ],
+    ids=["empty", "never", "unfinished", "no length", "between two rounds", "all nodes down"],
+)
+def test_what_cannot_be_measured_is_none_and_never_nan(log: RunLog) -> None:
+    for value in dataclasses.astuple(measure(log, SPEEDS)):
+        assert value is None or math.isfinite(value)
+
+
+def test_what_has_no_value_is_none() -> None:
+    measures = measure(a_log(jobs=[a_job("too big", 0, None, EndState.NEVER)]), SPEEDS)
+    absent = {name for name, value in dataclasses.asdict(measures).items() if value is None}
+    assert absent == {
+        "makespan_s",
+        "avg_jct_s",
+        "p50_jct_s",
+        "p99_jct_s",
+        "avg_wait_s",
+        "max_latency_ratio",
+        "avg_fragments",
+        "avg_queue_length",
+        "ftf_max",
+        "ftf_unfair_share",
+        "gpu_utilisation",
+        "plan_s",
+    }
+
+
+def test_runs_of_a_job_that_has_no_record_are_held_but_nobody_waits_less() -> None:
+    # The writer of the log was stopped: the job's own record is missing.
+    log = a_log(
+        jobs=[a_job("waits", 0, 20)],
+        runs=[a_run("unknown", 0, 20, {"a0": 4})],
+    )
+    measures = measure(log, SPEEDS)
+    assert measures.avg_queue_length == 1.0
+    assert measures.avg_fragments == 6.0
+
+
+# The naive twin: one instant, one job and one GPU at a time.
+
+SECONDS = st.integers(0, 120).map(lambda k: k / 2)
+TIMES = st.integers(-20, 120).map(lambda k: k / 2)
+NODES = st.sampled_from([node.name for node in CLUSTER])
+
+
+@st.composite
+def job_records(draw: st.DrawFn, names: list[str]) -> list[JobRecord]:
+    records = []
+    for name in names:
+        submit = draw(TIMES)
+        state = draw(st.sampled_from(EndState))
+        open_ended = state in (EndState.NEVER, EndState.UNFINISHED)
+        records.append(
+            a_job(
+                name,
+                submit,
+                None if open_ended else submit + draw(SECONDS),
+                state,
+                wait=draw(SECONDS),
+                expected=draw(st.none() | st.just(0.0) | st.floats(1.0, 1e3)),
+                samples=draw(st.just(0.0) | st.floats(1.0, 1e4)),
+                eligible=draw(st.none() | TIMES),
+                counts=draw(st.sampled_from([(1,), (1, 2, 4), (2, 3), (6,), (9,)])),
+                restarts=draw(st.integers(0, 3)),
+                preemptions=draw(st.integers(0, 3)),
+            )
+        )
+    return records
+
+
+@st.composite
+def run_records(draw: st.DrawFn, names: list[str]) -> list[RunRecord]:
+    records = []
+    for _ in range(draw(st.integers(0, 12))):
+        since = draw(TIMES)
+        length = draw(SECONDS)
+        records.append(
+            a_run(
+                draw(st.sampled_from([*names, "unknown"])),
+                since,
+                since + length,
+                draw(st.dictionaries(NODES, st.integers(1, 4), min_size=1)),
+                productive=length * draw(st.sampled_from([0.0, 0.5, 1.0])),
+                purpose=draw(st.sampled_from(Purpose)),
+            )
+        )
+    return records
+
+
+@st.composite
+def run_logs(draw: st.DrawFn) -> RunLog:
+    names = [f"j{k}" for k in range(draw(st.integers(0, 6)))]
+    nodes = draw(st.lists(st.tuples(TIMES, NODES, st.sampled_from(NodeCondition)), max_size=6))
+    return a_log(
+        round_s=draw(st.sampled_from([0.5, 7.0, 10.0, 1000.0])),
+        jobs=draw(job_records(names)),
+        runs=draw(run_records(names)),
+        nodes=[
+            NodeRecord(ORIGIN + at, node, how)
+            for at, node, how in sorted(nodes, key=lambda n: n[0])
+        ],
+    )
+
+
+def naive_up(log: RunLog, node: str, now: float) -> bool:
+    up = True
+    for record in log.nodes:
+        if record.node == node and record.at_s <= now:
+            up = record.condition is NodeCondition.UP
+    return up
+
+
+def naive_waits(log: RunLog, record: JobRecord, now: float) -> bool:
+    eligible = record.job.submit_s
+    if record.job.eligible_s is not None:
+        eligible = max(eligible, record.job.eligible_s)
+    return (
+        record.end_state is not EndState.NEVER
+        and eligible <= now
+        and (record.end_s is None or now < record.end_s)
+        and not any(
+            run.job == record.job.id and run.since_s <= now < run.freed_s for run in log.runs
+        )
+    )
+
+
+def naive_grid(log: RunLog, begin: float, end: float) -> list[tuple[int, int, int]]:
+    """(GPUs up, of these held, jobs waiting) at each round start."""
+    samples = []
+    k = 0
+    while (now := log.header.origin_s + k * log.header.round_s) < end:
+        k += 1
+        if now < begin:
+            continue
+        up = {node.name for node in CLUSTER if naive_up(log, node.name, now)}
+        held = sum(
+            gpus
+            for run in log.runs
+            if run.since_s <= now < run.freed_s
+            for node, gpus in run.configuration
+            if node in up
+        )
+        capacity = sum(node.gpus for node in CLUSTER if node.name in up)
+        waiting = sum(naive_waits(log, record, now) for record in log.jobs)
+        samples.append((capacity, held, waiting))
+    return samples
+
+
+def naive_isolated_s(record: JobRecord, share: float) -> float | None:
+    """T_isolated on a cluster of 4 A at 20 and 6 B at 10 samples/s per GPU, linear scaling."""
+    counts = record.job.requirements.counts
+    holds = [t for t, gpus in (("A", 4), ("B", 6)) if counts[0] <= gpus] or ["A", "B"]
+    weighted = 0.0
+    for gpu_type in holds:
+        rate = {"A": 20.0, "B": 10.0}[gpu_type]
+        if share < counts[0]:
+            seconds = record.samples / (rate * share)
+        else:
+            times = [record.samples / (rate * count) for count in counts]
+            seconds = float(np.interp(share, counts, times))
+        weighted += {"A": 4, "B": 6}[gpu_type] * seconds
+    return weighted / sum({"A": 4, "B": 6}[t] for t in holds) or None
+
+
+def naive_mean(values: list[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def naive_percentile(values: list[float], percent: float) -> float | None:
+    """Linear interpolation between the closest ranks."""
+    if not values:
+        return None
+    values = sorted(values)
+    at = (len(values) - 1) * percent / 100
+    low = math.floor(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (at - low)
+
+
+def naive_measure(log: RunLog) -> Measures:
+    counts = {state: sum(r.end_state is state for r in log.jobs) for state in EndState}
+    done = [r for r in log.jobs if r.end_state is EndState.COMPLETED]
+    jct = [r.end_s - r.job.submit_s for r in done if r.end_s is not None]
+    able = [r for r in log.jobs if r.end_state is not EndState.NEVER]
+    ends = [
+        r.end_s
+        for r in log.jobs
+        if r.end_state in (EndState.COMPLETED, EndState.FAILED) and r.end_s is not None
+    ]
+    makespan = max(ends) - min(r.job.submit_s for r in able) if ends else None
+    grid: list[tuple[int, int, int]] = []
+    ftf: list[float] = []
+    if makespan is not None:
+        begin, end = min(r.job.submit_s for r in able), max(ends)
+        grid = naive_grid(log, begin, end)
+        if makespan > 0:
+            stay = [
+                max(0.0, min(math.inf if r.end_s is None else r.end_s, end) - r.job.submit_s)
+                for r in able
+            ]
+            share = CLUSTER.gpus / max(1.0, sum(stay) / makespan)
+            for record, seconds in zip(done, jct, strict=True):
+                isolated = naive_isolated_s(record, share)
+                if isolated is not None:
+                    ftf.append(seconds / isolated)
+    ratios = [r.wait_s / r.expected_run_s for r in done if r.expected_run_s]
+    available = sum(up for up, _, _ in grid)
+    held_s = [r.configuration.gpus * (r.freed_s - r.since_s) for r in log.runs]
+    kept_s = [r.configuration.gpus * r.productive_s for r in log.runs]
+    profiles = [r.purpose is Purpose.PROFILE for r in log.runs]
+    plan_s = [plan.plan_s for plan in log.plans]
+    return Measures(
+        jobs=len(log.jobs),
+        completed=counts[EndState.COMPLETED],
+        failed=counts[EndState.FAILED],
+        cancelled=counts[EndState.CANCELLED],
+        never=counts[EndState.NEVER],
+        unfinished=counts[EndState.UNFINISHED],
+        makespan_s=makespan,
+        avg_jct_s=naive_mean(jct),
+        p50_jct_s=naive_percentile(jct, 50),
+        p99_jct_s=naive_percentile(jct, 99),
+        avg_wait_s=naive_mean([r.wait_s for r in done]),
+        max_latency_ratio=max(ratios, default=None),
+        avg_fragments=naive_mean([up - held if waiting else 0 for up, held, waiting in grid]),
+        avg_queue_length=naive_mean([waiting for _, _, waiting in grid]),
+        ftf_max=max(ftf, default=None),
+        ftf_unfair_share=naive_mean([value > 1 + 1e-9 for value in ftf]),
+        gpu_utilisation=sum(held for _, held, _ in grid) / available if available else None,
+        gpu_s=sum(held_s),
+        lost_gpu_s=sum(h - k for h, k, p in zip(held_s, kept_s, profiles, strict=True) if not p),
+        profiling_gpu_s=sum(h for h, p in zip(held_s, profiles, strict=True) if p),
+        restarts=sum(r.restarts for r in log.jobs),
+        preemptions=sum(r.preemptions for r in log.jobs),
+        rounds=log.rounds,
+        plans=len(log.plans),
+        plan_s=PlanTimes(
+            sum(plan_s) / len(plan_s), naive_percentile(plan_s, 95) or 0.0, max(plan_s)
+        )
+        if plan_s
+        else None,
+        wall_s=log.wall_s,
+    )
+
+
+@settings(max_examples=300)
+@given(run_logs())
+def test_the_measures_are_those_of_the_naive_twin(log: RunLog) -> None:
+    fast, naive = dataclasses.asdict(measure(log, SPEEDS)), dataclasses.asdict(naive_measure(log))
+    assert fast == {
+        name: None if value is None else pytest.approx(value, rel=1e-9, abs=1e-9)
+        for name, value in naive.items()
+    }
