@@ -83,9 +83,14 @@ class FreeGpus:
         """Whether any of its nodes takes no new work."""
         return any(self._closed[self._cluster.index(name)] for name, _ in configuration)
 
-    def idle(self, gpu_types: tuple[str, ...]) -> int:
-        """Return the free GPUs of these types on open nodes."""
-        return sum(self._idle.get(gpu_type, 0) for gpu_type in gpu_types)
+    def idle(self, gpu_type: str) -> int:
+        """Return the free GPUs of this type on open nodes."""
+        return self._idle.get(gpu_type, 0)
+
+    @property
+    def full(self) -> bool:
+        """Whether no open node has a free GPU."""
+        return not any(self._idle.values())
 
     def one_node(self, job: Needs, gpu_type: str, count: int) -> Configuration | None:
         """Return `count` GPUs on the open node of this type that they fill best, lowest first."""

@@ -26,6 +26,7 @@ from hetsched_core.types import (
     RequirementSet,
     Shape,
     Snapshot,
+    Speeds,
     Waiting,
 )
 
@@ -66,26 +67,26 @@ class _Packer:
         # What nobody that was served so far holds, and what of that is also not in use right now.
         self._left = FreeGpus.of(snapshot)
         self._idle = FreeGpus.of(snapshot)
+        self._types = snapshot.cluster.gpu_types
         self._kept: dict[str, Placed] = {}
         self._holders: dict[str, list[JobView]] = {}
         self._barred: set[str] = set()
 
     def pack(self, order: list[JobView], replan: Replan) -> Plan:
         previous = self._snapshot.previous.entries
-        for view in order:
-            placed = _placed_before(view, previous.get(view.id), self._idle)
-            if placed is not None:
-                self._hold(view, placed)
+        queue = [(view, previous.get(view.job.id)) for view in order]
+        for view, before in queue:
+            if before is None or isinstance(before, Placed):
+                self._hold(view, before)
         changes: dict[str, Entry] = {}
-        for view in order:
-            before = previous.get(view.id)
+        for view, before in queue:
             entry = self._entry(view, before)
             if entry is not before:
-                changes[view.id] = entry
+                changes[view.job.id] = entry
         return self._snapshot.previous.revise(changes, self._snapshot.gone, replan=replan)
 
     def _entry(self, view: JobView, before: Entry | None) -> Entry:
-        kept = self._kept.get(view.id)
+        kept = self._kept.get(view.job.id)
         if view.blocked is not None:
             if kept is not None:
                 self._release(view)
@@ -97,24 +98,30 @@ class _Packer:
             return kept
         if before is NEVER:
             return NEVER
+        if before is NO_ROOM or before is AHEAD:
+            # It fits in principle, so when nobody can start there is nothing to work out.
+            if self._packing is not Packing.IN_TURN:
+                if self._left.full:
+                    return NO_ROOM
+            elif len(self._barred) == len(self._types):
+                return AHEAD
         return self._serve(view)
 
     def _serve(self, view: JobView) -> Entry:
         job, snapshot = view.job, self._snapshot
-        types = tuple(
-            t for t in snapshot.speeds.fastest_types(job.profile, 1) if job.accepts_type(t)
-        )
-        ways = ways_to_fit(
+        wish = _wish(
             snapshot.cluster,
+            snapshot.speeds,
             snapshot.shapes,
+            job.profile,
             job.requirements,
-            types,
+            job.gpu_types,
             job.cpus_per_gpu,
             job.memory_mb_per_gpu,
         )
-        if not ways:
+        if wish is None:
             return NEVER
-        count, mixed = rigid_choice(job.requirements, ways)
+        types, count, mixed = wish
         allowed = types
         if self._barred:
             allowed = tuple(t for t in types if t not in self._barred)
@@ -140,12 +147,10 @@ class _Packer:
     ) -> Configuration | None:
         job, shapes, speeds = view.job, self._snapshot.shapes, self._snapshot.speeds
         if mixed:
-            if free.idle(types) < count:
-                return None
             return free.fewest_nodes(job, types, count)
         best: Configuration | None = None
         for gpu_type in types:
-            if free.idle((gpu_type,)) < count:
+            if free.idle(gpu_type) < count:
                 continue
             found = free.one_node(job, gpu_type, count)
             alone = found is not None
@@ -160,8 +165,11 @@ class _Packer:
                 break
         return best
 
-    def _hold(self, view: JobView, placed: Placed) -> None:
+    def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""
+        placed = _placed_before(view, before, self._idle)
+        if placed is None:
+            return
         configuration = placed.placements[0].configuration
         self._kept[view.id] = placed
         self._idle.take(view.job, configuration)
@@ -194,15 +202,15 @@ class _Packer:
                 raise AssertionError(f"no room for {wanted} although nobody holds its nodes")
 
 
-def _placed_before(view: JobView, entry: Entry | None, free: FreeGpus) -> Placed | None:
-    """What the job has under the plan in force and can keep, if anything."""
-    if isinstance(entry, Placed):
-        placed = entry
-    elif entry is None and view.configuration is not None:
-        # Found running by a scheduler that has just come up.
-        placed = Placed((Placement(view.configuration),))
-    else:
-        return None
+def _placed_before(view: JobView, before: Placed | None, free: FreeGpus) -> Placed | None:
+    """What the job has and can keep, if anything."""
+    placed = before
+    if placed is None:
+        # Either it is new, or it was found running by a scheduler that has just come up.
+        running = view.configuration
+        if running is None:
+            return None
+        placed = Placed((Placement(running),))
     configuration = placed.placements[0].configuration
     if free.closed(configuration) and view.configuration != configuration:
         return None
@@ -213,6 +221,25 @@ def _placed_before(view: JobView, entry: Entry | None, free: FreeGpus) -> Placed
 class _Needs:
     cpus_per_gpu: float
     memory_mb_per_gpu: float
+
+
+@lru_cache(maxsize=1 << 16)
+def _wish(
+    cluster: Cluster,
+    speeds: Speeds,
+    shapes: frozenset[Shape],
+    profile: str,
+    requirements: RequirementSet,
+    gpu_types: frozenset[str] | None,
+    cpus_per_gpu: float,
+    memory_mb_per_gpu: float,
+) -> tuple[tuple[str, ...], int, bool] | None:
+    """Types (fastest first), GPU count, and whether it takes a mix of them; None: never fits."""
+    types = tuple(
+        t for t in speeds.fastest_types(profile, 1) if gpu_types is None or t in gpu_types
+    )
+    ways = ways_to_fit(cluster, shapes, requirements, types, cpus_per_gpu, memory_mb_per_gpu)
+    return (types, *rigid_choice(requirements, ways)) if ways else None
 
 
 @lru_cache(maxsize=1 << 16)

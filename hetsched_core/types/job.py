@@ -206,8 +206,12 @@ class JobView:
 
     def service_at(self, now: float) -> float:
         """Return the GPU seconds attained, over all types."""
-        gpus = sum(run.configuration.gpus for run in self.runs)
-        return sum(s for _, s in self.attained_gpu_s) + gpus * max(0.0, now - self.observed_s)
+        service = 0.0
+        for _, gpu_s in self.attained_gpu_s:
+            service += gpu_s
+        for run in self.runs:
+            service += run.configuration.gpus * max(0.0, now - self.observed_s)
+        return service
 
 
 class EndState(StrEnum):
