@@ -1,0 +1,107 @@
+"""Lines a second of the sacct reader on a mix like that of a real GPU cluster.
+
+The lines are those of Fox (60 % steps, 20 % GPU allocations), again and again with other ids and
+times, so that no two rows of a log are alike. The measure is taken against splitting the same
+lines, in the same run: a ratio does not depend on the machine.
+"""
+
+import os
+import re
+import time
+import tracemalloc
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from io import BytesIO
+from pathlib import Path
+
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone, read_sacct
+
+FOX_FIELDS = (
+    "JobID,JobIDRaw,User,Account,State,Start,End,AveCPU,AveDiskRead,AveDiskWrite,AveRSS,AveVMSize,"
+    "ElapsedRaw,ExitCode,Layout,MaxRSS,MaxVMSize,MinCPU,ReqCPUS,ReqMem,ReqNodes,Reservation,Submit,"
+    "Suspended,SystemCPU,TimelimitRaw,UserCPU,NodeList,Partition,AllocTRES,Priority,JobName"
+)
+ID = re.compile(r"\d+")
+TIME = re.compile(r"2025-\d\d-\d\dT\d\d:\d\d:\d\d")
+MOST_TIMES_A_SPLIT = 8.0
+
+
+def fox_like(lines: list[str], copies: int) -> Iterator[bytes]:
+    """Yield the lines of a log again and again, each time with other ids and later times."""
+    for copy in range(copies):
+        yield "".join(
+            _moved(line, 1_000 * copy, timedelta(seconds=7_001 * copy)) for line in lines
+        ).encode()
+
+
+def _moved(line: str, ids: int, by: timedelta) -> str:
+    number = ID.findall(line)[0]
+    line = line.replace(number, str(int(number) + ids), 2)
+    return TIME.sub(lambda found: (datetime.fromisoformat(found[0]) + by).isoformat(), line)
+
+
+class Stream:
+    """A log that is made while it is read, so that it takes no memory."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = b""
+
+    def read(self, size: int = -1, /) -> bytes:
+        while len(self._rest) < size and (chunk := next(self._chunks, b"")):
+            self._rest += chunk
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return found
+
+
+@pytest.fixture(scope="module")
+def fox_lines() -> list[str]:
+    data = os.environ.get("HETSCHED_DATA")
+    if not data:
+        pytest.skip("HETSCHED_DATA is not set: it names the directory of public logs and traces")
+    return (Path(data) / "sacct/fox_sacct_P_noheader.txt").read_text().splitlines(keepends=True)
+
+
+@pytest.fixture(scope="module")
+def options() -> SacctOptions:
+    return SacctOptions(fields=parse_fields(FOX_FIELDS), zone=parse_zone("Europe/Oslo"))
+
+
+def test_reading_costs_a_few_times_what_splitting_the_lines_costs(
+    benchmark: BenchmarkFixture, fox_lines: list[str], options: SacctOptions
+) -> None:
+    log = b"".join(fox_like(fox_lines, 350))
+    lines = log.splitlines()
+
+    def split() -> float:
+        began = time.perf_counter()
+        for line in lines:
+            line.split(b"|")
+        return time.perf_counter() - began
+
+    def read() -> int:
+        return sum(1 for _ in read_sacct(BytesIO(log), options))
+
+    split_s = min(split() for _ in range(5))
+    used = benchmark.pedantic(read, rounds=5, warmup_rounds=1)
+    assert used == 350 * 65
+    best_s = benchmark.stats.stats.min
+    benchmark.extra_info["lines_per_s"] = round(len(lines) / best_s)
+    benchmark.extra_info["times_a_split"] = round(best_s / split_s, 2)
+    assert best_s / split_s < MOST_TIMES_A_SPLIT
+
+
+def test_memory_does_not_grow_with_the_log(fox_lines: list[str], options: SacctOptions) -> None:
+    def peak(copies: int) -> int:
+        tracemalloc.start()
+        try:
+            for _ in read_sacct(Stream(fox_like(fox_lines, copies)), options):
+                pass
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(400) < peak(50) + 2 * 1024 * 1024

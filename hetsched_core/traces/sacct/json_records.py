@@ -1,0 +1,238 @@
+"""Records of `sacct --json`, of any of its data parser versions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.sacct.allocation import Allocation
+from hetsched_core.traces.sacct.clock import NO_VALUE
+from hetsched_core.traces.sacct.fields import (
+    FieldError,
+    NodeLists,
+    Tres,
+    combine_states,
+    gpu_counts,
+    parse_state,
+    quote,
+)
+from hetsched_core.traces.sacct.json_stream import BrokenJsonError, iterate_list
+from hetsched_core.traces.sacct.judgement import check_order, find_doubts
+from hetsched_core.traces.sacct.report import Flaw, Tally
+
+Record = Mapping[str, Any]
+"""A JSON object; what is in it is checked where it is read."""
+
+
+def read_json(read: Callable[[int], bytes], tally: Tally) -> Iterator[Allocation]:
+    """Yield the GPU allocations of a JSON log and count every record of it, one at a time.
+
+    Args:
+        read: Returns up to so many of the next bytes, none at the end.
+        tally: Counts the records.
+
+    Raises:
+        InputError: It is no JSON, or none that sacct writes.
+    """
+    nodes = NodeLists()
+    try:
+        for record in iterate_list(read, "jobs"):
+            tally.lines += 1
+            try:
+                allocation = _read_record(record, tally, nodes)
+            except FieldError as error:
+                if tally.lines == 1 and error.flaw is Flaw.RECORD:
+                    raise InputError(
+                        f"{tally.source}: record 1 {error}: expected the output of sacct --json "
+                        "(squeue and scontrol write other records)"
+                    ) from None
+                tally.refuse(tally.lines, error.flaw, str(error))
+                continue
+            if allocation is not None:
+                tally.use(allocation)
+                yield allocation
+    except BrokenJsonError as error:
+        if not error.cut_off:
+            raise InputError(
+                f"{tally.source}: no JSON after record {tally.lines}: {error}; export it again "
+                "with sacct --json"
+            ) from None
+        if tally.lines:
+            tally.lines += 1
+            tally.refuse(tally.lines, Flaw.CUT_OFF, "the file ends within the list of jobs")
+    if not tally.lines:
+        raise InputError(
+            f'{tally.source}: no job in it; expected {{"jobs": [...]}} with at least one record, '
+            "as sacct --json writes it"
+        )
+
+
+def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocation | None:
+    if not isinstance(record, dict):
+        raise FieldError(Flaw.RECORD, f"is {quote(str(record))} and no object")
+    time = _object(record, "time")
+    start_s = _time(time, "start")
+    held = _tres(_object(record, "tres").get("allocated"))
+    state_text = _state(record)
+    job_id = _number(record, "job_id")
+    if job_id is None:
+        raise FieldError(Flaw.RECORD, "has no number as job_id")
+    node_list = _text(record, "nodes")
+    if start_s is None or node_list == "None assigned":
+        tally.never_started += 1
+        return None
+    if held.part_of_gpu:
+        raise FieldError(
+            Flaw.PART_OF_GPU,
+            "holds shards or MPS of a GPU, and only whole GPUs are scheduled",
+        )
+    if not held.gpus:
+        tally.no_gpu += 1
+        return None
+    submit_s, end_s = _time(time, "submission"), _time(time, "end")
+    if submit_s is None:
+        raise FieldError(Flaw.TIME, "has no time of submission, and ran")
+    check_order(submit_s, start_s, end_s)
+    elapsed_s, suspended_s = _number(time, "elapsed"), _number(time, "suspended")
+    limit = _number(time, "limit")
+    time_limit_s = None if limit is None else limit * 60
+    state = parse_state(state_text)
+    nodes = node_lists.expand(node_list)
+    requested = _tres(_object(record, "tres").get("requested"))
+    comment = record.get("comment")
+    comments = comment if isinstance(comment, dict) else {"job": comment}
+    restarts = _number(record, "restart_cnt")
+    return Allocation(
+        job_id=_displayed_id(record, int(job_id)),
+        job_id_raw=str(int(job_id)),
+        name=_text(record, "name"),
+        user=_text(record, "user") or _text(_object(record, "association", {}), "user"),
+        account=_text(record, "account"),
+        partition=_text(record, "partition"),
+        qos=_text(record, "qos"),
+        state=state,
+        state_text=state_text,
+        submit_s=submit_s,
+        eligible_s=_time(time, "eligible"),
+        start_s=start_s,
+        end_s=end_s,
+        elapsed_s=elapsed_s,
+        suspended_s=suspended_s,
+        time_limit_s=time_limit_s,
+        nodes=nodes,
+        n_nodes=len(nodes) or held.nodes,
+        cpus=held.cpus,
+        memory_mb=held.memory_mb or requested.memory_mb,
+        gpus=held.gpus,
+        requested_gpus=requested.gpus,
+        restarts=None if restarts is None else int(restarts),
+        comment=_text(comments, "job"),
+        admin_comment=_text(comments, "administrator"),
+        doubts=find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
+        line=tally.lines,
+    )
+
+
+def _object(record: Record, key: str, default: Record | None = None) -> Record:
+    value = record.get(key, default)
+    if not isinstance(value, dict):
+        raise FieldError(Flaw.RECORD, f"has no object {key!r}")
+    return value
+
+
+def _text(record: Record, key: str) -> str:
+    value = record.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _plain_number(value: object) -> float | None:
+    """Return a number, which newer versions write as {"set", "infinite", "number"}.
+
+    None where it is not set, infinite, or one of Slurm's marks for these two.
+    """
+    if isinstance(value, dict):
+        value = None if not value.get("set") or value.get("infinite") else value.get("number")
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        raise FieldError(Flaw.NUMBER, f"{quote(str(value))} is no number")
+    if not abs(value) < 2**63:
+        raise FieldError(Flaw.NUMBER, f"{value} is out of range")
+    return None if NO_VALUE <= value <= NO_VALUE + 1 else float(value)
+
+
+def _number(record: Record, key: str) -> float | None:
+    try:
+        number = _plain_number(record.get(key))
+    except FieldError as error:
+        raise FieldError(error.flaw, f"{key}: {error}") from None
+    if number is not None and number < 0:
+        raise FieldError(Flaw.NUMBER, f"{key}: {number:.0f} is negative")
+    return number
+
+
+def _time(record: Record, key: str) -> float | None:
+    """Return a time in seconds UTC; None for one that never came (0, or NO_VAL)."""
+    try:
+        return _number(record, key) or None
+    except FieldError as error:
+        raise FieldError(Flaw.TIME, str(error)) from None
+
+
+def _state(record: Record) -> str:
+    """Return the state as text output shows it: a word, or a list of a state and its flags."""
+    value = record.get("state")
+    if isinstance(value, dict):
+        value = value.get("current")
+    words = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, list) else ()
+    if not words or not all(isinstance(word, str) for word in words):
+        raise FieldError(Flaw.RECORD, "has no state")
+    return combine_states(words)
+
+
+def _tres(value: object) -> Tres:
+    """Read [{"type": "gres", "name": "gpu:a100", "count": 4}, ...]; memory is in MiB."""
+    if not isinstance(value, list):
+        raise FieldError(Flaw.RECORD, "has no list of TRES")
+    typed: list[tuple[str, int]] = []
+    counts: dict[str, float] = {}
+    total: int | None = None
+    part = False
+    for item in value:
+        if not isinstance(item, dict):
+            raise FieldError(Flaw.TRES, f"{quote(str(item))} is no object of type, name and count")
+        kind, name = _text(item, "type"), _text(item, "name")
+        if kind not in ("gres", "cpu", "node", "mem"):
+            continue  # Such as energy, whose count may be -2.
+        count = _number(item, "count")
+        if kind != "gres":
+            counts[kind] = count or 0.0
+        elif name == "gpu":
+            total = int(count or 0)
+        elif name.startswith("gpu:"):
+            typed.append((name.removeprefix("gpu:"), int(count or 0)))
+        elif name.startswith(("shard", "mps")):
+            part = part or bool(count)
+    gpus = gpu_counts(typed, total)
+    return Tres(
+        gpus=gpus,
+        cpus=int(counts.get("cpu", 0)) or None,
+        nodes=int(counts.get("node", 0)) or None,
+        memory_mb=counts.get("mem") or None,
+        part_of_gpu=part and not gpus,
+    )
+
+
+def _displayed_id(record: Record, job_id: int) -> str:
+    """Return the id as text output shows it."""
+    array, het = record.get("array"), record.get("het")
+    if isinstance(array, dict):
+        base, task = _number(array, "job_id"), _number(array, "task_id")
+        if base and task is not None:
+            return f"{int(base)}_{int(task)}"
+    if isinstance(het, dict):
+        base, offset = _number(het, "job_id"), _number(het, "job_offset")
+        if base and offset is not None:
+            return f"{int(base)}+{int(offset)}"
+    return str(job_id)

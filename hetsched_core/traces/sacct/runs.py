@@ -1,0 +1,101 @@
+"""Runs of one job put together: after a requeue it has one allocation for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hetsched_core.traces.sacct.allocation import Allocation, Doubt, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class JobRuns:
+    """One job and its runs, in order; the run number is the index.
+
+    Attributes:
+        job_id: The displayed id.
+        reuse: 0 for the first job of this id in the log, 1 for the next: Slurm hands ids out again
+            after a crash of its controller, or when its counter wraps.
+        runs: The runs. A run in state RESIZING goes on in the next one, without a restart.
+        repeated: Rows left out because one of `runs` is the same run, seen in another export.
+    """
+
+    job_id: str
+    reuse: int
+    runs: tuple[Allocation, ...]
+    repeated: tuple[Allocation, ...]
+
+
+def link_runs(allocations: Iterable[Allocation]) -> tuple[JobRuns, ...]:
+    """Put the runs of each job together, in order of the jobs' first submission.
+
+    Rows belong together by the raw job id; they are one job as long as user and name stay the same
+    and Restarts rises (or stays, after RESIZING). Where the log has no Restarts, user and name
+    decide. A run without an end that is followed by another of the same id is marked as a runaway.
+
+    All allocations are held in memory. A job whose first run has `restarts` above 0 lost the
+    earlier ones, as in an export without --duplicates: its Submit is the last requeue's.
+    """
+    by_id: dict[str, list[Allocation]] = {}
+    for allocation in allocations:
+        by_id.setdefault(allocation.job_id_raw or allocation.job_id, []).append(allocation)
+    jobs = []
+    for rows in by_id.values():
+        rows.sort(key=lambda row: (row.start_s, row.submit_s, row.restarts or 0, row.line))
+        jobs += _split(_mark_runaways(rows)) if len(rows) > 1 else [_job(rows, 0)]
+    jobs.sort(key=lambda job: (job.runs[0].submit_s, job.runs[0].line))
+    return tuple(jobs)
+
+
+def _split(rows: list[Allocation]) -> list[JobRuns]:
+    """Return the jobs that one id stood for, one after the other."""
+    jobs: list[JobRuns] = []
+    runs: list[Allocation] = []
+    repeated: list[Allocation] = []
+    for row in rows:
+        if runs and _is_same_run(runs[-1], row):
+            # The later export knows more: it has the end.
+            older, newer = sorted((runs[-1], row), key=lambda r: (r.end_s is not None, r.line))
+            runs[-1] = newer
+            repeated.append(older)
+        elif runs and not _continues(runs[-1], row):
+            jobs.append(_job(runs, len(jobs), repeated))
+            runs, repeated = [row], []
+        else:
+            runs.append(row)
+    jobs.append(_job(runs, len(jobs), repeated))
+    return jobs
+
+
+def _job(runs: list[Allocation], reuse: int, repeated: list[Allocation] | None = None) -> JobRuns:
+    return JobRuns(runs[0].job_id, reuse, tuple(runs), tuple(repeated or ()))
+
+
+def _is_same_run(first: Allocation, second: Allocation) -> bool:
+    return (
+        first.start_s == second.start_s
+        and first.submit_s == second.submit_s
+        and first.restarts == second.restarts
+        and JobState.RESIZING not in (first.state, second.state)
+    )
+
+
+def _continues(earlier: Allocation, later: Allocation) -> bool:
+    if (earlier.user, earlier.name) != (later.user, later.name):
+        return False
+    if earlier.restarts is None or later.restarts is None:
+        return True
+    if earlier.state is JobState.RESIZING:
+        return later.restarts >= earlier.restarts
+    return later.restarts > earlier.restarts
+
+
+def _mark_runaways(rows: list[Allocation]) -> list[Allocation]:
+    """Mark rows without an end that cannot be running, for the id ran again later."""
+    last_start_s = rows[-1].start_s
+    return [
+        replace(row, doubts=(*row.doubts, Doubt.RUNAWAY))
+        if row.end_s is None and row.start_s < last_start_s
+        else row
+        for row in rows
+    ]

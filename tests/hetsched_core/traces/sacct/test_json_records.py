@@ -1,0 +1,306 @@
+"""Records of `sacct --json`, newer and older."""
+
+import gzip
+import json
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.sacct import Allocation, Doubt, Form, JobState, read_sacct
+
+Read = Callable[..., Any]
+
+
+def number(value: int) -> dict[str, Any]:
+    return {"set": True, "infinite": False, "number": value}
+
+
+UNSET = {"set": False, "infinite": False, "number": 0}
+INFINITE = {"set": False, "infinite": True, "number": 0}
+
+
+def record(**changes: object) -> dict[str, Any]:
+    """Return a record as Slurm 26.05 writes it, where it matters here."""
+    return {
+        "job_id": 100,
+        "array": {"job_id": 0, "task_id": UNSET, "task": ""},
+        "het": {"job_id": 0, "job_offset": UNSET},
+        "name": "train",
+        "user": "ada",
+        "account": "lab",
+        "partition": "gpu",
+        "qos": "normal",
+        "association": {"account": "", "user": ""},
+        "comment": {"administrator": "hetsched/1 {}", "job": "hello", "system": ""},
+        "nodes": "n[1-2]",
+        "restart_cnt": 1,
+        "state": {"current": ["COMPLETED"], "reason": "None"},
+        "steps": [{"step": {"id": "100.batch"}}],
+        "time": {
+            "elapsed": 3_600,
+            "eligible": 1_757_685_600,
+            "end": 1_757_689_800,
+            "start": 1_757_686_200,
+            "submission": 1_757_685_600,
+            "suspended": 0,
+            "limit": number(120),
+        },
+        "tres": {
+            "allocated": [
+                {"type": "cpu", "name": "", "id": 1, "count": 8},
+                {"type": "energy", "name": "", "id": 3, "count": -2},
+                {"type": "mem", "name": "", "id": 2, "count": 65_536},
+                {"type": "gres", "name": "gpu", "id": 1001, "count": 4},
+                {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 4},
+            ],
+            "requested": [{"type": "gres", "name": "gpu", "id": 1001, "count": 4}],
+        },
+    } | changes
+
+
+def time(**changes: object) -> dict[str, Any]:
+    return {"time": record()["time"] | changes}
+
+
+def gres(*pairs: tuple[str, object]) -> dict[str, Any]:
+    allocated = [{"type": "gres", "name": name, "count": count} for name, count in pairs]
+    return {"tres": {"allocated": allocated, "requested": []}}
+
+
+def dump(*records: object) -> bytes:
+    return json.dumps({"meta": {"plugin": {}}, "jobs": records, "errors": []}).encode()
+
+
+def test_a_record_becomes_an_allocation(read_log: Read) -> None:
+    outcome = read_log(dump(record()))
+    assert outcome.only == Allocation(
+        job_id="100",
+        job_id_raw="100",
+        name="train",
+        user="ada",
+        account="lab",
+        partition="gpu",
+        qos="normal",
+        state=JobState.COMPLETED,
+        state_text="COMPLETED",
+        submit_s=1_757_685_600.0,
+        eligible_s=1_757_685_600.0,
+        start_s=1_757_686_200.0,
+        end_s=1_757_689_800.0,
+        elapsed_s=3_600.0,
+        suspended_s=0.0,
+        time_limit_s=7_200.0,
+        nodes=("n1", "n2"),
+        n_nodes=2,
+        cpus=8,
+        memory_mb=65_536.0,
+        gpus=(("a100", 4),),
+        requested_gpus=((None, 4),),
+        restarts=1,
+        comment="hello",
+        admin_comment="hetsched/1 {}",
+        doubts=(),
+        line=1,
+    )
+    assert outcome.report.form is Form.JSON
+    assert not outcome.report.warnings
+
+
+def test_a_compressed_log_is_recognised_by_its_content(read_log: Read) -> None:
+    assert read_log(gzip.compress(dump(record()))).only.job_id == "100"
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [
+        ({"array": {"job_id": 83, "task_id": number(3)}, "job_id": 83}, "83_3"),
+        ({"array": {"job_id": 83, "task_id": number(0)}, "job_id": 90}, "83_0"),
+        ({"het": {"job_id": 86, "job_offset": number(1)}, "job_id": 87}, "86+1"),
+        ({"array": {"job_id": 83, "task_id": 2}}, "83_2"),
+        ({"array": None, "het": None}, "100"),
+    ],
+)
+def test_ids_are_those_that_text_shows(
+    read_log: Read, change: dict[str, object], shown: str
+) -> None:
+    assert read_log(dump(record(**change))).only.job_id == shown
+
+
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({"current": ["NODE_FAIL"]}, JobState.NODE_FAIL),
+        ({"current": ["PENDING", "REQUEUED"]}, JobState.REQUEUED),
+        ({"current": ["PENDING", "RESIZING"]}, JobState.RESIZING),
+        ({"current": "TIMEOUT", "reason": "None"}, JobState.TIMEOUT),
+        ("FAILED", JobState.FAILED),
+        (["FAILED"], JobState.FAILED),
+        ({"current": ["DREAMING"]}, JobState.UNKNOWN),
+    ],
+)
+def test_states_are_words_or_lists_of_a_state_and_flags(
+    read_log: Read, state: object, expected: JobState
+) -> None:
+    assert read_log(dump(record(state=state))).only.state is expected
+
+
+@pytest.mark.parametrize(
+    ("limit", "seconds"),
+    [(number(10), 600.0), (INFINITE, None), (UNSET, None), (10, 600.0), (4_294_967_295, None)],
+)
+def test_time_limits_are_minutes_of_newer_and_older_versions(
+    read_log: Read, limit: object, seconds: float | None
+) -> None:
+    assert read_log(dump(record(**time(limit=limit)))).only.time_limit_s == seconds
+
+
+@pytest.mark.parametrize("end", [0, 4_294_967_294, UNSET, number(0), None])
+def test_a_running_job_has_no_end(read_log: Read, end: object) -> None:
+    only = read_log(dump(record(state="RUNNING", **time(end=end)))).only
+    assert only.end_s is None
+    assert only.doubts == (Doubt.STILL_RUNNING,)
+
+
+@pytest.mark.parametrize(
+    ("change", "counted"),
+    [
+        (time(start=4_294_967_294), "never_started"),
+        (time(start=0), "never_started"),
+        ({"nodes": "None assigned"}, "never_started"),
+        (gres(), "no_gpu"),
+        (gres(("gpu", 0)), "no_gpu"),
+    ],
+)
+def test_records_without_gpus_are_counted_by_what_they_are(
+    read_log: Read, change: dict[str, Any], counted: str
+) -> None:
+    report = read_log(dump(record(), record(**change))).report
+    assert getattr(report, counted) == 1
+    assert report.lines == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"job_id": None}, "record 2: not a job record: has no number as job_id"),
+        ({"job_id": "x"}, "record 2: unreadable number: job_id: 'x' is no number"),
+        ({"time": None}, "record 2: not a job record: has no object 'time'"),
+        ({"tres": {"allocated": {}}}, "record 2: not a job record: has no list of TRES"),
+        ({"tres": {"allocated": [3]}}, "record 2: unreadable TRES: '3' is no object"),
+        ({"state": {}}, "record 2: not a job record: has no state"),
+        (gres(("gpu", "four")), "record 2: unreadable number: count: 'four' is no number"),
+        (gres(("gpu", -4)), "record 2: unreadable number: count: -4 is negative"),
+        (gres(("gpu", True)), "record 2: unreadable number: count: 'True' is no number"),
+        (gres(("gpu:a100", 4), ("gpu", 2)), "record 2: unreadable TRES: 4 GPUs by type but 2"),
+        (gres(("shard", 4)), "record 2: part of a GPU: holds shards"),
+        (time(start=-5), "record 2: unreadable time: start: -5 is negative"),
+        (time(start="noon"), "record 2: unreadable time: start: 'noon' is no number"),
+        (time(start=10**30), "record 2: unreadable time: start: 1"),
+        (time(submission=0), "record 2: unreadable time: has no time of submission"),
+        (time(end=1_757_686_199), "record 2: times out of order: ends 1 s before its Start"),
+        (time(elapsed=-1), "record 2: unreadable number: elapsed: -1 is negative"),
+        ({"nodes": "n[1-"}, "record 2: unreadable node list: 'n[1-' is no node list"),
+    ],
+    ids=str,
+)
+def test_a_record_that_cannot_be_used_says_which_and_why(
+    read_log: Read, change: dict[str, Any], why: str
+) -> None:
+    outcome = read_log(dump(record(), record(**change)))
+    assert len(outcome.allocations) == 1
+    assert outcome.why.startswith(why)
+
+
+def test_a_record_that_is_no_object_is_refused(read_log: Read) -> None:
+    assert "is '7' and no object" in read_log(dump(record(), 7)).why
+
+
+def test_a_file_cut_off_within_a_record_keeps_what_was_before(read_log: Read) -> None:
+    whole = dump(record(), record(job_id=101))
+    outcome = read_log(whole[: whole.index(b'"job_id": 101') + 20])
+    assert [allocation.job_id for allocation in outcome.allocations] == ["100"]
+    assert (
+        outcome.why
+        == "record 2: cut off at the end of the file: the file ends within the list of jobs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"{", "no job in it"),
+        (b"{}", "no job in it; expected"),
+        (b'{"jobs": []}', "no job in it"),
+        (b"[1, 2]", "no JSON after record 0: expected '{', found '\\['"),
+        (b'{"jobs": [{"job_id": 1, "job_state": ["RUNNING"]}]}', "record 1 has no object 'time'"),
+        (b'{"jobs": [7]}', "record 1 is '7' and no object"),
+        (b'{"jobs": [}', "no JSON after record 0"),
+        (b"{not json}", "no JSON after record 0"),
+        (b'{"meta": tru}', "no JSON after record 0"),
+        (b'{"jobs" 3}', "no JSON after record 0: expected ':', found '3'"),
+        (b'{"jobs": ' + b"[" * 100_000, "no JSON after record 0|no job in it"),
+        (b'{"jobs": [{"job_id": ' + b"9" * 5_000 + b"}]}", "no JSON after record 0"),
+    ],
+)
+def test_what_is_not_the_json_of_sacct_is_an_error(data: bytes, why: str) -> None:
+    with pytest.raises(InputError, match=why):
+        list(read_sacct(BytesIO(data)))
+
+
+def test_broken_json_after_good_records_is_an_error_that_says_where() -> None:
+    log = read_sacct(BytesIO(dump(record()).replace(b'], "errors"', b', oops ], "errors"')))
+    assert next(log).job_id == "100"
+    with pytest.raises(InputError, match="no JSON after record 1"):
+        list(log)
+    assert not log.report.complete
+
+
+def test_a_record_may_be_longer_than_what_is_read_at_once(read_log: Read) -> None:
+    steps = [{"step": {"id": f"100.{step}", "name": "é☃" * 10}} for step in range(20_000)]
+    outcome = read_log(dump(record(steps=steps), record(job_id=101)))
+    assert [allocation.job_id for allocation in outcome.allocations] == ["100", "101"]
+
+
+def test_every_place_to_cut_a_file_off_is_noticed_until_the_list_of_jobs_has_ended(
+    read_log: Read,
+) -> None:
+    whole = dump(record(), record(job_id=101, name="caf\u00e9", restart_cnt=-0.5e-3))
+    first_end = whole.index(b', {"job_id": 101')
+    end = whole.index(b'], "errors"')
+    for cut in range(first_end, end):
+        outcome = read_log(whole[:cut])
+        assert outcome.why.endswith(
+            "cut off at the end of the file: the file ends within the list of jobs"
+        )
+    assert read_log(whole[: end + 1]).report.lines == 2
+
+
+@pytest.mark.parametrize("cut", range(1, 60))
+def test_a_file_cut_off_before_the_first_record_has_no_job(cut: int) -> None:
+    with pytest.raises(InputError, match="no job in it"):
+        list(read_sacct(BytesIO(dump(record())[:cut])))
+
+
+def test_records_are_read_one_at_a_time() -> None:
+    class Endless:
+        """A log that never ends."""
+
+        def __init__(self) -> None:
+            self.served = 0
+            self.rest = b'{"jobs": ['
+
+        def read(self, size: int = -1, /) -> bytes:
+            while len(self.rest) < size:
+                self.rest += json.dumps(record()).encode() + b","
+            found, self.rest = self.rest[:size], self.rest[size:]
+            self.served += len(found)
+            return found
+
+    stream = Endless()
+    log = read_sacct(stream)
+    for _ in range(1_000):
+        assert next(log).job_id == "100"
+    assert stream.served < 1_000 * len(json.dumps(record())) + 1_000_000

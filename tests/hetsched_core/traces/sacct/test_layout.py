@@ -1,0 +1,122 @@
+"""What the columns of a log are, and when that is not certain."""
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.sacct.layout import FREE_TEXT, KNOWN, find_layout, parse_fields
+
+HEADER = "JobID|State|Submit|Start|End|AllocTRES|JobName"
+ROW = "1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|train"
+FIELDS = tuple(HEADER.split("|"))
+
+
+def test_a_header_tells_everything() -> None:
+    layout = find_layout("log: line 1", [HEADER, ROW], None, None)
+    assert layout.names == tuple(name.casefold() for name in FIELDS)
+    assert (layout.delimiter, layout.trailing, layout.delimiters) == ("|", False, 6)
+    assert layout.column("AllocNodes", "End") == 4
+    assert layout.column("QOS") == 7
+    trailing = find_layout("log: line 1", [HEADER + "|", ROW + "|"], None, None)
+    assert (trailing.names, trailing.trailing, trailing.delimiters) == (layout.names, True, 7)
+
+
+def test_a_header_may_have_columns_that_nobody_knew() -> None:
+    layout = find_layout("log: line 1", [HEADER + "|NewIn2030", ROW + "|x"], None, None)
+    assert layout.names[-1] == "newin2030"
+
+
+def test_fields_that_are_named_are_taken_for_a_log_without_header() -> None:
+    layout = find_layout("log: line 1", [ROW] * 3, FIELDS, None)
+    assert layout.names == tuple(name.casefold() for name in FIELDS)
+    assert not layout.header
+
+
+def test_fields_may_be_left_out_at_the_end_and_one_by_one() -> None:
+    wide = ROW + "|x|y|"
+    layout = find_layout("log: line 1", [wide], (*FIELDS, "..."), None)
+    assert (len(layout.names), layout.delimiters) == (10, 9)
+    layout = find_layout("log: line 1", [wide], (*FIELDS, "-", "Comment"), None)
+    assert (layout.column("Comment"), layout.trailing) == (8, True)
+
+
+def test_one_odd_first_line_does_not_hide_what_the_others_are() -> None:
+    assert find_layout("log: line 1", ["1|FAI", ROW, ROW], FIELDS, None).delimiters == 6
+
+
+def test_fields_may_be_named_though_the_header_is_there() -> None:
+    assert find_layout("log: line 1", [HEADER, ROW], FIELDS, None).header == HEADER
+    assert find_layout("log: line 1", [HEADER, ROW], ("jobid", "-", "..."), None).header == HEADER
+    with pytest.raises(InputError, match="names other columns than --sacct-fields"):
+        find_layout("log: line 1", [HEADER, ROW], (*FIELDS[:-1], "User"), None)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["JobID           JobName  Partition", "------------ ---------- ----------"],
+        ["       JobID    JobName      State", "------------ ---------- ----------"],
+        ["JobID|JobName|Partition", "------------ ---------- ----------"],
+        ["16261988.ba+      batch            lab          8  COMPLETED      0:0 "],
+        ["16261988         train        gpu        lab          8 CANCELLED+      0:0 "],
+    ],
+)
+def test_columns_of_fixed_width_are_refused_with_the_option_to_use(lines: list[str]) -> None:
+    with pytest.raises(InputError, match=r"columns of fixed width.*--parsable2"):
+        find_layout("log: line 1", lines, None, None)
+
+
+def test_a_log_without_header_needs_the_names_of_its_columns() -> None:
+    with pytest.raises(InputError, match=r"log: line 1 is '1\|FAILED.*--sacct-fields"):
+        find_layout("log: line 1", [ROW], None, None)
+
+
+@pytest.mark.parametrize(
+    "line", ["NOTE: Runaway jobs are jobs that", "NodeName=n1 CPUs=4", "<html>", "n[1-2]|mixed|"]
+)
+def test_other_files_are_told_what_was_expected(line: str) -> None:
+    with pytest.raises(InputError, match=r"not a header such as JobID\|User\|State"):
+        find_layout("log: line 1", [line], None, None)
+
+
+def test_too_few_names_say_how_many_fields_there_are() -> None:
+    with pytest.raises(InputError, match=r"has 7 with '\|', but --sacct-fields names 6;"):
+        find_layout("log: line 1", [ROW], FIELDS[:-1], None)
+    with pytest.raises(InputError, match=r"has 7 with '\|', but --sacct-fields names 8 or more;"):
+        find_layout("log: line 1", [ROW], (*FIELDS, "User", "..."), None)
+    with pytest.raises(InputError, match="has one field"):
+        find_layout("log: line 1", ["abc"], FIELDS, None)
+
+
+def test_missing_columns_are_named_with_the_command_that_has_them() -> None:
+    with pytest.raises(
+        InputError, match=r"no column Submit, AllocTRES or AllocGRES among 4.*sacct"
+    ):
+        find_layout("log: line 1", ["JobID|State|Start|End"], None, None)
+
+
+@pytest.mark.parametrize("delimiter", [",", " ", "", ":", "a", "=", "\n", '"', "||_"])
+def test_a_delimiter_that_values_hold_is_refused(delimiter: str) -> None:
+    with pytest.raises(InputError, match=r"--sacct-delimiter is .*values hold"):
+        find_layout("log: line 1", [ROW], FIELDS, delimiter)
+
+
+def test_a_header_with_such_a_delimiter_is_refused() -> None:
+    with pytest.raises(InputError, match="separated by ',', which values hold"):
+        find_layout("log: line 1", [HEADER.replace("|", ",")], None, None)
+
+
+def test_names_of_fields_are_those_of_sacct() -> None:
+    assert parse_fields("JobID,jobname%30, State ,-,...") == (
+        "JobID",
+        "jobname",
+        "State",
+        "-",
+        "...",
+    )
+    with pytest.raises(InputError, match="unknown sacct field 'JobbID': did you mean 'JobID'"):
+        parse_fields("JobbID")
+    with pytest.raises(InputError, match=r"unknown sacct field '...'"):
+        parse_fields("JobID,...,State")
+    with pytest.raises(InputError, match="unknown sacct field ''"):
+        parse_fields("JobID,,State")
+    assert set(KNOWN) >= FREE_TEXT

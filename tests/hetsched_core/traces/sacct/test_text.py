@@ -1,0 +1,425 @@
+"""Rows of text: which are used, which are not, and the exact reason."""
+
+from collections.abc import Callable
+from io import BytesIO
+from typing import Any
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.sacct import (
+    Allocation,
+    Doubt,
+    JobState,
+    SacctOptions,
+    parse_fields,
+    parse_zone,
+    read_sacct,
+)
+
+Read = Callable[..., Any]
+
+NOON = 1_757_678_400.0  # 2025-09-12 12:00:00 UTC
+
+
+def test_a_sound_row_becomes_an_allocation(read_rows: Read) -> None:
+    assert read_rows({}).only == Allocation(
+        job_id="100",
+        job_id_raw="100",
+        name="train",
+        user="ada",
+        account="lab",
+        partition="gpu",
+        qos="normal",
+        state=JobState.COMPLETED,
+        state_text="COMPLETED",
+        submit_s=NOON + 7_200,
+        eligible_s=NOON + 7_200,
+        start_s=NOON + 7_800,
+        end_s=NOON + 11_400,
+        elapsed_s=3_600.0,
+        suspended_s=0.0,
+        time_limit_s=7_200.0,
+        nodes=("n1",),
+        n_nodes=1,
+        cpus=8,
+        memory_mb=65_536.0,
+        gpus=(("a100", 2),),
+        requested_gpus=((None, 2),),
+        restarts=0,
+        comment="",
+        admin_comment="",
+        doubts=(),
+        line=2,
+    )
+
+
+def test_the_zone_of_the_cluster_moves_all_times(read_rows: Read) -> None:
+    oslo = read_rows({}, options=SacctOptions(zone=parse_zone("Europe/Oslo")))
+    assert oslo.only.submit_s == NOON
+    assert oslo.only.end_s == NOON + 4_200
+    assert not oslo.report.warnings
+
+
+def test_times_without_a_zone_are_taken_for_utc_with_a_warning(read_rows: Read) -> None:
+    (warning,) = read_rows({}).report.warnings
+    assert "read as UTC" in warning
+    assert "--tz" in warning
+
+
+def test_epoch_seconds_need_no_zone(read_rows: Read) -> None:
+    outcome = read_rows(
+        {"Submit": "1757685600", "Eligible": "0", "Start": "1757686200", "End": "1757689800"}
+    )
+    assert outcome.only.start_s == 1_757_686_200.0
+    assert outcome.only.eligible_s is None
+    assert not outcome.report.warnings
+
+
+@pytest.mark.parametrize(
+    ("change", "counted"),
+    [
+        ({"JobID": "100.batch"}, "steps"),
+        ({"JobID": "100.extern"}, "steps"),
+        ({"JobID": "100.0"}, "steps"),
+        ({"JobID": "100_3.batch"}, "steps"),
+        ({"JobID": "100+1.0"}, "steps"),
+        ({"JobID": "100_[1-3].0"}, "steps"),
+        ({"Start": "Unknown", "End": "Unknown", "State": "PENDING"}, "never_started"),
+        ({"Start": "None", "State": "CANCELLED by 7"}, "never_started"),
+        ({"Start": "4294967294"}, "never_started"),
+        ({"JobID": "100_[1-3]", "Start": "Unknown"}, "never_started"),
+        ({"JobID": "100_[3-5,8%2]", "Start": "Unknown"}, "never_started"),
+        ({"NodeList": "None assigned"}, "never_started"),
+        ({"AllocTRES": "billing=8,cpu=8,mem=64G,node=1"}, "no_gpu"),
+        ({"AllocTRES": ""}, "no_gpu"),
+        ({"AllocTRES": "cpu=8,gres/gpu=0"}, "no_gpu"),
+        ({"AllocTRES": "cpu=8,gres/gpumem=1G,gres/gpuutil=3"}, "no_gpu"),
+    ],
+    ids=str,
+)
+def test_what_holds_no_gpu_is_counted_by_what_it_is(
+    read_rows: Read, change: dict[str, str], counted: str
+) -> None:
+    outcome = read_rows(change)
+    assert not outcome.allocations
+    assert not outcome.unusable
+    assert getattr(outcome.report, counted) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"JobID": "hundred"}, "line 2: unreadable job id: JobID: 'hundred' is no job id"),
+        ({"JobID": "100_"}, "line 2: unreadable job id: JobID: '100_' is no job id"),
+        ({"State": "CANCELLED+"}, "line 2: unreadable state: State: 'CANCELLED+' is cut"),
+        ({"Start": "12 Sep"}, "line 2: unreadable time: Start: '12 Sep' is no time"),
+        ({"Submit": "Unknown"}, "line 2: unreadable time: Submit: 'Unknown' is no time of a job"),
+        ({"End": "2025-09-12T14:09:59"}, "line 2: times out of order: ends 1 s before its Start"),
+        ({"Submit": "2025-09-12T15:10:00"}, "line 2: times out of order: starts 3600 s before"),
+        ({"ElapsedRaw": "-5"}, "line 2: unreadable number: ElapsedRaw: '-5' is no number"),
+        ({"Suspended": "-00:01:00"}, "line 2: unreadable duration: Suspended: '-00:01:00' is"),
+        ({"TimelimitRaw": "soon"}, "line 2: unreadable number: TimelimitRaw: 'soon' is no"),
+        ({"Timelimit": "soon", "TimelimitRaw": ""}, "line 2: unreadable duration: Timelimit: 's"),
+        ({"Restarts": "once"}, "line 2: unreadable number: Restarts: 'once' is no number"),
+        ({"NodeList": "n[1-"}, "line 2: unreadable node list: NodeList: 'n[1-' is no node list"),
+        ({"AllocTRES": "gres/gpu=x"}, "line 2: unreadable TRES: AllocTRES: gres/gpu in"),
+        ({"ReqTRES": "gres/gpu"}, "line 2: unreadable TRES: ReqTRES: 'gres/gpu' in"),
+        ({"AllocTRES": "gres/shard=2"}, "line 2: part of a GPU: AllocTRES: 'gres/shard=2' holds"),
+        (
+            {"ReqMem": "much", "AllocTRES": "gres/gpu=1", "ReqTRES": ""},
+            "line 2: unreadable memory: ReqMem: 'much' is no amount of memory",
+        ),
+    ],
+    ids=str,
+)
+def test_a_row_that_cannot_be_used_names_its_line_column_value_and_reason(
+    read_rows: Read, change: dict[str, str], why: str
+) -> None:
+    outcome = read_rows(change)
+    assert not outcome.allocations
+    assert outcome.why.startswith(why)
+
+
+@pytest.mark.parametrize(
+    ("change", "doubts"),
+    [
+        ({}, ()),
+        ({"State": "CANCELLED by 7"}, ()),
+        ({"State": "TIMEOUT"}, ()),
+        ({"State": "RUNNING", "End": "Unknown"}, (Doubt.STILL_RUNNING,)),
+        (
+            {"State": "RUNNING", "End": "Unknown", "ElapsedRaw": "86400"},
+            (Doubt.STILL_RUNNING, Doubt.PAST_TIME_LIMIT),
+        ),
+        (
+            {"State": "RUNNING", "End": "Unknown", "TimelimitRaw": "UNLIMITED"},
+            (Doubt.STILL_RUNNING,),
+        ),
+        ({"State": "RUNNING"}, (Doubt.STATE,)),
+        ({"State": "PENDING"}, (Doubt.STATE,)),
+        ({"State": "COMPLETED", "End": "Unknown"}, (Doubt.STATE, Doubt.STILL_RUNNING)),
+        ({"State": "HIBERNATED"}, (Doubt.UNKNOWN_STATE,)),
+        ({"State": "REQUEUED"}, (Doubt.REQUEUE,)),
+        ({"State": "RESIZING"}, ()),
+        ({"ElapsedRaw": "3500"}, (Doubt.ELAPSED,)),
+        ({"ElapsedRaw": "3700"}, (Doubt.ELAPSED,)),
+        ({"ElapsedRaw": "3500", "Suspended": "00:01:40"}, ()),
+    ],
+    ids=str,
+)
+def test_what_is_not_certain_is_used_and_counted_apart(
+    read_rows: Read, change: dict[str, str], doubts: tuple[Doubt, ...]
+) -> None:
+    outcome = read_rows(change)
+    assert outcome.only.doubts == doubts
+    assert {doubt.doubt: doubt.first_lines for doubt in outcome.report.doubts} == dict.fromkeys(
+        doubts, (2,)
+    )
+
+
+def test_an_unknown_state_keeps_its_word(read_rows: Read) -> None:
+    only = read_rows({"State": "HIBERNATED"}).only
+    assert (only.state, only.state_text) == (JobState.UNKNOWN, "HIBERNATED")
+
+
+def test_a_suspension_is_left_out_of_the_elapsed_time(read_rows: Read) -> None:
+    only = read_rows({"ElapsedRaw": "3000", "Suspended": "00:10:00"}).only
+    assert (only.elapsed_s, only.suspended_s) == (3_000.0, 600.0)
+    assert not only.doubts
+
+
+def test_a_log_that_does_not_tell_suspensions_does_not_doubt_a_short_elapsed_time(
+    read_log: Read,
+) -> None:
+    log = (
+        b"JobID|State|Submit|Start|End|Elapsed|AllocTRES\n"
+        b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:00:00|2025-09-12T15:00:00|00:50:00|"
+        b"gres/gpu=1\n"
+    )
+    only = read_log(log).only
+    assert (only.elapsed_s, only.suspended_s, only.doubts) == (3_000.0, None, ())
+
+
+def test_the_least_a_log_must_have_is_enough(read_log: Read) -> None:
+    log = (
+        b"JobID|State|Submit|Start|End|AllocTRES\n"
+        b"1_2|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|"
+        b"cpu=4,gres/gpu=2,mem=8G,node=1\n"
+    )
+    only = read_log(log).only
+    assert (only.job_id, only.job_id_raw) == ("1_2", "1_2")
+    assert only.elapsed_s == 3_600.0
+    assert (only.gpus, only.gpu_count, only.nodes, only.n_nodes) == (((None, 2),), 2, (), 1)
+    assert (only.cpus, only.memory_mb, only.restarts, only.time_limit_s) == (4, 8_192.0, None, None)
+
+
+def test_old_columns_do_where_there_are_no_new_ones(read_log: Read) -> None:
+    log = (
+        b"JobID|State|Submit|Start|End|Timelimit|NNodes|NCPUS|ReqMem|NodeList|AllocGRES|\n"
+        b"1|COMPLETED|2016-09-12T14:00:00|2016-09-12T14:10:00|2016-09-12T15:10:00|02:00:00|2|16|"
+        b"1000Mc|k[1-2]|gpu:4|\n"
+        b"2|COMPLETED|2016-09-12T14:00:00|2016-09-12T14:10:00|2016-09-12T15:10:00|02:00:00|2|16|"
+        b"1000Mc|k[1-2]|gpu:0|\n"
+    )
+    outcome = read_log(log)
+    assert outcome.report.no_gpu == 1
+    only = outcome.only
+    assert (only.gpus, only.nodes, only.cpus) == (((None, 4),), ("k1", "k2"), 16)
+    assert (only.memory_mb, only.time_limit_s) == (16_000.0, 7_200.0)
+
+
+@pytest.mark.parametrize("word", ["UNLIMITED", "Partition_Limit", "", "4294967295"])
+def test_a_job_without_time_limit_has_none(read_rows: Read, word: str) -> None:
+    assert read_rows({"TimelimitRaw": word}).only.time_limit_s is None
+
+
+def test_arrays_and_heterogeneous_jobs_keep_both_ids(read_rows: Read) -> None:
+    outcome = read_rows({"JobID": "83_3", "JobIDRaw": "83"}, {"JobID": "86+1", "JobIDRaw": "87"})
+    ids = [(allocation.job_id, allocation.job_id_raw) for allocation in outcome.allocations]
+    assert ids == [("83_3", "83"), ("86+1", "87")]
+
+
+def test_a_clock_change_is_settled_by_the_elapsed_time(read_rows: Read) -> None:
+    row = {
+        "Submit": "2025-10-25T12:00:00",
+        "Eligible": "2025-10-25T12:00:00",
+        "Start": "2025-10-26T01:30:00",
+        "End": "2025-10-26T02:30:00",
+    }
+    oslo = SacctOptions(zone=parse_zone("Europe/Oslo"))
+    for elapsed in ("3600", "7200"):
+        only = read_rows(row | {"ElapsedRaw": elapsed}, options=oslo).only
+        assert only.end_s is not None
+        assert only.end_s - only.start_s == float(elapsed)
+        assert not only.doubts
+    neither = read_rows(row | {"ElapsedRaw": "60"}, options=oslo).only
+    assert neither.doubts == (Doubt.CLOCK_CHANGE, Doubt.ELAPSED)
+
+
+def test_a_time_that_does_not_exist_names_the_column_and_the_option(read_rows: Read) -> None:
+    oslo = SacctOptions(zone=parse_zone("Europe/Oslo"))
+    outcome = read_rows({"Start": "2026-03-29T02:30:00", "End": "Unknown"}, options=oslo)
+    assert "Start: '2026-03-29T02:30:00' does not exist in Europe/Oslo" in outcome.why
+    assert "--tz" in outcome.why
+
+
+# Names --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a|b", "|", "a|b|c|d", "||||"])
+def test_a_delimiter_in_the_only_free_text_column_is_put_back(read_rows: Read, name: str) -> None:
+    only = read_rows({"JobName": name}).only
+    assert only.name == name
+    assert only.doubts == (Doubt.REPAIRED,)
+
+
+def test_a_delimiter_is_put_back_where_only_one_column_can_hold_it(read_log: Read) -> None:
+    header = b"JobID|JobName|State|Submit|Start|End|AllocTRES|Comment\n"
+    row = b"1|%s|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|%s\n"
+    outcome = read_log(header + row % (b"a|b", b"c") + row % (b"a", b"b|c") + row % (b"|", b"|"))
+    names = [(allocation.name, allocation.comment) for allocation in outcome.allocations]
+    assert names == [("a|b", "c"), ("a", "b|c"), ("|", "|")]
+
+
+def test_a_delimiter_that_two_columns_can_hold_is_not_guessed(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES|JobName|Comment\n"
+    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|a|b|c\n"
+    outcome = read_log(header + row)
+    assert outcome.why.startswith("line 2: wrong number of fields: 9 fields for 8 columns")
+    assert "--delimiter" in outcome.why
+
+
+def test_a_delimiter_in_columns_that_are_not_read_does_not_matter(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES|SubmitLine|WorkDir\n"
+    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|a|b|c\n"
+    assert read_log(header + row).only.job_id == "1"
+
+
+def test_a_row_with_fields_too_many_and_no_free_text_is_refused(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
+    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|x\n"
+    assert "7 fields for 6 columns" in read_log(header + row).why
+
+
+def test_a_row_that_is_long_beyond_a_name_is_refused_quickly(read_rows: Read) -> None:
+    only = read_rows({"JobName": "x|" * 300}).only
+    assert only.name == "x|" * 300
+    many = {"JobName": "|" * 40, "Comment": "", "WorkDir": "", "SubmitLine": ""}
+    assert "fields for 22 columns" in read_rows(many).why
+
+
+def test_steps_with_a_delimiter_in_their_name_are_steps(read_rows: Read) -> None:
+    assert read_rows({"JobID": "100.0", "JobName": "a|b", "Comment": ""}).report.steps == 1
+
+
+def test_the_pieces_of_a_row_with_a_line_break_in_it_are_refused(read_rows: Read) -> None:
+    outcome = read_rows({"User": "a\nb"}, {})
+    assert [allocation.line for allocation in outcome.allocations] == [4]
+    assert [unusable.line for unusable in outcome.unusable] == [2, 3]
+    assert "line break" in str(outcome.unusable[0])
+
+
+def test_names_are_utf_8_and_other_bytes_stay_visible(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES|JobName\n"
+    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|%s\n"
+    outcome = read_log(header + row % "Bodø".encode() + row % "Bodø".encode("latin-1"))
+    assert [allocation.name for allocation in outcome.allocations] == ["Bodø", r"Bod\xf8"]
+
+
+# Files --------------------------------------------------------------------------------------------
+
+
+def test_windows_line_ends_blank_lines_and_a_byte_order_mark_do_not_matter(read_log: Read) -> None:
+    header = b"\xef\xbb\xbfJobID|JobName|Submit|Start|End|AllocTRES|State\r\n"
+    row = b"1|a|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=1|FAILED\r\n"
+    outcome = read_log(header + b"\r\n  \r\n" + row + b"\n" + row)
+    assert [allocation.state for allocation in outcome.allocations] == [JobState.FAILED] * 2
+    assert [allocation.line for allocation in outcome.allocations] == [4, 6]
+    assert outcome.report.blank == 3
+
+
+def test_logs_put_together_may_repeat_their_header(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
+    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1\n"
+    outcome = read_log((header + row) * 2)
+    assert outcome.report.headers == 2
+    assert len(outcome.allocations) == 2
+
+
+def test_a_last_line_without_line_break_may_be_cut_off(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
+    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=16"
+    assert read_log(header + row + b"\n").only.doubts == (Doubt.STATE, Doubt.STILL_RUNNING)
+    assert read_log(header + row[:-1]).only.doubts[0] is Doubt.LAST_LINE
+    cut = read_log(header + row + b"\n" + row[:40])
+    assert cut.why == "line 3: cut off at the end of the file: 4 fields for 6 columns"
+
+
+def test_a_last_line_that_its_delimiter_ends_is_complete(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES|\n"
+    row = b"1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=16|"
+    assert read_log(header + row).only.doubts == ()
+
+
+def test_a_line_without_end_is_refused_and_takes_no_memory(read_log: Read) -> None:
+    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
+    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1\n"
+    outcome = read_log(header + row + b"x" * 5_000_000 + b"\n" + row + b"y" * 3_000_000)
+    assert [str(unusable)[:26] for unusable in outcome.unusable] == [
+        "line 3: line too long: it ",
+        "line 5: line too long: it ",
+    ]
+    assert [allocation.line for allocation in outcome.allocations] == [2, 4]
+
+
+def test_a_log_of_jobs_without_gpus_says_so(read_rows: Read) -> None:
+    outcome = read_rows({"AllocTRES": "cpu=1"}, options=SacctOptions(zone=parse_zone("UTC")))
+    (warning,) = outcome.report.warnings
+    assert "no GPU allocation in 2 lines (1 jobs without GPU" in warning
+    assert "AccountingStorageTRES" in warning
+
+
+def test_a_header_alone_is_a_log_without_jobs(read_rows: Read) -> None:
+    report = read_rows().report
+    assert (report.lines, report.headers, report.used) == (1, 1, 0)
+
+
+@pytest.mark.parametrize("data", [b"", b"\n", b"\r\n\n  \n", b"\xef\xbb\xbf"])
+def test_an_empty_log_is_an_error_that_says_how_to_export_one(data: bytes) -> None:
+    with pytest.raises(InputError, match="the log is empty; export one with: sacct "):
+        list(read_sacct(BytesIO(data)))
+
+
+def test_the_delimiter_may_be_any_character(read_log: Read) -> None:
+    fields = parse_fields("JobID,State,Submit,Start,End,AllocTRES,JobName")
+    row = [
+        "1",
+        "FAILED",
+        "2025-09-12T14:00:00",
+        "2025-09-12T14:10:00",
+        "Unknown",
+        "gres/gpu=1",
+        "é",
+    ]
+    for delimiter in ("|", "\t", ";", "☃", "\x1f"):
+        for end in ("", delimiter):
+            line = (delimiter.join(row) + end + "\n").encode()
+            assert read_log(line, SacctOptions(fields=fields)).only.name == "é"
+            header = (delimiter.join(fields) + end + "\n").encode()
+            assert read_log(header + line).only.name == "é"
+    line = ("@@".join(row) + "\n").encode()
+    assert read_log(line, SacctOptions(fields=fields, delimiter="@@")).only.name == "é"
+    assert read_log("@@".join(fields).encode() + b"\n" + line).only.name == "é"
+
+
+def test_the_job_id_need_not_come_first(read_log: Read) -> None:
+    log = (
+        b"AllocTRES|JobName|JobID|State|Submit|Start|End\n"
+        b"gres/gpu=1|a.b|1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
+        b"gres/gpu=1|batch|1.batch|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
+        b"gres/gpu=1|a|b|1.0|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
+    )
+    outcome = read_log(log)
+    assert outcome.only.name == "a.b"
+    assert outcome.report.steps == 2
