@@ -1,0 +1,128 @@
+"""`hetsched cluster`: describe a cluster from what Slurm prints, and show a description."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from hetsched_core.traces.node_types import NodeTypes
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.group()
+def cluster() -> None:
+    """Describe a cluster, or show a description."""
+
+
+@cluster.command()
+@click.option(
+    "--log",
+    "logs",
+    type=_FILE,
+    multiple=True,
+    help="Accounting as sacct writes it, text or JSON; may be given several times.",
+)
+@click.option("--scontrol", type=_FILE, help="Output of: scontrol show nodes.")
+@click.option("--sinfo", type=_FILE, help="Output of: sinfo -N -o '%N %G %c %m'.")
+@click.option(
+    "--node-type",
+    "node_types",
+    metavar="NODES=TYPE",
+    multiple=True,
+    help="Type of GPUs that no source names, as in 'gpu-[1-4]=a100' or 'a100gpu*=a100'; may be "
+    "given several times, the first match counts.",
+)
+@click.option("--name", default="cluster", show_default=True, help="Name of the cluster.")
+@click.option("--sacct-fields", metavar="NAMES", help="Columns of a log without header.")
+@click.option("--sacct-delimiter", metavar="TEXT", help="What separates the columns of a log.")
+def infer(
+    logs: tuple[Path, ...],
+    scontrol: Path | None,
+    sinfo: Path | None,
+    node_types: tuple[str, ...],
+    name: str,
+    sacct_fields: str | None,
+    sacct_delimiter: str | None,
+) -> None:
+    """Print a cluster.toml made of one source or several.
+
+    What scontrol says of a node goes before sinfo, and sinfo before the logs. What was assumed is
+    said in comments: check them. A path of /dev/stdin reads the standard input.
+    """
+    if not (logs or scontrol or sinfo):
+        raise click.UsageError("give at least one of --log, --scontrol and --sinfo")
+
+    from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
+    from hetsched_core.traces.infer_cluster import infer_cluster
+    from hetsched_core.traces.sacct import SacctOptions, parse_fields, read_sacct
+    from hetsched_core.traces.slurm_nodes import read_scontrol, read_sinfo
+
+    rules = _rules(node_types)
+    options = SacctOptions(
+        fields=parse_fields(sacct_fields) if sacct_fields else None, delimiter=sacct_delimiter
+    )
+    read = [read_sacct(log, options) for log in logs]
+    inferred = infer_cluster(
+        (allocation for log in read for allocation in log),
+        read_scontrol(_text(scontrol), str(scontrol)) if scontrol else (),
+        read_sinfo(_text(sinfo), str(sinfo)) if sinfo else (),
+        rules,
+        name,
+    )
+    sources = [str(log.report) for log in read]
+    text = format_cluster(ClusterFile(inferred.cluster), [*sources, *inferred.assumptions])
+    click.echo(text, nl=False)
+
+
+@cluster.command()
+@click.argument("file", type=_FILE)
+def show(file: Path) -> None:
+    """Print the nodes that a cluster.toml describes, and its GPUs by type."""
+    from hetsched_core.traces.cluster_file import fold, format_memory, read_cluster
+
+    described = read_cluster(file)
+    nodes = described.cluster
+    rows = [("NODELIST", "HOSTS", "NODES", "GPU_TYPE", "GPUS", "CPUS", "MEMORY", "GROUP")]
+    rows += [
+        (
+            part.nodes,
+            part.hosts or "-",
+            str(part.count),
+            part.gpu_type,
+            str(part.gpus),
+            str(part.cpus or "-"),
+            format_memory(part.memory_mb) if part.memory_mb else "-",
+            part.group or "-",
+        )
+        for part in fold(nodes)
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        click.echo("  ".join(cells).rstrip())
+    types = ", ".join(f"{count} {gpu_type}" for gpu_type, count in nodes.gpus_by_type().items())
+    hosts = len({node.host for node in nodes})
+    click.echo(f"\n{nodes.name}: {nodes.gpus} GPUs on {hosts} hosts: {types}")
+    for pattern, gpu_type in described.node_types.rules:
+        click.echo(f"untyped GPUs on {pattern}: {gpu_type}")
+
+
+def _rules(texts: tuple[str, ...]) -> NodeTypes:
+    """Read the values of --node-type."""
+    from hetsched_core.errors import InputError
+    from hetsched_core.traces.node_types import NodeTypes
+
+    pairs = [text.partition("=") for text in texts]
+    for text, (_, equals, _) in zip(texts, pairs, strict=True):
+        if not equals:
+            raise InputError(f"--node-type {text!r} is not of the form NODES=TYPE")
+    return NodeTypes.of({nodes.strip(): gpu_type.strip() for nodes, _, gpu_type in pairs})
+
+
+def _text(path: Path) -> str:
+    # What is not UTF-8 can only be in a comment or reason, which nobody reads.
+    return path.read_text(encoding="utf-8", errors="replace")

@@ -1,0 +1,151 @@
+"""A cluster inferred from what Slurm prints: accounting, `scontrol show nodes`, `sinfo`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.cluster_file import fold_names
+from hetsched_core.traces.log_use import LogUse, gpus_in_use, resolve_type, seen_types
+from hetsched_core.traces.node_types import UNTYPED, NodeTypes
+from hetsched_core.traces.sacct.allocation import Allocation
+from hetsched_core.traces.sacct.fields import expand_nodes
+from hetsched_core.traces.slurm_nodes import SlurmNode
+from hetsched_core.types import Cluster, Node
+
+
+@dataclass(frozen=True, slots=True)
+class InferredCluster:
+    """A cluster, and in sentences what was assumed about it."""
+
+    cluster: Cluster
+    assumptions: tuple[str, ...]
+
+
+def infer_cluster(
+    allocations: Iterable[Allocation] = (),
+    scontrol: Sequence[SlurmNode] = (),
+    sinfo: Sequence[SlurmNode] = (),
+    rules: NodeTypes | None = None,
+    name: str = "cluster",
+) -> InferredCluster:
+    """Put together what several sources tell about the nodes with GPUs.
+
+    What scontrol says of a node goes before sinfo, and sinfo before the log. From a log a node has
+    as many GPUs of a type as were in use at once or in one allocation, and its CPUs and memory are
+    unknown. GPUs without a type have the one that is known on their host, else the one that `rules`
+    give, else `UNTYPED`. A host with several types becomes several nodes.
+
+    Raises:
+        InputError: No source shows a GPU.
+    """
+    rules = rules or NodeTypes()
+    used = [allocation for allocation in allocations if allocation.gpus]
+    slurm = {node.name: node for node in sinfo}
+    slurm |= {node.name: _merge(node, slurm.get(node.name)) for node in scontrol}
+    types = seen_types(used)
+    for node in slurm.values():
+        types[node.name] |= {name for name, _ in node.gpus or () if name}
+    log = gpus_in_use(used, types, rules)
+
+    nodes: list[Node] = []
+    notes = _Notes()
+    hosts = expand_nodes(fold_names({*slurm, *log.most}))
+    for host in hosts:
+        listed = slurm.get(host, SlurmNode(host))
+        in_use = log.most.get(host, {})
+        if listed.gpus is None:
+            gpus = in_use
+            notes.add(_FROM_LOG, host, bool(gpus))
+            notes.add(_LOG_ONLY, host, bool(slurm) and host not in slurm)
+        else:
+            gpus = {}
+            for given, count in listed.gpus:
+                gpu_type = given or resolve_type(host, types, rules)
+                gpus = {**gpus, gpu_type: gpus.get(gpu_type, 0) + count}
+            notes.add(_EXCEEDED, host, sum(in_use.values()) > sum(gpus.values()))
+        notes.add(_NO_GPUS, host, not gpus)
+        notes.add(_UNTYPED, host, UNTYPED in gpus)
+        notes.add(_SEVERAL, host, len(gpus) > 1)
+        notes.add(_SIZELESS, host, bool(gpus) and not (listed.cpus and listed.memory_mb))
+        nodes += _scheduling_nodes(listed, gpus)
+    if not nodes:
+        raise InputError(
+            f"no GPU found on {len(hosts)} nodes; a log shows GPUs only where AllocTRES names "
+            "gres/gpu, sinfo only with %G: give --scontrol with the output of: scontrol show nodes"
+        )
+    assumptions = (*notes.sentences(), *_log_sentences(log))
+    return InferredCluster(Cluster(tuple(nodes), name), assumptions)
+
+
+def _merge(node: SlurmNode, other: SlurmNode | None) -> SlurmNode:
+    """Fill in from another source what one leaves open."""
+    if other is None:
+        return node
+    return SlurmNode(
+        node.name,
+        other.gpus if node.gpus is None else node.gpus,
+        other.cpus if node.cpus is None else node.cpus,
+        other.memory_mb if node.memory_mb is None else node.memory_mb,
+    )
+
+
+def _scheduling_nodes(host: SlurmNode, gpus: Mapping[str, int]) -> Iterator[Node]:
+    """Yield one node for each GPU type of a host."""
+    for gpu_type, count in sorted(gpus.items()):
+        name = host.name if len(gpus) == 1 else f"{host.name}-{gpu_type}"
+        yield Node(name, gpu_type, count, host.cpus or 0, host.memory_mb or 0, host.name)
+
+
+# What was assumed ---------------------------------------------------------------------------------
+
+_FROM_LOG = (
+    "GPUs counted as the most that the log shows in use at once, or in one allocation; a node "
+    "that was never full has more"
+)
+_SIZELESS = "CPUs or memory are not known, and what is not known is not counted"
+_UNTYPED = (
+    f"no source names the GPUs' type, {UNTYPED!r} stands for it: set gpu_type in the cluster file, "
+    "or name it to hetsched cluster infer with --node-type NODES=TYPE"
+)
+_SEVERAL = "GPUs of several types: one node for each type, sharing the host's CPUs and memory"
+_EXCEEDED = "the log has more GPUs in use than Slurm lists; Slurm's count stands"
+_LOG_ONLY = "in the log but not in Slurm's list: perhaps gone, perhaps renamed"
+_NO_GPUS = "left out, as no source shows GPUs there"
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """What must be said, and of which hosts."""
+
+    hosts: dict[str, list[str]] = field(default_factory=dict)
+
+    def add(self, note: str, host: str, applies: bool) -> None:
+        if applies:
+            self.hosts.setdefault(note, []).append(host)
+
+    def sentences(self) -> Iterator[str]:
+        for note in (_FROM_LOG, _LOG_ONLY, _EXCEEDED, _UNTYPED, _SEVERAL, _SIZELESS, _NO_GPUS):
+            if note in self.hosts:
+                yield f"{fold_names(self.hosts[note])}: {note}."
+
+
+def _log_sentences(log: LogUse) -> Iterator[str]:
+    if log.spread:
+        yield (
+            "Of an allocation on several nodes a log shows only the total: spread evenly, "
+            f"{log.spread} allocations, {log.uneven} of them with a remainder on the first nodes."
+        )
+    if log.open_ended:
+        yield (
+            f"{fold_names(log.open_ended)}: the count rests on allocations without an end; if one "
+            "is a runaway (sacctmgr show runawayjobs), there are fewer GPUs."
+        )
+    if log.ambiguous:
+        yield (
+            f"{fold_names(log.ambiguous)}: untyped allocations on nodes of several GPU types "
+            "are not counted."
+        )
+    if log.nowhere:
+        yield f"Allocations that name no node are not counted: {log.nowhere}."
