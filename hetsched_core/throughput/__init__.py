@@ -4,18 +4,19 @@
 types of a cluster, from published facts through a roofline and the iteration time of Hops.
 """
 
-from hetsched_core.throughput.builtin import BuiltinSpeeds, builtin_speeds
+from hetsched_core.throughput.builtin import assumed_of, builtin_speeds, builtin_tables
 from hetsched_core.throughput.gpus import GpuMatch, GpuSpec, known_gpus, match_gpu
 from hetsched_core.throughput.profiles import ModelProfile, SizeClass, builtin_profiles
 
 __all__ = [
-    "BuiltinSpeeds",
     "GpuMatch",
     "GpuSpec",
     "ModelProfile",
     "SizeClass",
+    "assumed_of",
     "builtin_profiles",
     "builtin_speeds",
+    "builtin_tables",
     "known_gpus",
     "match_gpu",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,26 +12,26 @@ from hetsched_core.throughput.roofline import samples_per_s
 from hetsched_core.types import Cluster, Layer, Speeds, SpeedTable
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltinSpeeds:
-    """Speeds of the built-in models, and a sentence for everything assumed about GPU types."""
-
-    speeds: Speeds
-    assumptions: tuple[str, ...]
-
-
-def builtin_speeds(cluster: Cluster, other_types: Iterable[str] = ()) -> BuiltinSpeeds:
-    """Return the speeds of every built-in model on the GPU types of a cluster.
+def builtin_speeds(cluster: Cluster, other_types: Iterable[str] = ()) -> Speeds:
+    """Return the speeds of every built-in model on a cluster.
 
     Args:
         cluster: Its GPU types get speeds for 1 GPU up to all of them.
         other_types: GPU types beside the cluster's, such as those on which a log's jobs ran.
     """
-    types = tuple(dict.fromkeys((*cluster.gpu_types, *other_types)))
-    counts = gpu_counts(cluster.gpus)
-    tables = {p.name: speed_table(p, types, counts) for p in builtin_profiles()}
-    assumed = (match_gpu(name).assumed for name in types)
-    return BuiltinSpeeds(Speeds(cluster, tables), tuple(text for text in assumed if text))
+    return Speeds(cluster, builtin_tables((*cluster.gpu_types, *other_types), cluster.gpus))
+
+
+def builtin_tables(gpu_types: Iterable[str], most: int) -> dict[str, SpeedTable]:
+    """Return the speeds of every built-in model by name, for 1 to `most` GPUs of these types."""
+    types, counts = tuple(dict.fromkeys(gpu_types)), gpu_counts(most)
+    return {profile.name: speed_table(profile, types, counts) for profile in builtin_profiles()}
+
+
+def assumed_of(gpu_types: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each type of which more is assumed than is published."""
+    found = (match_gpu(name).assumed for name in dict.fromkeys(gpu_types))
+    return tuple(f"{text}." for text in found if text)
 
 
 def speed_table(

@@ -1,0 +1,85 @@
+"""Options that say what to replay and where, the same for every command that takes a workload."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from hetsched_core.traces.load import Loaded
+
+FILE = click.Path(path_type=Path)
+
+_Command = TypeVar("_Command", bound=Callable[..., object])
+
+_OPTIONS = (
+    click.option(
+        "--cluster",
+        type=FILE,
+        help="cluster.toml of the nodes; inferred from an accounting log where it is not given.",
+    ),
+    click.option(
+        "--rules", type=FILE, help="TOML file of what a log does not tell: which jobs run what."
+    ),
+    click.option(
+        "--elastic",
+        is_flag=True,
+        help="Let jobs of a log run on half, all and twice their GPUs, not just as logged.",
+    ),
+    click.option(
+        "--seed",
+        type=click.IntRange(min=0),
+        default=0,
+        show_default=True,
+        help="Seed of everything that is drawn.",
+    ),
+    click.option("--tz", metavar="ZONE", help="Time zone of a log's times, such as Europe/Oslo."),
+    click.option("--sacct-fields", metavar="NAMES", help="Columns of a log without header."),
+    click.option("--sacct-delimiter", metavar="TEXT", help="What separates the columns of a log."),
+)
+
+
+def workload_options(command: _Command) -> _Command:
+    """Add the options; the command passes their values on to `load`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def load(
+    paths: tuple[Path, ...],
+    *,
+    cluster: Path | None,
+    rules: Path | None,
+    elastic: bool,
+    seed: int,
+    tz: str | None,
+    sacct_fields: str | None,
+    sacct_delimiter: str | None,
+) -> Loaded:
+    """Load the workload that files and options describe.
+
+    Raises:
+        InputError: A file or the value of an option cannot be used.
+    """
+    from hetsched_core.traces.cluster_file import read_cluster
+    from hetsched_core.traces.load import LoadOptions, load_workload
+    from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
+
+    return load_workload(
+        paths,
+        read_cluster(cluster) if cluster else None,
+        LoadOptions(
+            rules=rules,
+            seed=seed,
+            elastic=elastic,
+            sacct=SacctOptions(
+                fields=parse_fields(sacct_fields) if sacct_fields else None,
+                delimiter=sacct_delimiter,
+                zone=parse_zone(tz) if tz else None,
+            ),
+        ),
+    )

@@ -1,0 +1,281 @@
+"""Traces and throughput tables of Gavel (docs/formats/gavel.md).
+
+Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+Workloads", OSDI '20; files of github.com/stanford-futuredata/gavel.
+
+Gavel counts work in steps of all GPUs together: a job is done when its total of steps is reached,
+and its throughput is steps/s of the whole job. So one step is one sample here, and the speed per
+GPU is the throughput divided by the number of GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.types import Job, Layer, RequirementSet, SpeedTable, Submission
+
+ALONE = "null"
+"""The key under which a table has the throughput of a job that shares its GPUs with no other."""
+
+_UNCONSOLIDATED = "_unconsolidated"
+_JOB_TYPE = re.compile(r"\('(?P<model>[^']+)', (?P<gpus>[1-9]\d{0,5})\)")
+
+
+class RejectReason(StrEnum):
+    """Why a job of a trace cannot be replayed."""
+
+    MODEL = "the throughput table does not have its model"
+    SCALE = "the throughput table does not have its model at its number of GPUs"
+    NOWHERE = "its model fits no GPU type at its number of GPUs"
+    NO_WORK = "it has no steps to do"
+
+
+# Traces -------------------------------------------------------------------------------------------
+
+
+class TraceForm(StrEnum):
+    """The two orders of columns, told apart by their number."""
+
+    CURRENT = "10 columns"
+    OLDER = "7 columns"
+
+
+_COLUMNS = {
+    TraceForm.CURRENT: (
+        "job_type",
+        "command",
+        "working_directory",
+        "num_steps_arg",
+        "needs_data_dir",
+        "total_steps",
+        "scale_factor",
+        "priority_weight",
+        "SLO",
+        "arrival_time",
+    ),
+    TraceForm.OLDER: (
+        "job_type",
+        "command",
+        "num_steps_arg",
+        "needs_data_dir",
+        "total_steps",
+        "arrival_time",
+        "scale_factor",
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class GavelJob:
+    """One line of a trace: `gpus` is the scale factor, `slo` a multiple of the run time or None."""
+
+    line: int
+    model: str
+    gpus: int
+    steps: float
+    arrival_s: float
+    weight: float = 1.0
+    slo: float | None = None
+
+
+def is_trace(first_line: str) -> bool:
+    """Whether a line may be the first one of a trace: as many columns, and numbers where due."""
+    cells = first_line.split("\t")
+    for columns in _COLUMNS.values():
+        if len(columns) == len(cells):
+            try:
+                _job(1, dict(zip(columns, cells, strict=True)))
+            except InputError:
+                return False
+            return True
+    return False
+
+
+def read_trace(lines: Iterable[str], source: str) -> tuple[GavelJob, ...]:
+    """Read a trace of either form; all lines are of one form.
+
+    Raises:
+        InputError: A line is not of the form; the message names it.
+    """
+    jobs: list[GavelJob] = []
+    form: TraceForm | None = None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        cells = line.split("\t")
+        form = form or next((f for f, c in _COLUMNS.items() if len(c) == len(cells)), None)
+        if form is None or len(cells) != len(_COLUMNS[form]):
+            expected = form or " or ".join(TraceForm)
+            raise InputError(
+                f"{source}: line {number} has {len(cells)} columns; expected {expected} "
+                "with tabs between: " + ", ".join(_COLUMNS[form or TraceForm.CURRENT])
+            )
+        try:
+            jobs.append(_job(number, dict(zip(_COLUMNS[form], cells, strict=True))))
+        except InputError as error:
+            raise InputError(f"{source}: line {number}: {error}") from None
+    if not jobs:
+        raise InputError(f"{source}: the trace is empty")
+    return tuple(jobs)
+
+
+def _job(line: int, cells: Mapping[str, str]) -> GavelJob:
+    gpus = _number(cells, "scale_factor")
+    if gpus != int(gpus) or not 1 <= gpus <= 1e6:
+        raise InputError(f"scale_factor is {cells['scale_factor']!r}; expected 1 GPU or more")
+    weight = _number(cells, "priority_weight") if "priority_weight" in cells else 1.0
+    if weight <= 0:
+        raise InputError(f"priority_weight is {cells['priority_weight']!r}; expected more than 0")
+    slo = _number(cells, "SLO") if "SLO" in cells else -1.0
+    steps, arrival_s = _number(cells, "total_steps"), _number(cells, "arrival_time")
+    if min(steps, arrival_s) < 0:
+        key = "total_steps" if steps < 0 else "arrival_time"
+        raise InputError(f"{key} is {cells[key]!r}; expected 0 or more")
+    return GavelJob(
+        line, cells["job_type"], int(gpus), steps, arrival_s, weight, slo if slo >= 0 else None
+    )
+
+
+def _number(cells: Mapping[str, str], key: str) -> float:
+    try:
+        value = float(cells[key])
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InputError(f"{key} is {cells[key]!r}; expected a number")
+    return value
+
+
+# Throughput tables --------------------------------------------------------------------------------
+
+
+def read_throughputs(text: str, source: str) -> dict[str, SpeedTable]:
+    """Read a throughput table: steps/s by GPU type and by (model, number of GPUs).
+
+    Only jobs alone on their GPUs count; packed pairs are left out. What the table does not have
+    with GPUs on several nodes is 0 there: it does not fit.
+
+    Returns:
+        Model with batch size -> its speeds, in steps/s per GPU.
+
+    Raises:
+        InputError: It is no such table; the message names GPU type and model.
+    """
+    document = _table_document(text, source)
+    per_gpu: dict[str, dict[tuple[str, int], float]] = {}
+    for gpu_type, row in document.items():
+        for key, entry in row.items():
+            match = _JOB_TYPE.fullmatch(key)
+            if match is None:
+                continue
+            value = entry.get(ALONE) if isinstance(entry, dict) else None
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, int | float)
+                or not 0 <= value < 1e300
+            ):
+                raise InputError(
+                    f"{source}: {gpu_type}, {key}: {ALONE} is {value!r:.60}; expected steps/s"
+                )
+            gpus = int(match["gpus"])
+            per_gpu.setdefault(match["model"], {})[gpu_type, gpus] = value / gpus
+    gpu_types = tuple(name for name in document if not name.endswith(_UNCONSOLIDATED))
+    return {model: _table(gpu_types, rates) for model, rates in per_gpu.items()}
+
+
+def _table_document(text: str, source: str) -> dict[str, dict[str, object]]:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source}: not valid JSON ({error}); is the file cut off?") from None
+    if not isinstance(document, dict) or not all(
+        isinstance(row, dict) for row in document.values()
+    ):
+        raise InputError(
+            f"{source}: no throughput table; expected {{GPU type: {{\"('MODEL', GPUS)\": ...}}}}"
+        )
+    return document
+
+
+def _table(gpu_types: tuple[str, ...], rates: Mapping[tuple[str, int], float]) -> SpeedTable:
+    counts = sorted({gpus for _, gpus in rates})
+    one_node, several_nodes = (
+        np.array([[rates.get((name + suffix, n), 0.0) for n in counts] for name in gpu_types])
+        for suffix in ("", _UNCONSOLIDATED)
+    )
+    return SpeedTable(
+        gpu_types=gpu_types,
+        counts=np.array(counts, dtype=np.int64),
+        one_node=one_node,
+        several_nodes=several_nodes,
+        layers=np.full(one_node.shape, Layer.TRUTH, dtype=np.int8),
+    )
+
+
+# Workloads ----------------------------------------------------------------------------------------
+
+
+def gavel_workload(
+    jobs: Iterable[GavelJob], tables: Mapping[str, SpeedTable], prefix: str = ""
+) -> Workload:
+    """Return the jobs of a trace as a workload that carries its speeds.
+
+    Every job is rigid. Its id is `prefix` and the number of its line, for Gavel's jobs have none.
+    """
+    submissions = []
+    rejected = []
+    slos = 0
+    for job in jobs:
+        job_id = f"{prefix}{job.line}"
+        reason = _reject(job, tables.get(job.model))
+        if reason:
+            rejected.append(Rejected(job_id, reason, job.line))
+            continue
+        slos += job.slo is not None
+        submissions.append(
+            Submission(
+                Job(
+                    job_id,
+                    job.arrival_s,
+                    RequirementSet.rigid(job.gpus),
+                    job.model,
+                    total_samples=job.steps,
+                    weight=job.weight,
+                    name=job.model,
+                    asked_count=job.gpus,
+                ),
+                job.steps,
+            )
+        )
+    used = {submission.job.profile for submission in submissions}
+    assumptions = ["Work is counted in steps: one sample is one step of one GPU."]
+    if slos:
+        assumptions.append(
+            f"{slos} of {len(submissions)} jobs: they have an SLO, which is ignored."
+        )
+    return Workload(
+        tuple(sorted(submissions, key=arrival_order)),
+        {model: table for model, table in tables.items() if model in used},
+        tuple(assumptions),
+        tuple(rejected),
+    )
+
+
+def _reject(job: GavelJob, table: SpeedTable | None) -> RejectReason | None:
+    if table is None:
+        return RejectReason.MODEL
+    if job.gpus not in table.counts:
+        return RejectReason.SCALE
+    at = int(np.searchsorted(table.counts, job.gpus))
+    if not (table.one_node[:, at].any() or table.several_nodes[:, at].any()):
+        return RejectReason.NOWHERE
+    return None if job.steps > 0 else RejectReason.NO_WORK

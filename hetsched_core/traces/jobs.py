@@ -1,0 +1,393 @@
+"""From an accounting log to jobs: which model each job ran, and how much work it did.
+
+A log says when a job ran on which GPUs, and nothing of what it computed. Its work is taken to be
+what its model does on the GPUs it really had in the time it really had them, and where the site's
+rules do not tell the model, one is drawn (docs/formats/rules.md describes all of it).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from hashlib import blake2b
+
+from hetsched_core.throughput import ModelProfile, SizeClass, builtin_profiles, match_gpu
+from hetsched_core.traces.cluster_file import ClusterFile
+from hetsched_core.traces.rules import Rule, Rules
+from hetsched_core.traces.sacct import Allocation, JobRuns, JobState, link_runs, parse_job_id
+from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.types import EndState, Job, RequirementSet, Speeds, Submission
+
+SECONDS_PER_HOUR = 3600.0
+LEAST_RUN_S = 1.0
+"""What a run of zero seconds counts for: accounting has whole seconds."""
+
+_FAILURES = frozenset(
+    {
+        JobState.FAILED,
+        JobState.OUT_OF_MEMORY,
+        JobState.NODE_FAIL,
+        JobState.BOOT_FAIL,
+        JobState.LAUNCH_FAILED,
+        JobState.DEADLINE,
+    }
+)
+_CUT_SHORT = frozenset(
+    {
+        JobState.TIMEOUT,
+        JobState.CANCELLED,
+        JobState.PREEMPTED,
+        JobState.REQUEUED,
+        JobState.REVOKED,
+    }
+)
+
+
+class RejectReason(StrEnum):
+    """Why a job of a log cannot be replayed."""
+
+    TYPE = "neither the log nor the cluster tells the type of its GPUs"
+    ELAPSED = "the log does not tell how long it ran"
+    TOO_LARGE = "no built-in model runs on the GPUs it had"
+    RULE_TOO_LARGE = "the model that the rules name does not run on the GPUs it had"
+    SAME_ID = "another job of the log has the same id"
+
+
+class Assumption(StrEnum):
+    """What is assumed about jobs of a log; the report counts the jobs of each."""
+
+    WORK = "work is what the model does on the logged GPUs in the logged time, lost work included"
+    DRAWN = "the model is not known: drawn from those of the same class of GPU hours"
+    OTHER_CLASS = "no model of its class fits its GPUs: drawn from all that do"
+    RUNNING = "it was still running when the log ended: the work so far is all of it"
+    CUT_SHORT = (
+        "cancelled, preempted, requeued or timed out: it completes with the work it had done"
+    )
+    FAILED = "failed: it fails after the same work"
+    SEVERAL_RUNS = "ran several times: one job with the work of all runs, submitted at the first"
+    LOST_RUNS = "its earlier runs are not in the log: work and waiting are less than they were"
+    NO_TIME = f"ran for less than a second: counted as {LEAST_RUN_S:g} s"
+    ANY_TYPE = "the log does not tell whether a GPU type was asked for: any type will do"
+    UNTYPED = "the type of its GPUs is told from its nodes"
+    ONLY_TYPE = "the type of its GPUs is not told: they are of the only type of the cluster"
+    SEVERAL_TYPES = "its GPUs are of several types: the slowest sets the pace"
+    SHRUNK = "more CPUs or memory than the cluster's nodes have: cut down to fit"
+    WIDENED = "elastic: half, all and twice the logged GPUs will do"
+
+
+_ASSUMED_FIELDS = {
+    Assumption.WORK: ("total_samples",),
+    Assumption.DRAWN: ("profile",),
+    Assumption.ANY_TYPE: ("gpu_types",),
+    Assumption.SHRUNK: ("cpus_per_gpu", "memory_mb_per_gpu"),
+    Assumption.WIDENED: ("requirements",),
+}
+"""Fields of a job that are inferred where something is assumed of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """How jobs are made from a log: `seed` of the drawn models; `elastic` widens rigid jobs."""
+
+    rules: Rules = field(default_factory=Rules)
+    seed: int = 0
+    elastic: bool = False
+
+
+def jobs_from_log(
+    allocations: Iterable[Allocation],
+    cluster: ClusterFile,
+    speeds: Speeds,
+    options: LogOptions | None = None,
+    profiles: Sequence[ModelProfile] | None = None,
+) -> Workload:
+    """Return the jobs of a log.
+
+    The result depends on the allocations as a set, not on their order, and a job does not depend
+    on the others.
+
+    Args:
+        allocations: Runs that held GPUs.
+        cluster: Where the jobs will run; tells the types of untyped GPUs by their nodes.
+        speeds: True speeds of the profiles, on the GPU types of the log as well.
+        options: Rules, seed, elasticity.
+        profiles: The models to draw from, the built-in ones by default.
+    """
+    return _Conversion(
+        cluster,
+        speeds,
+        options or LogOptions(),
+        tuple(builtin_profiles() if profiles is None else profiles),
+    ).convert(link_runs(allocations))
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What one run held: GPUs of these types, on so many nodes, for so long."""
+
+    gpus: int
+    gpu_types: frozenset[str]
+    nodes: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Conversion:
+    """One log being converted, and what was assumed so far."""
+
+    cluster: ClusterFile
+    speeds: Speeds
+    options: LogOptions
+    profiles: Sequence[ModelProfile]
+    assumed: Counter[Assumption] = field(default_factory=Counter)
+    names: dict[str, str] = field(default_factory=dict)
+    hosts: dict[str, str | None] = field(default_factory=dict)
+
+    def convert(self, jobs: Iterable[JobRuns]) -> Workload:
+        """Return the jobs, the assumptions about them, and what was rejected."""
+        submissions: dict[str, Submission] = {}
+        rejected = []
+        for job in jobs:
+            # Slurm hands an id out again after a crash of its controller.
+            job_id = f"{job.job_id}#{job.reuse}" if job.reuse else job.job_id
+            found = RejectReason.SAME_ID if job_id in submissions else self._submit(job_id, job)
+            if isinstance(found, Submission):
+                submissions[job_id] = found
+            else:
+                rejected.append(Rejected(job_id, found, job.runs[0].line))
+        return Workload(
+            tuple(sorted(submissions.values(), key=arrival_order)),
+            assumptions=tuple(
+                f"{self.assumed[assumption]} of {len(submissions)} jobs: {assumption}."
+                for assumption in Assumption
+                if self.assumed[assumption]
+            ),
+            rejected=tuple(rejected),
+        )
+
+    def _submit(self, job_id: str, job: JobRuns) -> Submission | RejectReason:
+        """Return one job, or why it cannot be replayed."""
+        assumed = _of_states(job)
+        held = []
+        for run, following in zip(job.runs, (*job.runs[1:], None), strict=True):
+            seconds = _seconds(run, following)
+            if seconds is None:
+                return RejectReason.ELAPSED
+            gpu_types = self._types_of(run, assumed)
+            if not gpu_types:
+                return RejectReason.TYPE
+            held.append(_Held(run.gpu_count, gpu_types, _node_count(run), seconds))
+        longest = max(range(len(held)), key=lambda at: held[at].seconds)
+        main, run = held[longest], job.runs[longest]
+        if not main.seconds:
+            assumed.add(Assumption.NO_TIME)
+            main = held[longest] = replace(main, seconds=LEAST_RUN_S)
+
+        rule = self.options.rules.find(
+            job_name=run.name, partition=run.partition, account=run.account, user=run.user
+        )
+        accepted = self._accepted(run, rule, assumed)
+        draw = f"{self.options.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
+        profile = rule.profile or self._draw(draw, held, accepted, assumed)
+        if profile is None:
+            return RejectReason.TOO_LARGE
+        samples = sum(self._samples_per_s(profile, part) * part.seconds for part in held)
+        if not samples:
+            return RejectReason.RULE_TOO_LARGE
+        usable = self._usable(profile, accepted)
+        requirements = rule.requirements or self._requirements(main.gpus, usable, assumed)
+        cpus, memory_mb = self._per_gpu(run, main, usable, assumed)
+
+        self.assumed.update(assumed)
+        first, last = job.runs[0], job.runs[-1]
+        eligible_s = first.eligible_s
+        return Submission(
+            Job(
+                job_id,
+                first.submit_s,
+                requirements,
+                profile,
+                total_samples=samples,
+                time_limit_s=last.time_limit_s or None,
+                eligible_s=eligible_s if (eligible_s or 0.0) > first.submit_s else None,
+                gpu_types=None if usable == self._usable() and not accepted else usable,
+                cpus_per_gpu=cpus,
+                memory_mb_per_gpu=memory_mb,
+                name=run.name,
+                user=run.user,
+                account=run.account,
+                partition=run.partition,
+                asked_count=main.gpus,
+                assumed=frozenset(key for a in assumed for key in _ASSUMED_FIELDS.get(a, ())),
+            ),
+            samples,
+            EndState.FAILED if Assumption.FAILED in assumed else EndState.COMPLETED,
+        )
+
+    # GPU types
+
+    def _types_of(self, run: Allocation, assumed: set[Assumption]) -> frozenset[str]:
+        """Return the types of the GPUs that a run held; none where they cannot be told."""
+        found: set[str] = set()
+        for name, _ in run.gpus:
+            if name is not None:
+                found.add(self._known_as(name))
+                continue
+            on_nodes = {self._type_on(node) for node in run.nodes} or {None}
+            if None not in on_nodes:
+                assumed.add(Assumption.UNTYPED)
+                found |= {gpu_type for gpu_type in on_nodes if gpu_type}
+            elif len(self.cluster.cluster.gpu_types) == 1:
+                assumed.add(Assumption.ONLY_TYPE)
+                found.add(self.cluster.cluster.gpu_types[0])
+            else:
+                return frozenset()
+        if len(found) > 1:
+            assumed.add(Assumption.SEVERAL_TYPES)
+        return frozenset(found)
+
+    def _known_as(self, name: str) -> str:
+        """Return the cluster's name for a GPU type, or the log's where the cluster has none."""
+        if name not in self.names:
+            own = name.lower()
+            types = self.cluster.cluster.gpu_types
+            if own not in types:
+                # The same GPU under another name, where both names are certain.
+                match = match_gpu(own)
+                alike = (match_gpu(t) for t in types if not match.assumed)
+                own = next((m.name for m in alike if not m.assumed and m.spec == match.spec), own)
+            self.names[name] = own
+        return self.names[name]
+
+    def _type_on(self, node: str) -> str | None:
+        if node not in self.hosts:
+            self.hosts[node] = self.cluster.gpu_type_on(node)
+        return self.hosts[node]
+
+    def _accepted(
+        self, run: Allocation, rule: Rule, assumed: set[Assumption]
+    ) -> frozenset[str] | None:
+        """Return the types that a job asked for, None for any."""
+        if rule.gpu_types:
+            return frozenset(map(self._known_as, rule.gpu_types))
+        if not run.requested_gpus:
+            assumed.add(Assumption.ANY_TYPE)
+        return frozenset(self._known_as(name) for name, _ in run.requested_gpus if name) or None
+
+    def _usable(
+        self, profile: str | None = None, accepted: frozenset[str] | None = None
+    ) -> frozenset[str]:
+        """Return the cluster's types on which a job runs."""
+        return frozenset(
+            gpu_type
+            for gpu_type in self.cluster.cluster.gpu_types
+            if (accepted is None or gpu_type in accepted)
+            and (profile is None or self.speeds.table(profile).runs_on(gpu_type))
+        )
+
+    # Model and work
+
+    def _draw(
+        self,
+        draw: str,
+        held: Sequence[_Held],
+        accepted: frozenset[str] | None,
+        assumed: set[Assumption],
+    ) -> str | None:
+        """Return a model that ran on these GPUs, by chance but always the same for one `draw`."""
+        had = frozenset[str]().union(*(part.gpu_types for part in held))
+        running = [
+            p for p in self.profiles if all(self.speeds.table(p.name).runs_on(t) for t in had)
+        ]
+        # Where the jobs are to run on another cluster than the log's, they should run there at all.
+        running = [p for p in running if self._usable(p.name, accepted)] or running
+        size = SizeClass.of(sum(part.gpus * part.seconds for part in held) / SECONDS_PER_HOUR)
+        candidates = [p for p in running if p.size is size]
+        if not candidates:
+            assumed.add(Assumption.OTHER_CLASS)
+            candidates = running
+        if not candidates:
+            return None
+        assumed.add(Assumption.DRAWN)
+        number = int.from_bytes(blake2b(draw.encode(), digest_size=8).digest(), "big")
+        return candidates[number % len(candidates)].name
+
+    def _samples_per_s(self, profile: str, held: _Held) -> float:
+        return held.gpus * min(
+            self.speeds.per_gpu(profile, gpu_type, held.gpus, held.nodes)
+            for gpu_type in held.gpu_types
+        )
+
+    # Shape
+
+    def _requirements(
+        self, gpus: int, usable: frozenset[str], assumed: set[Assumption]
+    ) -> RequirementSet:
+        """Return the logged count, or with `elastic` half and twice as many too."""
+        if not self.options.elastic:
+            return RequirementSet.rigid(gpus)
+        by_type = self.cluster.cluster.gpus_by_type()
+        most = max((by_type[gpu_type] for gpu_type in usable), default=0)
+        counts = {gpus} | {n for n in (gpus // 2, gpus * 2) if 1 <= n <= most}
+        if len(counts) > 1:
+            assumed.add(Assumption.WIDENED)
+        return RequirementSet(tuple(sorted(counts)))
+
+    def _per_gpu(
+        self, run: Allocation, held: _Held, usable: frozenset[str], assumed: set[Assumption]
+    ) -> tuple[float, float]:
+        """Return CPUs and MiB per GPU, as many as let the logged shape fit on usable nodes."""
+        on_one = math.ceil(held.gpus / held.nodes)
+        nodes = [
+            node for node in self.cluster.cluster if node.gpu_type in usable and node.gpus >= on_one
+        ]
+        per_gpu = []
+        for total, sizes in (
+            (run.cpus, [node.cpus for node in nodes]),
+            (run.memory_mb, [node.memory_mb for node in nodes]),
+        ):
+            logged = (total or 0.0) / held.gpus
+            # A size of 0 is not counted, so everything fits there.
+            largest = sorted((size or math.inf for size in sizes), reverse=True)[: held.nodes]
+            most = largest[-1] / on_one if largest else math.inf
+            if logged > most:
+                assumed.add(Assumption.SHRUNK)
+            per_gpu.append(min(logged, most))
+        return per_gpu[0], per_gpu[1]
+
+
+def _of_states(job: JobRuns) -> set[Assumption]:
+    """Return what is assumed because of how the job ran and ended."""
+    assumed = {Assumption.WORK}
+    last = job.runs[-1]
+    if last.state in _FAILURES:
+        assumed.add(Assumption.FAILED)
+    elif last.state in _CUT_SHORT:
+        assumed.add(Assumption.CUT_SHORT)
+    elif last.end_s is None:
+        assumed.add(Assumption.RUNNING)
+    if len(job.runs) > 1:
+        assumed.add(Assumption.SEVERAL_RUNS)
+    if job.runs[0].restarts:
+        assumed.add(Assumption.LOST_RUNS)
+    return assumed
+
+
+def _seconds(run: Allocation, following: Allocation | None) -> float | None:
+    """Return how long a run held its GPUs; None where the log does not tell.
+
+    A run without an end may be a runaway, which the log counts up to its own time: it held them at
+    most until its time limit and until the job ran again.
+    """
+    if run.elapsed_s is None or run.end_s is not None:
+        return run.elapsed_s
+    limit = math.inf if run.time_limit_s is None else run.time_limit_s
+    until = math.inf if following is None else following.start_s - run.start_s
+    return max(0.0, min(run.elapsed_s, limit, until))
+
+
+def _node_count(run: Allocation) -> int:
+    return run.n_nodes or len(run.nodes) or 1

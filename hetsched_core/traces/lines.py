@@ -1,0 +1,61 @@
+"""Lines of a text file, as it is or compressed with gzip."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO, cast
+
+from hetsched_core.errors import InputError
+
+_GZIP = b"\x1f\x8b"
+
+
+def read_head(file: BinaryIO, size: int) -> str:
+    """Return how a seekable file begins, as text; nothing where that cannot be read."""
+    try:
+        return _unpacked(file).read(size).decode("utf-8-sig", "replace")
+    except (EOFError, zlib.error, OSError):
+        return ""
+    finally:
+        file.seek(0)
+
+
+def read_lines(file: BinaryIO, source: str) -> Iterator[str]:
+    """Yield the lines of a file in UTF-8 from its start, without their line breaks.
+
+    Args:
+        file: A seekable file; it is left open.
+        source: Names it in messages.
+
+    Raises:
+        InputError: The file cannot be read, or no further; the message names the line.
+    """
+    number = 0
+    try:
+        text = io.TextIOWrapper(_unpacked(file), encoding="utf-8-sig", newline="\n")
+        for line in text:
+            if "\0" in line:
+                raise InputError(f"{source}: line {number + 1}: a binary file, not text")
+            yield line.rstrip("\r\n")
+            number += 1
+        text.detach()
+    except UnicodeDecodeError:
+        raise InputError(f"{source}: after line {number}: not text in UTF-8") from None
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise InputError(
+            f"{source}: the compressed file is damaged or cut off after line {number} ({error}); "
+            "copy it again"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{source}: cannot be read: {error.strerror}") from None
+
+
+def _unpacked(file: BinaryIO) -> BinaryIO:
+    """Return a file from its start, unpacked where it is compressed."""
+    file.seek(0)
+    packed = file.read(len(_GZIP)) == _GZIP
+    file.seek(0)
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file

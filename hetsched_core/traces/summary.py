@@ -1,0 +1,106 @@
+"""What a workload asks of a cluster, in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched_core.traces.workload import Workload
+from hetsched_core.types import Cluster, Job, Speeds, Submission
+
+SECONDS_PER_HOUR = 3600.0
+PERCENTILES = (10, 50, 90, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Jobs that have something in common: how many they are, and their GPU hours."""
+
+    label: str
+    jobs: int
+    gpu_hours: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadSummary:
+    """A workload as if each job ran alone, on its default number of GPUs of its fastest type.
+
+    Attributes:
+        jobs: Number of jobs.
+        misfits: Ids of jobs for whose GPUs the cluster has no room; the rest leaves them out.
+        first_s: First arrival (UTC).
+        last_s: Last arrival (UTC).
+        gpu_hours: GPU hours of all jobs.
+        run_s: The `PERCENTILES` of the run time; empty where no job fits.
+        by_gpus: By number of GPUs, ascending.
+        by_profile: By profile, the most GPU hours first.
+        load: GPU hours over those that the cluster has between first and last arrival; None
+            where all jobs arrive at once.
+    """
+
+    jobs: int
+    misfits: tuple[str, ...]
+    first_s: float
+    last_s: float
+    gpu_hours: float
+    run_s: tuple[float, ...]
+    by_gpus: tuple[Share, ...]
+    by_profile: tuple[Share, ...]
+    load: float | None
+
+
+def summarise(workload: Workload, speeds: Speeds, cluster: Cluster) -> WorkloadSummary:
+    """Return the summary of a workload of at least one job."""
+    alone = [(s.job, _run_s(s, speeds, cluster)) for s in workload.submissions]
+    fitting = [(job, seconds) for job, seconds in alone if seconds is not None]
+    first_s = min(job.submit_s for job, _ in alone)
+    last_s = max(job.submit_s for job, _ in alone)
+    gpu_hours = sum(_gpu_hours(job, seconds) for job, seconds in fitting)
+    span_hours = (last_s - first_s) / SECONDS_PER_HOUR
+    times = [seconds for _, seconds in fitting]
+    return WorkloadSummary(
+        jobs=len(alone),
+        misfits=tuple(job.id for job, seconds in alone if seconds is None),
+        first_s=first_s,
+        last_s=last_s,
+        gpu_hours=gpu_hours,
+        run_s=tuple(np.percentile(times, PERCENTILES).tolist()) if times else (),
+        by_gpus=tuple(
+            sorted(_shares(fitting, lambda job: str(_gpus(job))), key=lambda s: int(s.label))
+        ),
+        by_profile=tuple(
+            sorted(_shares(fitting, lambda job: job.profile), key=lambda s: (-s.gpu_hours, s.label))
+        ),
+        load=gpu_hours / (cluster.gpus * span_hours) if span_hours else None,
+    )
+
+
+def _gpus(job: Job) -> int:
+    return job.requirements.default_count(job.asked_count)
+
+
+def _gpu_hours(job: Job, seconds: float) -> float:
+    return _gpus(job) * seconds / SECONDS_PER_HOUR
+
+
+def _shares(jobs: Iterable[tuple[Job, float]], label_of: Callable[[Job], str]) -> Iterable[Share]:
+    found: dict[str, Share] = {}
+    for job, seconds in jobs:
+        label = label_of(job)
+        so_far = found.get(label, Share(label, 0, 0.0))
+        found[label] = Share(label, so_far.jobs + 1, so_far.gpu_hours + _gpu_hours(job, seconds))
+    return found.values()
+
+
+def _run_s(submission: Submission, speeds: Speeds, cluster: Cluster) -> float | None:
+    """Return the run time on the fastest type that has room, None where none has."""
+    job, gpus = submission.job, _gpus(submission.job)
+    fastest = 0.0
+    for gpu_type, total in cluster.gpus_by_type().items():
+        if total >= gpus and job.accepts_type(gpu_type):
+            largest = max(node.gpus for node in cluster if node.gpu_type == gpu_type)
+            nodes = 1 if largest >= gpus else 2
+            fastest = max(fastest, gpus * speeds.per_gpu(job.profile, gpu_type, gpus, nodes))
+    return submission.samples / fastest if fastest else None

@@ -1,0 +1,246 @@
+"""The native workload format, `hetsched-workload/1` (docs/formats/workload.md): JSON lines.
+
+The first line is a header. Each further line is a job, the speeds of a profile that comes with the
+workload, or a job that was rejected when the workload was made; a profile stands before the first
+job that uses it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from hetsched_core.errors import InputError, unknown
+from hetsched_core.traces.strict_json import structure, unstructure
+from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.types import (
+    EndState,
+    Job,
+    Layer,
+    SpeedTable,
+    Submission,
+    TaskTimes,
+)
+
+SCHEMA = "hetsched-workload/1"
+
+_SUBMISSION_KEYS = ("samples", "ends_as", "cancel_s")
+_JOB_KEYS = ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
+_PROFILE_KEYS = (
+    "profile",
+    "gpu_types",
+    "counts",
+    "one_node",
+    "several_nodes",
+    "node_factor",
+    "tasks",
+)
+
+
+# Writing ------------------------------------------------------------------------------------------
+
+
+def workload_lines(workload: Workload) -> Iterator[str]:
+    """Yield the lines of the file that stands for a workload, without line breaks."""
+    yield _dump({"schema": SCHEMA, "assumptions": workload.assumptions})
+    for profile, table in sorted(workload.tables.items()):
+        yield _dump(_profile_line(profile, table))
+    for submission in workload.submissions:
+        job = unstructure(submission.job)
+        line = {"job": job.pop("id"), **job, "samples": submission.samples}
+        if submission.ends_as is not EndState.COMPLETED:
+            line["ends_as"] = submission.ends_as
+        if submission.cancel_s is not None:
+            line["cancel_s"] = submission.cancel_s
+        yield _dump(line)
+    for rejected in workload.rejected:
+        line = {"rejected": rejected.job, "reason": rejected.reason}
+        yield _dump(line | {"line": rejected.line} if rejected.line else line)
+
+
+def _dump(line: dict[str, Any]) -> str:
+    return json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+
+
+def _profile_line(profile: str, table: SpeedTable) -> dict[str, Any]:
+    line: dict[str, Any] = {
+        "profile": profile,
+        "gpu_types": table.gpu_types,
+        "counts": table.counts.tolist(),
+        "one_node": table.one_node.tolist(),
+        "several_nodes": table.several_nodes.tolist(),
+    }
+    if table.node_factor:
+        line["node_factor"] = dict(table.node_factor)
+    if table.tasks:
+        line["tasks"] = unstructure(dict(table.tasks))
+    return line
+
+
+# Reading ------------------------------------------------------------------------------------------
+
+
+def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[str]) -> Workload:
+    """Read the lines of a workload file.
+
+    Args:
+        lines: The file's lines; they are read one at a time.
+        source: Names the file in messages.
+        known_profiles: Profiles that a job may have without their speeds being in the file.
+
+    Raises:
+        InputError: A line is not of this format; the message names line, key and value.
+    """
+    submissions: dict[str, Submission] = {}
+    tables: dict[str, SpeedTable] = {}
+    rejected: list[Rejected] = []
+    assumptions: tuple[str, ...] | None = None
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            line = _parse(text)
+            if assumptions is None:
+                assumptions = _header(line)
+            elif "job" in line:
+                submission = _submission(line)
+                job = submission.job
+                if job.id in submissions:
+                    raise InputError(f"job {job.id!r} stands here a second time; ids are unique")
+                if job.profile not in tables and job.profile not in known_profiles:
+                    raise InputError(
+                        f"{unknown('profile', job.profile, {*tables, *known_profiles})} (speeds "
+                        "of a profile of your own stand in a line before its first job)"
+                    )
+                submissions[job.id] = submission
+            elif "profile" in line:
+                profile, table = _table(line)
+                if profile in tables:
+                    raise InputError(f"profile {profile!r} stands here a second time")
+                tables[profile] = table
+            elif "rejected" in line:
+                rejected.append(_rejected(line))
+            else:
+                raise InputError(
+                    f"none of its keys ({', '.join(line)}) is job, profile or rejected"
+                )
+        except InputError as error:
+            raise InputError(f"{source}: line {number}: {error}") from None
+    if assumptions is None:
+        raise InputError(f'{source}: the file is empty; expected a first line {{"schema": ...}}')
+    return Workload(
+        tuple(sorted(submissions.values(), key=arrival_order)),
+        tables,
+        assumptions,
+        tuple(rejected),
+    )
+
+
+def _parse(text: str) -> dict[str, Any]:
+    try:
+        line = json.loads(text, parse_constant=_refuse_constant)
+    except ValueError as error:
+        raise InputError(f"not valid JSON ({error}): {text[:60]!r}; is the line cut off?") from None
+    except RecursionError:
+        raise InputError("not a line of a workload: nested too deep") from None
+    if not isinstance(line, dict):
+        raise InputError(f"{text[:60]!r} is no JSON object {{...}}")
+    return line
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
+def _header(line: dict[str, Any]) -> tuple[str, ...]:
+    if line.get("schema") != SCHEMA:
+        raise InputError(
+            f"schema is {line.get('schema')!r}; the first line of a workload is "
+            f'{{"schema": "{SCHEMA}"}}'
+        )
+    _check_keys(line, ("schema", "assumptions"))
+    assumptions: tuple[str, ...] = structure(
+        line.get("assumptions", []), tuple[str, ...], "assumptions"
+    )
+    return assumptions
+
+
+def _submission(line: dict[str, Any]) -> Submission:
+    _check_keys(line, _JOB_KEYS)
+    values = {key: value for key, value in line.items() if key not in _SUBMISSION_KEYS}
+    values["id"] = structure(values.pop("job"), str, "job")
+    job = structure(values, Job)
+    if "samples" not in line:
+        raise InputError(f"samples is missing; expected the work of job {job.id!r} in samples")
+    submission = Submission(
+        job,
+        structure(line["samples"], float, "samples"),
+        structure(line.get("ends_as", "completed"), EndState, "ends_as"),
+        structure(line.get("cancel_s"), float | None, "cancel_s"),
+    )
+    for key, value, least in (
+        ("submit_s", job.submit_s, 0.0),
+        ("eligible_s", job.eligible_s, job.submit_s),
+        ("cancel_s", submission.cancel_s, job.submit_s),
+        ("cpus_per_gpu", job.cpus_per_gpu, 0.0),
+        ("memory_mb_per_gpu", job.memory_mb_per_gpu, 0.0),
+    ):
+        if value is not None and value < least:
+            raise InputError(f"{key} is {value:g}; expected {least:g} or more")
+    for key, value in (
+        ("samples", submission.samples),
+        ("total_samples", job.total_samples),
+        ("time_limit_s", job.time_limit_s),
+        ("weight", job.weight),
+    ):
+        if value is not None and value <= 0:
+            raise InputError(f"{key} is {value:g}; expected more than 0")
+    if submission.ends_as not in (EndState.COMPLETED, EndState.FAILED):
+        raise InputError(f"ends_as is {submission.ends_as!s}; expected completed or failed")
+    return submission
+
+
+def _table(line: dict[str, Any]) -> tuple[str, SpeedTable]:
+    _check_keys(line, _PROFILE_KEYS)
+    missing = [key for key in _PROFILE_KEYS[:5] if key not in line]
+    if missing:
+        raise InputError(f"{missing[0]} is missing in the speeds of a profile")
+    rows = tuple[tuple[float, ...], ...]
+    one_node, several_nodes = (
+        _matrix(structure(line[key], rows, key), key) for key in ("one_node", "several_nodes")
+    )
+    table = SpeedTable(
+        gpu_types=structure(line["gpu_types"], tuple[str, ...], "gpu_types"),
+        counts=np.array(structure(line["counts"], tuple[int, ...], "counts"), dtype=np.int64),
+        one_node=one_node,
+        several_nodes=several_nodes,
+        layers=np.full(one_node.shape, Layer.TRUTH, dtype=np.int8),
+        node_factor=structure(line.get("node_factor", {}), dict[str, float], "node_factor"),
+        tasks=structure(line.get("tasks", {}), dict[str, TaskTimes], "tasks"),
+    )
+    return structure(line["profile"], str, "profile"), table
+
+
+def _matrix(rows: tuple[tuple[float, ...], ...], key: str) -> np.ndarray[Any, Any]:
+    if len({len(row) for row in rows}) != 1:
+        raise InputError(f"{key} is not a row of speeds for each GPU type, all of one length")
+    return np.array(rows, dtype=np.float64)
+
+
+def _rejected(line: dict[str, Any]) -> Rejected:
+    _check_keys(line, ("rejected", "reason", "line"))
+    return Rejected(
+        structure(line["rejected"], str, "rejected"),
+        structure(line.get("reason", ""), str, "reason"),
+        structure(line.get("line", 0), int, "line"),
+    )
+
+
+def _check_keys(line: dict[str, Any], keys: Collection[str]) -> None:
+    for key in line:
+        if key not in keys:
+            raise unknown("key", key, keys)
