@@ -23,7 +23,7 @@ def workload() -> None:
 @workload.command()
 @click.argument("files", type=FILE, nargs=-1, required=True, metavar="IN...")
 @click.argument("out", type=FILE)
-@click.option("--list-rejected", is_flag=True, help="Print every job that could not be used.")
+@click.option("--list-rejected", is_flag=True, help="Print every line and job that is not used.")
 @workload_options
 def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: Any) -> None:
     """Write what a replay would run as a workload file.
@@ -39,8 +39,8 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
         file.writelines(f"{line}\n" for line in workload_lines(loaded.workload))
     _say_source(loaded)
     if list_rejected:
-        for rejected in loaded.workload.rejected:
-            click.echo(f"line {rejected.line}: job {rejected.job}: {rejected.reason}")
+        for reject in loaded.rejects():
+            click.echo(f"rejected: {reject}")
     click.echo(f"{len(loaded.workload.submissions)} jobs written to {out}")
 
 

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 
-from hetsched_core.throughput import ModelProfile, SizeClass, builtin_profiles, match_gpu
+from hetsched_core.throughput import ModelProfile, SizeClass, builtin_profiles
 from hetsched_core.traces.cluster_file import ClusterFile
+from hetsched_core.traces.log_types import LogTypes, ToldBy
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobRuns, JobState, link_runs, parse_job_id
 from hetsched_core.traces.workload import Rejected, Workload, arrival_order
-from hetsched_core.types import EndState, Job, RequirementSet, Speeds, Submission
+from hetsched_core.types import Cluster, EndState, Job, RequirementSet, Speeds, Submission
 
 SECONDS_PER_HOUR = 3600.0
 LEAST_RUN_S = 1.0
@@ -87,6 +88,8 @@ _ASSUMED_FIELDS = {
 }
 """Fields of a job that are inferred where something is assumed of it."""
 
+_TOLD_BY = {ToldBy.NODE: Assumption.UNTYPED, ToldBy.CLUSTER: Assumption.ONLY_TYPE}
+
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
@@ -117,11 +120,15 @@ def jobs_from_log(
         profiles: The models to draw from, the built-in ones by default.
     """
     return _Conversion(
-        cluster,
+        cluster.cluster,
+        LogTypes(cluster),
         speeds,
         options or LogOptions(),
-        tuple(builtin_profiles() if profiles is None else profiles),
+        builtin_profiles() if profiles is None else profiles,
     ).convert(link_runs(allocations))
+
+
+_Types = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +136,7 @@ class _Held:
     """What one run held: GPUs of these types, on so many nodes, for so long."""
 
     gpus: int
-    gpu_types: frozenset[str]
+    gpu_types: _Types
     nodes: int
     seconds: float
 
@@ -138,13 +145,16 @@ class _Held:
 class _Conversion:
     """One log being converted, and what was assumed so far."""
 
-    cluster: ClusterFile
+    cluster: Cluster
+    names: LogTypes
     speeds: Speeds
     options: LogOptions
     profiles: Sequence[ModelProfile]
     assumed: Counter[Assumption] = field(default_factory=Counter)
-    names: dict[str, str] = field(default_factory=dict)
-    hosts: dict[str, str | None] = field(default_factory=dict)
+    # Answers that many jobs of a log share.
+    usable: dict[tuple[str, _Types | None], _Types] = field(default_factory=dict)
+    running: dict[tuple[_Types, _Types | None], list[ModelProfile]] = field(default_factory=dict)
+    room: dict[tuple[_Types, int, int], tuple[float, float]] = field(default_factory=dict)
 
     def convert(self, jobs: Iterable[JobRuns]) -> Workload:
         """Return the jobs, the assumptions about them, and what was rejected."""
@@ -176,10 +186,13 @@ class _Conversion:
             seconds = _seconds(run, following)
             if seconds is None:
                 return RejectReason.ELAPSED
-            gpu_types = self._types_of(run, assumed)
-            if not gpu_types:
+            found = self.names.held(run)
+            if not found.types:
                 return RejectReason.TYPE
-            held.append(_Held(run.gpu_count, gpu_types, _node_count(run), seconds))
+            assumed.update(_TOLD_BY[way] for way in found.told_by if way in _TOLD_BY)
+            if len(found.types) > 1:
+                assumed.add(Assumption.SEVERAL_TYPES)
+            held.append(_Held(run.gpu_count, found.types, _node_count(run), seconds))
         longest = max(range(len(held)), key=lambda at: held[at].seconds)
         main, run = held[longest], job.runs[longest]
         if not main.seconds:
@@ -213,7 +226,7 @@ class _Conversion:
                 total_samples=samples,
                 time_limit_s=last.time_limit_s or None,
                 eligible_s=eligible_s if (eligible_s or 0.0) > first.submit_s else None,
-                gpu_types=None if usable == self._usable() and not accepted else usable,
+                gpu_types=None if accepted is None and self._is_any(usable) else usable,
                 cpus_per_gpu=cpus,
                 memory_mb_per_gpu=memory_mb,
                 name=run.name,
@@ -229,64 +242,30 @@ class _Conversion:
 
     # GPU types
 
-    def _types_of(self, run: Allocation, assumed: set[Assumption]) -> frozenset[str]:
-        """Return the types of the GPUs that a run held; none where they cannot be told."""
-        found: set[str] = set()
-        for name, _ in run.gpus:
-            if name is not None:
-                found.add(self._known_as(name))
-                continue
-            on_nodes = {self._type_on(node) for node in run.nodes} or {None}
-            if None not in on_nodes:
-                assumed.add(Assumption.UNTYPED)
-                found |= {gpu_type for gpu_type in on_nodes if gpu_type}
-            elif len(self.cluster.cluster.gpu_types) == 1:
-                assumed.add(Assumption.ONLY_TYPE)
-                found.add(self.cluster.cluster.gpu_types[0])
-            else:
-                return frozenset()
-        if len(found) > 1:
-            assumed.add(Assumption.SEVERAL_TYPES)
-        return frozenset(found)
-
-    def _known_as(self, name: str) -> str:
-        """Return the cluster's name for a GPU type, or the log's where the cluster has none."""
-        if name not in self.names:
-            own = name.lower()
-            types = self.cluster.cluster.gpu_types
-            if own not in types:
-                # The same GPU under another name, where both names are certain.
-                match = match_gpu(own)
-                alike = (match_gpu(t) for t in types if not match.assumed)
-                own = next((m.name for m in alike if not m.assumed and m.spec == match.spec), own)
-            self.names[name] = own
-        return self.names[name]
-
-    def _type_on(self, node: str) -> str | None:
-        if node not in self.hosts:
-            self.hosts[node] = self.cluster.gpu_type_on(node)
-        return self.hosts[node]
-
-    def _accepted(
-        self, run: Allocation, rule: Rule, assumed: set[Assumption]
-    ) -> frozenset[str] | None:
+    def _accepted(self, run: Allocation, rule: Rule, assumed: set[Assumption]) -> _Types | None:
         """Return the types that a job asked for, None for any."""
         if rule.gpu_types:
-            return frozenset(map(self._known_as, rule.gpu_types))
+            return frozenset(map(self.names.known_as, rule.gpu_types))
         if not run.requested_gpus:
             assumed.add(Assumption.ANY_TYPE)
-        return frozenset(self._known_as(name) for name, _ in run.requested_gpus if name) or None
-
-    def _usable(
-        self, profile: str | None = None, accepted: frozenset[str] | None = None
-    ) -> frozenset[str]:
-        """Return the cluster's types on which a job runs."""
-        return frozenset(
-            gpu_type
-            for gpu_type in self.cluster.cluster.gpu_types
-            if (accepted is None or gpu_type in accepted)
-            and (profile is None or self.speeds.table(profile).runs_on(gpu_type))
+        return (
+            frozenset(self.names.known_as(name) for name, _ in run.requested_gpus if name) or None
         )
+
+    def _usable(self, profile: str, accepted: _Types | None) -> _Types:
+        """Return those of the accepted types that the cluster has and the profile runs on."""
+        key = profile, accepted
+        if key not in self.usable:
+            table = self.speeds.table(profile)
+            self.usable[key] = frozenset(
+                gpu_type
+                for gpu_type in self.cluster.gpu_types
+                if (accepted is None or gpu_type in accepted) and table.runs_on(gpu_type)
+            )
+        return self.usable[key]
+
+    def _is_any(self, gpu_types: _Types) -> bool:
+        return len(gpu_types) == len(self.cluster.gpu_types)
 
     # Model and work
 
@@ -294,16 +273,11 @@ class _Conversion:
         self,
         draw: str,
         held: Sequence[_Held],
-        accepted: frozenset[str] | None,
+        accepted: _Types | None,
         assumed: set[Assumption],
     ) -> str | None:
         """Return a model that ran on these GPUs, by chance but always the same for one `draw`."""
-        had = frozenset[str]().union(*(part.gpu_types for part in held))
-        running = [
-            p for p in self.profiles if all(self.speeds.table(p.name).runs_on(t) for t in had)
-        ]
-        # Where the jobs are to run on another cluster than the log's, they should run there at all.
-        running = [p for p in running if self._usable(p.name, accepted)] or running
+        running = self._running(_Types().union(*(part.gpu_types for part in held)), accepted)
         size = SizeClass.of(sum(part.gpus * part.seconds for part in held) / SECONDS_PER_HOUR)
         candidates = [p for p in running if p.size is size]
         if not candidates:
@@ -315,6 +289,17 @@ class _Conversion:
         number = int.from_bytes(blake2b(draw.encode(), digest_size=8).digest(), "big")
         return candidates[number % len(candidates)].name
 
+    def _running(self, had: _Types, accepted: _Types | None) -> list[ModelProfile]:
+        """Return the models that run on all the types that a job had."""
+        key = had, accepted
+        if key not in self.running:
+            found = [
+                p for p in self.profiles if all(self.speeds.table(p.name).runs_on(t) for t in had)
+            ]
+            # A job that moves to a cluster without these types should run there, too.
+            self.running[key] = [p for p in found if self._usable(p.name, accepted)] or found
+        return self.running[key]
+
     def _samples_per_s(self, profile: str, held: _Held) -> float:
         return held.gpus * min(
             self.speeds.per_gpu(profile, gpu_type, held.gpus, held.nodes)
@@ -323,13 +308,11 @@ class _Conversion:
 
     # Shape
 
-    def _requirements(
-        self, gpus: int, usable: frozenset[str], assumed: set[Assumption]
-    ) -> RequirementSet:
+    def _requirements(self, gpus: int, usable: _Types, assumed: set[Assumption]) -> RequirementSet:
         """Return the logged count, or with `elastic` half and twice as many too."""
         if not self.options.elastic:
             return RequirementSet.rigid(gpus)
-        by_type = self.cluster.cluster.gpus_by_type()
+        by_type = self.cluster.gpus_by_type()
         most = max((by_type[gpu_type] for gpu_type in usable), default=0)
         counts = {gpus} | {n for n in (gpus // 2, gpus * 2) if 1 <= n <= most}
         if len(counts) > 1:
@@ -337,26 +320,32 @@ class _Conversion:
         return RequirementSet(tuple(sorted(counts)))
 
     def _per_gpu(
-        self, run: Allocation, held: _Held, usable: frozenset[str], assumed: set[Assumption]
+        self, run: Allocation, held: _Held, usable: _Types, assumed: set[Assumption]
     ) -> tuple[float, float]:
         """Return CPUs and MiB per GPU, as many as let the logged shape fit on usable nodes."""
-        on_one = math.ceil(held.gpus / held.nodes)
-        nodes = [
-            node for node in self.cluster.cluster if node.gpu_type in usable and node.gpus >= on_one
-        ]
         per_gpu = []
-        for total, sizes in (
-            (run.cpus, [node.cpus for node in nodes]),
-            (run.memory_mb, [node.memory_mb for node in nodes]),
+        for total, most in zip(
+            (run.cpus, run.memory_mb), self._room_per_gpu(held, usable), strict=True
         ):
             logged = (total or 0.0) / held.gpus
-            # A size of 0 is not counted, so everything fits there.
-            largest = sorted((size or math.inf for size in sizes), reverse=True)[: held.nodes]
-            most = largest[-1] / on_one if largest else math.inf
             if logged > most:
                 assumed.add(Assumption.SHRUNK)
             per_gpu.append(min(logged, most))
         return per_gpu[0], per_gpu[1]
+
+    def _room_per_gpu(self, held: _Held, usable: _Types) -> tuple[float, float]:
+        """Return the most CPUs and MiB per GPU with which this shape finds enough nodes."""
+        on_one = math.ceil(held.gpus / held.nodes)
+        key = usable, on_one, held.nodes
+        if key not in self.room:
+            nodes = [n for n in self.cluster if n.gpu_type in usable and n.gpus >= on_one]
+            room = []
+            for sizes in ([node.cpus for node in nodes], [node.memory_mb for node in nodes]):
+                # A size of 0 is not counted, so everything fits there.
+                largest = sorted((size or math.inf for size in sizes), reverse=True)[: held.nodes]
+                room.append(largest[-1] / on_one if largest else math.inf)
+            self.room[key] = room[0], room[1]
+        return self.room[key]
 
 
 def _of_states(job: JobRuns) -> set[Assumption]:

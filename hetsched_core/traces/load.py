@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -24,7 +24,7 @@ from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import LogOptions, jobs_from_log
 from hetsched_core.traces.lines import read_head, read_lines
 from hetsched_core.traces.rules import Rules, read_rules
-from hetsched_core.traces.sacct import ReadReport, SacctOptions, read_sacct
+from hetsched_core.traces.sacct import Allocation, ReadReport, SacctOptions, Unusable, read_sacct
 from hetsched_core.traces.workload import Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
 from hetsched_core.types import Cluster, Speeds, SpeedTable
@@ -69,13 +69,22 @@ class Loaded:
         workload: The jobs; its assumptions cover speeds and cluster too.
         speeds: The true speeds of their profiles.
         cluster: The cluster given, or the one inferred.
-        reports: What became of each line of each accounting log.
+        reports: What became of the lines of each accounting log, in numbers.
+        unusable: In one sentence each, the lines of accounting logs that could not be used.
     """
 
     workload: Workload
     speeds: Speeds
     cluster: Cluster
     reports: tuple[ReadReport, ...] = ()
+    unusable: tuple[str, ...] = ()
+
+    def rejects(self) -> Iterator[str]:
+        """Yield a sentence for every line and every job that could not be used."""
+        yield from self.unusable
+        for rejected in self.workload.rejected:
+            line = f" (line {rejected.line})" if rejected.line else ""
+            yield f"job {rejected.job}{line}: {rejected.reason}"
 
 
 def load_workload(
@@ -138,18 +147,28 @@ def recognise(file: BinaryIO, source: str) -> Kind:
 def _open(path: Path) -> BinaryIO:
     """Open a file; a pipe, which can be read only once, is taken into memory."""
     try:
-        return path.open("rb") if path.is_file() else BytesIO(path.read_bytes())
+        if path.is_file():
+            return path.open("rb")
+        piped = BytesIO(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    piped.name = str(path)
+    return piped
 
 
 # One loader for each kind -------------------------------------------------------------------------
 
 
 def _load_logs(files: Sequence[_File], cluster: ClusterFile | None, options: LoadOptions) -> Loaded:
-    logs = [read_sacct(file, options.sacct) for _, file in files]
-    allocations = [allocation for log in logs for allocation in log]
-    reports = tuple(log.report for log in logs)
+    allocations: list[Allocation] = []
+    reports: tuple[ReadReport, ...] = ()
+    unusable: list[str] = []
+    for source, file in files:
+        flaws: list[Unusable] = []
+        log = read_sacct(file, options.sacct, flaws.append)
+        allocations += log
+        reports += (log.report,)
+        unusable += [f"{source}: {flaw}" for flaw in flaws]
     inferred: tuple[str, ...] = ()
     if cluster is None:
         if not allocations:
@@ -166,7 +185,8 @@ def _load_logs(files: Sequence[_File], cluster: ClusterFile | None, options: Loa
     )
     warnings = tuple(dict.fromkeys(warning for report in reports for warning in report.warnings))
     assumed = (*warnings, *inferred, *workload.assumptions, *assumed_of(types))
-    return _loaded(files, replace(workload, assumptions=assumed), speeds, cluster, reports)
+    workload = replace(workload, assumptions=assumed)
+    return _loaded(files, workload, speeds, cluster, reports, tuple(unusable))
 
 
 def _load_native(files: Sequence[_File], cluster: ClusterFile | None) -> Loaded:
@@ -239,6 +259,7 @@ def _loaded(
     speeds: Speeds,
     cluster: ClusterFile,
     reports: tuple[ReadReport, ...] = (),
+    unusable: tuple[str, ...] = (),
 ) -> Loaded:
     """Return what was loaded, if a job of it can run here at all."""
     if not workload.submissions:
@@ -251,7 +272,7 @@ def _loaded(
             f"no job of {_sources(files)} runs on a GPU type of cluster {cluster.cluster.name!r} "
             f"({', '.join(types)}); there are speeds for: {', '.join(known)}"
         )
-    return Loaded(workload, speeds, cluster.cluster, reports)
+    return Loaded(workload, speeds, cluster.cluster, reports, unusable)
 
 
 def _no_job(
