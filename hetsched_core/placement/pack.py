@@ -7,13 +7,11 @@ that fit, of one type unless only a mix of types can ever hold it.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.ways import Way, rigid_way
 from hetsched_core.types import (
-    Cluster,
     Configuration,
     Entry,
     JobView,
@@ -23,10 +21,8 @@ from hetsched_core.types import (
     Reason,
     ReasonCode,
     Replan,
-    RequirementSet,
     Shape,
     Snapshot,
-    Speeds,
     Waiting,
 )
 
@@ -76,7 +72,7 @@ class _Packer:
         previous = self._snapshot.previous.entries
         queue = [(view, previous.get(view.job.id)) for view in order]
         for view, before in queue:
-            if before is None or isinstance(before, Placed):
+            if view.blocked is None and (before is None or isinstance(before, Placed)):
                 self._hold(view, before)
         changes: dict[str, Entry] = {}
         for view, before in queue:
@@ -88,8 +84,6 @@ class _Packer:
     def _entry(self, view: JobView, before: Entry | None) -> Entry:
         kept = self._kept.get(view.job.id)
         if view.blocked is not None:
-            if kept is not None:
-                self._release(view)
             return before if before == (entry := Waiting(view.blocked)) else entry
         if kept is not None:
             if self._packing is Packing.PREEMPT:
@@ -109,27 +103,17 @@ class _Packer:
 
     def _serve(self, view: JobView) -> Entry:
         job, snapshot = view.job, self._snapshot
-        wish = _wish(
-            snapshot.cluster,
-            snapshot.speeds,
-            snapshot.shapes,
-            job.profile,
-            job.requirements,
-            job.gpu_types,
-            job.cpus_per_gpu,
-            job.memory_mb_per_gpu,
-        )
-        if wish is None:
+        way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        if way is None:
             return NEVER
-        types, count, mixed = wish
-        allowed = types
+        allowed = way.types
         if self._barred:
-            allowed = tuple(t for t in types if t not in self._barred)
-            if mixed and len(allowed) < len(types):
+            allowed = tuple(t for t in way.types if t not in self._barred)
+            if way.mixed and len(allowed) < len(way.types):
                 allowed = ()
-        found = self._find(self._idle, view, allowed, count, mixed)
+        found = self._find(self._idle, view, way, allowed)
         if found is None and self._packing is Packing.PREEMPT:
-            found = self._find(self._left, view, allowed, count, mixed)
+            found = self._find(self._left, view, way, allowed)
             if found is not None:
                 self._evict(view, found)
         if found is not None:
@@ -138,15 +122,16 @@ class _Packer:
             return placed
         if self._packing is not Packing.IN_TURN:
             return NO_ROOM
-        behind = len(allowed) < len(types)
-        self._barred.update(types)
+        behind = len(allowed) < len(way.types)
+        self._barred.update(way.types)
         return AHEAD if behind else NO_ROOM
 
     def _find(
-        self, free: FreeGpus, view: JobView, types: tuple[str, ...], count: int, mixed: bool
+        self, free: FreeGpus, view: JobView, way: Way, types: tuple[str, ...]
     ) -> Configuration | None:
-        job, shapes, speeds = view.job, self._snapshot.shapes, self._snapshot.speeds
-        if mixed:
+        job, count, shapes = view.job, way.count, self._snapshot.shapes
+        speeds = self._snapshot.speeds
+        if way.mixed:
             return free.fewest_nodes(job, types, count)
         best: Configuration | None = None
         for gpu_type in types:
@@ -157,7 +142,8 @@ class _Packer:
             if found is None and best is None and count > 1 and Shape.EVEN in shapes:
                 found = free.fewest_nodes(job, (gpu_type,), count, even=Shape.UNEVEN not in shapes)
             if found is not None and (
-                best is None or speeds.speed(job.profile, found) > speeds.speed(job.profile, best)
+                speeds.speed(job.profile, found)
+                > (speeds.speed(job.profile, best) if best is not None else 0.0)
             ):
                 best = found
             if alone:
@@ -215,75 +201,3 @@ def _placed_before(view: JobView, before: Placed | None, free: FreeGpus) -> Plac
     if free.closed(configuration) and view.configuration != configuration:
         return None
     return placed if free.fits(view.job, configuration) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    cpus_per_gpu: float
-    memory_mb_per_gpu: float
-
-
-@lru_cache(maxsize=1 << 16)
-def _wish(
-    cluster: Cluster,
-    speeds: Speeds,
-    shapes: frozenset[Shape],
-    profile: str,
-    requirements: RequirementSet,
-    gpu_types: frozenset[str] | None,
-    cpus_per_gpu: float,
-    memory_mb_per_gpu: float,
-) -> tuple[tuple[str, ...], int, bool] | None:
-    """Types (fastest first), GPU count, and whether it takes a mix of them; None: never fits."""
-    types = tuple(
-        t for t in speeds.fastest_types(profile, 1) if gpu_types is None or t in gpu_types
-    )
-    ways = ways_to_fit(cluster, shapes, requirements, types, cpus_per_gpu, memory_mb_per_gpu)
-    return (types, *rigid_choice(requirements, ways)) if ways else None
-
-
-@lru_cache(maxsize=1 << 16)
-def ways_to_fit(
-    cluster: Cluster,
-    shapes: frozenset[Shape],
-    requirements: RequirementSet,
-    types: tuple[str, ...],
-    cpus_per_gpu: float,
-    memory_mb_per_gpu: float,
-) -> tuple[tuple[int, bool], ...]:
-    """Return the counts of a requirement set that fit on the idle, healthy cluster.
-
-    Each comes with whether only a mix of GPU types can hold it. Types are those that the job
-    accepts and runs on; CPUs and memory (MiB) are per GPU.
-    """
-    free, needs = FreeGpus.empty(cluster), _Needs(cpus_per_gpu, memory_mb_per_gpu)
-    ways = []
-    for count in requirements:
-        even = Shape.UNEVEN not in shapes
-        if any(
-            free.one_node(needs, t, count) is not None
-            or (
-                count > 1
-                and Shape.EVEN in shapes
-                and free.fewest_nodes(needs, (t,), count, even=even) is not None
-            )
-            for t in types
-        ):
-            ways.append((count, False))
-        elif (
-            count > 1
-            and Shape.MIXED_TYPES in shapes
-            and free.fewest_nodes(needs, types, count) is not None
-        ):
-            ways.append((count, True))
-    return tuple(ways)
-
-
-def rigid_choice(
-    requirements: RequirementSet, ways: tuple[tuple[int, bool], ...]
-) -> tuple[int, bool]:
-    """Return the lower median of the requirement set, or of what of it fits at all."""
-    for way in ways:
-        if way[0] == requirements.lower_median:
-            return way
-    return ways[(len(ways) - 1) // 2]

@@ -13,7 +13,7 @@ from dataclasses import replace
 from immutables import Map
 
 from hetsched_core.fairness import RunTimes
-from hetsched_core.placement.pack import ways_to_fit
+from hetsched_core.placement import ways_to_fit
 from hetsched_core.runlog import JobRecord, NodeRecord, RunEnd, RunLog, RunLogHeader, RunRecord
 from hetsched_core.simulate.events import Drained, Event, GivenUp, WorkDue
 from hetsched_core.simulate.heap import EventHeap, Priority
@@ -256,18 +256,8 @@ class World:
             )
 
     def _can_ever_run(self, active: Active) -> bool:
-        job = active.submission.job
-        types = tuple(t for t in self.truth.fastest_types(job.profile, 1) if job.accepts_type(t))
-        return bool(
-            ways_to_fit(
-                self.cluster,
-                self.settings.shapes,
-                job.requirements,
-                types,
-                job.cpus_per_gpu,
-                job.memory_mb_per_gpu,
-            )
-        )
+        job, shapes = active.submission.job, self.settings.shapes
+        return bool(ways_to_fit(job, self.cluster, self.truth, shapes))
 
     def _record(self, active: Active, state: EndState, end_s: float | None) -> JobRecord:
         samples = active.submission.samples
