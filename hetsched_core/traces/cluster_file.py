@@ -286,7 +286,8 @@ def format_memory(memory_mb: int) -> str:
 
 def _comment(text: str) -> str:
     return textwrap.fill(
-        text,
+        # A file's name may hold anything; a comment may not.
+        "".join(c if c.isprintable() else " " for c in text),
         99,
         initial_indent="# ",
         subsequent_indent="#   ",

@@ -9,8 +9,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import fold_names
 from hetsched_core.traces.log_use import LogUse, gpus_in_use, resolve_type, seen_types
 from hetsched_core.traces.node_types import UNTYPED, NodeTypes
-from hetsched_core.traces.sacct.allocation import Allocation
-from hetsched_core.traces.sacct.fields import expand_nodes
+from hetsched_core.traces.sacct import Allocation, expand_nodes, link_runs
 from hetsched_core.traces.slurm_nodes import SlurmNode
 from hetsched_core.types import Cluster, Node
 
@@ -41,7 +40,8 @@ def infer_cluster(
         InputError: No source shows a GPU.
     """
     rules = rules or NodeTypes()
-    used = [allocation for allocation in allocations if allocation.gpus]
+    # Linked, a run that two exports show counts once, and a runaway is marked as one.
+    used = [run for job in link_runs(allocations) for run in job.runs if run.gpus]
     slurm = {node.name: node for node in sinfo}
     slurm |= {node.name: _merge(node, slurm.get(node.name)) for node in scontrol}
     types = seen_types(used)

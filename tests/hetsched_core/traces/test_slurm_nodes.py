@@ -1,0 +1,176 @@
+"""What scontrol and sinfo print of nodes, in the forms of several sites."""
+
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.slurm_nodes import SlurmNode, read_scontrol, read_sinfo
+
+# As Slurm 24.11 prints it, shortened; the comment tries to be a field.
+FULL = """\
+NodeName=gpu-1 Arch=x86_64 CoresPerSocket=32
+   CPUAlloc=8 CPUEfctv=62 CPUTot=64 CPULoad=3.11
+   AvailableFeatures=a100,ib
+   Gres=gpu:A100:4(S:0-1),mps:400
+   NodeAddr=gpu-1 NodeHostName=gpu-1 Version=24.11.5
+   OS=Linux 6.1.0-28-amd64 #1 SMP PREEMPT_DYNAMIC
+   RealMemory=512000 AllocMem=65536 FreeMem=401234 Sockets=2 Boards=1
+   State=MIXED ThreadsPerCore=1 TmpDisk=0 Weight=10 Owner=N/A MCS_label=N/A
+   Partitions=gpu
+   CfgTRES=cpu=62,mem=500G,billing=62,gres/gpu=4
+   AllocTRES=cpu=8,mem=64G,gres/gpu=1
+   Comment=was Gres=gpu:v100:8 until May
+
+NodeName=c1 Arch=x86_64 CoresPerSocket=32
+   Gres=(null)
+   RealMemory=256000
+   CfgTRES=cpu=64,mem=250G,billing=64
+
+"""
+
+
+def test_the_full_output_of_scontrol_is_read_node_by_node() -> None:
+    assert read_scontrol(FULL) == (
+        SlurmNode("gpu-1", (("a100", 4),), 62, 512_000),
+        SlurmNode("c1", (), 64, 256_000),
+    )
+
+
+def test_one_line_for_each_node_is_the_same() -> None:
+    lines = "\n".join(" ".join(node.split()) for node in FULL.strip().split("\n\n"))
+    assert len(lines.splitlines()) == 2
+    assert read_scontrol(lines) == read_scontrol(FULL)
+
+
+@pytest.mark.parametrize(
+    ("fields", "node"),
+    [
+        pytest.param(
+            "CfgTRES=cpu=8,mem=10M,gres/gpu=4,gres/gpu:a100=4",
+            SlurmNode("n", (("a100", 4),), 8, 10),
+            id="the same GPUs by type and in all",
+        ),
+        pytest.param(
+            "CfgTRES=cpu=8,mem=10M,gres/gpu=4",
+            SlurmNode("n", ((None, 4),), 8, 10),
+            id="GPUs without a type",
+        ),
+        pytest.param(
+            "CfgTRES=cpu=8,mem=62.50G", SlurmNode("n", (), 8, 64_000), id="memory with a fraction"
+        ),
+        pytest.param(
+            "Gres=gpu:a100:2(S:0,1),gpu:t4:1(S:1) CPUTot=8 RealMemory=10",
+            SlurmNode("n", (("a100", 2), ("t4", 1)), 8, 10),
+            id="two types, without CfgTRES",
+        ),
+        pytest.param(
+            "Gres=gpu:nvidia_h100_80gb_hbm3_3g.40gb:2",
+            SlurmNode("n", (("nvidia_h100_80gb_hbm3_3g.40gb", 2),)),
+            id="slices of a GPU",
+        ),
+        pytest.param("Gres=gpu:8", SlurmNode("n", ((None, 8),)), id="Gres without a type"),
+        pytest.param("State=IDLE", SlurmNode("n"), id="nothing about sizes"),
+    ],
+)
+def test_fields_of_scontrol(fields: str, node: SlurmNode) -> None:
+    assert read_scontrol(f"NodeName=n {fields}\n") == (node,)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", "no line begins with NodeName=", id="empty"),
+        pytest.param("slurm_load_node error: Unable to contact", "scontrol show nodes", id="error"),
+        pytest.param("\nNodeName=n Gres=gpu:a100:x", "node of line 2: 'gpu:a100:x'", id="count"),
+        pytest.param("NodeName=n CfgTRES=cpu=all", "cpu in 'cpu=all'", id="CPUs"),
+        pytest.param("NodeName=n RealMemory=1G", "'1G' is no number", id="memory"),
+        pytest.param("NodeName= Gres=gpu:1", "NodeName is empty", id="no name"),
+    ],
+)
+def test_output_of_scontrol_that_cannot_be_read(text: str, expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_scontrol(text, "nodes.txt")
+    assert str(caught.value).startswith("nodes.txt: ")
+    assert expected in str(caught.value)
+
+
+SINFO = (
+    SlurmNode("gpu-1", (("a100", 4),), 64, 512_000),
+    SlurmNode("gpu-2", (("a100", 4),), 64, 512_000),
+    SlurmNode("c1", (), 64, 256_000),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            "NODELIST GRES CPUS MEMORY\ngpu-1 gpu:a100:4(S:0-1) 64 512000\n"
+            "gpu-2 gpu:a100:4(S:0-1) 64 512000\nc1 (null) 64 256000\n",
+            id="%N %G %c %m",
+        ),
+        pytest.param(
+            "PARTITION NODELIST MEMORY CPUS GRES\ngpu* gpu-[1-2] 512000+ 64+ gpu:a100:4\n"
+            "all gpu-[1-2] 512000 64 gpu:a100:4\nall c1 256000 64 (null)\n",
+            id="another order, nodes in two partitions",
+        ),
+        pytest.param(
+            "HOSTNAMES|PARTITION|GRES|CPUS|MEMORY\ngpu-1|big mem|gpu:A100:4|64|512000\n\n"
+            "gpu-2|big mem|gpu:A100:4|64|512000\nc1||(null)|64|256000\n",
+            id="bars, names with blanks, empty values",
+        ),
+        pytest.param(
+            "gpu-[1-2] gpu:a100:4(S:0,1) 64 512000\nc1 (null) 64 256000\n", id="without a header"
+        ),
+    ],
+)
+def test_columns_of_sinfo_are_found(text: str) -> None:
+    assert read_sinfo(text) == SINFO
+
+
+def test_without_a_header_one_column_of_numbers_is_not_taken_for_cpus() -> None:
+    assert read_sinfo("n1 gpu:2 64\n") == (SlurmNode("n1", ((None, 2),)),)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param("", "no column lists nodes", id="empty"),
+        pytest.param("idle mixed\n", "--format '%N %G %c %m'", id="no names of nodes"),
+        pytest.param("\x00\x01\n", "no column lists nodes", id="binary"),
+        pytest.param("NODELIST GRES\nn1 gpu:a100:x\n", "line 2: 'gpu:a100:x'", id="count"),
+        pytest.param("NODELIST CPUS\nn1 many\n", "line 2: 'many' is no number", id="CPUs"),
+        pytest.param("NODELIST CPUS\nn[1- 4\n", "line 2: 'n[1-' is no node list", id="node list"),
+    ],
+)
+def test_output_of_sinfo_that_cannot_be_read(text: str, expected: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read_sinfo(text, "sinfo.txt")
+    assert str(caught.value).startswith("sinfo.txt")
+    assert expected in str(caught.value)
+
+
+# Real output --------------------------------------------------------------------------------------
+
+
+def test_the_nodes_of_habrok(data_dir: Path) -> None:
+    nodes = read_scontrol((data_dir / "sacct/habrok_scontrol_nodes.txt").read_text())
+    assert len(nodes) == 183
+    with_gpus = [node for node in nodes if node.gpus]
+    assert with_gpus == [
+        *(SlurmNode(f"a100gpu{i}", (("a100", 4),), 64, 514_404) for i in range(1, 7)),
+        *(SlurmNode(f"v100gpu{i}", (("v100", 1),), 8, 127_376) for i in range(1, 35)),
+    ]
+
+
+@pytest.mark.parametrize("name", ["fox_node_output.txt", "fox_partition_output.txt"])
+def test_fox_lists_its_nodes_without_saying_what_they_have(data_dir: Path, name: str) -> None:
+    nodes = read_sinfo((data_dir / "sacct" / name).read_text())
+    assert {node.name for node in nodes} == {
+        "bigmem-1",
+        "bigmem-2",
+        *(f"c1-{i}" for i in range(5, 29 + 1)),
+        *(f"gpu-{i}" for i in range(1, 16 + 1) if i != 3),
+    }
+    assert {(node.gpus, node.cpus, node.memory_mb) for node in nodes} == {(None, None, None)}
