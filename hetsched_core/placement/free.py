@@ -116,24 +116,40 @@ class FreeGpus:
         """
         offers = self._offers(job, gpu_types)
         if even:
-            return self._even(offers, count)
+            return self._even(job, offers, count)
         pieces: list[tuple[str, int]] = []
-        for usable, at in offers:
+        on_host: dict[str, int] = {}
+        for _, at in offers:
+            node = self._cluster.nodes[at]
+            usable = self._usable(job, at, node.host, on_host.get(node.host, 0))
             # The last node needs only the rest; a second node must be left something to hold.
             piece = min(usable, count if pieces else count - 1)
             if piece < 1:
-                break
-            pieces.append((self._cluster.nodes[at].name, piece))
+                continue
+            pieces.append((node.name, piece))
+            on_host[node.host] = on_host.get(node.host, 0) + piece
             count -= piece
             if count == 0:
                 return Configuration.of(pieces)
         return None
 
-    def _even(self, offers: list[tuple[int, int]], count: int) -> Configuration | None:
+    def _even(
+        self, job: Needs, offers: list[tuple[int, int]], count: int
+    ) -> Configuration | None:
         for many in range(2, min(count, len(offers)) + 1):
-            if count % many == 0 and offers[many - 1][0] >= count // many:
-                nodes = (self._cluster.nodes[at].name for _, at in offers[:many])
-                return Configuration.of((name, count // many) for name in nodes)
+            each, rest = divmod(count, many)
+            if rest or offers[many - 1][0] < each:
+                continue
+            pieces: list[tuple[str, int]] = []
+            on_host: dict[str, int] = {}
+            for _, at in offers:
+                node = self._cluster.nodes[at]
+                taken = on_host.get(node.host, 0)
+                if self._usable(job, at, node.host, taken) >= each:
+                    pieces.append((node.name, each))
+                    on_host[node.host] = taken + each
+                if len(pieces) == many:
+                    return Configuration.of(pieces)
         return None
 
     def _offers(self, job: Needs, gpu_types: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -152,12 +168,13 @@ class FreeGpus:
         offers.sort(key=lambda offer: (-offer[0], offer[1]))
         return offers
 
-    def _usable(self, job: Needs, at: int, host: str) -> int:
+    def _usable(self, job: Needs, at: int, host: str, on_host: int = 0) -> int:
+        """GPUs of a node that the job can use beside the `on_host` it takes on the same host."""
         usable = self._free[at]
         if job.cpus_per_gpu:
-            usable = min(usable, _whole(self._cpus[host], job.cpus_per_gpu))
+            usable = min(usable, _whole(self._cpus[host], job.cpus_per_gpu) - on_host)
         if job.memory_mb_per_gpu:
-            usable = min(usable, _whole(self._memory_mb[host], job.memory_mb_per_gpu))
+            usable = min(usable, _whole(self._memory_mb[host], job.memory_mb_per_gpu) - on_host)
         return usable
 
     def _change(self, job: Needs, name: str, gpus: int) -> None:

@@ -67,6 +67,7 @@ class _Packer:
         self._kept: dict[str, Placed] = {}
         self._holders: dict[str, list[JobView]] = {}
         self._barred: set[str] = set()
+        self._hopeless: set[int] = set()
 
     def pack(self, order: list[JobView], replan: Replan) -> Plan:
         previous = self._snapshot.previous.entries
@@ -106,6 +107,8 @@ class _Packer:
         way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return NEVER
+        if id(way) in self._hopeless:
+            return NO_ROOM
         allowed = way.types
         if self._barred:
             allowed = tuple(t for t in way.types if t not in self._barred)
@@ -121,6 +124,8 @@ class _Packer:
             self._take(view, placed)
             return placed
         if self._packing is not Packing.IN_TURN:
+            # What is left only shrinks, so the next job of the same kind need not look.
+            self._hopeless.add(id(way))
             return NO_ROOM
         behind = len(allowed) < len(way.types)
         self._barred.update(way.types)
@@ -153,7 +158,10 @@ class _Packer:
 
     def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""
-        placed = _placed_before(view, before, self._idle)
+        placed = before
+        # The plan in force was valid; only a change of the nodes can have made it otherwise.
+        if before is None or self._snapshot.nodes_changed:
+            placed = _placed_before(view, before, self._idle)
         if placed is None:
             return
         configuration = placed.placements[0].configuration

@@ -31,10 +31,23 @@ def ways_to_fit(
 
     Empty for a job that can never run: too large, of a type that is not there, or too slow to move.
     """
-    return _ways(
-        cluster,
-        speeds,
-        shapes,
+    return _ways(cluster, speeds, shapes, *_kind(job))
+
+
+def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> Way | None:
+    """Return the one way of a rigid job: the lower median of its counts, or of those that fit.
+
+    None for a job that can never run. Jobs of one kind get the same object.
+    """
+    return _rigid_way(cluster, speeds, shapes, *_kind(job))
+
+
+_Kind = tuple[str, RequirementSet, frozenset[str] | None, float, float]
+
+
+def _kind(job: Job) -> _Kind:
+    """What the ways of a job depend on."""
+    return (
         job.profile,
         job.requirements,
         job.gpu_types,
@@ -43,16 +56,14 @@ def ways_to_fit(
     )
 
 
-def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> Way | None:
-    """Return the one way of a rigid job: the lower median of its counts, or of those that fit.
-
-    None for a job that can never run.
-    """
-    ways = ways_to_fit(job, cluster, speeds, shapes)
-    if not ways:
-        return None
-    middle = job.requirements.lower_median
-    return next((way for way in ways if way.count == middle), ways[(len(ways) - 1) // 2])
+@lru_cache(maxsize=_REMEMBERED)
+def _rigid_way(
+    cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape], *kind: *_Kind
+) -> Way | None:
+    ways = _ways(cluster, speeds, shapes, *kind)
+    middle = kind[1].lower_median
+    exact = next((way for way in ways if way.count == middle), None)
+    return exact or (ways[(len(ways) - 1) // 2] if ways else None)
 
 
 @dataclass(frozen=True, slots=True)
