@@ -60,7 +60,7 @@ def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
     """
     try:
         document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
         raise InputError(f"{source} is not valid TOML: {error}") from None
     if document.get("schema") != SCHEMA:
         raise InputError(

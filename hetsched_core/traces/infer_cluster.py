@@ -62,7 +62,7 @@ def infer_cluster(
         else:
             gpus = {}
             for given, count in listed.gpus:
-                gpu_type = given or resolve_type(host, types, rules)
+                gpu_type = given or resolve_type(host, listed.gpus, types, rules)
                 gpus = {**gpus, gpu_type: gpus.get(gpu_type, 0) + count}
             notes.add(_EXCEEDED, host, sum(in_use.values()) > sum(gpus.values()))
         notes.add(_NO_GPUS, host, not gpus)

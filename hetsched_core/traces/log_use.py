@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from hetsched_core.traces.node_types import UNTYPED, NodeTypes, normal_gpu_type
-from hetsched_core.traces.sacct.allocation import Allocation, Doubt
+from hetsched_core.traces.sacct.allocation import Allocation, Doubt, GpuCounts
 
 Types = Mapping[str, AbstractSet[str]]
 """The GPU types known to be on each host."""
@@ -50,10 +50,15 @@ def seen_types(allocations: Iterable[Allocation]) -> dict[str, set[str]]:
     return types
 
 
-def resolve_type(host: str, types: Types, rules: NodeTypes) -> str:
-    """Return the type of an untyped GPU: the only one known on its host, else what a rule says."""
+def resolve_type(host: str, gpus: GpuCounts, types: Types, rules: NodeTypes) -> str:
+    """Return the type of the untyped among these GPUs: the one known on their host, or by a rule.
+
+    Where some of them have a type, those without are of another: one that Slurm does not track.
+    """
     known = types.get(host, frozenset[str]())
-    return next(iter(known)) if len(known) == 1 else rules.type_on(host) or UNTYPED
+    if len(known) == 1 and not any(name for name, _ in gpus):
+        return next(iter(known))
+    return rules.type_on(host) or UNTYPED
 
 
 def gpus_in_use(allocations: Iterable[Allocation], types: Types, rules: NodeTypes) -> LogUse:
@@ -68,7 +73,7 @@ def gpus_in_use(allocations: Iterable[Allocation], types: Types, rules: NodeType
         for name, count, hosts in _parts(allocation, types):
             for at, host in enumerate(hosts):
                 share = count // len(hosts) + (at < count % len(hosts))
-                gpu_type = name or resolve_type(host, types, rules)
+                gpu_type = name or resolve_type(host, allocation.gpus, types, rules)
                 if gpu_type == UNTYPED and types.get(host):
                     ambiguous.add(host)
                 elif share:

@@ -76,6 +76,7 @@ def test_gpu_types_are_read_in_lower_case() -> None:
         pytest.param("", ["schema is None", 'schema = "hetsched-cluster/1"'], id="empty"),
         pytest.param('schema = "hetsched-rules/1"', ["'hetsched-rules/1'"], id="another format"),
         pytest.param(HEAD + "nodes = [", ["not valid TOML", "end of document"], id="truncated"),
+        pytest.param(HEAD + "a = " + "[" * 10_000, ["not valid TOML"], id="nested without end"),
         pytest.param(HEAD, ["nodes is None", "[[nodes]]"], id="no nodes"),
         pytest.param(HEAD + "nodes = []", ["0 GPUs"], id="an empty list of nodes"),
         pytest.param(HEAD + "nodes = 3", ["nodes is 3"], id="nodes is a number"),
@@ -228,6 +229,11 @@ def test_nodes_that_would_change_their_order_are_written_one_by_one() -> None:
     assert [part.nodes for part in fold(cluster)] == ["n2", "n1"]
 
 
+def test_nodes_whose_hosts_would_change_their_order_are_written_one_by_one() -> None:
+    cluster = Cluster((Node("n1", "a100", 4, host="h2"), Node("n2", "a100", 4, host="h1")))
+    assert [(part.nodes, part.hosts) for part in fold(cluster)] == [("n1", "h2"), ("n2", "h1")]
+
+
 def test_a_node_name_that_no_list_can_hold_is_refused() -> None:
     with pytest.raises(InputError, match=r"'n\[1\]' cannot stand in a node list"):
         format_cluster(ClusterFile(Cluster((Node("n[1]", "a100", 4),))))
@@ -259,3 +265,21 @@ def test_what_is_written_reads_back_the_same(cluster: Cluster, comments: list[st
     assert read.cluster.nodes == cluster.nodes
     assert read.cluster.name == cluster.name
     assert read.node_types == rules
+
+
+WHOLE = format_cluster(
+    ClusterFile(
+        Cluster((Node("n1", "a100", 4, 64, 1024, "h1", "r"), Node("n2", "t4", 1))),
+        NodeTypes.of({"dgx*": "v100"}),
+    )
+)
+
+
+@given(st.integers(0, len(WHOLE)), st.integers(0, 30), st.text(max_size=12))
+def test_a_damaged_file_is_read_or_refused_and_nothing_else(at: int, lost: int, put: str) -> None:
+    refused = "cluster.toml"
+    try:
+        assert parse_cluster(WHOLE[:at] + put + WHOLE[at + lost :]).cluster.gpus > 0
+    except InputError as error:
+        refused = str(error)
+    assert refused.startswith("cluster.toml")

@@ -19,7 +19,7 @@ HEADER = "JobID|State|Submit|Start|End|TimelimitRaw|NodeList|AllocTRES"
 
 
 def log(*rows: str) -> list[Allocation]:
-    """Read rows of `NODES GPUS START END`: GPUs as in `a100=2`, times in minutes of an hour."""
+    """Read rows of `NODES GPUS START END`: GPUs as in `a100=2+?=1`, times in minutes of an hour."""
     lines = [HEADER]
     for job, row in enumerate(rows, 1):
         nodes, gpus, start, end = row.split()
@@ -27,10 +27,9 @@ def log(*rows: str) -> list[Allocation]:
         state = "COMPLETED"
         if end == "-":
             state, ended = "RUNNING", "Unknown"
-        tres = ",".join(
-            f"gres/gpu{'' if name == '?' else ':' + name}={count}"
-            for name, count in (pair.split("=") for pair in gpus.split("+"))
-        )
+        counts = [(name, int(count)) for name, count in (p.split("=") for p in gpus.split("+"))]
+        tres = f"gres/gpu={sum(count for _, count in counts)}"
+        tres += "".join(f",gres/gpu:{name}={count}" for name, count in counts if name != "?")
         lines.append(f"{job}|{state}|{begun}|{begun}|{ended}|600|{nodes}|{tres}")
     text = "".join(f"{line}\n" for line in lines)
     source = read_sacct(BytesIO(text.encode()))
@@ -147,6 +146,12 @@ def test_several_types_over_several_nodes_go_where_each_type_is_known() -> None:
     assert sizes(inferred) == {"n1": ("a100", 2), "n2": ("a100", 2), "n3": ("t4", 2)}
 
 
+def test_slurm_tells_which_node_of_several_has_which_type() -> None:
+    scontrol = [SlurmNode("n1", (("a100", 4),), 8, 100)]
+    inferred = infer_cluster(log("n[1-2] a100=4+t4=2 00 10", "n2 t4=1 20 30"), scontrol=scontrol)
+    assert sizes(inferred) == {"n1": ("a100", 4), "n2": ("t4", 2)}
+
+
 def test_fewer_gpus_than_nodes_leave_the_last_nodes_out() -> None:
     assert sizes(infer_cluster(log("n[1-3] a100=2 00 10"))) == {
         "n1": ("a100", 1),
@@ -179,6 +184,16 @@ def test_untyped_gpus_on_a_host_of_two_types_are_not_counted_and_that_is_said() 
     assert assumed(inferred, "n1: untyped allocations")
     named = infer_cluster(log(*rows), rules=NodeTypes.of({"n1": "t4"}))
     assert sizes(named)["n1-t4"] == ("t4", 5)
+
+
+def test_untyped_gpus_beside_typed_ones_are_of_another_type() -> None:
+    mixed = (("a100", 2), (None, 2))
+    inferred = infer_cluster(scontrol=[SlurmNode("n1", mixed, 8, 100)])
+    assert sizes(inferred) == {"n1-a100": ("a100", 2), "n1-untyped": ("untyped", 2)}
+    named = infer_cluster(
+        log("n1 a100=1+?=2 00 10"), sinfo=[SlurmNode("n1")], rules=NodeTypes.of({"n1": "t4"})
+    )
+    assert sizes(named) == {"n1-a100": ("a100", 1), "n1-t4": ("t4", 2)}
 
 
 # From Slurm's lists -------------------------------------------------------------------------------
@@ -223,8 +238,16 @@ def test_the_log_names_the_type_of_gpus_that_slurm_lists_without() -> None:
 
 
 def test_slurm_names_the_type_of_gpus_that_the_log_shows_without() -> None:
-    inferred = infer_cluster(log("n1 ?=2 00 10"), scontrol=[SlurmNode("n1", (("t4", 4),), 8, 100)])
-    assert sizes(inferred) == {"n1": ("t4", 4)}
+    scontrol = [SlurmNode("n1", (("t4", 2),), 8, 100)]
+    inferred = infer_cluster(log("n1 ?=2 00 10", "n1 ?=1 00 10"), scontrol=scontrol)
+    assert sizes(inferred) == {"n1": ("t4", 2)}
+    assert assumed(inferred, "n1: the log has more GPUs in use than Slurm lists")
+
+
+def test_the_log_shows_no_more_gpus_than_slurm_lists_when_types_follow_each_other() -> None:
+    scontrol = [SlurmNode("n1", (("t4", 2),), 8, 100)]
+    inferred = infer_cluster(log("n1 ?=2 00 10", "n1 t4=2 10 20"), scontrol=scontrol)
+    assert inferred.assumptions == ()
 
 
 def test_nodes_without_gpus_are_left_out_and_named() -> None:

@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.slurm_nodes import SlurmNode, read_scontrol, read_sinfo
@@ -129,8 +131,17 @@ def test_columns_of_sinfo_are_found(text: str) -> None:
     assert read_sinfo(text) == SINFO
 
 
-def test_without_a_header_one_column_of_numbers_is_not_taken_for_cpus() -> None:
-    assert read_sinfo("n1 gpu:2 64\n") == (SlurmNode("n1", ((None, 2),)),)
+@pytest.mark.parametrize("numbers", ["64", "1 64 512000"])
+def test_without_a_header_only_two_columns_of_numbers_are_cpus_and_memory(numbers: str) -> None:
+    assert read_sinfo(f"n1 gpu:2 {numbers}\n") == (SlurmNode("n1", ((None, 2),)),)
+
+
+def test_without_a_header_a_partition_whose_name_looks_like_a_node_s_is_none() -> None:
+    assert read_sinfo("gpu1|n[1-2]|\ngpu2|n3|\n") == (
+        SlurmNode("n1"),
+        SlurmNode("n2"),
+        SlurmNode("n3"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -149,6 +160,18 @@ def test_output_of_sinfo_that_cannot_be_read(text: str, expected: str) -> None:
         read_sinfo(text, "sinfo.txt")
     assert str(caught.value).startswith("sinfo.txt")
     assert expected in str(caught.value)
+
+
+@given(st.integers(0, len(FULL)), st.integers(0, 60), st.text(max_size=12))
+def test_damaged_output_is_read_or_refused_and_nothing_else(at: int, lost: int, put: str) -> None:
+    damaged = FULL[:at] + put + FULL[at + lost :]
+    for read in (read_scontrol, read_sinfo):
+        refused = "nodes.txt"
+        try:
+            assert read(damaged, "nodes.txt")
+        except InputError as error:
+            refused = str(error)
+        assert refused.startswith("nodes.txt")
 
 
 # Real output --------------------------------------------------------------------------------------
