@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from hetsched_core.traces.load import Loaded
+    from hetsched_core.traces.cluster_file import ClusterFile
+    from hetsched_core.traces.load import LoadOptions
 
 FILE = click.Path(path_type=Path)
 
@@ -43,14 +44,13 @@ _OPTIONS = (
 
 
 def workload_options(command: _Command) -> _Command:
-    """Add the options; the command passes their values on to `load`."""
+    """Add the options; their values are for `read_options`."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
-def load(
-    paths: tuple[Path, ...],
+def read_options(
     *,
     cluster: Path | None,
     rules: Path | None,
@@ -59,27 +59,22 @@ def load(
     tz: str | None,
     sacct_fields: str | None,
     sacct_delimiter: str | None,
-) -> Loaded:
-    """Load the workload that files and options describe.
+) -> tuple[ClusterFile | None, LoadOptions]:
+    """Return what the values of the options mean: arguments of `load_workload`.
 
     Raises:
-        InputError: A file or the value of an option cannot be used.
+        InputError: The cluster file or the value of an option cannot be used.
     """
     from hetsched_core.traces.cluster_file import read_cluster
-    from hetsched_core.traces.load import LoadOptions, load_workload
+    from hetsched_core.traces.load import LoadOptions
     from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
 
-    return load_workload(
-        paths,
+    sacct = SacctOptions(
+        fields=parse_fields(sacct_fields) if sacct_fields else None,
+        delimiter=sacct_delimiter,
+        zone=parse_zone(tz) if tz else None,
+    )
+    return (
         read_cluster(cluster) if cluster else None,
-        LoadOptions(
-            rules=rules,
-            seed=seed,
-            elastic=elastic,
-            sacct=SacctOptions(
-                fields=parse_fields(sacct_fields) if sacct_fields else None,
-                delimiter=sacct_delimiter,
-                zone=parse_zone(tz) if tz else None,
-            ),
-        ),
+        LoadOptions(rules=rules, seed=seed, elastic=elastic, sacct=sacct),
     )

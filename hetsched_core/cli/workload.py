@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hetsched_core.cli.inputs import FILE, load, workload_options
+from hetsched_core.cli.inputs import FILE, read_options, workload_options
 
 if TYPE_CHECKING:
-    from hetsched_core.traces.load import Loaded
+    from hetsched_core.traces.load import Inputs
     from hetsched_core.traces.summary import Share
 
 
@@ -29,19 +30,28 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
     """Write what a replay would run as a workload file.
 
     IN is one or more accounting logs of sacct (text or JSON), or a Gavel trace and its throughput
-    table. The workload holds the jobs with everything that was inferred of them.
+    table. The workload holds the jobs with everything that was inferred of them. OUT of - is the
+    standard output.
     """
     from hetsched_core.files import replacing
+    from hetsched_core.traces.load import read_inputs
     from hetsched_core.traces.workload_file import workload_lines
 
-    loaded = load(files, **options)
-    with replacing(out) as file:
-        file.writelines(f"{line}\n" for line in workload_lines(loaded.workload))
-    _say_source(loaded)
+    to_stdout = str(out) == "-"
+    if not to_stdout:
+        _check_out(out)
+    inputs = read_inputs(files, *read_options(**options))
+    lines = (f"{line}\n" for line in workload_lines(inputs.workload))
+    if to_stdout:
+        sys.stdout.writelines(lines)
+    else:
+        with replacing(out) as file:
+            file.writelines(lines)
+    _say_source(inputs, err=to_stdout)
     if list_rejected:
-        for reject in loaded.rejects():
-            click.echo(f"rejected: {reject}")
-    click.echo(f"{len(loaded.workload.submissions)} jobs written to {out}")
+        for reject in inputs.rejects():
+            click.echo(f"rejected: {reject}", err=to_stdout)
+    click.echo(f"{len(inputs.workload.submissions)} jobs written to {out}", err=to_stdout)
 
 
 @workload.command()
@@ -53,9 +63,10 @@ def show(files: tuple[Path, ...], **options: Any) -> None:
     FILE is a workload, one or more accounting logs, or a Gavel trace and its throughput table.
     GPU hours and run times are those of jobs that run alone on their fastest GPU type.
     """
+    from hetsched_core.traces.load import load_workload
     from hetsched_core.traces.summary import PERCENTILES, summarise
 
-    loaded = load(files, **options)
+    loaded = load_workload(files, *read_options(**options))
     summary = summarise(loaded.workload, loaded.speeds, loaded.cluster)
     _say_source(loaded)
     span_h = (summary.last_s - summary.first_s) / 3600
@@ -76,14 +87,25 @@ def show(files: tuple[Path, ...], **options: Any) -> None:
         _table(title, shares, summary.gpu_hours)
 
 
-def _say_source(loaded: Loaded) -> None:
+def _check_out(out: Path) -> None:
+    """Refuse to replace what is no workload: an input, where the name of the output is missing."""
+    from hetsched_core.errors import InputError
+    from hetsched_core.traces.load import Kind, recognise
+
+    if out.is_file():
+        with out.open("rb") as file:
+            if recognise(file, str(out)) is not Kind.WORKLOAD:
+                raise InputError(f"{out} exists and is no workload; name a new file, after IN...")
+
+
+def _say_source(inputs: Inputs, *, err: bool = False) -> None:
     """Say what became of the input, and what was assumed about it."""
-    for report in loaded.reports:
-        click.echo(str(report))
-    for reason, count in loaded.workload.rejections():
-        click.echo(f"{count} jobs rejected: {reason}")
-    for assumption in loaded.workload.assumptions:
-        click.echo(f"assumed: {assumption}")
+    for report in inputs.reports:
+        click.echo(str(report), err=err)
+    for reason, count in inputs.workload.rejections():
+        click.echo(f"{count} jobs rejected: {reason}", err=err)
+    for assumption in inputs.workload.assumptions:
+        click.echo(f"assumed: {assumption}", err=err)
 
 
 def _table(title: str, shares: Iterable[Share], gpu_hours: float) -> None:

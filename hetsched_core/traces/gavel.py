@@ -90,14 +90,15 @@ class GavelJob:
 def is_trace(first_line: str) -> bool:
     """Whether a line may be the first one of a trace: as many columns, and numbers where due."""
     cells = first_line.split("\t")
-    for columns in _COLUMNS.values():
-        if len(columns) == len(cells):
-            try:
-                _job(1, dict(zip(columns, cells, strict=True)))
-            except InputError:
-                return False
-            return True
-    return False
+    columns = next((names for names in _COLUMNS.values() if len(names) == len(cells)), None)
+    # A line of accounting without header begins with the number of a job.
+    if columns is None or cells[0][:1].isdigit():
+        return False
+    try:
+        _job(1, dict(zip(columns, cells, strict=True)))
+    except InputError:
+        return False
+    return True
 
 
 def read_trace(lines: Iterable[str], source: str) -> tuple[GavelJob, ...]:
@@ -188,6 +189,8 @@ def read_throughputs(text: str, source: str) -> dict[str, SpeedTable]:
                 )
             gpus = int(match["gpus"])
             per_gpu.setdefault(match["model"], {})[gpu_type, gpus] = value / gpus
+    if not per_gpu:
+        raise InputError(f"{source}: no throughput table: no key of it is ('MODEL', GPUS)")
     gpu_types = tuple(name for name in document if not name.endswith(_UNCONSOLIDATED))
     return {model: _table(gpu_types, rates) for model, rates in per_gpu.items()}
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from io import BytesIO
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO
 
 from hetsched_core.errors import InputError
 from hetsched_core.throughput import assumed_of, builtin_profiles, builtin_tables
@@ -61,21 +61,17 @@ class LoadOptions:
     sacct: SacctOptions = field(default_factory=SacctOptions)
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """What a replay needs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What files hold.
 
     Attributes:
-        workload: The jobs; its assumptions cover speeds and cluster too.
-        speeds: The true speeds of their profiles.
-        cluster: The cluster given, or the one inferred.
+        workload: The jobs.
         reports: What became of the lines of each accounting log, in numbers.
         unusable: In one sentence each, the lines of accounting logs that could not be used.
     """
 
     workload: Workload
-    speeds: Speeds
-    cluster: Cluster
     reports: tuple[ReadReport, ...] = ()
     unusable: tuple[str, ...] = ()
 
@@ -87,36 +83,104 @@ class Loaded:
             yield f"job {rejected.job}{line}: {rejected.reason}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded(Inputs):
+    """What a replay needs: jobs, the true speeds of their profiles, and a cluster."""
+
+    speeds: Speeds
+    cluster: Cluster
+
+
 def load_workload(
     paths: Sequence[Path], cluster: ClusterFile | None = None, options: LoadOptions | None = None
 ) -> Loaded:
-    """Read a workload from files of one kind (a Gavel trace goes with its throughput table).
+    """Read what a replay needs from files of one kind.
 
     Args:
-        paths: Accounting logs (text or JSON), native workloads, or Gavel's files; any of them may
-            be compressed with gzip, or a pipe.
-        cluster: Where the jobs will run; inferred from an accounting log where it is None.
+        paths: As for `read_inputs`.
+        cluster: Where the jobs will run; inferred from accounting logs where it is None.
         options: How accounting logs become jobs.
 
     Raises:
-        InputError: A file cannot be used, there is no job in them, or a cluster must be given.
+        InputError: A file cannot be used, a cluster must be given, or no job runs on it.
     """
-    options = options or LoadOptions()
+    inputs, cluster = _read(paths, cluster, options or LoadOptions())
+    workload = inputs.workload
+    if cluster is None:
+        raise InputError(
+            f"nothing in {_names(paths)} tells which cluster its jobs run on: give --cluster FILE, "
+            f"a file of lines such as: {' | '.join(CLUSTER_EXAMPLE)} (docs/formats/cluster.md)"
+        )
+    nodes = cluster.cluster
+    tables = workload.tables
+    used = {submission.job.profile for submission in workload.submissions}
+    if not used <= tables.keys():
+        tables = {**builtin_tables(nodes.gpu_types, nodes.gpus), **tables}
+        assumed = dict.fromkeys((*workload.assumptions, *assumed_of(nodes.gpu_types)))
+        workload = replace(workload, assumptions=tuple(assumed))
+    if not any(tables[profile].runs_on(t) for profile in used for t in nodes.gpu_types):
+        known = sorted({t for profile in used for t in tables[profile].gpu_types})
+        raise InputError(
+            f"no job of {_names(paths)} runs on a GPU type of cluster {nodes.name!r} "
+            f"({', '.join(nodes.gpu_types)}); there are speeds for: {', '.join(known)}"
+        )
+    return Loaded(
+        workload=workload,
+        reports=inputs.reports,
+        unusable=inputs.unusable,
+        speeds=Speeds(nodes, tables),
+        cluster=nodes,
+    )
+
+
+def read_inputs(
+    paths: Sequence[Path], cluster: ClusterFile | None = None, options: LoadOptions | None = None
+) -> Inputs:
+    """Read the jobs that files of one kind hold.
+
+    Args:
+        paths: Accounting logs (text or JSON), native workloads, or Gavel traces with their
+            throughput table; any of them may be compressed with gzip, or a pipe.
+        cluster: Tells more about the jobs of accounting logs; inferred from them where it is None.
+        options: How accounting logs become jobs.
+
+    Raises:
+        InputError: A file cannot be used, or there is no job in them.
+    """
+    return _read(paths, cluster, options or LoadOptions())[0]
+
+
+def _read(
+    paths: Sequence[Path], cluster: ClusterFile | None, options: LoadOptions
+) -> tuple[Inputs, ClusterFile | None]:
+    """Return what the files hold, and the cluster that was given or that they tell."""
     with ExitStack() as stack:
         files = [(str(path), stack.enter_context(_open(path))) for path in paths]
         kinds = [recognise(file, source) for source, file in files]
         match sorted(set(kinds)):
             case [Kind.SACCT]:
-                return _load_logs(files, cluster, options)
+                inputs, cluster = _read_logs(files, cluster, options)
             case [Kind.WORKLOAD]:
-                return _load_native(files, cluster)
+                inputs = Inputs(workload=_read_native(files))
             case [Kind.GAVEL_TRACE | Kind.GAVEL_THROUGHPUTS] | [
                 Kind.GAVEL_THROUGHPUTS,
                 Kind.GAVEL_TRACE,
             ]:
-                return _load_gavel(files, kinds, cluster)
-        listed = ", ".join(f"{path} ({kind})" for path, kind in zip(paths, kinds, strict=True))
-        raise InputError(f"the files are of different kinds: {listed}; give those of one kind")
+                inputs = Inputs(workload=_read_gavel(files, kinds))
+            case _:
+                each = (f"{path} ({kind})" for path, kind in zip(paths, kinds, strict=True))
+                raise InputError(
+                    f"the files are of different kinds: {', '.join(each)}; give those of one kind"
+                )
+    if not inputs.workload.submissions:
+        why = [f"{n} rejected: {reason}" for reason, n in inputs.workload.rejections()]
+        seen = "; ".join([*map(str, inputs.reports), *why])
+        raise InputError(f"no GPU job in {_names(paths)}" + (f" ({seen})" if seen else ""))
+    return inputs, cluster
+
+
+def _names(paths: Sequence[Path]) -> str:
+    return ", ".join(map(str, paths))
 
 
 # Kinds --------------------------------------------------------------------------------------------
@@ -156,59 +220,66 @@ def _open(path: Path) -> BinaryIO:
     return piped
 
 
-# One loader for each kind -------------------------------------------------------------------------
+# Readers ------------------------------------------------------------------------------------------
 
 
-def _load_logs(files: Sequence[_File], cluster: ClusterFile | None, options: LoadOptions) -> Loaded:
+def _read_logs(
+    files: Sequence[_File], cluster: ClusterFile | None, options: LoadOptions
+) -> tuple[Inputs, ClusterFile | None]:
     allocations: list[Allocation] = []
-    reports: tuple[ReadReport, ...] = ()
+    reports: list[ReadReport] = []
     unusable: list[str] = []
     for source, file in files:
         flaws: list[Unusable] = []
         log = read_sacct(file, options.sacct, flaws.append)
         allocations += log
-        reports += (log.report,)
+        reports.append(log.report)
         unusable += [f"{source}: {flaw}" for flaw in flaws]
+    workload = Workload(())
     inferred: tuple[str, ...] = ()
-    if cluster is None:
-        if not allocations:
-            raise _no_job(files, Workload(()), reports)
-        found = infer_cluster(allocations)
-        cluster, inferred = ClusterFile(found.cluster), found.assumptions
-    names = {name.lower() for a in allocations for name, _ in a.gpus if name}
-    types = (*cluster.cluster.gpu_types, *sorted(names.difference(cluster.cluster.gpu_types)))
-    tables = builtin_tables(types, max([cluster.cluster.gpus, *(a.gpu_count for a in allocations)]))
-    speeds = Speeds(cluster.cluster, tables)
+    if allocations:
+        if cluster is None:
+            found = infer_cluster(allocations)
+            cluster, inferred = ClusterFile(found.cluster), found.assumptions
+        workload = _log_workload(allocations, cluster, options)
+    warnings = (warning for report in reports for warning in report.warnings)
+    assumed = (*dict.fromkeys(warnings), *inferred, *workload.assumptions)
+    inputs = Inputs(
+        workload=replace(workload, assumptions=assumed),
+        reports=tuple(reports),
+        unusable=tuple(unusable),
+    )
+    return inputs, cluster
+
+
+def _log_workload(
+    allocations: Sequence[Allocation], cluster: ClusterFile, options: LoadOptions
+) -> Workload:
+    """Return the jobs of a log at the speeds of the built-in models."""
+    nodes = cluster.cluster
+    named = {name.lower() for run in allocations for name, _ in run.gpus if name}
+    types = (*nodes.gpu_types, *sorted(named.difference(nodes.gpu_types)))
+    tables = builtin_tables(types, max([nodes.gpus, *(run.gpu_count for run in allocations)]))
     rules = read_rules(options.rules, tables) if options.rules else Rules()
     workload = jobs_from_log(
-        allocations, cluster, speeds, LogOptions(rules, options.seed, options.elastic)
+        allocations,
+        cluster,
+        Speeds(nodes, tables),
+        LogOptions(rules, options.seed, options.elastic),
     )
-    warnings = tuple(dict.fromkeys(warning for report in reports for warning in report.warnings))
-    assumed = (*warnings, *inferred, *workload.assumptions, *assumed_of(types))
-    workload = replace(workload, assumptions=assumed)
-    return _loaded(files, workload, speeds, cluster, reports, tuple(unusable))
+    return replace(workload, assumptions=(*workload.assumptions, *assumed_of(types)))
 
 
-def _load_native(files: Sequence[_File], cluster: ClusterFile | None) -> Loaded:
+def _read_native(files: Sequence[_File]) -> Workload:
     builtin = {profile.name for profile in builtin_profiles()}
     workload = Workload(())
     for source, file in files:
         part = read_workload(read_lines(file, source), source, builtin)
         workload = _together(workload, part, source)
-    cluster = cluster or _refuse(files)
-    types = cluster.cluster.gpu_types
-    used = {submission.job.profile for submission in workload.submissions}
-    tables = {**workload.tables}
-    if not used <= tables.keys():
-        tables = builtin_tables(types, cluster.cluster.gpus) | tables
-        assumed = (*workload.assumptions, *assumed_of(types))
-        workload = replace(workload, assumptions=tuple(dict.fromkeys(assumed)))
-    return _loaded(files, workload, Speeds(cluster.cluster, tables), cluster)
+    return workload
 
 
-def _load_gavel(
-    files: Sequence[_File], kinds: Sequence[Kind], cluster: ClusterFile | None
-) -> Loaded:
+def _read_gavel(files: Sequence[_File], kinds: Sequence[Kind]) -> Workload:
     tables: dict[str, SpeedTable] = {}
     traces = []
     for (source, file), kind in zip(files, kinds, strict=True):
@@ -228,8 +299,7 @@ def _load_gavel(
     for number, (source, jobs) in enumerate(traces, 1):
         prefix = f"{number}." if len(traces) > 1 else ""
         workload = _together(workload, gavel_workload(jobs, tables, prefix), source)
-    cluster = cluster or _refuse(files)
-    return _loaded(files, workload, Speeds(cluster.cluster, workload.tables), cluster)
+    return workload
 
 
 def _together(workload: Workload, part: Workload, source: str) -> Workload:
@@ -238,7 +308,7 @@ def _together(workload: Workload, part: Workload, source: str) -> Workload:
     for submission in part.submissions:
         if submission.job.id in ids:
             raise InputError(
-                f"{source}: job {submission.job.id!r} is in an earlier file as well; ids are unique"
+                f"{source}: job {submission.job.id!r} is in an earlier file, too; ids are unique"
             )
     for profile in part.tables.keys() & workload.tables.keys():
         if part.tables[profile] is not workload.tables[profile]:
@@ -251,44 +321,3 @@ def _together(workload: Workload, part: Workload, source: str) -> Workload:
         tuple(dict.fromkeys((*workload.assumptions, *part.assumptions))),
         (*workload.rejected, *part.rejected),
     )
-
-
-def _loaded(
-    files: Sequence[_File],
-    workload: Workload,
-    speeds: Speeds,
-    cluster: ClusterFile,
-    reports: tuple[ReadReport, ...] = (),
-    unusable: tuple[str, ...] = (),
-) -> Loaded:
-    """Return what was loaded, if a job of it can run here at all."""
-    if not workload.submissions:
-        raise _no_job(files, workload, reports)
-    types = cluster.cluster.gpu_types
-    profiles = {submission.job.profile for submission in workload.submissions}
-    if not any(speeds.table(profile).runs_on(t) for profile in profiles for t in types):
-        known = sorted({t for profile in profiles for t in speeds.table(profile).gpu_types})
-        raise InputError(
-            f"no job of {_sources(files)} runs on a GPU type of cluster {cluster.cluster.name!r} "
-            f"({', '.join(types)}); there are speeds for: {', '.join(known)}"
-        )
-    return Loaded(workload, speeds, cluster.cluster, reports, unusable)
-
-
-def _no_job(
-    files: Sequence[_File], workload: Workload, reports: Sequence[ReadReport]
-) -> InputError:
-    why = [f"{count} rejected: {reason}" for reason, count in workload.rejections()]
-    seen = "; ".join([*map(str, reports), *why])
-    return InputError(f"no GPU job in {_sources(files)}" + (f" ({seen})" if seen else ""))
-
-
-def _refuse(files: Sequence[_File]) -> NoReturn:
-    raise InputError(
-        f"{_sources(files)} does not tell what cluster its jobs run on: give --cluster FILE, a "
-        f"file of lines such as: {' | '.join(CLUSTER_EXAMPLE)} (docs/formats/cluster.md)"
-    )
-
-
-def _sources(files: Sequence[_File]) -> str:
-    return ", ".join(source for source, _ in files)

@@ -173,6 +173,8 @@ def _submission(line: dict[str, Any]) -> Submission:
     _check_keys(line, _JOB_KEYS)
     values = {key: value for key, value in line.items() if key not in _SUBMISSION_KEYS}
     values["id"] = structure(values.pop("job"), str, "job")
+    if not values["id"]:
+        raise InputError("job is empty; every job needs an id")
     job = structure(values, Job)
     if "samples" not in line:
         raise InputError(f"samples is missing; expected the work of job {job.id!r} in samples")

@@ -1,0 +1,216 @@
+"""Gavel's traces and throughput tables: forms, units, and what cannot be replayed."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.gavel import (
+    GavelJob,
+    RejectReason,
+    gavel_workload,
+    is_trace,
+    read_throughputs,
+    read_trace,
+)
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    Node,
+    RequirementSet,
+    Speeds,
+    Submission,
+)
+
+CURRENT = "LM (batch size 5)\tpython3 main.py\tlanguage\t--steps\t0\t700\t2\t1.5\t-1.000000\t12.5"
+OLDER = "LM (batch size 5)\tcd x && python3 main.py\t--steps\t0\t700\t12.5\t2"
+
+TABLE = json.dumps(
+    {
+        "v100": {
+            "('LM (batch size 5)', 1)": {"null": 10.0, "('A3C', 1)": [3.0, 4.0]},
+            "('LM (batch size 5)', 2)": {"null": 18.0},
+            "('Huge', 1)": {"null": 0.0},
+        },
+        "k80": {
+            "('LM (batch size 5)', 1)": {"null": 2.0},
+            "('LM (batch size 5)', 2)": {"null": 3.0},
+        },
+        "v100_unconsolidated": {
+            "('LM (batch size 5)', 1)": {"null": 10.0},
+            "('LM (batch size 5)', 2)": {"null": 12.0},
+        },
+    }
+)
+
+
+def test_both_orders_of_columns_tell_the_same_job() -> None:
+    (current,) = read_trace([CURRENT], "t")
+    (older,) = read_trace([OLDER], "t")
+    assert current == GavelJob(1, "LM (batch size 5)", 2, 700.0, 12.5, weight=1.5, slo=None)
+    assert older == GavelJob(1, "LM (batch size 5)", 2, 700.0, 12.5)
+    assert is_trace(CURRENT)
+    assert is_trace(OLDER)
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["", "a\tb", "JobID\tUser\tState\tSubmit\tStart\tEnd\tNodeList", "1\t2\t3\tx\t5\t6\t7"],
+)
+def test_other_lines_are_no_trace(line: str) -> None:
+    assert not is_trace(line)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        pytest.param([], "the trace is empty", id="empty"),
+        pytest.param(["a\tb"], "line 1 has 2 columns; expected 10 columns or 7 columns", id="two"),
+        pytest.param([CURRENT, OLDER], "line 2 has 7 columns; expected 10", id="mixed forms"),
+        pytest.param([CURRENT, CURRENT[:-20]], "line 2", id="cut off"),
+        pytest.param([CURRENT.replace("700", "many")], "total_steps is 'many'", id="no number"),
+        pytest.param([CURRENT.replace("700", "-7")], "total_steps is '-7'", id="negative work"),
+        pytest.param([CURRENT.replace("700", "nan")], "total_steps is 'nan'", id="NaN"),
+        pytest.param([OLDER.replace("12.5", "-12.5")], "arrival_time is '-12.5'", id="before 0"),
+        pytest.param([OLDER[:-1] + "0"], "scale_factor is '0'", id="no GPU"),
+        pytest.param([OLDER[:-1] + "1.5"], "scale_factor is '1.5'", id="half a GPU"),
+        pytest.param([CURRENT.replace("1.5\t", "0\t")], "priority_weight is '0'", id="no weight"),
+    ],
+)
+def test_what_is_wrong_with_a_trace_is_said_with_its_line(lines: list[str], says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read_trace(lines, "t")
+    assert str(raised.value).startswith("t: ")
+    assert says in str(raised.value)
+
+
+def test_a_table_holds_steps_of_the_whole_job_and_speeds_are_per_gpu() -> None:
+    tables = read_throughputs(TABLE, "t")
+    cluster = Cluster((Node("v0", "v100", 2), Node("v1", "v100", 2), Node("k", "k80", 2)))
+    speeds = Speeds(cluster, tables)
+    assert tables["LM (batch size 5)"].gpu_types == ("v100", "k80")
+    for pieces, steps_per_s in (
+        ({"v0": 1}, 10.0),
+        ({"v0": 2}, 18.0),
+        ({"v0": 1, "v1": 1}, 12.0),
+        ({"k": 2}, 3.0),
+    ):
+        configuration = Configuration.of(pieces)
+        assert speeds.speed("LM (batch size 5)", configuration) == pytest.approx(steps_per_s)
+    # The table does not have K80s on several nodes: the job does not fit there.
+    assert speeds.per_gpu("LM (batch size 5)", "k80", 2, nodes=2) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{", "not valid JSON"),
+        ("[]", "no throughput table"),
+        ('{"v100": 3}', "no throughput table"),
+        ('{"v100": {"x": 1}}', "no throughput table"),
+        ("""{"v100": {"('LM', 1)": {}}}""", "v100, ('LM', 1): null is None"),
+        ("""{"v100": {"('LM', 1)": {"null": -1}}}""", "null is -1"),
+        ("""{"v100": {"('LM', 1)": {"null": NaN}}}""", "null is nan"),
+    ],
+)
+def test_what_is_wrong_with_a_table_is_said(text: str, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read_throughputs(text, "t.json")
+    assert str(raised.value).startswith("t.json: ")
+    assert says in str(raised.value)
+
+
+def test_a_job_is_rigid_and_its_work_is_counted_in_steps() -> None:
+    found = gavel_workload(read_trace([CURRENT], "t"), read_throughputs(TABLE, "t"))
+    job = Job(
+        "1",
+        12.5,
+        RequirementSet((2,)),
+        "LM (batch size 5)",
+        total_samples=700.0,
+        weight=1.5,
+        name="LM (batch size 5)",
+        asked_count=2,
+    )
+    assert found.submissions == (Submission(job, 700.0),)
+    assert set(found.tables) == {"LM (batch size 5)"}
+    assert found.rejected == ()
+
+
+def test_what_the_table_does_not_have_is_rejected_with_a_reason() -> None:
+    jobs = [
+        GavelJob(1, "A3C", 1, 5.0, 0.0),
+        GavelJob(2, "LM (batch size 5)", 3, 5.0, 0.0),
+        GavelJob(3, "Huge", 1, 5.0, 0.0),
+        GavelJob(4, "LM (batch size 5)", 1, 0.0, 0.0),
+        GavelJob(5, "LM (batch size 5)", 1, 5.0, 0.0, slo=1.2),
+    ]
+    found = gavel_workload(jobs, read_throughputs(TABLE, "t"))
+    assert [(r.line, r.reason) for r in found.rejected] == [
+        (1, RejectReason.MODEL),
+        (2, RejectReason.SCALE),
+        (3, RejectReason.NOWHERE),
+        (4, RejectReason.NO_WORK),
+    ]
+    assert [s.job.id for s in found.submissions] == ["5"]
+    assert any("SLO" in text for text in found.assumptions)
+
+
+@pytest.mark.parametrize("table", ["simulation", "physical_cluster"])
+@pytest.mark.parametrize(
+    ("trace", "used", "rejected"),
+    [
+        ("gavel_generated_480_static.trace", 480, 0),
+        ("gavel_physical_cluster_max_min_fairness.trace", 96, 0),
+        ("gavel_physical_cluster_minimize_makespan.trace", 100, 0),
+        ("gavel_physical_cluster_small_test.trace", 20, 0),
+        ("gavel_msr_seed0_0e4a51.trace.gz", 984, 197),
+        ("gavel_msr_seed0_ee9e8c.trace.gz", 1627, 373),
+    ],
+)
+def test_every_job_of_the_published_traces_is_used_or_rejected_for_its_number_of_gpus(
+    data_dir: Path, table: str, trace: str, used: int, rejected: int
+) -> None:
+    path = data_dir / "workloads" / trace
+    data = path.read_bytes()
+    text = (gzip.decompress(data) if trace.endswith(".gz") else data).decode()
+    throughputs = gzip.decompress(
+        (data_dir / f"throughputs/gavel_{table}_throughputs.json.gz").read_bytes()
+    )
+    tables = read_throughputs(throughputs.decode(), table)
+    found = gavel_workload(read_trace(text.splitlines(), trace), tables)
+    assert (len(found.submissions), len(found.rejected)) == (used, rejected)
+    assert {r.reason for r in found.rejected} <= {RejectReason.SCALE}
+    lines = text.splitlines()
+    for reject in found.rejected:
+        model, scale = lines[reject.line - 1].split("\t")[0], lines[reject.line - 1].split("\t")[-1]
+        assert f"('{model}', {scale})" not in throughputs.decode()
+
+
+def test_the_published_static_trace_asks_for_the_gpus_that_its_readme_says(data_dir: Path) -> None:
+    path = data_dir / "workloads/gavel_generated_480_static.trace"
+    jobs = read_trace(path.read_text().splitlines(), "t")
+    assert Counter(job.gpus for job in jobs) == {1: 374, 2: 31, 4: 75}
+    assert {job.arrival_s for job in jobs} == {0.0}
+
+
+def test_the_speed_of_a_published_job_is_its_throughput_in_the_table(data_dir: Path) -> None:
+    path = data_dir / "throughputs/gavel_simulation_throughputs.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    speeds = Speeds(
+        Cluster(tuple(Node(f"{t}{i}", t, 4) for t in ("k80", "p100", "v100") for i in (0, 1))),
+        read_throughputs(json.dumps(document), "t"),
+    )
+    for gpu_type in ("k80", "p100", "v100"):
+        for key, entry in document[gpu_type].items():
+            model, gpus = key[2:].rsplit("', ", 1)
+            if gpus.rstrip(")") == "4":
+                four = Configuration.of({f"{gpu_type}0": 4})
+                assert speeds.speed(model, four) == pytest.approx(entry["null"])
+                apart = document[f"{gpu_type}_unconsolidated"].get(key, {"null": 0.0})["null"]
+                spread = Configuration.of({f"{gpu_type}0": 2, f"{gpu_type}1": 2})
+                assert speeds.speed(model, spread) == pytest.approx(apart)

@@ -1,0 +1,446 @@
+"""From allocations to jobs: models, work, shapes, and what is said about all of it."""
+
+import os
+import random
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched_core.throughput import SizeClass, builtin_profiles, builtin_speeds
+from hetsched_core.traces.cluster_file import ClusterFile
+from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
+from hetsched_core.traces.node_types import NodeTypes
+from hetsched_core.traces.rules import Rule, Rules
+from hetsched_core.traces.sacct import Allocation, JobState
+from hetsched_core.traces.workload import Workload
+from hetsched_core.types import Cluster, EndState, Job, Node, RequirementSet, Submission
+
+CLUSTER = ClusterFile(
+    Cluster(
+        (
+            *(Node(f"a{i}", "a100", 4, cpus=32, memory_mb=256_000) for i in range(2)),
+            *(Node(f"v{i}", "v100", 4, cpus=16, memory_mb=128_000) for i in range(4)),
+        )
+    ),
+    NodeTypes((("old*", "k80"),)),
+)
+SPEEDS = builtin_speeds(CLUSTER.cluster, ["k80", "h100", "nvidia_a100-sxm4-40gb"])
+SIZES = {profile.name: profile.size for profile in builtin_profiles()}
+
+HOUR = 3600.0
+
+
+def allocation(**changes: Any) -> Allocation:
+    """A completed hour on one V100 that any type would have done for."""
+    job_id = changes.get("job_id", "7")
+    values: dict[str, Any] = {
+        "job_id": job_id,
+        "job_id_raw": job_id,
+        "name": "train",
+        "user": "ann",
+        "account": "ml",
+        "partition": "gpu",
+        "qos": "normal",
+        "state": JobState.COMPLETED,
+        "state_text": "COMPLETED",
+        "submit_s": 1000.0,
+        "eligible_s": 1000.0,
+        "start_s": 1100.0,
+        "end_s": 1100.0 + HOUR,
+        "elapsed_s": HOUR,
+        "suspended_s": 0.0,
+        "time_limit_s": 86_400.0,
+        "nodes": ("v0",),
+        "n_nodes": 1,
+        "cpus": 4,
+        "memory_mb": 32_000.0,
+        "gpus": (("v100", 1),),
+        "requested_gpus": ((None, 1),),
+        "restarts": 0,
+        "comment": "",
+        "admin_comment": "",
+        "doubts": (),
+        "line": 1,
+    }
+    return Allocation(**(values | changes))
+
+
+def convert(*allocations: Allocation, **options: Any) -> Workload:
+    return jobs_from_log(allocations, CLUSTER, SPEEDS, LogOptions(**options))
+
+
+def only(*allocations: Allocation, **options: Any) -> Submission:
+    (submission,) = convert(*allocations, **options).submissions
+    return submission
+
+
+def job(*allocations: Allocation, **options: Any) -> Job:
+    return only(*allocations, **options).job
+
+
+def counted(workload: Workload, assumption: Assumption) -> int:
+    """How many jobs the workload says this is assumed of."""
+    found = [text for text in workload.assumptions if str(assumption) in text]
+    return int(found[0].split(" of ")[0]) if found else 0
+
+
+def speed(profile: str, gpu_type: str, gpus: int, nodes: int = 1) -> float:
+    return gpus * SPEEDS.per_gpu(profile, gpu_type, gpus, nodes)
+
+
+# Work ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "nodes"), [(1, ("v0",)), (4, ("v0",)), (8, ("v0", "v1")), (6, ("v0", "v1", "v2"))]
+)
+def test_work_is_what_the_model_does_on_the_logged_gpus_in_the_logged_time(
+    gpus: int, nodes: tuple[str, ...]
+) -> None:
+    found = only(allocation(gpus=(("v100", gpus),), nodes=nodes, n_nodes=len(nodes)))
+    expected = speed(found.job.profile, "v100", gpus, len(nodes)) * HOUR
+    assert found.samples == pytest.approx(expected)
+    assert found.job.total_samples == found.samples
+    assert found.job.requirements == RequirementSet.rigid(gpus)
+    assert found.job.asked_count == gpus
+    assert "total_samples" in found.job.assumed
+
+
+def test_a_job_of_several_types_goes_at_the_pace_of_the_slowest() -> None:
+    mixed = allocation(gpus=(("a100", 2), ("v100", 2)), nodes=("a0", "v0"), n_nodes=2)
+    found = only(mixed)
+    assert found.samples == pytest.approx(speed(found.job.profile, "v100", 4, 2) * HOUR)
+    assert counted(convert(mixed), Assumption.SEVERAL_TYPES) == 1
+
+
+def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() -> None:
+    first = allocation(state=JobState.REQUEUED, elapsed_s=1000.0, end_s=2100.0, restarts=0)
+    second = allocation(
+        submit_s=2100.0,
+        start_s=9000.0,
+        end_s=9000.0 + 2 * HOUR,
+        elapsed_s=2 * HOUR,
+        gpus=(("a100", 2),),
+        nodes=("a0",),
+        restarts=1,
+        state=JobState.FAILED,
+        line=2,
+    )
+    found = only(second, first)
+    profile = found.job.profile
+    expected = speed(profile, "v100", 1) * 1000.0 + speed(profile, "a100", 2) * 2 * HOUR
+    assert found.samples == pytest.approx(expected)
+    assert found.job.submit_s == 1000.0
+    assert found.job.requirements == RequirementSet.rigid(2)
+    assert found.ends_as is EndState.FAILED
+    assert counted(convert(first, second), Assumption.SEVERAL_RUNS) == 1
+
+
+def test_two_jobs_that_got_the_same_id_stay_two() -> None:
+    again = allocation(user="ben", start_s=90_000.0, submit_s=89_000.0, end_s=93_600.0, line=2)
+    found = convert(allocation(), again)
+    assert [s.job.id for s in found.submissions] == ["7", "7#1"]
+
+
+def test_a_run_without_end_holds_its_gpus_until_its_limit_or_its_next_run_at_most() -> None:
+    running = {"state": JobState.RUNNING, "end_s": None}
+    so_far = allocation(**running, elapsed_s=500.0)
+    over = allocation(**running, elapsed_s=90_000.0, time_limit_s=HOUR)
+    for log, seconds in ((so_far, 500.0), (over, HOUR)):
+        found = only(log)
+        assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1) * seconds)
+        assert found.ends_as is EndState.COMPLETED
+        assert counted(convert(log), Assumption.RUNNING) == 1
+    lost = allocation(**running, elapsed_s=80_000.0)
+    later = allocation(restarts=1, start_s=1400.0, end_s=1500.0, elapsed_s=100.0, line=2)
+    found = only(lost, later)
+    assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1) * (300.0 + 100.0))
+
+
+def test_a_job_of_zero_seconds_counts_for_one() -> None:
+    found = only(allocation(elapsed_s=0.0, end_s=1100.0))
+    assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1))
+    assert counted(convert(allocation(elapsed_s=0.0)), Assumption.NO_TIME) == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "ends_as", "assumption"),
+    [
+        (JobState.COMPLETED, EndState.COMPLETED, None),
+        (JobState.TIMEOUT, EndState.COMPLETED, Assumption.CUT_SHORT),
+        (JobState.CANCELLED, EndState.COMPLETED, Assumption.CUT_SHORT),
+        (JobState.PREEMPTED, EndState.COMPLETED, Assumption.CUT_SHORT),
+        (JobState.FAILED, EndState.FAILED, Assumption.FAILED),
+        (JobState.OUT_OF_MEMORY, EndState.FAILED, Assumption.FAILED),
+        (JobState.NODE_FAIL, EndState.FAILED, Assumption.FAILED),
+        (JobState.BOOT_FAIL, EndState.FAILED, Assumption.FAILED),
+        (JobState.DEADLINE, EndState.FAILED, Assumption.FAILED),
+    ],
+)
+def test_a_state_says_how_a_job_ends(
+    state: JobState, ends_as: EndState, assumption: Assumption | None
+) -> None:
+    log = allocation(state=state, state_text=state)
+    assert only(log).ends_as is ends_as
+    for possible in (Assumption.CUT_SHORT, Assumption.FAILED):
+        assert counted(convert(log), possible) == (possible is assumption)
+
+
+def test_what_the_log_says_of_a_job_is_kept() -> None:
+    found = job(allocation(eligible_s=1050.0))
+    assert (found.name, found.user, found.account, found.partition) == ("train", "ann", "ml", "gpu")
+    assert (found.submit_s, found.eligible_s, found.time_limit_s) == (1000.0, 1050.0, 86_400.0)
+    assert (found.cpus_per_gpu, found.memory_mb_per_gpu) == (4.0, 32_000.0)
+    assert job(allocation(time_limit_s=None)).time_limit_s is None
+    assert job(allocation(eligible_s=900.0)).eligible_s is None
+
+
+# Models -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("hours", "gpus", "size"),
+    [(0.5, 1, "S"), (0.5, 4, "M"), (9, 1, "M"), (9, 4, "L"), (12.5, 4, "L"), (13, 4, "XL")],
+)
+def test_a_model_is_drawn_from_the_class_of_the_gpu_hours(
+    hours: float, gpus: int, size: str
+) -> None:
+    found = job(allocation(elapsed_s=hours * HOUR, gpus=(("a100", gpus),), nodes=("a0",)))
+    assert SIZES[found.profile] == SizeClass(size)
+    assert "profile" in found.assumed
+
+
+def test_every_model_of_a_class_is_drawn_about_as_often() -> None:
+    many = [allocation(job_id=str(n), line=n) for n in range(600)]
+    drawn = [s.job.profile for s in convert(*many).submissions]
+    medium = [name for name, size in SIZES.items() if size is SizeClass.MEDIUM]
+    assert set(drawn) == set(medium)
+    assert min(map(drawn.count, medium)) > 150
+
+
+def test_a_model_that_does_not_fit_the_logged_gpus_is_never_drawn() -> None:
+    many = [
+        allocation(job_id=str(n), line=n, elapsed_s=90 * HOUR, end_s=1100.0 + 90 * HOUR)
+        for n in range(100)
+    ]
+    drawn = {s.job.profile for s in convert(*many).submissions}
+    assert drawn == {"resnet50-imagenet", "bert-base-512"}
+
+
+def test_the_seed_changes_what_is_drawn_and_nothing_else_does() -> None:
+    many = [allocation(job_id=str(n), line=n) for n in range(50)]
+    once = convert(*many)
+    assert convert(*many) == once
+    random.Random(3).shuffle(many)
+    assert convert(*many).submissions == once.submissions
+    assert convert(*many, seed=1).submissions != once.submissions
+
+
+@given(st.lists(st.integers(0, 999), min_size=1, max_size=30, unique=True), st.integers(0, 5))
+@settings(max_examples=30)
+def test_one_more_job_in_the_log_changes_no_other(ids: list[int], seed: int) -> None:
+    logs = [allocation(job_id=str(n), line=n + 1, submit_s=500.0 + n % 7) for n in ids]
+    fewer = convert(*logs[:-1], seed=seed)
+    more = convert(*logs, seed=seed)
+    kept = tuple(s for s in more.submissions if s.job.id != str(ids[-1]))
+    assert kept == fewer.submissions
+
+
+def test_the_tasks_of_an_array_run_the_same_model() -> None:
+    tasks = [allocation(job_id=f"9_{n}", job_id_raw=str(9 + n), line=n) for n in range(1, 20)]
+    found = convert(*tasks)
+    assert len(found.submissions) == 19
+    assert len({s.job.profile for s in found.submissions}) == 1
+
+
+def test_components_of_a_heterogeneous_job_are_jobs_of_their_own() -> None:
+    parts = [allocation(job_id=f"5+{n}", job_id_raw=str(5 + n), line=n + 1) for n in range(2)]
+    assert [s.job.id for s in convert(*parts).submissions] == ["5+0", "5+1"]
+
+
+def test_a_job_of_a_class_without_a_fitting_model_gets_one_of_another_class() -> None:
+    small = tuple(p for p in builtin_profiles() if p.size is SizeClass.SMALL)
+    found = jobs_from_log([allocation()], CLUSTER, SPEEDS, profiles=small)
+    assert found.submissions[0].job.profile in {p.name for p in small}
+    assert counted(found, Assumption.OTHER_CLASS) == 1
+
+
+# GPU types ----------------------------------------------------------------------------------------
+
+
+def test_a_job_that_asked_for_no_type_may_run_on_any() -> None:
+    assert job(allocation()).gpu_types is None
+
+
+def test_a_job_that_asked_for_a_type_runs_on_it_alone() -> None:
+    assert job(allocation(requested_gpus=(("V100", 1),))).gpu_types == frozenset({"v100"})
+
+
+def test_where_the_log_does_not_tell_what_was_asked_for_any_type_will_do_and_it_says_so() -> None:
+    found = convert(allocation(requested_gpus=()))
+    assert found.submissions[0].job.gpu_types is None
+    assert "gpu_types" in found.submissions[0].job.assumed
+    assert counted(found, Assumption.ANY_TYPE) == 1
+
+
+def test_a_type_on_which_the_model_does_not_fit_is_left_out() -> None:
+    gpt = Rules((Rule(profile="gpt2-medium-wikitext"),))
+    assert job(allocation(gpus=(("a100", 1),), nodes=("a0",)), rules=gpt).gpu_types == frozenset(
+        {"a100"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpu_type"), [(("a1",), "a100"), (("v0", "v3"), "v100"), (("old7",), "k80")]
+)
+def test_untyped_gpus_have_the_type_of_their_nodes(nodes: tuple[str, ...], gpu_type: str) -> None:
+    log = allocation(gpus=((None, 2),), nodes=nodes, n_nodes=len(nodes))
+    found = only(log)
+    assert found.samples == pytest.approx(speed(found.job.profile, gpu_type, 2, len(nodes)) * HOUR)
+    assert counted(convert(log), Assumption.UNTYPED) == 1
+
+
+def test_untyped_gpus_on_unknown_nodes_are_rejected_where_the_cluster_has_several_types() -> None:
+    found = convert(allocation(gpus=((None, 2),), nodes=("x1",)))
+    assert [(r.job, r.reason, r.line) for r in found.rejected] == [("7", RejectReason.TYPE, 1)]
+
+
+def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> None:
+    one_type = ClusterFile(Cluster((Node("n", "k80", 8),)))
+    found = jobs_from_log([allocation(gpus=((None, 2),), nodes=("x1",))], one_type, SPEEDS)
+    (submission,) = found.submissions
+    expected = speed(submission.job.profile, "k80", 2) * HOUR
+    assert submission.samples == pytest.approx(expected)
+    assert counted(found, Assumption.ONLY_TYPE) == 1
+
+
+def test_a_type_has_the_clusters_name_whatever_the_log_calls_it() -> None:
+    log = allocation(
+        gpus=(("nvidia_a100-sxm4-40gb", 1),),
+        requested_gpus=(("nvidia_a100-sxm4-40gb", 1),),
+        nodes=("x",),
+    )
+    assert job(log).gpu_types == frozenset({"a100"})
+
+
+def test_work_on_a_type_that_the_cluster_lacks_counts_at_that_types_speed() -> None:
+    found = only(allocation(gpus=(("h100", 1),), nodes=("h0",)))
+    assert found.samples == pytest.approx(speed(found.job.profile, "h100", 1) * HOUR)
+
+
+# Shapes -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gpus", "asked", "counts"),
+    [
+        (1, (None, 1), (1, 2)),
+        (2, (None, 2), (1, 2, 4)),
+        (3, (None, 3), (1, 3, 6)),
+        (8, (None, 8), (4, 8, 16)),
+        (8, ("a100", 8), (4, 8)),
+    ],
+)
+def test_elastic_jobs_accept_half_all_and_twice_their_gpus_as_far_as_a_type_has_them(
+    gpus: int, asked: tuple[str | None, int], counts: tuple[int, ...]
+) -> None:
+    log = allocation(gpus=(("a100", gpus),), nodes=("a0", "a1"), n_nodes=2, requested_gpus=(asked,))
+    small = Rules((Rule(profile="resnet18-cifar10"),))
+    elastic, rigid = only(log, rules=small, elastic=True), only(log, rules=small)
+    assert elastic.job.requirements.counts == counts
+    assert rigid.job.requirements.counts == (gpus,)
+    assert elastic.samples == rigid.samples
+    assert elastic.job.asked_count == gpus
+
+
+def test_what_a_job_needs_beside_gpus_is_cut_down_to_what_its_nodes_have() -> None:
+    log = allocation(
+        gpus=(("v100", 4),), requested_gpus=(("v100", 4),), cpus=64, memory_mb=64_000.0
+    )
+    found = convert(log)
+    assert found.submissions[0].job.cpus_per_gpu == 4.0
+    assert found.submissions[0].job.memory_mb_per_gpu == 16_000.0
+    assert "cpus_per_gpu" in found.submissions[0].job.assumed
+    assert counted(found, Assumption.SHRUNK) == 1
+    # An A100 node has the CPUs, and any type will do.
+    assert job(replace(log, requested_gpus=((None, 4),))).cpus_per_gpu == 8.0
+
+
+def test_nothing_is_cut_down_where_the_cluster_does_not_count_it() -> None:
+    uncounted = ClusterFile(Cluster((Node("v0", "v100", 4),)))
+    log = allocation(cpus=500, memory_mb=9e9)
+    (submission,) = jobs_from_log([log], uncounted, SPEEDS).submissions
+    assert submission.job.cpus_per_gpu == 500.0
+    assert submission.job.memory_mb_per_gpu == 9e9
+
+
+# Rules --------------------------------------------------------------------------------------------
+
+
+def test_the_first_rule_that_matches_decides() -> None:
+    rules = Rules(
+        (
+            Rule(user=("zoe",), profile="cyclegan-256"),
+            Rule(
+                job_name=("tr*",),
+                profile="unet-256",
+                gpu_types=frozenset({"a100"}),
+                requirements=RequirementSet((1, 2, 4)),
+            ),
+            Rule(profile="lstm-ptb"),
+        )
+    )
+    found = job(allocation(), rules=rules, elastic=True)
+    assert found.profile == "unet-256"
+    assert found.gpu_types == frozenset({"a100"})
+    assert found.requirements.counts == (1, 2, 4)
+    assert "profile" not in found.assumed
+    assert job(allocation(name="x"), rules=rules).profile == "lstm-ptb"
+
+
+def test_a_model_named_by_a_rule_that_does_not_fit_the_logged_gpus_is_rejected() -> None:
+    rules = Rules((Rule(profile="gpt2-medium-wikitext"),))
+    found = convert(allocation(), rules=rules)
+    assert [r.reason for r in found.rejected] == [RejectReason.RULE_TOO_LARGE]
+
+
+def test_a_job_that_does_not_tell_how_long_it_ran_is_rejected() -> None:
+    found = convert(allocation(elapsed_s=None, end_s=None))
+    assert [r.reason for r in found.rejected] == [RejectReason.ELAPSED]
+    assert found.rejections() == ((RejectReason.ELAPSED, 1),)
+
+
+def test_the_order_of_hashes_changes_nothing() -> None:
+    program = """
+import sys
+from pathlib import Path
+from hetsched_core.traces.load import LoadOptions, load_workload
+from hetsched_core.traces.workload_file import workload_lines
+loaded = load_workload([Path(sys.argv[1])], None, LoadOptions(elastic=True))
+print(*workload_lines(loaded.workload), sep="\\n")
+"""
+    header = "JobID|User|State|Submit|Start|End|NodeList|AllocTRES"
+    rows = [
+        f"{n}|u{n}|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|2024-01-01T0{n}:30:00"
+        f"|n{n},m{n}|gres/gpu:a100=2,gres/gpu:v100=2,gres/gpu=4,cpu=8"
+        for n in range(2, 9)
+    ]
+    text = "\n".join([header, *rows]) + "\n"
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", program, "/dev/stdin"],
+            input=text,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    ]
+    assert outputs[0] == outputs[1]
+    assert outputs[0].count('"job"') == 7

@@ -1,0 +1,30 @@
+"""GPU types of a log in the words of a cluster."""
+
+import pytest
+
+from hetsched_core.traces.cluster_file import ClusterFile
+from hetsched_core.traces.log_types import LogTypes
+from hetsched_core.types import Cluster, Node
+
+
+def names(*gpu_types: str) -> LogTypes:
+    return LogTypes(ClusterFile(Cluster(tuple(Node(t, t, 1) for t in gpu_types))))
+
+
+@pytest.mark.parametrize(
+    ("log", "cluster", "known_as"),
+    [
+        ("A100", ("a100", "v100"), "a100"),
+        ("nvidia_a100-sxm4-40gb", ("v100", "a100"), "a100"),
+        ("v100", ("tesla_v100-sxm2-16gb",), "tesla_v100-sxm2-16gb"),
+        ("a100", ("a100_80",), "a100"),
+        ("h100", ("a100",), "h100"),
+        ("mystery", ("v100",), "mystery"),
+        ("a100", ("a100_1g.5gb",), "a100"),
+        ("other", ("mystery",), "other"),
+    ],
+)
+def test_two_names_are_one_type_only_where_both_are_certain(
+    log: str, cluster: tuple[str, ...], known_as: str
+) -> None:
+    assert names(*cluster).known_as(log) == known_as

@@ -1,0 +1,112 @@
+"""Rules files: what is read, and what is said of one that cannot be."""
+
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.rules import NO_RULE, Rule, Rules, parse_rules, read_rules
+from hetsched_core.types import RequirementSet
+
+PROFILES = ("resnet50", "gpt2")
+HEAD = 'schema = "hetsched-rules/1"\n'
+
+
+def test_a_rules_file_is_read_in_order() -> None:
+    text = (
+        HEAD
+        + """
+[[rules]]
+job_name = ["train*", "fit?"]
+partition = "gpu"
+profile = "gpt2"
+gpu_types = ["A100", "h100"]
+requirements = "1,2,4-8"
+
+[[rules]]
+account = "vision"
+user = "a*"
+profile = "resnet50"
+"""
+    )
+    assert parse_rules(text, PROFILES) == Rules(
+        (
+            Rule(
+                job_name=("train*", "fit?"),
+                partition=("gpu",),
+                profile="gpt2",
+                gpu_types=frozenset({"a100", "h100"}),
+                requirements=RequirementSet.parse("1,2,4-8"),
+            ),
+            Rule(account=("vision",), user=("a*",), profile="resnet50"),
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "matches"),
+    [
+        (Rule(), True),
+        (Rule(job_name=("train*",)), True),
+        (Rule(job_name=("TRAIN*",)), False),
+        (Rule(job_name=("fit*", "*-7")), True),
+        (Rule(job_name=("train",)), False),
+        (Rule(job_name=("train*",), user=("ben",)), False),
+        (Rule(account=("m?",), partition=("[gh]pu",), user=("ann",)), True),
+        (Rule(account=("",)), False),
+    ],
+)
+def test_a_job_matches_if_each_of_its_texts_matches_one_pattern(rule: Rule, matches: bool) -> None:
+    texts = {"job_name": "train-7", "partition": "gpu", "account": "ml", "user": "ann"}
+    assert rule.matches(**texts) is matches
+    assert Rules((rule,)).find(**texts) is (rule if matches else NO_RULE)
+
+
+def test_the_first_matching_rule_counts_and_no_other() -> None:
+    first, second = Rule(user=("a*",), profile="x"), Rule(profile="y", partition=("gpu",))
+    found = Rules((first, second)).find(job_name="", partition="gpu", account="", user="ann")
+    assert found is first
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param("x = ", "not valid TOML", id="no TOML"),
+        pytest.param("", "hetsched-rules/1", id="no schema"),
+        pytest.param('schema = "hetsched-rules/9"', "hetsched-rules/9", id="another schema"),
+        pytest.param(HEAD, "expected one [[rules]]", id="no rules"),
+        pytest.param(HEAD + "rules = 3", "rules is 3", id="rules are no tables"),
+        pytest.param(
+            'note = "x"\n' + HEAD + '[[rules]]\nprofile = "gpt2"', "'note'", id="unknown key at top"
+        ),
+        pytest.param(
+            HEAD + '[[rules]]\nprofile = "gpt2"\n[[rules]]\nprofil = "gpt2"',
+            "rule 2: unknown key 'profil': did you mean 'profile'",
+            id="unknown key in a rule",
+        ),
+        pytest.param(HEAD + '[[rules]]\nuser = "x"', "rule 1: it decides nothing", id="no effect"),
+        pytest.param(
+            HEAD + '[[rules]]\nprofile = "gpt3"', "did you mean 'gpt2'", id="unknown profile"
+        ),
+        pytest.param(HEAD + "[[rules]]\nprofile = 5", "profile is 5", id="profile is no text"),
+        pytest.param(
+            HEAD + '[[rules]]\nuser = [1]\nprofile = "gpt2"', "user is [1]", id="user is no text"
+        ),
+        pytest.param(
+            HEAD + '[[rules]]\nrequirements = "4-1"', "runs backwards", id="backward range"
+        ),
+        pytest.param(HEAD + "[[rules]]\nrequirements = 4", "requirements is 4", id="bare number"),
+    ],
+)
+def test_what_is_wrong_with_a_rules_file_is_said_with_its_place(text: str, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        parse_rules(text, PROFILES, "site.toml")
+    assert str(raised.value).startswith("site.toml: ")
+    assert says in str(raised.value)
+
+
+def test_a_rules_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\xff\x00")
+    for name in ("missing", "binary"):
+        with pytest.raises(InputError, match=name):
+            read_rules(tmp_path / name, PROFILES)

@@ -1,0 +1,276 @@
+"""The native workload format: what is written is read back, and what is wrong is named."""
+
+import gzip
+import io
+import json
+import string
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.lines import read_lines
+from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.traces.workload_file import SCHEMA, read_workload, workload_lines
+from hetsched_core.types import (
+    EndState,
+    Job,
+    Layer,
+    LearningRate,
+    LearningRateScaling,
+    RequirementSet,
+    SpeedTable,
+    Submission,
+    TaskShape,
+    TaskTimes,
+)
+
+HEADER = json.dumps({"schema": SCHEMA})
+JOB: dict[str, Any] = {
+    "job": "1",
+    "submit_s": 5.0,
+    "requirements": [1, 2],
+    "profile": "lm",
+    "samples": 100.0,
+}
+SPEEDS: dict[str, Any] = {
+    "profile": "mine",
+    "gpu_types": ["a100", "v100"],
+    "counts": [1, 4],
+    "one_node": [[10.0, 9.0], [5.0, 4.5]],
+    "several_nodes": [[10.0, 8.0], [5.0, 4.0]],
+}
+
+texts = st.text(max_size=12)
+positive = st.floats(1e-3, 1e12)
+gpu_names = st.sampled_from(["a100", "v100", "k80"])
+
+
+@st.composite
+def jobs(draw: st.DrawFn, job_id: str) -> Submission:
+    submit_s = draw(st.floats(0, 4e9))
+    counts = draw(st.sets(st.integers(1, 64), min_size=1, max_size=6))
+    later = st.none() | st.floats(0, 1e6).map(lambda seconds: submit_s + seconds)
+    job = Job(
+        job_id,
+        submit_s,
+        RequirementSet(tuple(sorted(counts))),
+        "lm",
+        total_samples=draw(st.none() | positive),
+        time_limit_s=draw(st.none() | positive),
+        eligible_s=draw(later),
+        gpu_types=draw(st.none() | st.frozensets(gpu_names)),
+        cpus_per_gpu=draw(st.floats(0, 256)),
+        memory_mb_per_gpu=draw(st.floats(0, 1e7)),
+        name=draw(texts),
+        user=draw(texts),
+        account=draw(texts),
+        partition=draw(texts),
+        weight=draw(positive),
+        preemptible=draw(st.booleans()),
+        asked_count=draw(st.none() | st.integers(1, 64)),
+        learning_rate=draw(
+            st.none()
+            | st.just(LearningRate(((1, 0.1), (4, 0.3))))
+            | st.just(LearningRate(((2, 0.5),), LearningRateScaling.SQRT))
+        ),
+        tasks=draw(st.none() | st.builds(TaskShape, st.integers(1, 8), st.none(), texts)),
+        assumed=draw(st.frozensets(st.sampled_from(["profile", "gpu_types"]))),
+    )
+    ends_as = draw(st.sampled_from([EndState.COMPLETED, EndState.FAILED]))
+    return Submission(job, draw(positive), ends_as, draw(later))
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> SpeedTable:
+    types = draw(st.lists(gpu_names, min_size=1, unique=True))
+    counts = sorted(draw(st.sets(st.integers(1, 512), min_size=1, max_size=5)))
+    row = st.lists(st.floats(0, 1e6), min_size=len(counts), max_size=len(counts))
+    rows = st.lists(row, min_size=len(types), max_size=len(types))
+    shape = (len(types), len(counts))
+    return SpeedTable(
+        tuple(types),
+        np.array(counts, dtype=np.int64),
+        np.array(draw(rows)),
+        np.array(draw(rows)),
+        np.full(shape, Layer.TRUTH, dtype=np.int8),
+        node_factor=draw(st.dictionaries(texts, st.floats(0.1, 2), max_size=2)),
+        tasks=draw(st.dictionaries(gpu_names, st.builds(TaskTimes, positive, positive))),
+    )
+
+
+@st.composite
+def workloads(draw: st.DrawFn) -> Workload:
+    ids = draw(st.lists(st.text(string.printable, min_size=1, max_size=8), unique=True, max_size=6))
+    found = [draw(jobs(job_id)) for job_id in ids]
+    names = draw(st.lists(st.sampled_from(["lm", "mine", "other"]), unique=True))
+    return Workload(
+        tuple(sorted(found, key=arrival_order)),
+        {name: draw(tables()) for name in names},
+        tuple(draw(st.lists(texts, max_size=3))),
+        tuple(draw(st.lists(st.builds(Rejected, texts, texts, st.integers(0, 9)), max_size=3))),
+    )
+
+
+def parts(table: SpeedTable) -> tuple[object, ...]:
+    """What makes two tables equal, which are otherwise equal only to themselves."""
+    arrays = (table.counts, table.one_node, table.several_nodes, table.layers)
+    return (table.gpu_types, *(a.tolist() for a in arrays), table.node_factor, table.tasks)
+
+
+@given(workloads())
+@settings(max_examples=60)
+def test_what_is_written_is_read_back(workload: Workload) -> None:
+    lines = list(workload_lines(workload))
+    assert all("\n" not in line for line in lines)
+    found = read_workload(lines, "w", {"lm"})
+    assert replace(found, tables={}) == replace(workload, tables={})
+    assert {k: parts(t) for k, t in found.tables.items()} == {
+        k: parts(t) for k, t in workload.tables.items()
+    }
+    assert list(workload_lines(found)) == lines
+
+
+def read(*lines: object, known: tuple[str, ...] = ("lm",)) -> Workload:
+    """Read lines given as JSON or as what JSON is made of."""
+    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
+    return read_workload(texts, "w.jsonl", known)
+
+
+def test_a_line_may_leave_out_all_that_has_a_default() -> None:
+    found = read(HEADER, "", JOB)
+    assert found == Workload((Submission(Job("1", 5.0, RequirementSet((1, 2)), "lm"), 100.0),))
+
+
+def test_jobs_are_in_order_of_arrival_whatever_their_order_in_the_file() -> None:
+    found = read(HEADER, JOB | {"job": "b"}, JOB | {"job": "c", "submit_s": 1}, JOB | {"job": "a"})
+    assert [s.job.id for s in found.submissions] == ["c", "a", "b"]
+
+
+def test_speeds_in_the_file_go_with_the_jobs_after_them() -> None:
+    found = read(HEADER, SPEEDS, JOB | {"profile": "mine"})
+    assert found.tables["mine"].per_gpu("v100", 4, 2) == 4.0
+    with pytest.raises(InputError, match="line 2: unknown profile 'mine'"):
+        read(HEADER, JOB | {"profile": "mine"}, SPEEDS)
+
+
+def without(line: dict[str, Any], key: str) -> dict[str, Any]:
+    return {k: v for k, v in line.items() if k != key}
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        pytest.param("{", "not valid JSON", id="cut off"),
+        pytest.param('{"job": "1", "submit_s": NaN}', "NaN is no number", id="NaN"),
+        pytest.param("[" * 9999, "nested too deep", id="deep nesting"),
+        pytest.param("[1]", "no JSON object", id="no object"),
+        pytest.param({"user": "x"}, "none of its keys (user)", id="no kind"),
+        pytest.param(JOB | {"job": 5}, "job: 5 is not text", id="id is a number"),
+        pytest.param(JOB | {"job": ""}, "job is empty", id="id is empty"),
+        pytest.param(without(JOB, "submit_s"), "submit_s: missing", id="no submission time"),
+        pytest.param(without(JOB, "samples"), "samples is missing", id="no work"),
+        pytest.param(without(JOB, "profile"), "profile: missing", id="no profile"),
+        pytest.param(
+            JOB | {"submit_s": "5"}, "submit_s: '5' is not a number", id="text for number"
+        ),
+        pytest.param(JOB | {"submit_s": -1}, "submit_s is -1; expected 0", id="negative time"),
+        pytest.param(JOB | {"eligible_s": 4}, "eligible_s is 4; expected 5", id="eligible early"),
+        pytest.param(JOB | {"cancel_s": 4}, "cancel_s is 4; expected 5", id="cancelled early"),
+        pytest.param(JOB | {"samples": 0}, "samples is 0; expected more", id="no samples"),
+        pytest.param(JOB | {"samples": True}, "samples: True is not a number", id="bool"),
+        pytest.param(json.dumps(JOB)[:-1] + ', "weight": 1e999}', "beyond", id="infinite weight"),
+        pytest.param(JOB | {"weight": 0}, "weight is 0", id="no weight"),
+        pytest.param(JOB | {"requirements": 2}, "requirements: 2 is not a list", id="no list"),
+        pytest.param(JOB | {"requirements": []}, "requirement set is empty", id="empty set"),
+        pytest.param(JOB | {"requirements": [2, 1]}, "not ascending", id="descending set"),
+        pytest.param(JOB | {"requirements": [1.5]}, "1.5 is not a whole", id="half a GPU"),
+        pytest.param(JOB | {"gpu_types": "a100"}, "gpu_types: 'a100' is not a list", id="type"),
+        pytest.param(JOB | {"ends_as": "never"}, "expected completed or failed", id="end state"),
+        pytest.param(JOB | {"ends_as": "lost"}, "'lost' is none of completed", id="no end state"),
+        pytest.param(JOB | {"colour": 1}, "unknown key 'colour'", id="unknown key"),
+        pytest.param(JOB | {"profil": "lm"}, "did you mean 'profile'", id="misspelt key"),
+        pytest.param(JOB | {"tasks": {"scal": 1}}, "tasks", id="key inside tasks"),
+        pytest.param(JOB | {"learning_rate": {"given": [[1]]}}, "2 parts", id="half a pair"),
+        pytest.param(JOB | {"profile": "lmm"}, "did you mean 'lm'", id="unknown profile"),
+        pytest.param(without(SPEEDS, "counts"), "counts is missing", id="speeds without counts"),
+        pytest.param(SPEEDS | {"counts": [1, 10**30]}, "not a whole number", id="huge count"),
+        pytest.param(SPEEDS | {"counts": [4, 1]}, "not ascending", id="descending counts"),
+        pytest.param(SPEEDS | {"one_node": [[1], [2, 3]]}, "all of one length", id="ragged"),
+        pytest.param(SPEEDS | {"one_node": [[1], [2]]}, "shape", id="too few speeds"),
+        pytest.param(SPEEDS | {"one_node": [[-1, 1], [1, 1]]}, ">= 0", id="negative speed"),
+        pytest.param(SPEEDS | {"speed": 3}, "unknown key 'speed'", id="unknown key of a profile"),
+        pytest.param({"rejected": "x", "why": "y"}, "unknown key 'why'", id="key of a rejected"),
+        pytest.param({"rejected": 3}, "rejected: 3 is not text", id="rejected is no text"),
+    ],
+)
+def test_what_is_wrong_with_a_line_is_said_with_its_number(line: object, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read(HEADER, JOB | {"job": "0"}, line)
+    assert str(raised.value).startswith("w.jsonl: line 3: ")
+    assert says in str(raised.value)
+
+
+@pytest.mark.parametrize("line", [JOB, SPEEDS])
+def test_nothing_may_stand_twice(line: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=r"line 3: .* stands here a second time"):
+        read(HEADER, line, line)
+
+
+@pytest.mark.parametrize(
+    ("header", "says"),
+    [
+        ('{"schema": "hetsched-workload/9"}', "hetsched-workload/9"),
+        (json.dumps(JOB), "schema is None"),
+        ('{"schema": "hetsched-workload/1", "assumption": []}', "did you mean 'assumptions'"),
+        ('{"schema": "hetsched-workload/1", "assumptions": "x"}', "assumptions: 'x' is not a list"),
+    ],
+)
+def test_a_file_begins_with_its_schema(header: str, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        read(header)
+    assert says in str(raised.value)
+
+
+def test_an_empty_file_is_refused() -> None:
+    with pytest.raises(InputError, match="is empty"):
+        read()
+
+
+def test_lines_are_read_one_at_a_time() -> None:
+    seen = []
+
+    def lines() -> Any:
+        for line in (HEADER, json.dumps(JOB), "broken", json.dumps(JOB)):
+            seen.append(line)
+            yield line
+
+    with pytest.raises(InputError, match="line 3"):
+        read_workload(lines(), "w", {"lm"})
+    assert len(seen) == 3
+
+
+def test_lines_are_the_same_compressed_or_not() -> None:
+    text = "\ufeff" + HEADER + "\r\n" + json.dumps(JOB, ensure_ascii=False) + "\n"
+    for data in (text.encode(), gzip.compress(text.encode())):
+        assert list(read_lines(io.BytesIO(data), "w")) == [HEADER, json.dumps(JOB)]
+
+
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        pytest.param(gzip.compress(b"x\n" * 9999)[:-20], "cut off", id="truncated gzip"),
+        pytest.param(b"\x1f\x8bno gzip", "damaged", id="no gzip"),
+        pytest.param(b"a\nb\xff\n", "not text in UTF-8", id="not UTF-8"),
+        pytest.param(b"a\nb\0\n", "line 2: a binary file", id="binary"),
+    ],
+)
+def test_a_file_that_is_no_text_is_an_error_that_names_it(data: bytes, says: str) -> None:
+    with pytest.raises(InputError) as raised:
+        list(read_lines(io.BytesIO(data), "w.jsonl"))
+    assert str(raised.value).startswith("w.jsonl: ")
+    assert says in str(raised.value)
