@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -158,6 +159,17 @@ def test_what_the_table_does_not_have_is_rejected_with_a_reason() -> None:
     ]
     assert [s.job.id for s in found.submissions] == ["5"]
     assert any("SLO" in text for text in found.assumptions)
+
+
+def test_the_examples_of_the_documentation_go_together() -> None:
+    page = (Path(__file__).parents[3] / "docs/formats/gavel.md").read_text()
+    (trace,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
+    (table,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
+    found = gavel_workload(read_trace(trace.splitlines(), "page"), read_throughputs(table, "page"))
+    assert [(s.job.id, s.job.requirements.counts) for s in found.submissions] == [
+        ("1", (4,)),
+        ("2", (1,)),
+    ]
 
 
 @pytest.mark.parametrize("table", ["simulation", "physical_cluster"])

@@ -1,10 +1,12 @@
 """Rules files: what is read, and what is said of one that cannot be."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from hetsched_core.errors import InputError
+from hetsched_core.throughput import builtin_profiles, known_gpus
 from hetsched_core.traces.rules import NO_RULE, Rule, Rules, parse_rules, read_rules
 from hetsched_core.types import RequirementSet
 
@@ -110,3 +112,21 @@ def test_a_rules_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for name in ("missing", "binary"):
         with pytest.raises(InputError, match=name):
             read_rules(tmp_path / name, PROFILES)
+
+
+PAGE = (Path(__file__).parents[3] / "docs/formats/rules.md").read_text()
+
+
+def test_the_example_of_the_documentation_is_a_rules_file() -> None:
+    (example,) = re.findall(r"```toml\n(.*?)```", PAGE, re.DOTALL)
+    rules = parse_rules(example, [profile.name for profile in builtin_profiles()])
+    assert [rule.profile for rule in rules.rules] == ["gpt2-medium-wikitext", "resnet50-imagenet"]
+
+
+def test_the_documentation_lists_the_built_in_models_and_gpu_types() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \| (S|M|L|XL) \| .*, ([\d,]+) \|$", PAGE, re.MULTILINE)
+    assert [(name, size, int(batch.replace(",", ""))) for name, size, batch in rows] == [
+        (p.name, p.size, p.batch_size) for p in builtin_profiles()
+    ]
+    for gpu in known_gpus():
+        assert f"`{gpu.name}`" in PAGE

@@ -3,8 +3,10 @@
 import gzip
 import io
 import json
+import re
 import string
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -274,3 +276,22 @@ def test_a_file_that_is_no_text_is_an_error_that_names_it(data: bytes, says: str
         list(read_lines(io.BytesIO(data), "w.jsonl"))
     assert str(raised.value).startswith("w.jsonl: ")
     assert says in str(raised.value)
+
+
+PAGE = (Path(__file__).parents[3] / "docs/formats/workload.md").read_text()
+
+
+def test_the_example_of_the_documentation_is_a_workload() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    found = read_workload(example.splitlines(), "page", {"resnet50-imagenet"})
+    first, second = found.submissions
+    assert second.ends_as is EndState.FAILED
+    assert [r.job for r in found.rejected] == ["19"]
+    run_s = first.samples / (4 * found.tables["my-lm"].per_gpu("a100", 4, 1))
+    assert f"runs {run_s:,.0f} s" in PAGE
+
+
+def test_the_documentation_lists_every_key() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGE))
+    of_job = {f.name for f in (*fields(Job), *fields(Submission))} - {"id", "job"}
+    assert of_job | {"job", *SPEEDS, "node_factor", "tasks", "rejected", "reason", "line"} <= named
