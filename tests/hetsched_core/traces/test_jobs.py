@@ -270,6 +270,16 @@ def test_a_job_of_a_class_without_a_fitting_model_gets_one_of_another_class() ->
     assert counted(found, Assumption.OTHER_CLASS) == 1
 
 
+def test_a_job_moved_to_another_cluster_gets_a_model_that_runs_there_where_there_is_one() -> None:
+    old = ClusterFile(Cluster((Node("k", "k80", 8),)))
+    logs = [
+        allocation(job_id=str(n), gpus=(("a100", 1),), nodes=("a",), elapsed_s=5 * HOUR)
+        for n in range(30)
+    ]
+    found = jobs_from_log(logs, old, SPEEDS)
+    assert {s.job.profile for s in found.submissions} == {"unet-256"}
+
+
 # GPU types ----------------------------------------------------------------------------------------
 
 
@@ -369,6 +379,13 @@ def test_what_a_job_needs_beside_gpus_is_cut_down_to_what_its_nodes_have() -> No
     assert counted(found, Assumption.SHRUNK) == 1
     # An A100 node has the CPUs, and any type will do.
     assert job(replace(log, requested_gpus=((None, 4),))).cpus_per_gpu == 8.0
+
+
+def test_what_a_job_on_several_nodes_needs_is_cut_down_to_what_as_many_nodes_have() -> None:
+    sizes = ClusterFile(Cluster(tuple(Node(f"v{n}", "v100", 4, cpus=n) for n in (64, 16, 8))))
+    log = allocation(gpus=(("v100", 8),), nodes=("v64", "v16"), n_nodes=2, cpus=80)
+    (submission,) = jobs_from_log([log], sizes, SPEEDS).submissions
+    assert submission.job.cpus_per_gpu == 4.0
 
 
 def test_nothing_is_cut_down_where_the_cluster_does_not_count_it() -> None:

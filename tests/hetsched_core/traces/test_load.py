@@ -110,6 +110,18 @@ def test_a_converted_log_loads_as_the_same_workload(tmp_path: Path) -> None:
         assert native.speeds.per_gpu(profile, "v100", 2) == log.speeds.per_gpu(profile, "v100", 2)
 
 
+def test_speeds_in_the_file_go_before_built_in_ones_of_the_same_name(tmp_path: Path) -> None:
+    header, job = NATIVE.splitlines(keepends=True)
+    own = (
+        '{"profile": "lstm-ptb", "gpu_types": ["v100"], "counts": [1], "one_node": [[7]], '
+        '"several_nodes": [[7]]}\n'
+    )
+    other = job.replace('"x"', '"y"').replace("lstm-ptb", "unet-256")
+    found = load_workload(write(tmp_path, native=header + own + job + other), V100S)
+    assert found.speeds.per_gpu("lstm-ptb", "v100", 1) == 7.0
+    assert found.speeds.per_gpu("unet-256", "v100", 1) > 0
+
+
 def test_a_trace_goes_with_its_table_in_any_order(tmp_path: Path) -> None:
     trace, table = write(tmp_path, trace=TRACE, table=TABLE)
     found = load_workload([trace, table], V100S)

@@ -22,6 +22,8 @@ def names(*gpu_types: str) -> LogTypes:
         ("mystery", ("v100",), "mystery"),
         ("a100", ("a100_1g.5gb",), "a100"),
         ("other", ("mystery",), "other"),
+        # What is taken to be as fast as a V100 is none for all that.
+        ("v100", ("mystery",), "v100"),
     ],
 )
 def test_two_names_are_one_type_only_where_both_are_certain(
