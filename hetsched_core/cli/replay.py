@@ -1,0 +1,223 @@
+"""`hetsched replay`: run a Slurm log through several policies and compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hetsched_core.cli.inputs import FILE, read_options, workload_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetsched_core.policy import Policy
+    from hetsched_core.replay import Replayed
+    from hetsched_core.report.result import Result
+    from hetsched_core.traces.load import Loaded
+
+_SHOWN = 12
+"""How many assumptions the terminal shows; the result file has all."""
+
+
+@click.command()
+@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--policy",
+    "names",
+    default="fifo,srtf,las",
+    show_default=True,
+    help="Policies to compare, separated by commas; `hetsched policies` lists them.",
+)
+@click.option(
+    "--set",
+    "parameters",
+    metavar="POLICY.NAME=VALUE",
+    multiple=True,
+    help="Set a parameter of a policy; may be given several times.",
+)
+@workload_options
+@click.option("--round", "round_s", default=360.0, show_default=True, help="Seconds of a round.")
+@click.option(
+    "--restart-cost",
+    "restart_cost_s",
+    default=10.0,
+    show_default=True,
+    help="Seconds without progress at each start of a job but its first.",
+)
+@click.option(
+    "--grace",
+    "grace_s",
+    default=0.0,
+    show_default=True,
+    help="Seconds for which a stopped job keeps its GPUs.",
+)
+@click.option(
+    "--placement-blind", is_flag=True, help="Pretend that spreading over nodes costs nothing."
+)
+@click.option("--json", "json_file", type=FILE, help="Write the results to this file.")
+@click.option(
+    "--run-log",
+    "run_logs",
+    type=FILE,
+    metavar="DIR",
+    help="Write what happened under each policy into this folder.",
+)
+@click.option("--rejects", type=FILE, help="List here every line and job that is not used.")
+def replay(
+    logs: tuple[Path, ...],
+    names: str,
+    parameters: tuple[str, ...],
+    round_s: float,
+    restart_cost_s: float,
+    grace_s: float,
+    placement_blind: bool,
+    json_file: Path | None,
+    run_logs: Path | None,
+    rejects: Path | None,
+    **inputs: Any,
+) -> None:
+    """Run the jobs of LOG through several policies and compare what becomes of them.
+
+    LOG is what `sacct -P` or `sacct --json` printed, a workload of hetsched's own, or a trace of
+    Gavel's with its throughput table; several files of one kind make one workload.
+
+    Exit codes: 0 done, 1 a file cannot be used or a policy failed, 2 wrong usage.
+    """
+    from dataclasses import replace
+    from time import perf_counter
+
+    from hetsched_core.replay import replay as run_each
+    from hetsched_core.replay import result_of
+    from hetsched_core.simulate import Settings
+    from hetsched_core.traces.load import load_workload
+
+    policies = _policies(names, parameters)
+    settings = Settings(
+        round_s=round_s, restart_cost_s=restart_cost_s, grace_s=grace_s, seed=inputs["seed"]
+    )
+    for path in (json_file, rejects):
+        _refuse_missing_folder(path)
+    cluster, options = read_options(**inputs)
+    loaded = load_workload(logs, cluster, options)
+    if placement_blind:
+        loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
+    _tell_input(loaded)
+    if rejects is not None:
+        _write_rejects(loaded, rejects)
+    with _progress(len(policies) * len(loaded.workload.submissions)) as ended:
+        replayed = list(run_each(loaded, policies, settings, stopwatch=perf_counter, ended=ended))
+    chosen = {
+        "round_s": round_s,
+        "restart_cost_s": restart_cost_s,
+        "grace_s": grace_s,
+        "checkpoint_s": settings.checkpoint_s,
+        "placement_blind": placement_blind,
+        "elastic": inputs["elastic"],
+        "seed": inputs["seed"],
+        "tz": inputs["tz"],
+    }
+    result = result_of(replayed, loaded, policies, logs, chosen)
+    _tell_result(result)
+    if json_file is not None:
+        from hetsched_core.report.result import write_result
+
+        write_result(result, json_file)
+    if run_logs is not None:
+        _write_run_logs(replayed, run_logs)
+
+
+def _policies(names: str, parameters: tuple[str, ...]) -> dict[str, Policy]:
+    """Return the policies asked for, with their parameters set."""
+    from hetsched_core.errors import InputError
+    from hetsched_core.policy import make_policy
+
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if not wanted:
+        raise InputError("--policy names no policy; `hetsched policies` lists them")
+    settings: dict[str, dict[str, str]] = {name: {} for name in wanted}
+    for text in parameters:
+        policy, dot, rest = text.partition(".")
+        key, equals, value = rest.partition("=")
+        if not (dot and equals) or policy not in settings:
+            raise InputError(
+                f"--set {text!r} is not POLICY.NAME=VALUE for one of the policies compared: "
+                f"{', '.join(wanted)}"
+            )
+        settings[policy][key] = value
+    return {name: make_policy(name, settings[name]) for name in wanted}
+
+
+def _refuse_missing_folder(path: Path | None) -> None:
+    """A result that cannot be written should be known before the work, not after."""
+    from hetsched_core.errors import InputError
+
+    if path is not None and not path.absolute().parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+
+
+def _tell_input(loaded: Loaded) -> None:
+    """Say on standard error what was read and what was assumed."""
+    for report in loaded.reports:
+        click.echo(str(report), err=True)
+    gpus = ", ".join(f"{count} {kind}" for kind, count in loaded.cluster.gpus_by_type().items())
+    click.echo(
+        f"{len(loaded.workload.submissions)} jobs on {loaded.cluster.name}: "
+        f"{len(loaded.cluster)} nodes, {gpus}",
+        err=True,
+    )
+    for reason, count in loaded.workload.rejections():
+        click.echo(f"  not used: {count} jobs: {reason}", err=True)
+    assumptions = loaded.workload.assumptions
+    for assumption in assumptions[:_SHOWN]:
+        click.echo(f"  assumed: {assumption}", err=True)
+    if len(assumptions) > _SHOWN:
+        more = len(assumptions) - _SHOWN
+        click.echo(f"  assumed: {more} things more; --json FILE lists them all", err=True)
+
+
+def _write_rejects(loaded: Loaded, path: Path) -> None:
+    from hetsched_core.files import replacing
+
+    with replacing(path) as file:
+        file.writelines(f"{reject}\n" for reject in loaded.rejects())
+
+
+@contextmanager
+def _progress(jobs: int) -> Iterator[Callable[[], None]]:
+    """Show how many of so many jobs have ended, on a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("jobs", total=jobs)
+        yield lambda: bar.advance(task)
+
+
+def _tell_result(result: Result) -> None:
+    """Print the comparison: in colour on a terminal, else as plain text."""
+    from rich.console import Console
+
+    from hetsched_core.report.table import comparison
+
+    table = comparison(result.policies)
+    console = Console()
+    if console.is_terminal:
+        console.print(table.renderable())
+    else:
+        click.echo(table.text())
+
+
+def _write_run_logs(replayed: list[Replayed], folder: Path) -> None:
+    from hetsched_core.runlog_file import write_run_log
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for one in replayed:
+        write_run_log(one.log, folder / f"{one.name}.jsonl")
