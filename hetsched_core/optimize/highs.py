@@ -1,0 +1,131 @@
+"""Solving programmes with HiGHS."""
+
+from __future__ import annotations
+
+import math
+
+import highspy
+import numpy as np
+
+from hetsched_core.errors import HetschedError
+from hetsched_core.optimize.program import Limits, Point, Program, Solution, Status
+
+SEED = 0
+
+_Model = highspy.HighsModelStatus
+
+
+class SolverError(HetschedError):
+    """The solver gave up for a reason that is none of ours: numbers out of all proportion, say."""
+
+
+def solve(program: Program, point: Point = Point.VERTEX, limits: Limits | None = None) -> Solution:
+    """Solve a programme; equal input gives an equal result.
+
+    Args:
+        program: what to optimise.
+        point: which optimal point of a linear programme.
+        limits: when to stop short of a proven optimum.
+
+    Raises:
+        SolverError: the solver failed.
+    """
+    limits = limits or Limits()
+    mixed = program.integer is not None and bool(program.integer.any())
+    inside = point is Point.INTERIOR and not mixed
+    highs = _load(program, limits, inside=inside)
+    highs.run()
+    status = highs.getModelStatus()
+    if status is _Model.kUnknown and inside:
+        # Without crossover the last digits may be missing; a corner is better than no answer.
+        return solve(program, Point.VERTEX, limits)
+    match status:
+        case _Model.kOptimal:
+            return _optimal(highs, mixed=mixed, inside=inside)
+        case _Model.kInfeasible:
+            return Solution(status=Status.INFEASIBLE)
+        case _Model.kUnbounded:
+            return Solution(status=Status.UNBOUNDED)
+        case _Model.kUnboundedOrInfeasible:
+            return Solution(status=Status.NO_OPTIMUM)
+        case _Model.kIterationLimit | _Model.kSolutionLimit:
+            reached = ("nodes",) if mixed else ("iterations",)
+            if mixed and highs.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible:
+                return _mixed(highs, Status.FEASIBLE, reached)
+            return Solution(status=Status.NOT_FOUND, limits=reached)
+    raise SolverError(
+        f"HiGHS {highs.version()} ended with {highs.modelStatusToString(status)!r} on "
+        f"{len(program.cost)} columns and {program.matrix.rows} rows; "
+        "look for coefficients that differ by more than 1e9"
+    )
+
+
+def _load(program: Program, limits: Limits, *, inside: bool) -> highspy.Highs:
+    highs = highspy.Highs()  # type: ignore[no-untyped-call]
+    options: dict[str, bool | int | float | str] = {
+        "output_flag": False,
+        "threads": 1,
+        "random_seed": SEED,
+        "mip_rel_gap": limits.gap,
+        "mip_abs_gap": 0.0 if limits.gap == 0 else 1e-9,
+    }
+    if inside:
+        # Presolve would answer for part of the variables with a corner.
+        options |= {"solver": "ipm", "run_crossover": "off", "presolve": "off"}
+    if limits.nodes is not None:
+        options["mip_max_nodes"] = limits.nodes
+    if limits.iterations is not None:
+        options["simplex_iteration_limit"] = limits.iterations
+        options["ipm_iteration_limit"] = limits.iterations
+    for name, value in options.items():
+        highs.setOptionValue(name, value)
+    columns, matrix = len(program.cost), program.matrix
+    integer = np.zeros(columns, np.int32) if program.integer is None else program.integer
+    sense = highspy.ObjSense.kMaximize if program.maximise else highspy.ObjSense.kMinimize
+    highs.passModel(
+        columns,
+        matrix.rows,
+        len(matrix.values),
+        int(highspy.MatrixFormat.kRowwise),
+        int(sense),
+        0.0,
+        program.cost,
+        program.lower,
+        program.upper,
+        program.row_lower,
+        program.row_upper,
+        matrix.starts,
+        matrix.columns,
+        matrix.values,
+        integer.astype(np.int32),
+    )
+    return highs
+
+
+def _optimal(highs: highspy.Highs, *, mixed: bool, inside: bool) -> Solution:
+    if mixed:
+        return _mixed(highs, Status.OPTIMAL, ())
+    info, found = highs.getInfo(), highs.getSolution()
+    objective = info.objective_function_value
+    return Solution(
+        status=Status.OPTIMAL,
+        x=np.array(found.col_value),
+        objective=objective,
+        # A point inside comes near the optimum from this side and proves nothing about the other.
+        bound=None if inside else objective,
+        gap=None if inside else 0.0,
+        row_duals=np.array(found.row_dual),
+    )
+
+
+def _mixed(highs: highspy.Highs, status: Status, limits: tuple[str, ...]) -> Solution:
+    info = highs.getInfo()
+    objective, bound = info.objective_function_value, info.mip_dual_bound
+    return Solution(
+        status=status,
+        x=np.array(highs.getSolution().col_value),
+        objective=objective,
+        bound=bound if math.isfinite(bound) else None,
+        gap=abs(objective - bound) / max(abs(objective), 1e-9) if math.isfinite(bound) else None,
+        limits=limits,
+    )

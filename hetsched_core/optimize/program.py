@@ -1,0 +1,180 @@
+"""A linear or mixed-integer programme, how far to solve it, and what came of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hetsched_core.errors import HetschedError
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int32]
+Bools = NDArray[np.bool_]
+
+
+class ProgramError(HetschedError):
+    """The parts of a programme do not fit together: an error of whoever built it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matrix:
+    """A sparse matrix by rows: row r has `values[starts[r]:starts[r + 1]]` in those `columns`.
+
+    Attributes:
+        starts: (rows + 1,) where each row begins.
+        columns: (nonzeros,) column of each value.
+        values: (nonzeros,).
+    """
+
+    starts: Ints
+    columns: Ints
+    values: Floats
+
+    @classmethod
+    def of(cls, rows: int, row: ArrayLike, column: ArrayLike, value: ArrayLike) -> Matrix:
+        """Build a matrix with `rows` rows from the place and value of each nonzero.
+
+        Args:
+            rows: number of rows, empty ones included.
+            row: (nonzeros,) row of each value, in any order.
+            column: (nonzeros,) column of each value; no place may be named twice.
+            value: (nonzeros,).
+        """
+        at = np.asarray(row, dtype=np.int64)
+        order = np.argsort(at, kind="stable")
+        starts = np.zeros(rows + 1, dtype=np.int32)
+        np.cumsum(np.bincount(at, minlength=rows), out=starts[1:])
+        return cls(
+            starts,
+            np.asarray(column, dtype=np.int32)[order],
+            np.asarray(value, dtype=np.float64)[order],
+        )
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return len(self.starts) - 1
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Program:
+    """Optimise `cost @ x` with row_lower <= matrix @ x <= row_upper and lower <= x <= upper.
+
+    Infinite bounds are none. With N columns and M rows:
+
+    Attributes:
+        cost: (N,).
+        lower: (N,).
+        upper: (N,).
+        matrix: M rows over N columns.
+        row_lower: (M,).
+        row_upper: (M,).
+        maximise: whether `cost @ x` is to be large, not small.
+        integer: (N,) which columns take whole numbers only; None for none.
+    """
+
+    cost: Floats
+    lower: Floats
+    upper: Floats
+    matrix: Matrix
+    row_lower: Floats
+    row_upper: Floats
+    maximise: bool = False
+    integer: Bools | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not fit together.
+
+        Raises:
+            ProgramError: shapes differ, there is no column, or a number is none.
+        """
+        columns, rows = len(self.cost), self.matrix.rows
+        for name, size in (
+            ("lower", columns),
+            ("upper", columns),
+            ("row_lower", rows),
+            ("row_upper", rows),
+            ("integer", columns),
+        ):
+            part = getattr(self, name)
+            if part is not None and part.shape != (size,):
+                raise ProgramError(f"{name} has shape {part.shape}; expected ({size},)")
+        if columns == 0:
+            raise ProgramError("the programme has no columns; there is nothing to decide")
+        found = self.matrix.columns
+        if found.size and not 0 <= found.min() <= found.max() < columns:
+            raise ProgramError(
+                f"the matrix has columns {found.min()} to {found.max()}; there are {columns}"
+            )
+        bounds = (self.lower, self.upper, self.row_lower, self.row_upper)
+        if any(np.isnan(part).any() for part in bounds):
+            raise ProgramError("a bound is not a number; leave one out with an infinity")
+        if not (np.isfinite(self.cost).all() and np.isfinite(self.matrix.values).all()):
+            raise ProgramError("a cost or a coefficient is not a finite number")
+
+
+class Point(StrEnum):
+    """Which optimal point of a linear programme is wanted, where there are many.
+
+    VERTEX: a corner of the set of optimal points (simplex); as many values as possible sit on a
+    bound. INTERIOR: a point inside it (interior point, no crossover); what the optimum leaves open
+    is spread over the variables. A mixed-integer programme has corners only.
+    """
+
+    VERTEX = "vertex"
+    INTERIOR = "interior"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When to stop short of a proven optimum; None for never.
+
+    Attributes:
+        gap: relative gap between objective and bound at which a mixed-integer solve is done.
+        nodes: branch-and-bound nodes.
+        iterations: simplex or interior-point iterations of a linear programme.
+    """
+
+    gap: float = 0.0
+    nodes: int | None = None
+    iterations: int | None = None
+
+
+class Status(StrEnum):
+    """What a solution is worth."""
+
+    OPTIMAL = "optimal"
+    FEASIBLE = "feasible"
+    INFEASIBLE = "infeasible"
+    UNBOUNDED = "unbounded"
+    NO_OPTIMUM = "infeasible or unbounded"
+    NOT_FOUND = "not found"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Solution:
+    """What came of a solve.
+
+    Attributes:
+        status: OPTIMAL is within the gap asked for; FEASIBLE is a mixed-integer solution at which
+            a limit was hit, NOT_FOUND a limit without a solution. NO_OPTIMUM is proven to be one of
+            INFEASIBLE and UNBOUNDED, and not which.
+        x: (N,) the solution; None where there is none.
+        objective: `cost @ x`.
+        bound: proven: no solution is better. None for a point inside.
+        gap: |objective - bound| relative to |objective|.
+        row_duals: (M,) change of the objective for one more unit of each row's bound; linear
+            programmes only.
+        limits: the limits that were hit, in words.
+    """
+
+    status: Status
+    x: Floats | None = None
+    objective: float | None = None
+    bound: float | None = None
+    gap: float | None = None
+    row_duals: Floats | None = None
+    limits: tuple[str, ...] = ()

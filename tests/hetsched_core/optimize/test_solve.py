@@ -1,0 +1,198 @@
+"""The solver against enumeration, and what it says where there is no solution."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import ArrayLike
+
+from hetsched_core.optimize import (
+    Limits,
+    Matrix,
+    Point,
+    Program,
+    ProgramError,
+    Status,
+    solve,
+)
+
+INF = np.inf
+
+
+def program(
+    cost: ArrayLike,
+    rows: ArrayLike,
+    upper: ArrayLike,
+    *,
+    lower: float = -INF,
+    at_most: float = INF,
+    maximise: bool = True,
+    integer: bool = False,
+) -> Program:
+    """Build lower <= rows @ x <= upper with 0 <= x <= at_most."""
+    costs, dense = np.array(cost, float), np.array(rows, float)
+    row, column = np.nonzero(dense)
+    return Program(
+        cost=costs,
+        lower=np.zeros(len(costs)),
+        upper=np.full(len(costs), at_most),
+        matrix=Matrix.of(len(dense), row, column, dense[row, column]),
+        row_lower=np.full(len(dense), lower),
+        row_upper=np.array(upper, float),
+        maximise=maximise,
+        integer=np.ones(len(costs), bool) if integer else None,
+    )
+
+
+def test_a_matrix_keeps_its_rows_whatever_the_order_of_the_nonzeros() -> None:
+    matrix = Matrix.of(3, [2, 0, 2, 0], [1, 1, 0, 0], [4.0, 2.0, 3.0, 1.0])
+    dense = np.zeros((3, 2))
+    for row in range(matrix.rows):
+        at = slice(matrix.starts[row], matrix.starts[row + 1])
+        dense[row, matrix.columns[at]] = matrix.values[at]
+    assert dense.tolist() == [[1.0, 2.0], [0.0, 0.0], [3.0, 4.0]]
+
+
+@pytest.mark.parametrize("point", Point)
+def test_a_linear_programme_has_its_textbook_optimum_and_prices(point: Point) -> None:
+    # max 3x + 5y; x <= 4, 2y <= 12, 3x + 2y <= 18: (2, 6), 36, prices 0, 1.5, 1.
+    found = solve(program([3, 5], [[1, 0], [0, 2], [3, 2]], [4, 12, 18]), point)
+    assert found.status is Status.OPTIMAL
+    assert found.x is not None
+    assert found.row_duals is not None
+    assert found.x == pytest.approx([2, 6], abs=1e-6)
+    assert found.objective == pytest.approx(36)
+    assert found.row_duals == pytest.approx([0, 1.5, 1], abs=1e-6)
+
+
+def test_a_vertex_gives_one_job_all_and_an_interior_point_shares_what_is_open() -> None:
+    one_gpu_two_equal_jobs = program([1, 1], [[1, 1]], [1])
+    vertex = solve(one_gpu_two_equal_jobs, Point.VERTEX)
+    interior = solve(one_gpu_two_equal_jobs, Point.INTERIOR)
+    assert vertex.x is not None
+    assert interior.x is not None
+    assert sorted(vertex.x) == [0, 1]
+    assert interior.x == pytest.approx([0.5, 0.5], abs=1e-4)
+    assert (vertex.bound, vertex.gap, interior.bound) == (1.0, 0.0, None)
+
+
+@given(
+    st.lists(st.integers(1, 20), min_size=1, max_size=7).flatmap(
+        lambda values: st.tuples(
+            st.just(values),
+            st.lists(
+                st.lists(st.integers(0, 9), min_size=len(values), max_size=len(values)),
+                min_size=1,
+                max_size=3,
+            ),
+            st.integers(0, 25),
+        )
+    )
+)
+def test_a_knapsack_equals_enumeration(case: tuple[list[int], list[list[int]], int]) -> None:
+    values, weights, room = case
+    found = solve(program(values, weights, [room] * len(weights), at_most=1, integer=True))
+    best = max(
+        np.dot(values, taken)
+        for taken in itertools.product((0, 1), repeat=len(values))
+        if (np.array(weights) @ taken <= room).all()
+    )
+    assert found.status is Status.OPTIMAL
+    assert found.objective == pytest.approx(best)
+    assert found.bound == pytest.approx(best)
+    assert found.x is not None
+    assert (np.array(weights) @ np.round(found.x) <= room).all()
+
+
+@pytest.mark.parametrize("point", Point)
+@pytest.mark.parametrize("integer", [False, True])
+def test_what_has_no_solution_says_so(point: Point, integer: bool) -> None:
+    impossible = program([1, 1], [[1, 1]], [2], lower=3, integer=integer)
+    endless = program([1, 1], [[1, -1]], [0], lower=0, integer=integer)
+    assert solve(impossible, point).status is Status.INFEASIBLE
+    assert solve(impossible, point).x is None
+    assert solve(endless, point).status in (Status.UNBOUNDED, Status.NO_OPTIMUM)
+    assert solve(endless, point).x is None
+
+
+def hard_knapsack() -> Program:
+    rng = np.random.default_rng(7)
+    weights = rng.integers(1000, 9999, (4, 40))
+    values = weights.sum(axis=0) + rng.integers(-50, 50, 40)
+    return program(values, weights, weights.sum(axis=1) / 2, at_most=1, integer=True)
+
+
+def test_a_limit_on_nodes_gives_a_solution_with_a_proven_bound_and_names_the_limit() -> None:
+    found = solve(hard_knapsack(), limits=Limits(nodes=1))
+    assert found.status is Status.FEASIBLE
+    assert found.limits == ("nodes",)
+    assert found.objective is not None
+    assert found.bound is not None
+    assert found.objective < found.bound
+    assert found.gap == pytest.approx((found.bound - found.objective) / found.objective)
+
+
+def test_a_wider_gap_is_kept_and_reported() -> None:
+    found = solve(hard_knapsack(), limits=Limits(gap=0.05))
+    assert found.status is Status.OPTIMAL
+    assert found.gap is not None
+    assert 0 < found.gap <= 0.05
+
+
+def test_a_limit_on_iterations_gives_no_solution_of_a_linear_programme() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.uniform(0, 1, (30, 30))
+    found = solve(program(rng.uniform(1, 2, 30), rows, np.ones(30)), limits=Limits(iterations=1))
+    assert found.status is Status.NOT_FOUND
+    assert found.limits == ("iterations",)
+
+
+def test_the_same_programme_gives_the_same_digits() -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.uniform(0, 1, (20, 60))
+    asked = program(rng.uniform(1, 2, 60), rows, np.full(20, 5.0), at_most=1)
+    for point in Point:
+        first, second = solve(asked, point), solve(asked, point)
+        assert first.x is not None
+        assert second.x is not None
+        assert first.x.tobytes() == second.x.tobytes()
+    mixed = hard_knapsack()
+    one, two = solve(mixed, limits=Limits(gap=0.02)), solve(mixed, limits=Limits(gap=0.02))
+    assert one.x is not None
+    assert two.x is not None
+    assert one.x.tobytes() == two.x.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"lower": np.zeros(3)}, r"lower has shape \(3,\); expected \(2,\)"),
+        ({"row_upper": np.zeros(2)}, r"row_upper has shape \(2,\); expected \(1,\)"),
+        ({"integer": np.ones(1, bool)}, "integer has shape"),
+        ({"cost": np.array([1.0, np.inf])}, "not a finite number"),
+        ({"upper": np.array([1.0, np.nan])}, "a bound is not a number"),
+        ({"matrix": Matrix.of(1, [0], [2], [1.0])}, "columns 2 to 2; there are 2"),
+        (
+            {"cost": np.zeros(0), "lower": np.zeros(0), "upper": np.zeros(0)},
+            "has no columns",
+        ),
+    ],
+    ids=["bounds", "rows", "integers", "cost", "not a number", "matrix", "empty"],
+)
+def test_parts_that_do_not_fit_together_are_refused(
+    change: dict[str, object], message: str
+) -> None:
+    parts: dict[str, object] = {
+        "cost": np.ones(2),
+        "lower": np.zeros(2),
+        "upper": np.ones(2),
+        "matrix": Matrix.of(1, [0, 0], [0, 1], [1.0, 1.0]),
+        "row_lower": np.zeros(1),
+        "row_upper": np.ones(1),
+    }
+    with pytest.raises(ProgramError, match=message):
+        Program(**{**parts, **change})  # type: ignore[arg-type]
