@@ -26,7 +26,7 @@ FOX_FIELDS = (
 )
 ID = re.compile(r"\d+")
 TIME = re.compile(r"2025-\d\d-\d\dT\d\d:\d\d:\d\d")
-MOST_TIMES_A_SPLIT = 8.0
+MOST_TIMES_A_SPLIT = 10.0
 
 
 def fox_like(lines: list[str], copies: int) -> Iterator[bytes]:

@@ -19,6 +19,7 @@ _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00")
 _EPOCH_UTC = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORTEST = len("2025-09-12T14:06:12")
 _HOUR = timedelta(hours=1)
+_DAY = timedelta(days=1)
 _MAX_DAYS = 16_384
 
 
@@ -121,7 +122,8 @@ class Clock:
         first, second = self._offset(moment, 0), self._offset(moment, 1)
         if first == second:
             midnight = moment.replace(hour=0, minute=0, second=0, microsecond=0)
-            if all(
+            # Only days that hold nothing to refuse are read without another look.
+            if midnight - _EPOCH > _DAY and all(
                 self._offset(midnight + hour * _HOUR, fold) == first
                 for hour in range(25)
                 for fold in (0, 1)

@@ -75,7 +75,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
     start_s = _time(time, "start")
     held = _tres(_object(record, "tres").get("allocated"))
     state_text = _state(record)
-    job_id = _number(record, "job_id")
+    job_id = _id(record, "job_id")
     if job_id is None:
         raise FieldError(Flaw.RECORD, "has no number as job_id")
     node_list = _text(record, "nodes")
@@ -102,10 +102,9 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
     requested = _tres(_object(record, "tres").get("requested"))
     comment = record.get("comment")
     comments = comment if isinstance(comment, dict) else {"job": comment}
-    restarts = _number(record, "restart_cnt")
     return Allocation(
-        job_id=_displayed_id(record, int(job_id)),
-        job_id_raw=str(int(job_id)),
+        job_id=_displayed_id(record, job_id),
+        job_id_raw=str(job_id),
         name=_text(record, "name"),
         user=_text(record, "user") or _text(_object(record, "association", {}), "user"),
         account=_text(record, "account"),
@@ -126,7 +125,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
         memory_mb=held.memory_mb or requested.memory_mb,
         gpus=held.gpus,
         requested_gpus=requested.gpus,
-        restarts=None if restarts is None else int(restarts),
+        restarts=_count(record, "restart_cnt"),
         comment=_text(comments, "job"),
         admin_comment=_text(comments, "administrator"),
         doubts=find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
@@ -172,6 +171,21 @@ def _number(record: Record, key: str) -> float | None:
     return number
 
 
+def _count(record: Record, key: str) -> int | None:
+    number = _number(record, key)
+    if number is not None and not number.is_integer():
+        raise FieldError(Flaw.NUMBER, f"{key}: {number} is not whole")
+    return None if number is None else int(number)
+
+
+def _id(record: Record, key: str) -> int | None:
+    """Return the number of a job or task; Slurm's have 32 bits."""
+    number = _count(record, key)
+    if number is not None and number > NO_VALUE:
+        raise FieldError(Flaw.JOB_ID, f"{key}: {number} is out of range")
+    return number
+
+
 def _time(record: Record, key: str) -> float | None:
     """Return a time in seconds UTC; None for one that never came (0, or NO_VAL)."""
     try:
@@ -196,7 +210,7 @@ def _tres(value: object) -> Tres:
     if not isinstance(value, list):
         raise FieldError(Flaw.RECORD, "has no list of TRES")
     typed: list[tuple[str, int]] = []
-    counts: dict[str, float] = {}
+    counts: dict[str, int] = {}
     total: int | None = None
     part = False
     for item in value:
@@ -205,21 +219,21 @@ def _tres(value: object) -> Tres:
         kind, name = _text(item, "type"), _text(item, "name")
         if kind not in ("gres", "cpu", "node", "mem"):
             continue  # Such as energy, whose count may be -2.
-        count = _number(item, "count")
+        count = _count(item, "count") or 0
         if kind != "gres":
-            counts[kind] = count or 0.0
+            counts[kind] = count
         elif name == "gpu":
-            total = int(count or 0)
+            total = count
         elif name.startswith("gpu:"):
-            typed.append((name.removeprefix("gpu:"), int(count or 0)))
+            typed.append((name.removeprefix("gpu:"), count))
         elif name.startswith(("shard", "mps")):
             part = part or bool(count)
     gpus = gpu_counts(typed, total)
     return Tres(
         gpus=gpus,
-        cpus=int(counts.get("cpu", 0)) or None,
-        nodes=int(counts.get("node", 0)) or None,
-        memory_mb=counts.get("mem") or None,
+        cpus=counts.get("cpu") or None,
+        nodes=counts.get("node") or None,
+        memory_mb=float(counts.get("mem", 0)) or None,
         part_of_gpu=part and not gpus,
     )
 
@@ -228,11 +242,11 @@ def _displayed_id(record: Record, job_id: int) -> str:
     """Return the id as text output shows it."""
     array, het = record.get("array"), record.get("het")
     if isinstance(array, dict):
-        base, task = _number(array, "job_id"), _number(array, "task_id")
+        base, task = _id(array, "job_id"), _id(array, "task_id")
         if base and task is not None:
-            return f"{int(base)}_{int(task)}"
+            return f"{base}_{task}"
     if isinstance(het, dict):
-        base, offset = _number(het, "job_id"), _number(het, "job_offset")
+        base, offset = _id(het, "job_id"), _id(het, "job_offset")
         if base and offset is not None:
-            return f"{int(base)}+{int(offset)}"
+            return f"{base}+{offset}"
     return str(job_id)

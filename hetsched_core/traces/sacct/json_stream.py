@@ -16,7 +16,9 @@ _CHUNK = 1 << 18
 _SPACE = re.compile(r"[ \t\r\n]*")
 # A word or an escape that ends early is shorter: false, -Infinity, \ud83d\ude00.
 _CUT_WORD = 16
-_UNFINISHED_NUMBER = re.compile(r"-|\.|[eE][-+]?")
+_UNFINISHED = re.compile(r"-|\.|[eE][-+]?|u[0-9a-fA-F]{0,4}")
+# What may follow a number before it shows that it goes on: 1e-
+_CUT_NUMBER = 2
 
 
 class BrokenJsonError(HetschedError):
@@ -103,8 +105,8 @@ class _Text:
             except (RecursionError, ValueError) as error:
                 raise BrokenJsonError(str(error), cut_off=False) from None
             else:
-                # Only the next character shows that a number is complete.
-                if end < len(self._text) or self._ended:
+                # Only what follows shows that a number is complete.
+                if end < len(self._text) - _CUT_NUMBER or self._ended:
                     self._at = end
                     return value
             self._fill()
@@ -114,8 +116,7 @@ class _Text:
         rest = self._text[error.pos :]
         return (
             _is_open_string(error)
-            or "escape" in error.msg
-            or _UNFINISHED_NUMBER.fullmatch(rest) is not None
+            or _UNFINISHED.fullmatch(rest) is not None
             or any(word.startswith(rest) for word in ("true", "false", "null"))
         )
 

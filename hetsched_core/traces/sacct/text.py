@@ -127,8 +127,7 @@ class _Rows:
         self._restarts = column("Restarts")
         self._comment = column("Comment")
         self._admin_comment = column("AdminComment")
-        # What is checked column by column, where a row as a whole does not make sense.
-        self._checks: tuple[tuple[str, int, Callable[[str], object]], ...] = (
+        checks: tuple[tuple[str, int, Callable[[str], object]], ...] = (
             ("JobID", self._job_id, parse_job_id),
             ("JobIDRaw", self._job_id_raw, parse_job_id),
             ("State", self._state, parse_state),
@@ -150,19 +149,19 @@ class _Rows:
             ("ReqTRES", self._requested, parse_tres),
             ("Restarts", self._restarts, parse_number),
         )
-        absent = len(layout.names)
-        self._checks = tuple(check for check in self._checks if check[1] != absent)
-        texts = (self._name, self._user, self._account, self._partition, self._qos)
-        self._read_columns = frozenset(
-            at
-            for at in (
-                *(check[1] for check in self._checks),
-                *texts,
-                self._comment,
-                self._admin_comment,
-            )
-            if at != absent
+        texts = (
+            self._name,
+            self._user,
+            self._account,
+            self._partition,
+            self._qos,
+            self._comment,
+            self._admin_comment,
         )
+        absent = len(layout.names)
+        # What is checked column by column, where a row as a whole does not make sense.
+        self._checks = tuple(check for check in checks if check[1] != absent)
+        self._read_columns = frozenset({*texts, *(at for _, at, _ in checks)} - {absent})
 
     def read(self, batch: list[bytes], complete: bool) -> Iterator[Allocation]:
         """Yield the allocations among some lines; the last line may not be complete."""
@@ -181,8 +180,7 @@ class _Rows:
                 tally.steps += 1
                 continue
             else:
-                text = _decode(line)
-                row = text.split(layout.delimiter)
+                row = _decode(line).split(layout.delimiter)
                 if not layout.trailing:
                     row.append("")
                 allocation = self._row(row, _NONE if complete or layout.trailing else _CUT)

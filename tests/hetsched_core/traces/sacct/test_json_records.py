@@ -187,6 +187,8 @@ def test_records_without_gpus_are_counted_by_what_they_are(
     [
         ({"job_id": None}, "record 2: not a job record: has no number as job_id"),
         ({"job_id": "x"}, "record 2: unreadable number: job_id: 'x' is no number"),
+        ({"job_id": 10**10}, "record 2: unreadable job id: job_id: 10000000000 is out of range"),
+        ({"job_id": 1.5}, "record 2: unreadable number: job_id: 1.5 is not whole"),
         ({"time": None}, "record 2: not a job record: has no object 'time'"),
         ({"tres": {"allocated": {}}}, "record 2: not a job record: has no list of TRES"),
         ({"tres": {"allocated": [3]}}, "record 2: unreadable TRES: '3' is no object"),

@@ -1,9 +1,12 @@
 """What the columns of a log are, and when that is not certain."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.layout import FREE_TEXT, KNOWN, find_layout, parse_fields
+from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, KNOWN, find_layout, parse_fields
 
 HEADER = "JobID|State|Submit|Start|End|AllocTRES|JobName"
 ROW = "1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|train"
@@ -120,3 +123,15 @@ def test_names_of_fields_are_those_of_sacct() -> None:
     with pytest.raises(InputError, match="unknown sacct field ''"):
         parse_fields("JobID,,State")
     assert set(KNOWN) >= FREE_TEXT
+
+
+def test_the_columns_that_errors_and_the_documentation_tell_to_export_can_be_read() -> None:
+    page = (Path(__file__).parents[4] / "docs/formats/sacct.md").read_text()
+    shown = re.findall(r"--(?:format|sacct-fields) ([A-Z][\w,.-]+,[\w,.-]+)", page)
+    advised = EXPORT.split("--format ")[1]
+    assert advised in shown
+    assert len(shown) == 2
+    for names in shown:
+        fields = parse_fields(names)
+        row = "|".join("1" for _ in fields)
+        assert find_layout("log: line 1", [row], fields, None).column("AllocTRES") < len(fields)

@@ -65,6 +65,13 @@ def test_a_resized_job_goes_on_without_a_restart(read_rows: Read) -> None:
     assert [one.state for one in job.runs] == [JobState.RESIZING, JobState.COMPLETED]
 
 
+def test_a_job_resized_within_a_second_keeps_both_of_its_rows(read_rows: Read) -> None:
+    resized = run(1, State="RESIZING", End="2025-09-12T01:00:00")
+    (job,) = link_runs(read_rows(resized, run(1)).allocations)
+    assert [one.state for one in job.runs] == [JobState.RESIZING, JobState.COMPLETED]
+    assert not job.repeated
+
+
 def test_without_restarts_user_and_name_decide(read_rows: Read) -> None:
     rows = [run(1, Restarts=""), run(2, Restarts=""), run(3, Restarts="", JobName="other")]
     assert [len(job.runs) for job in link_runs(read_rows(*rows).allocations)] == [2, 1]

@@ -158,6 +158,7 @@ def test_a_row_that_cannot_be_used_names_its_line_column_value_and_reason(
         ),
         ({"State": "RUNNING"}, (Doubt.STATE,)),
         ({"State": "PENDING"}, (Doubt.STATE,)),
+        ({"State": "PENDING", "End": "Unknown"}, (Doubt.STATE, Doubt.STILL_RUNNING)),
         ({"State": "COMPLETED", "End": "Unknown"}, (Doubt.STATE, Doubt.STILL_RUNNING)),
         ({"State": "HIBERNATED"}, (Doubt.UNKNOWN_STATE,)),
         ({"State": "REQUEUED"}, (Doubt.REQUEUE,)),
@@ -423,3 +424,12 @@ def test_the_job_id_need_not_come_first(read_log: Read) -> None:
     outcome = read_log(log)
     assert outcome.only.name == "a.b"
     assert outcome.report.steps == 2
+
+
+def test_a_name_before_the_job_id_cannot_pass_for_it(read_log: Read) -> None:
+    log = (
+        b"AllocTRES|JobName|JobID|State|Submit|Start|End\n"
+        b"gres/gpu=1|a|2.0|7|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
+    )
+    only = read_log(log).only
+    assert (only.job_id, only.name) == ("7", "a|2.0")

@@ -1,0 +1,369 @@
+"""Nothing that is read can do more than give allocations, refusals and InputError.
+
+HETSCHED_FUZZ_S sets for how many seconds the real logs are mutated (a second each by default).
+"""
+
+import gzip
+import json
+import os
+import random
+import time
+from collections.abc import Callable
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.sacct import (
+    Allocation,
+    SacctOptions,
+    link_runs,
+    parse_fields,
+    parse_job_id,
+    parse_zone,
+    read_sacct,
+)
+from hetsched_core.traces.sacct.fields import MAX_NODES
+
+FUZZ_S = float(os.environ.get("HETSCHED_FUZZ_S", "1"))
+ZONES = [None, parse_zone("Europe/Oslo"), parse_zone("Pacific/Apia")]
+COLUMNS = [
+    "JobID",
+    "JobIDRaw",
+    "User",
+    "State",
+    "Submit",
+    "Eligible",
+    "Start",
+    "End",
+    "Elapsed",
+    "ElapsedRaw",
+    "Suspended",
+    "Timelimit",
+    "TimelimitRaw",
+    "Restarts",
+    "NodeList",
+    "NNodes",
+    "NCPUS",
+    "ReqMem",
+    "ReqTRES",
+    "AllocTRES",
+    "AllocGRES",
+    "Comment",
+    "JobName",
+]
+
+
+FOX = (
+    "JobID,JobIDRaw,User,Account,State,Start,End,-,-,-,-,-,ElapsedRaw,-,-,-,-,-,-,ReqMem,-,-,Submit,"
+    "Suspended,-,TimelimitRaw,-,NodeList,Partition,AllocTRES,-,JobName"
+)
+HABROK = (
+    "JobID,JobName,User,Partition,NodeList,NNodes,NCPUs,-,State,Submit,Start,End,Timelimit,Elapsed,"
+    "-,-,-,-,ReqMem,-,-,ReqTRES,AllocTRES,..."
+)
+
+
+def check(data: bytes, options: SacctOptions | None = None) -> int:
+    """Read data as a log; return how many lines were read.
+
+    Fails where anything but an allocation that makes sense, a refusal or InputError comes of it.
+    """
+    refused: list[str] = []
+    log = read_sacct(BytesIO(data), options, lambda unusable: refused.append(str(unusable)))
+    allocations = []
+    message = ""
+    try:
+        while True:
+            allocations.append(next(log))
+    except StopIteration:
+        pass
+    except InputError as error:
+        message = str(error)
+    for allocation in allocations:
+        check_allocation(allocation)
+    assert log.report.complete is (not message)
+    assert "\n" not in message
+    report = log.report
+    counted = (
+        report.headers
+        + report.blank
+        + report.steps
+        + report.never_started
+        + report.no_gpu
+        + report.used
+        + report.unusable
+    )
+    # A record in which reading ended in an error is in no class.
+    assert counted <= report.lines <= counted + (not report.complete)
+    assert report.used == len(allocations)
+    assert report.unusable == len(refused)
+    assert all("\n" not in line and len(line) < 1_000 for line in refused)
+    jobs = link_runs(allocations)
+    assert sum(len(job.runs) + len(job.repeated) for job in jobs) == len(allocations)
+    return report.lines
+
+
+def check_allocation(one: Allocation) -> None:
+    assert not parse_job_id(one.job_id).step
+    assert one.gpus
+    assert all(count > 0 for _, count in one.gpus)
+    assert 0 < one.submit_s <= one.start_s
+    assert one.end_s is None or one.end_s >= one.start_s
+    assert one.elapsed_s is None or one.elapsed_s >= 0
+    assert one.suspended_s is None or one.suspended_s >= 0
+    assert one.time_limit_s is None or one.time_limit_s >= 0
+    assert len(one.nodes) <= MAX_NODES
+    assert one.memory_mb is None or one.memory_mb > 0
+    one.name.encode()
+
+
+@given(st.binary(max_size=400))
+@example(b"\x1f\x8b")
+@example(b"{")
+@example(b"JobID|State|Submit|Start|End|AllocTRES")
+def test_any_bytes_are_a_log_or_an_input_error(data: bytes) -> None:
+    check(data)
+    check(data, SacctOptions(fields=parse_fields("JobID,State,Submit,Start,End,AllocTRES,...")))
+
+
+@given(st.lists(st.binary(max_size=60), max_size=6))
+def test_any_lines_after_a_header_are_read_or_refused(lines: list[bytes]) -> None:
+    check(b"JobID|State|Submit|Start|End|AllocTRES|JobName\n" + b"\n".join(lines))
+
+
+def values(*likely: str) -> st.SearchStrategy[str]:
+    """Return likely values of a column, and now and then anything else."""
+    return st.one_of(st.sampled_from(likely), st.sampled_from(likely), st.text(max_size=12))
+
+
+WHEN = [
+    "Unknown",
+    "None",
+    "2025-10-26T02:30:00",
+    "2025-10-26T01:00:00",
+    "2025-03-30T02:30:00",
+    "1757685600",
+    "0",
+    "4294967294",
+    "2025-10-26T02:59:59",
+    "2025-10-26T03:30:00+0100",
+    "9999-12-31T23:59:59",
+    "0001-01-01T00:00:00",
+    "2011-12-30T12:00:00",
+]
+TRES = (
+    "gres/gpu=1",
+    "cpu=8,gres/gpu:a100=2,gres/gpu=2,mem=64G,node=1",
+    "gres/gpu:a100=4,gres/gpu=2",
+    "gres/gpu=99999999999",
+    "gres/shard=3",
+    "cpu=1",
+    "",
+)
+ROWS = st.fixed_dictionaries(
+    {
+        "JobID": values("1", "1_2", "1+0", "1.batch", "1_[1-3]", "1_[2].0", "16261988.ba+"),
+        "JobIDRaw": values("1", "2"),
+        "User": values("ada", "a|b"),
+        "State": values("COMPLETED", "RUNNING", "CANCELLED by 1", "CANCELLED+", "REQUEUED"),
+        "Submit": values(*WHEN),
+        "Eligible": values(*WHEN),
+        "Start": values(*WHEN),
+        "End": values(*WHEN),
+        "Elapsed": values("00:10:00", "1-00:00:00", "-1:00", "10:00.5"),
+        "ElapsedRaw": values("", "600", "-600", "1e9"),
+        "Suspended": values("00:00:00", "00:05:00", ""),
+        "Timelimit": values("UNLIMITED", "1-00:00:00"),
+        "TimelimitRaw": values("", "60", "Partition_Limit", "4294967295"),
+        "Restarts": values("0", "1", "", "4294967294"),
+        "NodeList": values("n1", "n[1-3,7],m0[01-12]", "None assigned", "n[1-99999999]", "n[3-1]"),
+        "NNodes": values("1", ""),
+        "NCPUS": values("8", ""),
+        "ReqMem": values("1000Mc", "2147486648Mn", "62.50G", "0"),
+        "ReqTRES": values(*TRES),
+        "AllocTRES": values(*TRES),
+        "AllocGRES": values("", "gpu:2", "gpu:0", "gpu:k80:x"),
+        "Comment": values("", "a|b"),
+        "JobName": values("train", "a|b", "☃", "x\ry"),
+    }
+)
+
+
+@given(st.lists(ROWS, max_size=4), st.sampled_from(ZONES), st.sampled_from(["|", "\t", "☃"]))
+def test_any_values_in_a_row_give_an_allocation_that_makes_sense_or_a_refusal(
+    rows: list[dict[str, str]], zone: Any, delimiter: str
+) -> None:
+    lines = [delimiter.join(COLUMNS)] + [delimiter.join(row[c] for c in COLUMNS) for row in rows]
+    check("\n".join(lines).encode("utf-8", "surrogatepass"), SacctOptions(zone=zone))
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 2**65)
+    | st.floats(allow_nan=True)
+    | st.sampled_from(["gpu", "gres", "RUNNING", "n[1-2]", "gpu:a100", "None assigned"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "set",
+                    "number",
+                    "infinite",
+                    "type",
+                    "name",
+                    "count",
+                    "current",
+                    "start",
+                    "end",
+                    "job_id",
+                ]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)
+GOOD_TIME = {"submission": 1, "start": 2, "end": 3, "elapsed": 1, "suspended": 0, "limit": 60}
+GOOD_TRES = {"allocated": [{"type": "gres", "name": "gpu", "count": 2}], "requested": []}
+RECORDS = st.dictionaries(
+    st.sampled_from(
+        [
+            "job_id",
+            "array",
+            "het",
+            "name",
+            "user",
+            "nodes",
+            "restart_cnt",
+            "state",
+            "time",
+            "tres",
+            "comment",
+        ]
+    ),
+    JSON,
+    max_size=4,
+).map(
+    lambda changes: {"job_id": 1, "state": "FAILED", "time": GOOD_TIME, "tres": GOOD_TRES} | changes
+)
+TIMES = st.dictionaries(st.sampled_from(sorted(GOOD_TIME)), JSON).map(
+    lambda changes: {
+        "job_id": 1,
+        "state": "FAILED",
+        "time": GOOD_TIME | changes,
+        "tres": GOOD_TRES,
+    }
+)
+
+
+@given(st.lists(RECORDS | TIMES, max_size=3), st.integers(0, 40))
+def test_any_records_give_allocations_that_make_sense_or_refusals(
+    records: list[dict[str, Any]], cut: int
+) -> None:
+    data = json.dumps({"jobs": records}).encode()
+    check(data)
+    check(data[: len(data) - cut])
+
+
+# Real logs with a few things wrong in them --------------------------------------------------------
+
+
+def spoil(data: bytes, rng: random.Random) -> bytes:
+    """Return part of a log with a few random mistakes of the kinds that files suffer."""
+    lines = data.splitlines(keepends=True)
+    at = rng.randrange(len(lines))
+    lines = (lines[:1] if rng.random() < 0.9 else []) + lines[at : at + rng.randint(1, 40)]
+    for _ in range(rng.randint(1, 6)):
+        line = rng.randrange(len(lines))
+        lines[line] = rng.choice(MISTAKES)(lines[line], rng)
+    return b"".join(lines)
+
+
+def _flip(line: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(line) + 1)
+    return line[:at] + bytes([rng.randrange(256)]) + line[at + 1 :]
+
+
+def _insert(line: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(line) + 1)
+    bits = [b"|", b"\n", b"+", b"-", b".", b",", b"=", b"[", b"]", b'"', b"{", b"}", b"\xe2\x98"]
+    return line[:at] + rng.choice(bits) * rng.randint(1, 3) + line[at:]
+
+
+def _cut(line: bytes, rng: random.Random) -> bytes:
+    a, b = sorted(rng.randrange(len(line) + 1) for _ in range(2))
+    return line[:a] + line[b:]
+
+
+def _swap(line: bytes, rng: random.Random) -> bytes:
+    delimiter = "☃".encode() if "☃".encode() in line else b"," if b"{" in line else b"|"
+    cells = line.split(delimiter)
+    a, b = rng.randrange(len(cells)), rng.randrange(len(cells))
+    cells[a], cells[b] = cells[b], cells[a]
+    return delimiter.join(cells)
+
+
+def _digits(line: bytes, rng: random.Random) -> bytes:
+    return bytes(
+        rng.choice(b"0123456789") if 48 <= c < 58 and rng.random() < 0.05 else c for c in line
+    )
+
+
+def _twice(line: bytes, rng: random.Random) -> bytes:
+    return line * 2
+
+
+MISTAKES: list[Callable[[bytes, random.Random], bytes]] = [
+    _flip,
+    _insert,
+    _cut,
+    _swap,
+    _digits,
+    _twice,
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        (
+            "fox_sacct_P_noheader.txt",
+            FOX,
+        ),
+        (
+            "habrok_sacct_snowman.txt",
+            HABROK,
+        ),
+        ("slurm_26.05/sacct_D_a_P_ALL_by_id.txt", ""),
+        ("slurm_26.05/sacct_X_short.txt", ""),
+        ("slurm_26.05/sacct.json.gz", ""),
+    ],
+)
+def test_a_real_log_with_mistakes_in_it_gives_allocations_that_make_sense_or_refusals(
+    data_dir: Path, name: str, fields: str
+) -> None:
+    data = (data_dir / "sacct" / name).read_bytes()
+    if name.endswith(".gz"):
+        # A record a line, so that a part of the file is a list of records.
+        jobs = json.loads(gzip.decompress(data))["jobs"]
+        data = b'{"jobs": [\n' + b",\n".join(json.dumps(job).encode() for job in jobs) + b"\n]}"
+    rng = random.Random(name)
+    names = parse_fields(fields) if fields else None
+    files = lines = 0
+    ends = time.monotonic() + FUZZ_S
+    while time.monotonic() < ends:
+        spoilt = spoil(data, rng)
+        if rng.random() < 0.02:
+            spoilt = _flip(gzip.compress(spoilt), rng)
+        lines += check(spoilt, SacctOptions(fields=names, zone=rng.choice(ZONES)))
+        files += 1
+    print(f"{name}: {files} files, {lines} lines in {FUZZ_S:.0f} s")  # noqa: T201
+    assert lines > 0
