@@ -10,12 +10,12 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any, TextIO, get_type_hints
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.files import replacing
+from hetsched_core.json_values import plain
 from hetsched_core.runlog import (
     JobRecord,
     NodeRecord,
@@ -104,25 +104,6 @@ def write_run_log(log: RunLog, path: Path) -> None:
             for record in records:
                 writer.add(record)
         writer.close(log.closed_s, log.rounds, log.wall_s)
-
-
-def plain(value: object) -> Any:
-    """Return a value in JSON's own types; what JSON cannot hold becomes text."""
-    match value:
-        case Enum():
-            return plain(value.value)
-        case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case set() | frozenset():
-            return sorted((plain(item) for item in value), key=str)
-        case float() if not math.isfinite(value):
-            return str(value)
-        case None | bool() | int() | float() | str():
-            return value
-        case _:
-            return str(value)
 
 
 # Reading ------------------------------------------------------------------------------------------

@@ -1,10 +1,13 @@
 """Run logs on disk: what is written is read back, and what is broken is named."""
 
 import contextlib
+import dataclasses
 import io
 import json
 import math
 import random
+import re
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,9 @@ from hetsched_core.runlog import (
     RunRecord,
 )
 from hetsched_core.runlog_file import (
+    Closing,
     ReadRunLog,
     RunLogWriter,
-    plain,
     read_run_log,
     write_run_log,
 )
@@ -357,7 +360,40 @@ def test_no_value_in_any_place_raises_anything_but_an_input_error(
                     read_text(tmp_path, "".join(broken))
 
 
-def test_values_become_what_json_can_hold() -> None:
-    values = {1: math.inf, "kind": Purpose.RUN, "set": frozenset({"b", "a"}), "tuple": (1, None)}
-    assert plain(values) == {"1": "inf", "kind": "run", "set": ["a", "b"], "tuple": [1, None]}
-    assert plain(RequirementSet((1, 2))) == "1,2"
+PAGE = Path(__file__).parents[2] / "docs/formats/run-log.md"
+
+
+def test_the_documented_example_is_a_whole_run_log(tmp_path: Path) -> None:
+    example = PAGE.read_text().partition("```json\n")[2].partition("```")[0]
+    read = read_text(tmp_path, example)
+    assert read.notes == ()
+    assert [len(part) for part in (read.log.jobs, read.log.runs, read.log.plans)] == [1, 1, 1]
+    again = tmp_path / "again.jsonl"
+    write_run_log(read.log, again)
+    assert parts(read_run_log(again).log) == parts(read.log)
+
+
+@pytest.mark.parametrize(
+    ("heading", "record"),
+    [
+        ("Header", RunLogHeader),
+        ("`job`", JobRecord),
+        ("`run`", RunRecord),
+        ("`plan`", PlanRecord),
+        ("`node`", NodeRecord),
+        ("`closed`", Closing),
+    ],
+)
+def test_the_page_lists_the_keys_of_every_record(heading: str, record: type) -> None:
+    section = PAGE.read_text().partition(f"\n## {heading}")[2].partition("\n## ")[0]
+    keys = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    first = ["schema"] if record is RunLogHeader else []
+    assert keys == first + [field.name for field in dataclasses.fields(record)]
+    if record is JobRecord:
+        assert set(re.findall(r"`(\w+)`", section)) >= {f.name for f in dataclasses.fields(Job)}
+
+
+@pytest.mark.parametrize("words", [RunEnd, EndState, Trigger, Purpose, NodeCondition])
+def test_the_page_lists_every_word(words: type[Enum]) -> None:
+    page = PAGE.read_text()
+    assert all(f"`{word.value}`" in page for word in words)

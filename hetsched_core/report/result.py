@@ -1,0 +1,169 @@
+"""The result of a comparison of policies, and its file (docs/formats/result.md)."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hetsched_core.errors import HetschedError, InputError
+from hetsched_core.files import replacing
+from hetsched_core.json_values import plain
+from hetsched_core.metrics import Measures, PlanTimes
+from hetsched_core.traces.strict_json import structure
+
+SCHEMA = 1
+
+_Type = TypeVar("_Type")
+
+
+@dataclass(frozen=True, slots=True)
+class ResultInput:
+    """What a result came from.
+
+    Attributes:
+        sources: the files of the workload.
+        cluster: the cluster's name.
+        nodes: number of nodes.
+        gpus: number of GPUs by type.
+        jobs: number of jobs.
+        rejected: number of jobs and lines that could not be used, by reason.
+        settings: what was chosen, by option: seed, round_s, restart_cost_s and so on.
+        parameters: the parameters of each policy, by its name in the result.
+        assumptions: in sentences, what was assumed to get from the sources to the jobs.
+    """
+
+    sources: tuple[str, ...]
+    cluster: str
+    nodes: int
+    gpus: Mapping[str, int]
+    jobs: int
+    rejected: Mapping[str, int]
+    settings: Mapping[str, object]
+    parameters: Mapping[str, Mapping[str, object]]
+    assumptions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The measures of several policies on one input, in the order in which they were named."""
+
+    input: ResultInput
+    policies: Mapping[str, Measures]
+
+
+def to_json(result: Result) -> str:
+    """Return the text of the result file: keys in a fixed order, finite numbers only.
+
+    Raises:
+        HetschedError: a measure is not finite.
+    """
+    policies = {name: asdict(measures) for name, measures in result.policies.items()}
+    for policy, measures in policies.items():
+        for key, value in _numbers(measures):
+            if not math.isfinite(value):
+                raise HetschedError(
+                    f"policy {policy!r}: measure {key} is {value}, where a finite number or "
+                    "nothing was expected; please report this as a defect of hetsched"
+                )
+    given = {field.name: plain(getattr(result.input, field.name)) for field in fields(ResultInput)}
+    return json.dumps({"schema": SCHEMA, "input": given, "policies": policies}, indent=2) + "\n"
+
+
+def write_result(result: Result, path: Path) -> None:
+    """Write the result file; it appears once it is complete.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = to_json(result)
+    with replacing(path) as file:
+        file.write(text)
+
+
+def read_result(path: Path) -> Result:
+    """Read a result file. Keys of later versions are passed over.
+
+    Raises:
+        InputError: the file cannot be read or is no result; the message names the key.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text in UTF-8; expected a result file") from None
+    try:
+        return _result(json.loads(text, parse_constant=_refuse_constant))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not valid JSON ({error})") from None
+
+
+def _result(value: object) -> Result:
+    whole = _object(value, "the file")
+    if whole.get("schema") != SCHEMA:
+        raise InputError(f"schema is {whole.get('schema')!r:.40}; this version reads {SCHEMA}")
+    policies = _object(whole.get("policies"), "policies")
+    return Result(
+        _input(_object(whole.get("input"), "input")),
+        {name: _measures(_object(one, name), f"policies.{name}") for name, one in policies.items()},
+    )
+
+
+def _input(given: dict[str, Any]) -> ResultInput:
+    def read(key: str, type_: type[_Type] | Any) -> Any:
+        if key not in given:
+            raise InputError(f"input.{key}: missing")
+        return structure(given[key], type_, f"input.{key}")
+
+    parameters = _object(given.get("parameters"), "input.parameters")
+    return ResultInput(
+        sources=read("sources", tuple[str, ...]),
+        cluster=read("cluster", str),
+        nodes=read("nodes", int),
+        gpus=read("gpus", dict[str, int]),
+        jobs=read("jobs", int),
+        rejected=read("rejected", dict[str, int]),
+        settings=_object(given.get("settings"), "input.settings"),
+        parameters={
+            policy: _object(values, f"input.parameters.{policy}")
+            for policy, values in parameters.items()
+        },
+        assumptions=read("assumptions", tuple[str, ...]),
+    )
+
+
+def _measures(given: dict[str, Any], key: str) -> Measures:
+    known = _known(Measures, given)
+    if isinstance(known.get("plan_s"), dict):
+        known["plan_s"] = _known(PlanTimes, known["plan_s"])
+    measures: Measures = structure(known, Measures, key)
+    return measures
+
+
+def _known(type_: type[Measures | PlanTimes], given: dict[str, Any]) -> dict[str, Any]:
+    names = {field.name for field in fields(type_)}
+    return {key: value for key, value in given.items() if key in names}
+
+
+def _object(value: object, key: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(f"{key}: {value!r:.40} is no JSON object {{...}}")
+    return value
+
+
+def _numbers(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in measures.items():
+        if isinstance(value, Mapping):
+            yield from ((f"{key}.{inner}", number) for inner, number in _numbers(value))
+        elif value is not None:
+            yield key, value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
