@@ -80,6 +80,7 @@ def test_the_table_is_aligned_and_reads_like_this() -> None:
         (0.5, "s", "0.50"),
         (119.0, "s", "119.0"),
         (120.0, "min", "2.00"),
+        (600.0, "min", "10.0"),
         (7_199.0, "min", "120.0"),
         (7_200.0, "h", "2.00"),
         (172_799.0, "h", "48.0"),
@@ -160,4 +161,13 @@ def test_policies_that_agree_share_a_note() -> None:
         "a, c: 2 failed",
         "b: 3 cancelled, 4 unfinished",
     )
+    assert comparison({"a": FIFO}).notes == ("a: 2 failed",)
     assert comparison({"a": EMPTY}).notes == ()
+
+
+def test_counts_have_no_decimals() -> None:
+    few = dataclasses.replace(FIFO, restarts=3)
+    assert cells(comparison({"fifo": FIFO, "few": few}), "re-", "starts") == {
+        "fifo": "0",
+        "few": "3",
+    }
