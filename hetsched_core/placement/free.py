@@ -47,8 +47,9 @@ class FreeGpus:
                 sets[self._free[at]] |= 1 << at
                 self._idle[node.gpu_type] = self._idle.get(node.gpu_type, 0) + self._free[at]
             if node.host not in self._cpus:
-                self._cpus[node.host] = node.cpus or float("inf")
-                self._memory_mb[node.host] = node.memory_mb or float("inf")
+                siblings = [cluster[name] for name in cluster.on_host(node.host)]
+                self._cpus[node.host] = max(n.cpus for n in siblings) or float("inf")
+                self._memory_mb[node.host] = max(n.memory_mb for n in siblings) or float("inf")
             self._cpus[node.host] -= view.foreign_cpus
             self._memory_mb[node.host] -= view.foreign_memory_mb
 
@@ -74,10 +75,14 @@ class FreeGpus:
 
     def fits(self, job: Needs, configuration: Configuration) -> bool:
         """Whether all of a configuration is free, on nodes that are not down."""
-        return all(
-            gpus <= self._usable(job, at, self._cluster.nodes[at].host)
-            for at, gpus in ((self._cluster.index(name), gpus) for name, gpus in configuration)
-        )
+        on_host: dict[str, int] = {}
+        for name, gpus in configuration:
+            at = self._cluster.index(name)
+            host = self._cluster.nodes[at].host
+            if gpus > self._usable(job, at, host, on_host.get(host, 0)):
+                return False
+            on_host[host] = on_host.get(host, 0) + gpus
+        return True
 
     def closed(self, configuration: Configuration) -> bool:
         """Whether any of its nodes takes no new work."""
@@ -133,9 +138,7 @@ class FreeGpus:
                 return Configuration.of(pieces)
         return None
 
-    def _even(
-        self, job: Needs, offers: list[tuple[int, int]], count: int
-    ) -> Configuration | None:
+    def _even(self, job: Needs, offers: list[tuple[int, int]], count: int) -> Configuration | None:
         for many in range(2, min(count, len(offers)) + 1):
             each, rest = divmod(count, many)
             if rest or offers[many - 1][0] < each:

@@ -14,6 +14,7 @@ from hetsched_core.placement.ways import Way, rigid_way
 from hetsched_core.types import (
     Configuration,
     Entry,
+    Job,
     JobView,
     Placed,
     Placement,
@@ -36,7 +37,8 @@ class Packing(Enum):
 
     IN_TURN: running jobs stay; a job that does not fit keeps those behind it off the GPU types it
     could use. FILL: running jobs stay; whoever fits starts. PREEMPT: the order alone decides who
-    runs; running jobs that are still in keep their nodes where they can.
+    runs; running jobs that are still in keep their nodes where they can, and those that are not
+    preemptible stay whatever the order.
     """
 
     IN_TURN = "in turn"
@@ -54,6 +56,30 @@ def pack(snapshot: Snapshot, order: Iterable[JobView], packing: Packing, replan:
         replan: when to plan again.
     """
     return _Packer(snapshot, packing).pack(list(order), replan)
+
+
+def fastest_fit(
+    snapshot: Snapshot, free: FreeGpus, job: Job, way: Way, types: tuple[str, ...]
+) -> Configuration | None:
+    """Return the fastest configuration of `way` on free GPUs of these of its types, if any."""
+    shapes, speeds, count = snapshot.shapes, snapshot.speeds, way.count
+    if way.mixed:
+        return free.fewest_nodes(job, types, count)
+    best: Configuration | None = None
+    best_speed = 0.0
+    for gpu_type in types:
+        if free.idle(gpu_type) < count:
+            continue
+        found = free.one_node(job, gpu_type, count)
+        alone = found is not None
+        if found is None and best is None and count > 1 and Shape.EVEN in shapes:
+            found = free.fewest_nodes(job, (gpu_type,), count, even=Shape.UNEVEN not in shapes)
+        if found is not None and (speed := speeds.speed(job.profile, found)) > best_speed:
+            best, best_speed = found, speed
+        if alone:
+            # No slower type can beat a job that sits on one node of this one.
+            break
+    return best
 
 
 class _Packer:
@@ -87,7 +113,7 @@ class _Packer:
         if view.blocked is not None:
             return before if before == (entry := Waiting(view.blocked)) else entry
         if kept is not None:
-            if self._packing is Packing.PREEMPT:
+            if self._competes(view):
                 self._release(view)
                 self._take(view, kept)
             return kept
@@ -114,9 +140,9 @@ class _Packer:
             allowed = tuple(t for t in way.types if t not in self._barred)
             if way.mixed and len(allowed) < len(way.types):
                 allowed = ()
-        found = self._find(self._idle, view, way, allowed)
+        found = fastest_fit(snapshot, self._idle, job, way, allowed)
         if found is None and self._packing is Packing.PREEMPT:
-            found = self._find(self._left, view, way, allowed)
+            found = fastest_fit(snapshot, self._left, job, way, allowed)
             if found is not None:
                 self._evict(view, found)
         if found is not None:
@@ -131,47 +157,29 @@ class _Packer:
         self._barred.update(way.types)
         return AHEAD if behind else NO_ROOM
 
-    def _find(
-        self, free: FreeGpus, view: JobView, way: Way, types: tuple[str, ...]
-    ) -> Configuration | None:
-        job, count, shapes = view.job, way.count, self._snapshot.shapes
-        speeds = self._snapshot.speeds
-        if way.mixed:
-            return free.fewest_nodes(job, types, count)
-        best: Configuration | None = None
-        for gpu_type in types:
-            if free.idle(gpu_type) < count:
-                continue
-            found = free.one_node(job, gpu_type, count)
-            alone = found is not None
-            if found is None and best is None and count > 1 and Shape.EVEN in shapes:
-                found = free.fewest_nodes(job, (gpu_type,), count, even=Shape.UNEVEN not in shapes)
-            if found is not None and (
-                speeds.speed(job.profile, found)
-                > (speeds.speed(job.profile, best) if best is not None else 0.0)
-            ):
-                best = found
-            if alone:
-                # No slower type can beat a job that sits on one node of this one.
-                break
-        return best
-
     def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""
         placed = before
-        # The plan in force was valid; only a change of the nodes can have made it otherwise.
-        if before is None or self._snapshot.nodes_changed:
+        # The plan in force was valid; only a change of the nodes, or a run that ended on a node
+        # that has closed, can have made it otherwise.
+        changed = self._snapshot.nodes_changed or view.job.id in self._snapshot.changed
+        if before is None or changed:
             placed = _placed_before(view, before, self._idle)
         if placed is None:
             return
         configuration = placed.placements[0].configuration
         self._kept[view.id] = placed
         self._idle.take(view.job, configuration)
-        if self._packing is Packing.PREEMPT:
+        if self._competes(view):
             for name, _ in configuration:
                 self._holders.setdefault(self._snapshot.cluster[name].host, []).append(view)
         else:
             self._left.take(view.job, configuration)
+
+    def _competes(self, view: JobView) -> bool:
+        """Whether a job that holds GPUs, or is to get them, may lose them to others."""
+        fixed = not view.job.preemptible and view.configuration is not None
+        return self._packing is Packing.PREEMPT and not fixed
 
     def _release(self, view: JobView) -> None:
         self._idle.give(view.job, self._kept.pop(view.id).placements[0].configuration)

@@ -7,12 +7,12 @@ could use, so nobody is overtaken for the same GPUs, while other types stay usab
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hetsched_core.placement import Packing, pack
+from hetsched_core.placement import InTurn
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.types import Plan, Replan, Snapshot
+from hetsched_core.types import JobView, Plan, Replan, Snapshot, submission_order
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,15 @@ class Fifo:
         summary="order of submission, no preemption, fastest idle GPUs that fit",
         paper="",
     )
+    _turns: InTurn = field(
+        default_factory=lambda: InTurn(_submitted), init=False, repr=False, compare=False
+    )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs; start who is first."""
-        return pack(snapshot, snapshot.by_submission(), Packing.IN_TURN, Replan())
+        return self._turns.plan(snapshot, Replan())
+
+
+def _submitted(view: JobView, snapshot: Snapshot) -> tuple[float, str]:
+    del snapshot
+    return submission_order(view)

@@ -7,10 +7,10 @@ use, so a wide job is delayed by shorter ones but not passed by longer ones.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hetsched_core.placement import Packing, pack
+from hetsched_core.placement import InTurn
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import JobView, Knowledge, Plan, Replan, Snapshot, submission_order
@@ -26,11 +26,14 @@ class Sjf:
         paper="",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
     )
+    _turns: InTurn = field(
+        default_factory=lambda: InTurn(_size), init=False, repr=False, compare=False
+    )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs; start the shortest."""
+        return self._turns.plan(snapshot, Replan())
 
-        def size(view: JobView) -> tuple[float, tuple[float, str]]:
-            return expected_run_s(view.job, snapshot), submission_order(view)
 
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=size), Packing.IN_TURN, Replan())
+def _size(view: JobView, snapshot: Snapshot) -> tuple[float, tuple[float, str]]:
+    return expected_run_s(view.job, snapshot), submission_order(view)

@@ -1,0 +1,169 @@
+"""Serving jobs in turn, at the cost of what changed since the last plan.
+
+The result is that of `pack(..., Packing.IN_TURN)`, which looks at every job anew and is the twin
+that this is tested against. Here the waiting jobs stay sorted between plans, in one queue for each
+set of GPU types that they could use: once the head of a queue does not fit, nobody behind it can
+start, so a plan looks at the heads only.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Packing, fastest_fit, pack
+from hetsched_core.placement.ways import rigid_way
+from hetsched_core.types import (
+    Configuration,
+    Entry,
+    Job,
+    JobView,
+    Placed,
+    Placement,
+    Plan,
+    Replan,
+    Snapshot,
+    Speeds,
+    Waiting,
+)
+
+Key = Any
+"""What jobs are ordered by: any values that can be compared, unique to each job."""
+
+
+@dataclass(slots=True)
+class InTurn:
+    """Plans a list scheduler whose order of two jobs never changes while both are there.
+
+    It may be forgotten or given any snapshot at any time: what it remembers is used only if the
+    snapshot follows on the plan that it made last, and is otherwise made again.
+
+    Attributes:
+        key: the place of a job in the order; fixed for a job, given the speeds.
+    """
+
+    key: Callable[[JobView, Snapshot], Key]
+    _last: Plan | None = None
+    _speeds: Speeds | None = None
+    _free: FreeGpus | None = None
+    _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
+    _queues: dict[frozenset[str], list[tuple[Key, str]]] = field(default_factory=dict)
+    _place: dict[str, tuple[frozenset[str], Key]] = field(default_factory=dict)
+    _told_no_room: set[str] = field(default_factory=set)
+
+    def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
+        """Return the plan that keeps what runs and starts waiting jobs in turn."""
+        follows = (
+            self._last is not None
+            and snapshot.previous.identity is self._last.identity
+            and snapshot.speeds is self._speeds
+            and not snapshot.nodes_changed
+        )
+        if not follows or self._free is None:
+            return self._afresh(snapshot, replan)
+        changes: dict[str, Entry] = {}
+        for job_id in snapshot.gone:
+            self._forget(job_id, self._free)
+        for job_id in sorted(snapshot.changed):
+            entry = self._take_in(snapshot, snapshot.jobs[job_id], self._free)
+            if entry is not None:
+                changes[job_id] = entry
+        self._serve(snapshot, self._free, changes)
+        self._last = snapshot.previous.revise(changes, snapshot.gone, replan=replan)
+        return self._last
+
+    def _afresh(self, snapshot: Snapshot, replan: Replan) -> Plan:
+        """Plan by looking at every job, and remember how things stand."""
+        order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
+        plan = pack(snapshot, order, Packing.IN_TURN, replan)
+        free = FreeGpus.of(snapshot)
+        self._placed, self._queues, self._place, self._told_no_room = {}, {}, {}, set()
+        for view in order:
+            entry = plan.entries[view.id]
+            if isinstance(entry, Placed):
+                configuration = entry.placements[0].configuration
+                self._placed[view.id] = (view.job, configuration)
+                free.take(view.job, configuration)
+            elif entry is not NEVER and view.blocked is None:
+                self._enqueue(snapshot, view)
+                if entry is NO_ROOM:
+                    self._told_no_room.add(view.id)
+        self._last, self._speeds, self._free = plan, snapshot.speeds, free
+        return plan
+
+    def _take_in(self, snapshot: Snapshot, view: JobView, free: FreeGpus) -> Entry | None:
+        """Note what happened to a job; return its entry if it is another one now."""
+        job_id, before = view.job.id, snapshot.previous.entries.get(view.job.id)
+        if view.blocked is not None:
+            self._forget(job_id, free)
+            entry = Waiting(view.blocked)
+            return None if before == entry else entry
+        if held := self._placed.get(job_id):
+            if view.configuration == held[1] or not free.closed(held[1]):
+                return None
+            # Its run ended on a node that takes no new work.
+            self._forget(job_id, free)
+        if job_id in self._place or before is NEVER:
+            return None
+        return AHEAD if self._enqueue(snapshot, view) else NEVER
+
+    def _enqueue(self, snapshot: Snapshot, view: JobView) -> bool:
+        way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        if way is None:
+            return False
+        types, key = frozenset(way.types), self.key(view, snapshot)
+        insort(self._queues.setdefault(types, []), (key, view.job.id))
+        self._place[view.job.id] = (types, key)
+        return True
+
+    def _forget(self, job_id: str, free: FreeGpus) -> None:
+        if held := self._placed.pop(job_id, None):
+            free.give(*held)
+        if place := self._place.pop(job_id, None):
+            queue = self._queues[place[0]]
+            del queue[bisect_left(queue, (place[1], job_id))]
+
+    def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
+        """Start from the heads of the queues, in order, until every type is spoken for."""
+        barred: set[str] = set()
+        told_before, self._told_no_room = self._told_no_room, set()
+        heads = [(*queue[0], types) for types, queue in self._queues.items() if queue]
+        heapq.heapify(heads)
+        while heads:
+            _, job_id, types = heapq.heappop(heads)
+            if types <= barred:
+                continue
+            view = snapshot.jobs[job_id]
+            found = self._find(snapshot, free, view, barred)
+            if found is None:
+                if barred.isdisjoint(types):
+                    self._told_no_room.add(job_id)
+                barred |= types
+                continue
+            free.take(view.job, found)
+            changes[job_id] = Placed((Placement(found),))
+            self._placed[job_id] = (view.job, found)
+            del self._place[job_id]
+            queue = self._queues[types]
+            del queue[0]
+            if queue:
+                heapq.heappush(heads, (*queue[0], types))
+        for job_id in sorted(told_before ^ self._told_no_room):
+            if job_id in self._place:
+                changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD
+
+    @staticmethod
+    def _find(
+        snapshot: Snapshot, free: FreeGpus, view: JobView, barred: set[str]
+    ) -> Configuration | None:
+        way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        if way is None:
+            return None
+        allowed = tuple(t for t in way.types if t not in barred)
+        if way.mixed and len(allowed) < len(way.types):
+            return None
+        return fastest_fit(snapshot, free, view.job, way, allowed)
