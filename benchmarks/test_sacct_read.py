@@ -8,7 +8,6 @@ lines, in the same run: a ratio does not depend on the machine.
 import os
 import re
 import time
-import tracemalloc
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from io import BytesIO
@@ -41,20 +40,6 @@ def _moved(line: str, ids: int, by: timedelta) -> str:
     number = ID.findall(line)[0]
     line = line.replace(number, str(int(number) + ids), 2)
     return TIME.sub(lambda found: (datetime.fromisoformat(found[0]) + by).isoformat(), line)
-
-
-class Stream:
-    """A log that is made while it is read, so that it takes no memory."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = b""
-
-    def read(self, size: int = -1, /) -> bytes:
-        while len(self._rest) < size and (chunk := next(self._chunks, b"")):
-            self._rest += chunk
-        found, self._rest = self._rest[:size], self._rest[size:]
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -92,16 +77,3 @@ def test_reading_costs_a_few_times_what_splitting_the_lines_costs(
     benchmark.extra_info["lines_per_s"] = round(len(lines) / best_s)
     benchmark.extra_info["times_a_split"] = round(best_s / split_s, 2)
     assert best_s / split_s < MOST_TIMES_A_SPLIT
-
-
-def test_memory_does_not_grow_with_the_log(fox_lines: list[str], options: SacctOptions) -> None:
-    def peak(copies: int) -> int:
-        tracemalloc.start()
-        try:
-            for _ in read_sacct(Stream(fox_like(fox_lines, copies)), options):
-                pass
-            return tracemalloc.get_traced_memory()[1]
-        finally:
-            tracemalloc.stop()
-
-    assert peak(400) < peak(50) + 2 * 1024 * 1024

@@ -165,28 +165,34 @@ class _Rows:
 
     def read(self, batch: list[bytes], complete: bool) -> Iterator[Allocation]:
         """Yield the allocations among some lines; the last line may not be complete."""
-        tally = self._tally
-        layout = self._layout
+        tally, layout = self._tally, self._layout
         delimiter, delimiters = layout.delimiter.encode(), layout.delimiters
         before_id = self._job_id
         is_step = _STEP.match
+        number, steps = tally.lines, 0
         for line in batch:
-            tally.lines += 1
-            if line.count(delimiter) != delimiters:
-                allocation = self._odd_line(line, complete)
-            elif is_step(
-                line if not before_id else line.split(delimiter, before_id + 1)[before_id]
+            number += 1
+            is_whole = line.count(delimiter) == delimiters
+            if is_whole and is_step(
+                line.split(delimiter, before_id + 1)[before_id] if before_id else line
             ):
-                tally.steps += 1
+                steps += 1
                 continue
-            else:
+            tally.lines = number
+            tally.steps += steps
+            steps = 0
+            if is_whole:
                 row = _decode(line).split(layout.delimiter)
                 if not layout.trailing:
                     row.append("")
                 allocation = self._row(row, _NONE if complete or layout.trailing else _CUT)
+            else:
+                allocation = self._odd_line(line, complete)
             if allocation is not None:
                 tally.use(allocation)
                 yield allocation
+        tally.lines = number
+        tally.steps += steps
 
     def _odd_line(self, line: bytes, complete: bool) -> Allocation | None:
         """Count a line that has not as many fields as there are columns, or mend it."""
@@ -286,7 +292,8 @@ class _Rows:
         elapsed_s = parse_duration(row[self._elapsed]) if seconds is None else float(seconds)
         suspended_s = parse_duration(row[self._suspended])
         times = row[self._submit], row[self._eligible], row[self._start], row[self._end]
-        submit_s, eligible_s, start_s, end_s = map(clock.read, times)
+        submit_s, start_s, end_s = clock.read(times[0]), clock.read(times[2]), clock.read(times[3])
+        eligible_s = clock.read(times[1]) if times[1] else None
         if clock.change_days and not clock.change_days.isdisjoint([time[:10] for time in times]):
             span_s = None if elapsed_s is None else elapsed_s + (suspended_s or 0.0)
             settled = clock.settle(*times, span_s)

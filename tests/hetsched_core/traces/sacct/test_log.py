@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,36 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
         list(read_sacct(tmp_path / "none.txt"))
     with pytest.raises(InputError, match="cannot be read: Is a directory"):
         list(read_sacct(tmp_path))
+
+
+def test_memory_does_not_grow_with_the_log() -> None:
+    class Endless:
+        """A log that is made while it is read, no two rows of which are alike."""
+
+        def __init__(self, rows: int) -> None:
+            self.rows = iter(range(rows))
+            self.rest = LOG
+
+        def read(self, size: int = -1, /) -> bytes:
+            while len(self.rest) < size and (at := next(self.rows, None)) is not None:
+                day = f"2025-09-{1 + at % 28:02}"
+                self.rest += (
+                    f"{at}|FAILED|{day}T14:00:00|{day}T14:10:00|{day}T15:10:00|"
+                    f"cpu={at},gres/gpu=1\n".encode()
+                )
+            found, self.rest = self.rest[:size], self.rest[size:]
+            return found
+
+    def peak(rows: int) -> int:
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in read_sacct(Endless(rows))) == rows + 1
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    # The 6,000 rows more would take as many MiB if anything of them were kept.
+    assert peak(9_000) < peak(3_000) + 1_000_000
 
 
 def test_a_given_stream_is_left_open() -> None:
