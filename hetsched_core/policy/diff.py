@@ -86,6 +86,8 @@ def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> 
     """
     chosen = snapshot.jobs if among is None else [j for j in among if j in snapshot.jobs]
     views = sorted((snapshot.jobs[name] for name in chosen), key=submission_order)
+    if not views:
+        return ()
     profiles: dict[str, list[Placement]] = defaultdict(list)
     for profile in plan.profiles:
         profiles[profile.job].append(profile.placement)
@@ -113,7 +115,12 @@ def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> 
                 leaving[name].append(key)
             if run.draining_until_s is None:
                 stops.append(Stop(key, StopCause.PREEMPT if target is None else StopCause.MOVE))
-        wanted += [(view.job, RunKey(view.id, *which), p) for which, p in desired.items()]
+        wanted += [
+            (view.job, RunKey(view.id, *which), placement)
+            for which, placement in desired.items()
+            # A profiling run that was given up is over, though the plan still names it.
+            if placement.until_s is None or snapshot.now < placement.until_s
+        ]
 
     room = _Room(snapshot)
     starts = []
@@ -140,21 +147,22 @@ class _Room:
 
     def take(self, job: Job, placement: Placement) -> bool:
         """Book the placement if everything that it needs is free now."""
-        pieces = placement.configuration.pieces
-        for name, _ in pieces:
-            self._look_up(name)
         cluster = self._snapshot.cluster
-        for name, gpus in pieces:
-            host = cluster[name].host
+        by_host: dict[str, int] = defaultdict(int)
+        for name, gpus in placement.configuration:
+            self._look_up(name)
+            if gpus > self._gpus[name]:
+                return False
+            by_host[cluster[name].host] += gpus
+        for host, gpus in by_host.items():
             if (
-                gpus > self._gpus[name]
-                or gpus * job.cpus_per_gpu > self._cpus[host] + ROUNDING
+                gpus * job.cpus_per_gpu > self._cpus[host] + ROUNDING
                 or gpus * job.memory_mb_per_gpu > self._memory_mb[host] + ROUNDING
             ):
                 return False
-        for name, gpus in pieces:
-            host = cluster[name].host
+        for name, gpus in placement.configuration:
             self._gpus[name] -= gpus
+        for host, gpus in by_host.items():
             self._cpus[host] -= gpus * job.cpus_per_gpu
             self._memory_mb[host] -= gpus * job.memory_mb_per_gpu
         return True
@@ -163,7 +171,8 @@ class _Room:
         if name in self._gpus:
             return
         view = self._snapshot.nodes[name]
-        self._gpus[name] = view.capacity - view.held_gpus
+        # A node may have closed since the plan was made.
+        self._gpus[name] = view.capacity - view.held_gpus if view.open else 0
         host = view.node.host
         if host in self._cpus:
             return

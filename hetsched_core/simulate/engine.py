@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 
 from hetsched_core.errors import InputError, PlanError
 from hetsched_core.policy import (
@@ -217,8 +216,8 @@ class _Simulation:
 
     def _arrive(self, submission: Submission) -> None:
         del self._future[submission.job.id]
-        whole = replace(submission.job, total_samples=submission.samples)
-        active = self._world.arrive(submission, whole.hidden_from(self._policy.info.knows))
+        known = submission.whole_job.hidden_from(self._policy.info.knows)
+        active = self._world.arrive(submission, known)
         if self._floor is not None:
             self._floor.admit(active)
 

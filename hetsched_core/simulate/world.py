@@ -244,24 +244,18 @@ class World:
     def _book(self, active: Active, held: Held, sign: int) -> None:
         job = active.job
         for name, gpus in held.placement.configuration:
-            view = self.nodes[name]
-            self.nodes = self.nodes.set(
-                name,
-                replace(
-                    view,
-                    held_gpus=view.held_gpus + sign * gpus,
-                    held_cpus=view.held_cpus + sign * gpus * job.cpus_per_gpu,
-                    held_memory_mb=view.held_memory_mb + sign * gpus * job.memory_mb_per_gpu,
-                ),
+            more = sign * gpus
+            view = self.nodes[name].holding(
+                more, more * job.cpus_per_gpu, more * job.memory_mb_per_gpu
             )
+            self.nodes = self.nodes.set(name, view)
 
     def _can_ever_run(self, active: Active) -> bool:
         job, shapes = active.submission.job, self.settings.shapes
         return bool(ways_to_fit(job, self.cluster, self.truth, shapes))
 
     def _record(self, active: Active, state: EndState, end_s: float | None) -> JobRecord:
-        samples = active.submission.samples
-        job = replace(active.submission.job, total_samples=samples)
+        job, samples = active.submission.whole_job, active.submission.samples
         return JobRecord(
             job=job,
             end_s=end_s,

@@ -217,6 +217,21 @@ class NodeView:
         """GPUs that managed jobs may hold here; what already runs on a drained node may stay."""
         return 0 if self.condition is NodeCondition.DOWN else self.node.gpus - self.foreign_gpus
 
+    def holding(self, gpus: int, cpus: float, memory_mb: float) -> NodeView:
+        """Return the node with so much more (or, below 0, less) held by runs of ours."""
+        # Built by hand: this happens at every start and end of a run.
+        return NodeView(
+            self.node,
+            self.condition,
+            self.foreign_gpus,
+            self.foreign_cpus,
+            self.foreign_memory_mb,
+            self.held_gpus + gpus,
+            self.held_cpus + cpus,
+            self.held_memory_mb + memory_mb,
+            self.busy_until,
+        )
+
     @property
     def open(self) -> bool:
         """Whether new work may start here."""

@@ -19,6 +19,9 @@ class Knowledge(StrEnum):
     FUTURE_ARRIVALS = "future arrivals"
 
 
+_SIZES = frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT})
+
+
 @dataclass(frozen=True, slots=True)
 class TaskShape:
     """A job as Hare sees it: training rounds of `scale` tasks, one task being a mini-batch.
@@ -67,6 +70,8 @@ class Job:
 
     def hidden_from(self, knows: frozenset[Knowledge]) -> Job:
         """Return the job as a policy that knows only `knows` sees it."""
+        if knows >= _SIZES:
+            return self
         hide_size = Knowledge.TOTAL_SAMPLES not in knows
         tasks = self.tasks
         if hide_size and tasks is not None and tasks.rounds is not None:
@@ -236,3 +241,10 @@ class Submission:
     samples: float
     ends_as: EndState = EndState.COMPLETED
     cancel_s: float | None = None
+
+    @property
+    def whole_job(self) -> Job:
+        """The job with its true size, for those who may know it."""
+        if self.job.total_samples == self.samples:
+            return self.job
+        return replace(self.job, total_samples=self.samples)
