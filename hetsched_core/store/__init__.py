@@ -1,0 +1,63 @@
+"""The throughput database of Hops: one DuckDB file, and the only place that knows DuckDB.
+
+    with Store.open(path, Mode.WRITE) as store:
+        store.record([Measurement(ProfileKey("resnet50", "alice"), "a100", 4, 1, speed, now)])
+        layers = store.layers(profiles, gpu_types)
+
+What goes in are records that refuse nonsense as they are made; what comes out are columns.
+"""
+
+from hetsched_core.store.database import Mode
+from hetsched_core.store.errors import (
+    NotAStoreError,
+    StoreDamagedError,
+    StoreError,
+    StoreHeldError,
+    StoreVersionError,
+    StoreWriteError,
+)
+from hetsched_core.store.ingest import Ingested, RejectedLines
+from hetsched_core.store.layers import SpeedColumns, StoredLayers, TheoryColumns
+from hetsched_core.store.moments import Moments
+from hetsched_core.store.records import (
+    SITE,
+    BandwidthMeasurement,
+    BandwidthTerm,
+    BasicTimes,
+    DataTimes,
+    Decision,
+    Measurement,
+    ProfileKey,
+    StoredRun,
+)
+from hetsched_core.store.spool_files import FileReject, SpoolRun
+from hetsched_core.store.store import IN_MEMORY, Store
+
+__all__ = [
+    "IN_MEMORY",
+    "SITE",
+    "BandwidthMeasurement",
+    "BandwidthTerm",
+    "BasicTimes",
+    "DataTimes",
+    "Decision",
+    "FileReject",
+    "Ingested",
+    "Measurement",
+    "Mode",
+    "Moments",
+    "NotAStoreError",
+    "ProfileKey",
+    "RejectedLines",
+    "SpeedColumns",
+    "SpoolRun",
+    "Store",
+    "StoreDamagedError",
+    "StoreError",
+    "StoreHeldError",
+    "StoreVersionError",
+    "StoreWriteError",
+    "StoredLayers",
+    "StoredRun",
+    "TheoryColumns",
+]

@@ -1,0 +1,238 @@
+"""One DuckDB file: who may open it, transactions, and what its failures mean.
+
+DuckDB's lock on the file decides who holds it, and the lock itself names the process: no second
+file that could be left behind or be wrong. POSIX drops a process's locks when it closes *any*
+descriptor of the file, so nothing here opens it but DuckDB.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.store.errors import (
+    NotAStoreError,
+    StoreDamagedError,
+    StoreError,
+    StoreHeldError,
+    StoreVersionError,
+    StoreWriteError,
+)
+
+Columns = Mapping[str, NDArray[Any]]
+"""Columns of equal length by name; texts are of dtype object."""
+
+CHECKPOINT_BYTES = 16 << 20
+"""A write-ahead log of this size is merged into the file before more is written."""
+
+_SETTINGS: dict[str, str | bool | int | float | list[str]] = {
+    # One thread: sums are then taken in the same order every time.
+    "threads": 1,
+    "memory_limit": "512MB",
+    # A commit that had to do more than append to the log could fail after it took effect.
+    "checkpoint_threshold": "1TB",
+    # A foreign file must not make the process fetch code from the network.
+    "autoinstall_known_extensions": False,
+    "autoload_known_extensions": False,
+}
+
+_HELD = re.compile(r"[Cc]onflicting lock is held|Could not set lock")
+_HOLDER = re.compile(r"\(PID (\d+)\)")
+_FULL = re.compile(
+    r"No space left|File too large|quota exceeded|Could not (?:write|fsync|truncate)"
+)
+_NEWER = re.compile(r"storage version|newer version", re.IGNORECASE)
+_FOREIGN = re.compile(r"not a valid DuckDB database|extension")
+_NO_ACCESS = re.compile(r"Permission denied|Read-only file system|Is a directory|No such file")
+
+
+class Mode(StrEnum):
+    """What a store is opened for."""
+
+    READ = "read"
+    WRITE = "write"
+
+
+class Database:
+    """An open DuckDB file; one thread of one process uses it."""
+
+    def __init__(self, path: Path, mode: Mode) -> None:
+        """Open a file that exists.
+
+        Raises:
+            StoreError: it cannot be opened; the subclass says why.
+        """
+        self.path = path
+        self.mode = mode
+        self._connection = self._connect()
+
+    def close(self) -> None:
+        """Close the file; a second time does nothing."""
+        self._connection.close()
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Do everything in the block, or nothing of it.
+
+        Raises:
+            StoreWriteError: the disk is full; nothing was kept, and the same may be tried again.
+            StoreError: the file cannot be read or written.
+        """
+        if self.mode is Mode.WRITE:
+            self._checkpoint_when_due()
+        try:
+            self._connection.begin()
+            yield Transaction(self._connection)
+            self._connection.commit()
+        except duckdb.Error as error:
+            self._abandon(error)
+            failure = meaning(error, self.path)
+            if failure is None:
+                raise
+            raise failure from error
+        except BaseException as error:
+            self._abandon(error)
+            raise
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        try:
+            return duckdb.connect(
+                self.path, read_only=self.mode is Mode.READ, config=dict(_SETTINGS)
+            )
+        except duckdb.Error as error:
+            raise meaning(error, self.path) or StoreError(
+                f"{self.path} cannot be opened: {_first_line(error)}"
+            ) from error
+
+    def _abandon(self, error: BaseException) -> None:
+        # A failed commit has already rolled back.
+        with contextlib.suppress(duckdb.Error):
+            self._connection.rollback()
+        if isinstance(error, duckdb.FatalException):
+            self._reopen()
+
+    def _reopen(self) -> None:
+        """After a fatal error DuckDB answers nothing more; the file itself is as last committed."""
+        with contextlib.suppress(duckdb.Error):
+            self._connection.close()
+        self._connection = self._connect()
+
+    def _checkpoint_when_due(self) -> None:
+        log = self.path.with_name(self.path.name + ".wal")
+        try:
+            due = log.stat().st_size >= CHECKPOINT_BYTES
+        except FileNotFoundError:
+            return
+        if not due:
+            return
+        try:
+            self._connection.execute("CHECKPOINT")
+        except duckdb.Error as error:
+            self._reopen()
+            failure = meaning(error, self.path)
+            if failure is None:
+                raise
+            raise failure from error
+
+
+class Transaction:
+    """SQL inside one transaction. Rows go in and come out by column."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Speak over a connection on which a transaction has begun."""
+        self._connection = connection
+
+    def run(self, sql: str, *parameters: object, **tables: Columns) -> None:
+        """Run a statement in which each of `tables` may be named like a table."""
+        with self._registered(tables):
+            self._connection.execute(sql, list(parameters))
+
+    def columns(self, sql: str, *parameters: object, **tables: Columns) -> Columns:
+        """Return the columns of a query, which may name `tables`; NULL is masked, in texts None."""
+        with self._registered(tables):
+            found: Columns = self._connection.execute(sql, list(parameters)).fetchnumpy()
+        return found
+
+    def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        """Return the few rows of a query."""
+        return self._connection.execute(sql, list(parameters)).fetchall()
+
+    @contextlib.contextmanager
+    def _registered(self, tables: Mapping[str, Columns]) -> Iterator[None]:
+        for name, columns in tables.items():
+            self._connection.register(name, dict(columns))
+        try:
+            yield
+        finally:
+            for name in tables:
+                # After a fatal error there is nothing left to take it from.
+                with contextlib.suppress(duckdb.Error):
+                    self._connection.unregister(name)
+
+
+def texts(values: list[str]) -> NDArray[np.object_]:
+    """Return texts as a column: of dtype object, for DuckDB takes others for an ENUM."""
+    column = np.empty(len(values), dtype=np.object_)
+    column[:] = values
+    return column
+
+
+def meaning(error: duckdb.Error, path: Path) -> StoreError | None:
+    """Return what an error of DuckDB says about the file; None if it is an error in our SQL."""
+    text = _first_line(error)
+    if _HELD.search(text):
+        return StoreHeldError(f"{path} is open in {_holder(text)}; ask it, or stop it first")
+    if _FULL.search(text):
+        return StoreWriteError(
+            f"{path} cannot be written ({text}); nothing was changed: make room, then try again"
+        )
+    if isinstance(error, duckdb.IOException):
+        if _NO_ACCESS.search(text):
+            return StoreError(f"{path} cannot be opened: {text}; name a file that you may open")
+        if _FOREIGN.search(text):
+            return NotAStoreError(f"{path} is no hetsched store: {text}; name another file")
+        if _NEWER.search(text):
+            return StoreVersionError(
+                f"{path} was written by another DuckDB than {duckdb.__version__}: {text}; "
+                "update hetsched's environment"
+            )
+    bare = type(error) is duckdb.Error  # how checksums that do not match are raised
+    kinds = (duckdb.IOException, duckdb.FatalException, duckdb.InternalException)
+    if bare or isinstance(error, (*kinds, duckdb.SerializationException)):
+        return StoreDamagedError(
+            f"{path} cannot be read back: {text}; restore a copy, or move the file away to begin "
+            "a new one"
+        )
+    return None
+
+
+def _holder(text: str) -> str:
+    """Return in words the process that a lock error names."""
+    host = os.uname().nodename
+    match = _HOLDER.search(text)
+    if match is None:
+        return f"another process, perhaps not on {host}"
+    pid = int(match[1])
+    if pid == os.getpid():
+        return "this very process"
+    try:
+        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return f"process {pid}, which is not to be seen on {host}"
+    words = raw.rstrip(b"\0").split(b"\0")
+    command = " ".join(word.decode("utf-8", "replace") for word in words)
+    shown = "".join(c if c.isprintable() else "?" for c in command[:200])
+    return f"process {pid} on {host} ({shown})"
+
+
+def _first_line(error: duckdb.Error) -> str:
+    return str(error).partition("\n")[0].rstrip(". ")

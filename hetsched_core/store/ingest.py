@@ -1,0 +1,279 @@
+"""From spool files into the layers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.errors import InputError
+from hetsched_core.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
+from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.moments import Moments
+from hetsched_core.store.records import BasicTimes, DataTimes, Measurement
+from hetsched_core.store.speeds import record_speeds
+from hetsched_core.store.spool_files import (
+    FileReject,
+    FileRejectedError,
+    SpoolFile,
+    SpoolRun,
+)
+from hetsched_core.store.theory import record_basic_times, record_data_times
+from hetsched_core.throughput.iteration import Pattern
+
+RunKey = tuple[str, int]
+"""Job id and run number, as in the name of a spool file."""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedLines:
+    """How many lines of a user's files were rejected for one reason, or how many files."""
+
+    uid: int
+    reason: Reject | FileReject
+    lines: int
+    example: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ingested:
+    """What one call took in.
+
+    Attributes:
+        lines: the accepted lines, each with the file it is from, file by file.
+        rejected: what was rejected.
+        measurements: how many speeds, profiles and data times went into the layers.
+    """
+
+    lines: tuple[tuple[SpoolName, SpoolLine], ...]
+    rejected: tuple[RejectedLines, ...]
+    measurements: int
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What a call has read so far."""
+
+    lines: list[tuple[SpoolName, SpoolLine]] = field(default_factory=list)
+    speeds: list[Measurement] = field(default_factory=list)
+    basic_times: list[BasicTimes] = field(default_factory=list)
+    data_times: list[DataTimes] = field(default_factory=list)
+    rejected: Counter[tuple[int, Reject | FileReject]] = field(default_factory=Counter)
+    examples: dict[tuple[int, Reject | FileReject], str] = field(default_factory=dict)
+
+    def reject(self, uid: int, reason: Reject | FileReject, example: str) -> None:
+        self.rejected[uid, reason] += 1
+        self.examples.setdefault((uid, reason), example)
+
+    def take(self, file: SpoolFile, line: SpoolLine, now_s: float) -> None:
+        """Keep a line, and what it measured."""
+        run = file.run
+        if isinstance(line, Profile):
+            nodes = len({node.host for node, _ in run.pieces})
+            if (line.gpus, line.nodes) != (run.gpus, nodes):
+                self.reject(
+                    run.uid,
+                    Reject.WRONG_IDENTITY,
+                    f"{file.name}: {line.gpus} GPUs on {line.nodes} nodes, where the run has "
+                    f"{run.gpus} on {nodes}",
+                )
+                return
+        if isinstance(line, Profile | Progress):
+            try:
+                self._measure(file, line, now_s)
+            except InputError as error:
+                self.reject(run.uid, Reject.OUT_OF_RANGE, f"{file.name}: {error}")
+                return
+        self.lines.append((file.name, line))
+
+    def _measure(self, file: SpoolFile, line: Profile | Progress, now_s: float) -> None:
+        run = file.run
+        # Rank 0 writes for the job; what others say of its speed is the same once more. And a speed
+        # over several GPU types says little about any of them.
+        if isinstance(line, Progress):
+            whole = run.gpu_type()
+            if file.name.rank == 0 and line.samples_per_s > 0 and whole is not None:
+                self.speeds.append(_speed(run, whole, line, now_s))
+        if own := run.gpu_type(file.start.host if file.start else ""):
+            if isinstance(line, Profile):
+                self.basic_times.append(_basic_times(run, own, line, now_s))
+            self.data_times.append(DataTimes(run.profile, own, line.data_s, line.wait_s))
+
+    def ingested(self) -> Ingested:
+        """Return the result of the call."""
+        rejected = [
+            RejectedLines(uid, reason, lines, self.examples[uid, reason])
+            for (uid, reason), lines in sorted(self.rejected.items())
+        ]
+        pairs = sum(len(times.data_s) for times in self.data_times)
+        return Ingested(
+            tuple(self.lines),
+            tuple(rejected),
+            len(self.speeds) + len(self.basic_times) + pairs,
+        )
+
+
+class SpoolIngest:
+    """Takes spool files in, each line once, in this process and after it."""
+
+    def __init__(self) -> None:
+        """Follow no file yet."""
+        self._files: dict[Path, SpoolFile] = {}
+        self._counted: set[tuple[Path, FileReject]] = set()
+
+    def ingest(
+        self,
+        transaction: Transaction,
+        paths: Iterable[Path],
+        runs: Mapping[RunKey, SpoolRun],
+        now_s: float,
+    ) -> Ingested:
+        """Read on in each file and record what is new, with how far each file was read."""
+        batch = _Batch()
+        asked = dict.fromkeys(paths)
+        self._counted = {(path, why) for path, why in self._counted if path in asked}
+        files = self._followed(transaction, asked, runs, batch)
+        moved = []
+        for file in files:
+            before = file.position
+            try:
+                lines = file.read()
+            except FileRejectedError as error:
+                self._refuse(file.path, error.reason, error.uid, batch)
+                continue
+            for line in lines:
+                if isinstance(line, Rejection):
+                    batch.reject(file.run.uid, line.reason, f"{file.name}: {line.detail}")
+                else:
+                    batch.take(file, line, now_s)
+            if file.position > before:
+                moved.append(file)
+        record_speeds(transaction, batch.speeds)
+        record_basic_times(transaction, batch.basic_times)
+        record_data_times(transaction, batch.data_times)
+        _record_positions(transaction, moved)
+        _record_rejected(transaction, batch.rejected)
+        return batch.ingested()
+
+    def forget(self) -> None:
+        """Begin again from what the store holds: after a failed transaction."""
+        self._files.clear()
+        self._counted.clear()
+
+    def _followed(
+        self,
+        transaction: Transaction,
+        paths: Iterable[Path],
+        runs: Mapping[RunKey, SpoolRun],
+        batch: _Batch,
+    ) -> list[SpoolFile]:
+        """Return the files to read; those that nobody asks for any more are let go."""
+        asked: dict[Path, SpoolFile] = {}
+        new: list[SpoolFile] = []
+        for path in paths:
+            name = SpoolName.parse(path.name)
+            if name is None:
+                self._refuse(path, FileReject.NAME, -1, batch)
+                continue
+            run = runs.get((name.job, name.run))
+            if run is None:
+                self._refuse(path, FileReject.UNKNOWN_RUN, -1, batch)
+                continue
+            file = self._files.get(path)
+            if file is None or file.run != run:
+                file = SpoolFile(path, name, run, 0)
+                new.append(file)
+            asked[path] = file
+        _resume(transaction, new)
+        self._files = asked
+        return list(asked.values())
+
+    def _refuse(self, path: Path, reason: FileReject, uid: int, batch: _Batch) -> None:
+        # It may be asked for again and again: it is looked at each time, and counted once.
+        if (path, reason) not in self._counted:
+            self._counted.add((path, reason))
+            batch.reject(uid, reason, ascii(path.name)[:80])
+
+
+def _basic_times(run: SpoolRun, gpu_type: str, line: Profile, now_s: float) -> BasicTimes:
+    # One line is one value, however many iterations it is a mean of: their spread is not in it.
+    return BasicTimes(
+        run.profile,
+        gpu_type,
+        line.batch_size,
+        line.parameters,
+        Pattern(line.pattern),
+        Moments(1, line.forward_s),
+        Moments(1, line.backward_s),
+        Moments(1, line.update_s),
+        now_s,
+    )
+
+
+def _speed(run: SpoolRun, gpu_type: str, line: Progress, now_s: float) -> Measurement:
+    return Measurement(
+        run.profile,
+        gpu_type,
+        run.gpus,
+        len(run.pieces),
+        Moments(1, line.samples_per_s / run.gpus),
+        now_s,
+        tuple(node.name for node, _ in run.pieces),
+    )
+
+
+def _keys(files: Iterable[SpoolFile]) -> dict[str, NDArray[Any]]:
+    files = list(files)
+    return {
+        "uid": np.array([file.run.uid for file in files], dtype=np.int64),
+        "nonce": texts([file.run.nonce for file in files]),
+        "job": texts([file.name.job for file in files]),
+        "run": np.array([file.name.run for file in files], dtype=np.int32),
+        "rank": np.array([file.name.rank for file in files], dtype=np.int32),
+    }
+
+
+def _resume(transaction: Transaction, files: list[SpoolFile]) -> None:
+    """Set each file to where it was read to, by whatever process."""
+    if not files:
+        return
+    found = transaction.columns(
+        """
+        SELECT coalesce(position, 0) AS position
+        FROM asked LEFT JOIN spool_file USING (uid, nonce, job, run, rank) ORDER BY at
+        """,
+        asked={"at": np.arange(len(files)), **_keys(files)},
+    )
+    for file, position in zip(files, found["position"].tolist(), strict=True):
+        file.position = position
+
+
+def _record_positions(transaction: Transaction, files: list[SpoolFile]) -> None:
+    if files:
+        position = np.array([file.position for file in files], dtype=np.int64)
+        transaction.run(
+            "INSERT OR REPLACE INTO spool_file BY NAME FROM batch",
+            batch={**_keys(files), "position": position},
+        )
+
+
+def _record_rejected(
+    transaction: Transaction, rejected: Mapping[tuple[int, Reject | FileReject], int]
+) -> None:
+    if rejected:
+        transaction.run(
+            """
+            INSERT INTO rejected BY NAME FROM batch
+            ON CONFLICT DO UPDATE SET lines = rejected.lines + excluded.lines
+            """,
+            batch={
+                "uid": np.array([uid for uid, _ in rejected], dtype=np.int64),
+                "reason": texts([reason.value for _, reason in rejected]),
+                "lines": np.array(list(rejected.values()), dtype=np.int64),
+            },
+        )

@@ -1,0 +1,132 @@
+"""What the scheduler did: runs that ended, and decisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hetsched_core.runlog import PlanRecord, RunEnd, RunRecord
+from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.names import profile_ids
+from hetsched_core.store.records import Decision, ProfileKey, StoredRun
+from hetsched_core.types import Configuration, Diagnostics, Purpose, Trigger
+
+
+def record_runs(transaction: Transaction, runs: Sequence[StoredRun]) -> None:
+    """Add runs; one that is there already is replaced, so that a repeated call changes nothing."""
+    if not runs:
+        return
+    profiles = profile_ids(transaction, (r.profile for r in runs))
+    # As text, since a column of lists cannot be handed over.
+    pieces = [json.dumps([list(piece) for piece in r.run.configuration]) for r in runs]
+    transaction.run(
+        "INSERT OR REPLACE INTO run BY NAME FROM batch",
+        batch={
+            "nonce": texts([r.nonce for r in runs]),
+            "job": texts([r.run.job for r in runs]),
+            "number": np.array([r.run.number for r in runs], dtype=np.int32),
+            "copy": np.array([r.run.copy for r in runs], dtype=np.int32),
+            "purpose": texts([r.run.purpose.value for r in runs]),
+            "profile": np.array([profiles[r.profile] for r in runs], dtype=np.int32),
+            "pieces": texts(pieces),
+            "since_s": np.array([r.run.since_s for r in runs], dtype=np.float64),
+            "freed_s": np.array([r.run.freed_s for r in runs], dtype=np.float64),
+            "productive_s": np.array([r.run.productive_s for r in runs], dtype=np.float64),
+            "samples": np.array([r.run.samples for r in runs], dtype=np.float64),
+            "ended_by": texts([r.run.ended_by.value for r in runs]),
+        },
+    )
+
+
+def read_runs(
+    transaction: Transaction, job: str | None, profile: ProfileKey | None, most: int
+) -> tuple[StoredRun, ...]:
+    """Return the runs that ended last, the latest first: of a job, of a profile, or of all."""
+    rows = transaction.rows(
+        """
+        SELECT nonce, job, number, copy, purpose, pieces, since_s, freed_s, productive_s, samples,
+               ended_by, owner, name
+        FROM run JOIN profile ON profile.id = run.profile
+        WHERE ($1 IS NULL OR job = $1) AND ($2 IS NULL OR (name = $2 AND owner = $3))
+        ORDER BY freed_s DESC, nonce, job, number DESC, copy LIMIT $4
+        """,
+        job,
+        None if profile is None else profile.name,
+        None if profile is None else profile.owner,
+        most,
+    )
+    return tuple(_run(*row) for row in rows)
+
+
+def _run(
+    nonce: str, job: str, number: int, copy: int, purpose: str, pieces: str, *rest: Any
+) -> StoredRun:
+    since_s, freed_s, productive_s, samples, ended_by, owner, name = rest
+    record = RunRecord(
+        job,
+        number,
+        copy,
+        Purpose(purpose),
+        Configuration.of((node, gpus) for node, gpus in json.loads(pieces)),
+        since_s,
+        freed_s,
+        productive_s,
+        samples,
+        RunEnd(ended_by),
+    )
+    return StoredRun(record, nonce, ProfileKey(name, owner))
+
+
+def record_decision(transaction: Transaction, decision: Decision) -> int:
+    """Add a decision and return its number; numbers grow, whatever the clock does."""
+    plan, found = decision.plan, decision.diagnostics
+    ((number,),) = transaction.rows(
+        """
+        INSERT INTO decision (at_s, policy, triggers, plan_s, placed, waiting, method, objective,
+                              bound, gap, limits, prices, document)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+        """,
+        plan.at_s,
+        decision.policy,
+        sorted(trigger.value for trigger in plan.triggers),
+        plan.plan_s,
+        plan.placed,
+        plan.waiting,
+        found.method,
+        found.objective,
+        found.bound,
+        found.gap,
+        list(found.limits),
+        json.dumps(dict(found.prices)),
+        decision.document,
+    )
+    return int(number)
+
+
+def read_decisions(
+    transaction: Transaction, after: int, most: int
+) -> tuple[tuple[int, Decision], ...]:
+    """Return decisions with a number above `after`, each with its number, in their order."""
+    rows = transaction.rows(
+        """
+        SELECT id, at_s, policy, triggers, plan_s, placed, waiting, method, objective, bound, gap,
+               limits, prices, document
+        FROM decision WHERE id > ? ORDER BY id LIMIT ?
+        """,
+        after,
+        most,
+    )
+    return tuple((int(row[0]), _decision(*row[1:])) for row in rows)
+
+
+def _decision(at_s: float, policy: str, triggers: list[str], *rest: Any) -> Decision:
+    plan_s, placed, waiting, method, objective, bound, gap, limits, prices, document = rest
+    return Decision(
+        policy,
+        PlanRecord(at_s, frozenset(map(Trigger, triggers)), plan_s, placed, waiting),
+        Diagnostics(method, objective, bound, gap, tuple(limits), json.loads(prices)),
+        document,
+    )

@@ -1,0 +1,137 @@
+"""Names that the tables refer to by number: profiles, GPU types, nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.errors import InputError, unknown
+from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.records import SITE, ProfileKey
+
+Ids = NDArray[np.int32]
+
+NO_NODE = 0
+"""The id that stands for "not known which node"."""
+
+
+def gpu_type_ids(transaction: Transaction, names: Iterable[str]) -> Mapping[str, int]:
+    """Return the id of each GPU type, new ones included."""
+    return _ids(transaction, "gpu_type", names)
+
+
+def node_ids(transaction: Transaction, names: Iterable[str]) -> Mapping[str, int]:
+    """Return the id of each node, new ones included."""
+    return _ids(transaction, "node", names)
+
+
+def profile_ids(transaction: Transaction, keys: Iterable[ProfileKey]) -> Mapping[ProfileKey, int]:
+    """Return the id of each profile, new ones included; those of the site are public at once."""
+    distinct = list(dict.fromkeys(keys))
+    if not distinct:
+        return {}
+    known = _profiles(transaction, distinct)
+    new = [key for key in distinct if key not in known]
+    if not new:
+        return known
+    public = [key.owner == SITE for key in new]
+    for key in (key for key, is_public in zip(new, public, strict=True) if is_public):
+        _refuse_second(transaction, key)
+    transaction.run(
+        "INSERT INTO profile (owner, name, published) SELECT owner, name, published FROM new",
+        new={
+            "owner": texts([key.owner for key in new]),
+            "name": texts([key.name for key in new]),
+            "published": np.array(public),
+        },
+    )
+    return _profiles(transaction, distinct)
+
+
+def readable_ids(transaction: Transaction, keys: Sequence[ProfileKey]) -> tuple[Ids, Ids]:
+    """Return for each key the ids under which its owner may read: its own, and the published one.
+
+    Returns:
+        (K,) its own profile and (K,) the published one of that name; -1 where there is none.
+    """
+    own = _profiles(transaction, keys) if keys else {}
+    rows = transaction.rows("SELECT name, id FROM profile WHERE published")
+    published = {str(name): int(id_) for name, id_ in rows}
+    return (
+        np.array([own.get(key, -1) for key in keys], dtype=np.int32),
+        np.array([published.get(key.name, -1) for key in keys], dtype=np.int32),
+    )
+
+
+def known_gpu_type_ids(transaction: Transaction, names: Sequence[str]) -> Ids:
+    """Return (T,) the id of each GPU type; -1 for one that no measurement has named."""
+    found = {str(name): int(id_) for name, id_ in transaction.rows("SELECT name, id FROM gpu_type")}
+    return np.array([found.get(name, -1) for name in names], dtype=np.int32)
+
+
+def publish(transaction: Transaction, key: ProfileKey, published: bool) -> None:
+    """Let everybody read a profile, or its owner alone again.
+
+    Raises:
+        UnknownNameError: there is no such profile.
+        InputError: another profile of this name is published, or it is the site's.
+    """
+    if key.owner == SITE:
+        raise InputError(f"profile {key.name!r} belongs to the site, so everybody may read it")
+    if key not in _profiles(transaction, [key]):
+        rows = transaction.rows("SELECT name FROM profile WHERE owner = ?", key.owner)
+        raise unknown(f"profile of {key.owner}", key.name, (str(name) for (name,) in rows))
+    if published:
+        _refuse_second(transaction, key)
+    transaction.run(
+        "UPDATE profile SET published = ? WHERE owner = ? AND name = ?",
+        published,
+        key.owner,
+        key.name,
+    )
+
+
+def _refuse_second(transaction: Transaction, key: ProfileKey) -> None:
+    """One name means one published profile, so that a lookup has one answer."""
+    rows = transaction.rows(
+        "SELECT owner FROM profile WHERE published AND name = ? AND owner <> ?", key.name, key.owner
+    )
+    for (owner,) in rows:
+        raise InputError(
+            f"a profile {key.name!r} is published already, {_whose(owner)}; withdraw it first or "
+            "choose another name"
+        )
+
+
+def _whose(owner: str) -> str:
+    return f"that of {owner}" if owner else "by the site"
+
+
+def _profiles(transaction: Transaction, keys: Sequence[ProfileKey]) -> dict[ProfileKey, int]:
+    found = transaction.columns(
+        "SELECT owner, name, id FROM profile JOIN wanted USING (owner, name)",
+        wanted={
+            "owner": texts([key.owner for key in keys]),
+            "name": texts([key.name for key in keys]),
+        },
+    )
+    ids = zip(found["owner"], found["name"], found["id"].tolist(), strict=True)
+    return {ProfileKey(name, owner): id_ for owner, name, id_ in ids}
+
+
+def _ids(transaction: Transaction, table: str, names: Iterable[str]) -> Mapping[str, int]:
+    distinct = list(dict.fromkeys(names))
+    if not distinct:
+        return {}
+    wanted = {"name": texts(distinct)}
+    transaction.run(
+        f"INSERT INTO {table} (name) "
+        f"SELECT name FROM wanted WHERE name NOT IN (SELECT name FROM {table})",
+        wanted=wanted,
+    )
+    found = transaction.columns(
+        f"SELECT name, id FROM {table} JOIN wanted USING (name)", wanted=wanted
+    )
+    return dict(zip(found["name"].tolist(), found["id"].tolist(), strict=True))

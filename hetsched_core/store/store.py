@@ -1,0 +1,241 @@
+"""The throughput database of Hops (SoCC '24), section 3.3; docs/formats/store.md has its tables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hetsched_core.store import gpus, journal, names, speeds, theory
+from hetsched_core.store.database import Database, Mode, Transaction
+from hetsched_core.store.errors import StoreError
+from hetsched_core.store.ingest import Ingested, RunKey, SpoolIngest
+from hetsched_core.store.layers import StoredLayers, read_layers
+from hetsched_core.store.migrations import create, migrate, migrations, require_newest
+from hetsched_core.store.records import (
+    BandwidthMeasurement,
+    BasicTimes,
+    DataTimes,
+    Decision,
+    Measurement,
+    ProfileKey,
+    StoredRun,
+)
+from hetsched_core.store.spool_files import SpoolRun
+from hetsched_core.throughput.gpus import GpuSpec
+from hetsched_core.throughput.iteration import Bandwidths
+
+IN_MEMORY = Path(":memory:")
+"""Path of a store that is gone when it is closed."""
+
+
+class Store:
+    """An open store. One process writes it or several read it; one thread uses it.
+
+    Each method is one transaction: it happens as a whole or, if it raises, not at all. All may
+    raise `StoreError`; with `StoreWriteError` the disk is full and the call may be repeated.
+    """
+
+    def __init__(self, database: Database) -> None:
+        """Use an open database that has the newest schema; see `open`."""
+        self._database = database
+        self._spool = SpoolIngest()
+
+    @classmethod
+    def open(cls, path: Path, mode: Mode = Mode.READ) -> Self:
+        """Open a store; for writing, it is made if it is not there.
+
+        Raises:
+            StoreError: it cannot be opened, and the subclass says why: held by another process,
+                damaged, newer than this program, or no store at all.
+        """
+        scripts = migrations()
+        if path != IN_MEMORY:
+            _make_ready(path, mode, scripts)
+        database = Database(path, mode)
+        try:
+            with database.transaction() as transaction:
+                if path == IN_MEMORY:
+                    create(transaction)
+                if mode is Mode.WRITE:
+                    migrate(transaction, path, scripts)
+                else:
+                    require_newest(transaction, path, scripts)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    def close(self) -> None:
+        """Close the store; a second time does nothing."""
+        self._database.close()
+
+    def __enter__(self) -> Self:
+        """Return the store."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Close the store."""
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._database.path
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Do several things as one, in SQL; the tables are those of docs/formats/store.md."""
+        with self._database.transaction() as transaction:
+            yield transaction
+
+    # Measurements ---------------------------------------------------------------------------------
+
+    def record(self, measurements: Sequence[Measurement]) -> None:
+        """Merge measured speeds into the entity layer, and so into the type layer."""
+        with self._database.transaction() as transaction:
+            speeds.record_speeds(transaction, measurements)
+
+    def record_basic_times(self, times: Sequence[BasicTimes]) -> None:
+        """Merge profiled times into the theoretical layer.
+
+        What has another batch size, model or pattern than before replaces what was there.
+        """
+        with self._database.transaction() as transaction:
+            theory.record_basic_times(transaction, times)
+
+    def record_data_times(self, times: Sequence[DataTimes]) -> None:
+        """Merge times of loading and waiting into the theoretical layer, and fit their modes."""
+        with self._database.transaction() as transaction:
+            theory.record_data_times(transaction, times)
+
+    def record_bandwidths(self, measurements: Sequence[BandwidthMeasurement]) -> None:
+        """Merge measured bandwidths of GPU types."""
+        with self._database.transaction() as transaction:
+            gpus.record_bandwidths(transaction, measurements)
+
+    def record_gpu_specs(self, specs: Sequence[GpuSpec]) -> None:
+        """Keep published rates of GPU types; those that are there already are replaced."""
+        with self._database.transaction() as transaction:
+            gpus.record_gpu_specs(transaction, specs)
+
+    def ingest(
+        self, paths: Iterable[Path], runs: Mapping[RunKey, SpoolRun], now_s: float
+    ) -> Ingested:
+        """Take in what is new in spool files.
+
+        Each line counts once, however often this is called, by whatever process. A line that is not
+        ended yet waits. Nothing in a file can make this raise: what is wrong is counted.
+
+        Args:
+            paths: the spool files of all runs of interest, in every call.
+            runs: what is known of them, by job and run number; a file of no such run is rejected.
+            now_s: seconds UTC, taken as the time of what is measured: what a job says is not.
+        """
+        try:
+            with self._database.transaction() as transaction:
+                return self._spool.ingest(transaction, paths, runs, now_s)
+        except BaseException:
+            # What was read is not recorded: it must be read again.
+            self._spool.forget()
+            raise
+
+    # What is known --------------------------------------------------------------------------------
+
+    def layers(self, profiles: Sequence[ProfileKey], gpu_types: Sequence[str]) -> StoredLayers:
+        """Return all three layers of every pair of these profiles and GPU types."""
+        with self._database.transaction() as transaction:
+            return read_layers(transaction, profiles, gpu_types)
+
+    def bandwidths(self, gpu_types: Sequence[str]) -> tuple[Bandwidths, ...]:
+        """Return the measured bandwidths of each GPU type, NaN where there is none."""
+        with self._database.transaction() as transaction:
+            return gpus.read_bandwidths(transaction, gpu_types)
+
+    def gpu_specs(self) -> tuple[GpuSpec, ...]:
+        """Return the published rates that are kept, by name."""
+        with self._database.transaction() as transaction:
+            return gpus.read_gpu_specs(transaction)
+
+    def publish(self, profile: ProfileKey) -> None:
+        """Let everybody read a profile.
+
+        Raises:
+            InputError: there is no such profile, or another one of this name is published.
+        """
+        with self._database.transaction() as transaction:
+            names.publish(transaction, profile, published=True)
+
+    def withdraw(self, profile: ProfileKey) -> None:
+        """Let nobody but its owner read a profile.
+
+        Raises:
+            InputError: there is no such profile, or it is the site's.
+        """
+        with self._database.transaction() as transaction:
+            names.publish(transaction, profile, published=False)
+
+    # What happened --------------------------------------------------------------------------------
+
+    def record_runs(self, runs: Sequence[StoredRun]) -> None:
+        """Add runs that ended; one that is there already is replaced."""
+        with self._database.transaction() as transaction:
+            journal.record_runs(transaction, runs)
+
+    def runs(
+        self, job: str | None = None, profile: ProfileKey | None = None, most: int = 1000
+    ) -> tuple[StoredRun, ...]:
+        """Return the runs that ended last, the latest first: of a job, of a profile, or of all."""
+        with self._database.transaction() as transaction:
+            return journal.read_runs(transaction, job, profile, most)
+
+    def record_decision(self, decision: Decision) -> int:
+        """Add a decision and return its number; numbers grow, whatever the clock does."""
+        with self._database.transaction() as transaction:
+            return journal.record_decision(transaction, decision)
+
+    def decisions(self, after: int = 0, most: int = 1000) -> tuple[tuple[int, Decision], ...]:
+        """Return decisions with a number above `after`, each with its number, in their order."""
+        with self._database.transaction() as transaction:
+            return journal.read_decisions(transaction, after, most)
+
+
+def _make_ready(path: Path, mode: Mode, scripts: Sequence[str]) -> None:
+    """Make the store if it is to be written and not there; a killed maker leaves no half one."""
+    if path.exists():
+        return
+    if mode is Mode.READ:
+        raise StoreError(f"{path} does not exist; name a store, or begin one: hetsched db import")
+    log = path.with_name(path.name + ".wal")
+    if log.exists():
+        raise StoreError(
+            f"{path} is gone, but {log.name} is still there; put the store back, or delete the rest"
+        )
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part.unlink(missing_ok=True)
+    try:
+        database = Database(part, Mode.WRITE)
+        try:
+            with database.transaction() as transaction:
+                create(transaction)
+                migrate(transaction, path, scripts)
+        finally:
+            database.close()
+        try:
+            # Unlike a rename, this never takes the place of what another process just made.
+            path.hardlink_to(part)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise StoreError(f"{path} cannot be made: {error.strerror}") from None
+    finally:
+        for left in (part, part.with_name(part.name + ".wal")):
+            left.unlink(missing_ok=True)

@@ -1,0 +1,178 @@
+"""The lowest layer: basic times of an iteration, and how long data takes (Hops sections 3.2, 3.3).
+
+Data times are kept in bins of a quarter octave, with the exact moments of each bin: bounded in size
+however long a job runs, and two histories merge exactly. Whenever the number of data times of a
+pair has doubled, modes are fitted to them anew, so that wherever there are data there are modes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.store.database import Columns, Transaction
+from hetsched_core.store.merge import BASIC_TIMES, DATA_TIME
+from hetsched_core.store.names import gpu_type_ids, profile_ids
+from hetsched_core.store.records import BasicTimes, DataTimes
+from hetsched_core.throughput.data_time import DataMode, fit_modes
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SHORTEST_S = 1e-6
+"""Data times below this share a bin."""
+
+BINS_PER_OCTAVE = 4
+
+MAX_FITTED = 512
+"""Modes are fitted to at most about this many values."""
+
+_BEGIN_ANEW = """
+UPDATE basic_times
+SET batch_size = batch.batch_size, parameters = batch.parameters, pattern = batch.pattern,
+    count = 0, forward_mean = 0, forward_m2 = 0, backward_mean = 0, backward_m2 = 0,
+    update_mean = 0, update_m2 = 0
+FROM batch
+WHERE basic_times.profile = batch.profile AND basic_times.gpu_type = batch.gpu_type
+  AND (basic_times.batch_size <> batch.batch_size OR basic_times.parameters <> batch.parameters
+       OR basic_times.pattern <> batch.pattern)
+"""
+
+
+def record_basic_times(transaction: Transaction, times: Sequence[BasicTimes]) -> None:
+    """Merge profiling runs into what is known of their pairs.
+
+    What is profiled with another batch size, model or pattern than before is another job under an
+    old name: what was measured of that one no longer counts.
+    """
+    # Within one call too, the last one says what the job is now.
+    now = {(t.profile, t.gpu_type): _kind(t) for t in times}
+    times = [t for t in times if _kind(t) == now[t.profile, t.gpu_type]]
+    if not times:
+        return
+    profiles = profile_ids(transaction, (t.profile for t in times))
+    types = gpu_type_ids(transaction, (t.gpu_type for t in times))
+    at_s = np.array([t.at_s for t in times])
+    parts = {
+        "forward": [t.forward_s for t in times],
+        "backward": [t.backward_s for t in times],
+        "update": [t.update_s for t in times],
+    }
+    batch: Columns = {
+        "profile": np.array([profiles[t.profile] for t in times], dtype=np.int32),
+        "gpu_type": np.array([types[t.gpu_type] for t in times], dtype=np.int32),
+        "batch_size": np.array([t.batch_size for t in times], dtype=np.int64),
+        "parameters": np.array([t.parameters for t in times], dtype=np.int64),
+        "pattern": np.array([t.pattern for t in times], dtype=np.int32),
+        "count": np.array([t.forward_s.count for t in times], dtype=np.int64),
+        **{f"{name}_mean": np.array([m.mean for m in part]) for name, part in parts.items()},
+        **{f"{name}_m2": np.array([m.m2 for m in part]) for name, part in parts.items()},
+        "first_s": at_s,
+        "last_s": at_s,
+    }
+    transaction.run(_BEGIN_ANEW, batch=batch)
+    BASIC_TIMES.merge(transaction, batch)
+
+
+def _kind(times: BasicTimes) -> tuple[int, int, int]:
+    return (times.batch_size, times.parameters, times.pattern)
+
+
+def record_data_times(transaction: Transaction, times: Sequence[DataTimes]) -> None:
+    """Merge data times into the bins of their pairs, and fit modes where their number doubled."""
+    times = [t for t in times if t.data_s]
+    if not times:
+        return
+    profiles = profile_ids(transaction, (t.profile for t in times))
+    types = gpu_type_ids(transaction, (t.gpu_type for t in times))
+    sizes = [len(t.data_s) for t in times]
+    profile = np.repeat(np.array([profiles[t.profile] for t in times], dtype=np.int32), sizes)
+    gpu_type = np.repeat(np.array([types[t.gpu_type] for t in times], dtype=np.int32), sizes)
+    data_s = np.concatenate([t.data_s for t in times])
+    DATA_TIME.merge(
+        transaction,
+        {
+            "profile": profile,
+            "gpu_type": gpu_type,
+            "bin": _bin(data_s),
+            "count": np.ones(len(data_s), dtype=np.int64),
+            "data_mean": data_s,
+            "data_m2": np.zeros(len(data_s)),
+            "wait_mean": np.concatenate([t.wait_s for t in times]),
+            "wait_m2": np.zeros(len(data_s)),
+        },
+    )
+    pairs, added = np.unique(np.stack([profile, gpu_type]), axis=1, return_counts=True)
+    _fit(transaction, {"profile": pairs[0], "gpu_type": pairs[1], "added": added})
+
+
+def _bin(data_s: Floats) -> NDArray[np.int32]:
+    octaves = np.log2(np.maximum(data_s, SHORTEST_S) / SHORTEST_S)
+    bins = 1 + np.floor(BINS_PER_OCTAVE * octaves)
+    return np.where(data_s < SHORTEST_S, 0, bins).astype(np.int32)
+
+
+def _fit(transaction: Transaction, touched: Columns) -> None:
+    """Fit modes to the data times of those pairs whose number has passed a power of two."""
+    bins = transaction.columns(
+        """
+        SELECT profile, gpu_type, added, count, data_mean, data_m2, wait_mean
+        FROM data_time JOIN touched USING (profile, gpu_type) ORDER BY profile, gpu_type, bin
+        """,
+        touched=touched,
+    )
+    key = np.stack([bins["profile"], bins["gpu_type"]])
+    starts = np.flatnonzero(np.r_[True, (key[:, 1:] != key[:, :-1]).any(axis=0)])
+    totals = np.add.reduceat(bins["count"], starts)
+    before = totals - bins["added"][starts]
+    due = np.frexp(totals.astype(np.float64))[1] > np.frexp(before.astype(np.float64))[1]
+    rows: list[tuple[int, int, int, DataMode]] = []
+    for start, end in zip(starts[due], np.r_[starts[1:], key.shape[1]][due], strict=True):
+        modes = fit_modes(*_values({name: column[start:end] for name, column in bins.items()}))
+        profile, gpu_type = key[:, start].tolist()
+        rows += [(profile, gpu_type, at, mode) for at, mode in enumerate(modes)]
+    _replace_modes(transaction, rows)
+
+
+def _values(bins: Columns) -> tuple[Floats, Floats]:
+    """Return values with the moments of each bin, at most about `MAX_FITTED` of them."""
+    total = int(bins["count"].sum())
+    counts = np.rint(bins["count"] * min(1.0, MAX_FITTED / total)).astype(np.int64)
+    sd = np.sqrt(bins["data_m2"] / bins["count"])
+    data_s = []
+    for count, mean, deviation in zip(counts, bins["data_mean"], sd, strict=True):
+        # Half of them one deviation below the mean, half above; one at the mean if odd.
+        half = count // 2
+        apart = deviation * np.sqrt(count / (2 * half)) if half else 0.0
+        signs = np.repeat([-1.0, 0.0, 1.0], [half, count - 2 * half, half])
+        data_s.append(np.maximum(mean + signs * apart, 0.0))
+    return np.concatenate(data_s), np.repeat(bins["wait_mean"], counts)
+
+
+def _replace_modes(
+    transaction: Transaction, rows: Sequence[tuple[int, int, int, DataMode]]
+) -> None:
+    if not rows:
+        return
+    batch = {
+        "profile": np.array([profile for profile, _, _, _ in rows], dtype=np.int32),
+        "gpu_type": np.array([gpu_type for _, gpu_type, _, _ in rows], dtype=np.int32),
+        "mode": np.array([at for _, _, at, _ in rows], dtype=np.int32),
+        "share": np.array([mode.share for _, _, _, mode in rows]),
+        "data_s": np.array([mode.data_s for _, _, _, mode in rows]),
+        "data_sd_s": np.array([mode.data_sd_s for _, _, _, mode in rows]),
+        "wait_s": np.array([mode.wait_s for _, _, _, mode in rows]),
+    }
+    transaction.run("INSERT OR REPLACE INTO data_mode BY NAME FROM batch", batch=batch)
+    # Where there were two modes and now there is one.
+    transaction.run(
+        """
+        DELETE FROM data_mode USING (SELECT profile, gpu_type, max(mode) AS last FROM batch
+                                     GROUP BY profile, gpu_type) fitted
+        WHERE data_mode.profile = fitted.profile AND data_mode.gpu_type = fitted.gpu_type
+          AND data_mode.mode > fitted.last
+        """,
+        batch=batch,
+    )
