@@ -1,24 +1,49 @@
-"""Small clusters, speeds and jobs for tests."""
+"""Small clusters, speeds, jobs, snapshots and plans for tests."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
+from immutables import Map
 
 from hetsched_core.types import (
+    ALL_SHAPES,
+    EMPTY_PLAN,
     Cluster,
+    Configuration,
     EndState,
+    Entry,
     Job,
+    JobView,
     Layer,
     Node,
+    NodeView,
+    Placed,
+    Placement,
+    Plan,
+    ProfilePlacement,
+    Purpose,
+    Reason,
+    ReasonCode,
     RequirementSet,
+    Round,
+    Run,
+    Shape,
+    Snapshot,
     Speeds,
     SpeedTable,
     Submission,
+    TaskProgress,
+    TaskSequence,
     TaskShape,
     TaskTimes,
+    Trigger,
+    Waiting,
 )
+
+NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
 
 
 def cluster_of(**nodes: tuple[str, int]) -> Cluster:
@@ -64,6 +89,7 @@ def submission(
     ends_as: EndState = EndState.COMPLETED,
     cancel_s: float | None = None,
     eligible_s: float | None = None,
+    preemptible: bool = True,
 ) -> Submission:
     """Build a job with its true size."""
     return Submission(
@@ -76,9 +102,122 @@ def submission(
             cpus_per_gpu=cpus_per_gpu,
             memory_mb_per_gpu=memory_mb_per_gpu,
             eligible_s=eligible_s,
+            preemptible=preemptible,
             tasks=tasks,
         ),
         samples=samples,
         ends_as=ends_as,
         cancel_s=cancel_s,
     )
+
+
+def on(**pieces: int) -> Configuration:
+    """Build a configuration from node=GPUs."""
+    return Configuration.of(pieces)
+
+
+def placed(**pieces: int) -> Placed:
+    """Build the entry of a gang on node=GPUs."""
+    return Placed((Placement(on(**pieces)),))
+
+
+def held(configuration: Configuration, *, number: int = 0, **more: object) -> Run:
+    """Build a run that has been making progress at 1 sample/s since time 0."""
+    run = Run(number, configuration, since_s=0.0, progress_from_s=0.0, speed=1.0)
+    return replace(run, **more)  # type: ignore[arg-type]
+
+
+def view(
+    job_id: str,
+    *runs: Run,
+    counts: tuple[int, ...] = (1,),
+    submit_s: float = 0.0,
+    gpu_types: frozenset[str] | None = None,
+    cpus_per_gpu: float = 0.0,
+    memory_mb_per_gpu: float = 0.0,
+    preemptible: bool = True,
+    tasks: TaskShape | None = None,
+    progress: TaskProgress | None = None,
+    blocked: Reason | None = None,
+) -> JobView:
+    """Build what is known of an active job of profile `m` that holds `runs`."""
+    job = submission(
+        job_id,
+        1.0,
+        counts,
+        submit_s=submit_s,
+        gpu_types=gpu_types,
+        cpus_per_gpu=cpus_per_gpu,
+        memory_mb_per_gpu=memory_mb_per_gpu,
+        preemptible=preemptible,
+        tasks=tasks,
+    ).job
+    return JobView(job, observed_s=0.0, runs=runs, progress=progress, blocked=blocked)
+
+
+def snapshot_of(
+    cluster: Cluster,
+    views: Iterable[JobView],
+    *,
+    now: float = 0.0,
+    speeds: Speeds | None = None,
+    shapes: frozenset[Shape] = ALL_SHAPES,
+    triggers: frozenset[Trigger] = frozenset({Trigger.ARRIVAL}),
+    previous: Plan = EMPTY_PLAN,
+    changed: frozenset[str] | None = None,
+    nodes_changed: bool = True,
+    nodes: Mapping[str, Mapping[str, object]] | None = None,
+) -> Snapshot:
+    """Build a snapshot in which the nodes hold what the jobs' runs hold.
+
+    Every job counts as changed unless said otherwise; `nodes` overrides fields of single nodes;
+    speeds are 1 sample/s per GPU of every type unless given.
+    """
+    jobs = {view.id: view for view in views}
+    states = {node.name: NodeView(node) for node in cluster}
+    for job_view in jobs.values():
+        for run in job_view.runs:
+            for name, gpus in run.configuration:
+                state = states[name]
+                states[name] = replace(
+                    state,
+                    held_gpus=state.held_gpus + gpus,
+                    held_cpus=state.held_cpus + gpus * job_view.job.cpus_per_gpu,
+                    held_memory_mb=state.held_memory_mb + gpus * job_view.job.memory_mb_per_gpu,
+                )
+    for name, fields in (nodes or {}).items():
+        states[name] = replace(states[name], **fields)  # type: ignore[arg-type]
+    return Snapshot(
+        now=now,
+        triggers=triggers,
+        round=Round(0, 0.0, 360.0),
+        cluster=cluster,
+        nodes=Map(states),
+        jobs=Map(jobs),
+        speeds=speeds or linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}),
+        effective_s=now,
+        shapes=shapes,
+        previous=previous,
+        changed=frozenset(jobs) if changed is None else changed,
+        gone=frozenset(previous.entries) - frozenset(jobs),
+        nodes_changed=nodes_changed,
+    )
+
+
+def plan_of(
+    entries: Mapping[str, Entry],
+    *,
+    profiles: Mapping[str, Placement] | None = None,
+    sequences: tuple[TaskSequence, ...] = (),
+) -> Plan:
+    """Build a plan made afresh; `profiles` gives at most one profiling run to each job."""
+    return Plan(
+        Map(entries),
+        profiles=tuple(ProfilePlacement(job, p) for job, p in (profiles or {}).items()),
+        sequences=sequences,
+    )
+
+
+def profiling(configuration: Configuration, until_s: float | None = 60.0) -> Placement:
+    """Build a profiling run that is given up at `until_s`."""
+    return Placement(configuration, purpose=Purpose.PROFILE, until_s=until_s)
