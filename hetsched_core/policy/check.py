@@ -113,8 +113,10 @@ class PlanChecker:
 
     def _check_all(self, snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
         found = check_plan(snapshot, plan, self._model)
+        # An invalid plan is dropped, and what changed before it is not named again.
+        self._last = None if found else plan
         if not found:
-            self._last, self._usage, self._used = plan, _Usage(), {}
+            self._usage, self._used = _Usage(), {}
             self._account(snapshot, plan, sorted(plan.entries))
         return found
 
@@ -212,6 +214,7 @@ def _stays(view: JobView, placement: Placement) -> bool:
         run.configuration == placement.configuration
         and run.copy == placement.copy
         and run.purpose is placement.purpose
+        and run.draining_until_s is None
         for run in view.runs
     )
 
@@ -290,11 +293,12 @@ def _sequences(
             for item in block.items:
                 tasks[item.job].append((item.training_round, block.times, item.tasks))
                 here.add(item.job)
-        # Tasks follow each other on a GPU, so the hungriest one decides what the GPU needs.
-        views = [snapshot.jobs[job_id] for job_id in sorted(here) if job_id in snapshot.jobs]
-        if views:
-            one = Configuration(((sequence.node, 1),))
-            usage.add(snapshot, max(views, key=lambda v: v.job.cpus_per_gpu), one)
+        # Tasks follow each other on a GPU, so of each resource the hungriest decides.
+        jobs = [snapshot.jobs[job_id].job for job_id in here if job_id in snapshot.jobs]
+        host = snapshot.cluster[sequence.node].host
+        usage.gpus[sequence.node] += 1
+        usage.cpus[host] += max((job.cpus_per_gpu for job in jobs), default=0.0)
+        usage.memory_mb[host] += max((job.memory_mb_per_gpu for job in jobs), default=0.0)
     for job_id in sorted(tasks):
         yield from _task_counts(snapshot, plan, job_id, tasks[job_id])
     for job_id, entry in sorted(plan.entries.items()):
@@ -346,9 +350,10 @@ def _task_counts(
     for first, times, count in items:
         steps[first] += count
         steps[first + times] -= count
-    if progress and progress.tasks_done:
-        steps[done_rounds] += progress.tasks_done
-        steps[done_rounds + 1] -= progress.tasks_done
+    # Tasks that are done or running are not to be run again.
+    begun = (progress.tasks_done if progress else 0) + len(view.runs)
+    steps[done_rounds] += begun
+    steps[done_rounds + 1] -= begun
     level = 0
     for at in sorted(steps):
         level += steps[at]
