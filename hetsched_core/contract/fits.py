@@ -1,0 +1,87 @@
+"""Can a job ever run on a cluster? Answered naively, to hold policies' reasons against."""
+
+from __future__ import annotations
+
+import math
+from enum import Enum
+
+from hetsched_core.types import Cluster, ExecutionModel, Job, Node, Shape, Speeds
+
+
+class Fit(Enum):
+    """Whether the idle, healthy cluster holds a job.
+
+    A policy need not mix GPU types: it may refuse a job that fits on a mix alone.
+    """
+
+    NO = "no"
+    MIXED_ONLY = "on a mix of GPU types only"
+    YES = "yes"
+
+
+def fit(
+    job: Job,
+    cluster: Cluster,
+    speeds: Speeds,
+    shapes: frozenset[Shape],
+    model: ExecutionModel,
+) -> Fit:
+    """Return whether a job fits on the idle, healthy cluster under an execution model.
+
+    A gang needs one of its counts, in one of the shapes; a job of copies a whole node; a job of
+    tasks a GPU. All need a GPU type that the job accepts and makes progress on.
+    """
+    accepted = [n for n in cluster if job.accepts_type(n.gpu_type)]
+    runs = [n for n in accepted if speeds.table(job.profile).runs_on(n.gpu_type)]
+    match model:
+        case ExecutionModel.GANG:
+            return _gang(job, cluster, runs, shapes)
+        case ExecutionModel.COPIES:
+            return _where(any(0 < n.gpus <= _room(job, n, n.gpus) for n in runs))
+        case ExecutionModel.TASKS:
+            return _where(job.tasks is not None and any(_room(job, n, n.gpus) for n in accepted))
+
+
+def _where(found: bool) -> Fit:
+    return Fit.YES if found else Fit.NO
+
+
+def _gang(job: Job, cluster: Cluster, runs: list[Node], shapes: frozenset[Shape]) -> Fit:
+    rooms: dict[str, list[int]] = {}
+    for node in runs:
+        rooms.setdefault(node.gpu_type, []).append(_room(job, node, node.gpus))
+    for count in job.requirements:
+        if any(_one_type(count, room, shapes) for room in rooms.values()):
+            return Fit.YES
+    if Shape.MIXED_TYPES in shapes and len(rooms) > 1:
+        hosts: dict[str, int] = {}
+        for node in runs:
+            hosts[node.host] = hosts.get(node.host, 0) + node.gpus
+        together = sum(
+            _room(job, cluster[cluster.on_host(host)[0]], gpus) for host, gpus in hosts.items()
+        )
+        if any(1 < count <= together for count in job.requirements):
+            return Fit.MIXED_ONLY
+    return Fit.NO
+
+
+def _one_type(count: int, rooms: list[int], shapes: frozenset[Shape]) -> bool:
+    """Whether nodes of one type with this much room each hold a count."""
+    if any(count <= room for room in rooms):
+        return True
+    if Shape.UNEVEN in shapes:
+        return count <= sum(rooms)
+    return Shape.EVEN in shapes and any(
+        count % nodes == 0 and sum(count // nodes <= room for room in rooms) >= nodes
+        for nodes in range(2, len(rooms) + 1)
+    )
+
+
+def _room(job: Job, node: Node, gpus: int) -> int:
+    """How many of `gpus` GPUs the CPUs and memory of a node's host can serve."""
+    room = float(gpus)
+    if node.cpus and job.cpus_per_gpu:
+        room = min(room, node.cpus / job.cpus_per_gpu)
+    if node.memory_mb and job.memory_mb_per_gpu:
+        room = min(room, node.memory_mb / job.memory_mb_per_gpu)
+    return math.floor(room + 1e-9)

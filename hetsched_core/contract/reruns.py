@@ -1,0 +1,108 @@
+"""Contracts that need the scenario run once more, with something changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+
+from hetsched_core.contract.logs import every_job_that_fits_ends
+from hetsched_core.contract.scenario import Scenario, random_scenario
+from hetsched_core.contract.trial import Trial, describe_plan, first_difference, run_trial
+from hetsched_core.types import EMPTY_PLAN, EndState, Knowledge, Snapshot, Submission, Trigger
+
+OTHER_NAMES = "zq~"
+"""Put before every name, it leaves their order alone and changes their hashes."""
+
+ENOUGH_DECISIONS = 80
+"""How many plans are compared when hidden sizes differ."""
+
+
+def names_make_no_difference(trial: Trial) -> Iterator[str]:
+    """Run again under other names, everything happens as before: no set's order decides."""
+    scenario = random_scenario(trial.scenario.seed, trial.scenario.model, OTHER_NAMES)
+    other = run_trial(trial.policy, scenario)
+    for one, two in zip(trial.decisions, other.decisions, strict=False):
+        lines = (line.replace(OTHER_NAMES, "") for line in describe_plan(two.plan))
+        found = first_difference(describe_plan(one.plan), lines)
+        if found or one.snapshot.now != two.snapshot.now:
+            yield f"{one}: with every name prefixed, {found or two}"
+            return
+    if len(trial.decisions) != len(other.decisions):
+        yield f"{len(trial.decisions)} plans, with every name prefixed {len(other.decisions)}"
+
+
+def hidden_truth_makes_no_difference(trial: Trial) -> Iterator[str]:
+    """Until a job ends, sizes and limits that the policy may not know make no difference.
+
+    Jobs are made so long that few end, and run twice with different sizes, limits and ends.
+    """
+    knows = trial.policy.info.knows
+    sizes = Knowledge.TOTAL_SAMPLES not in knows
+    limits = Knowledge.TIME_LIMIT not in knows
+    if not sizes and not limits:
+        return
+    rng = Random(trial.scenario.seed)
+    long = _with_submissions(trial.scenario, lambda s: replace(_longer(s, 100), cancel_s=None))
+    other = _with_submissions(long, lambda s: _disguised(s, rng, sizes=sizes, limits=limits))
+    one = run_trial(trial.policy, long, most=ENOUGH_DECISIONS)
+    two = run_trial(trial.policy, other, most=ENOUGH_DECISIONS)
+    for before, after in zip(one.decisions, two.decisions, strict=False):
+        if sizes and Trigger.END in before.snapshot.triggers | after.snapshot.triggers:
+            return
+        found = first_difference(describe_plan(before.plan), describe_plan(after.plan))
+        if found or before.snapshot.now != after.snapshot.now:
+            yield f"{before}: with other hidden sizes and limits, {found or after}"
+            return
+
+
+def notes_may_be_lost(trial: Trial) -> Iterator[str]:
+    """Its memory, or the plan in force, lost now and then, it goes on and jobs still end."""
+    rng = Random(trial.scenario.seed)
+
+    def forgetful(snapshot: Snapshot) -> Snapshot:
+        match rng.randrange(6):
+            case 0:
+                return replace(snapshot, previous=replace(snapshot.previous, memory={}))
+            case 1:
+                return replace(
+                    snapshot,
+                    previous=EMPTY_PLAN,
+                    changed=frozenset(snapshot.jobs),
+                    gone=frozenset(),
+                    nodes_changed=True,
+                )
+            case _:
+                # As it comes back from where it is kept.
+                memory = json.loads(json.dumps(dict(snapshot.previous.memory)))
+                return replace(snapshot, previous=replace(snapshot.previous, memory=memory))
+
+    other = run_trial(trial.policy, trial.scenario, shown=forgetful)
+    if other.error is not None:
+        yield f"with notes lost, {type(other.error).__name__}: {other.error}"
+    if other.log is not None:
+        for found in every_job_that_fits_ends(other, other.log):
+            yield f"with notes lost, {found}"
+
+
+def _with_submissions(scenario: Scenario, change: Callable[[Submission], Submission]) -> Scenario:
+    return replace(scenario, submissions=tuple(change(s) for s in scenario.submissions))
+
+
+def _longer(submission: Submission, times: int) -> Submission:
+    """Return the job with so many times the work, in as many times the training rounds."""
+    job = submission.job
+    if job.tasks is not None and job.tasks.rounds is not None:
+        job = replace(job, tasks=replace(job.tasks, rounds=times * job.tasks.rounds))
+    return replace(submission, job=job, samples=times * submission.samples)
+
+
+def _disguised(submission: Submission, rng: Random, *, sizes: bool, limits: bool) -> Submission:
+    times, limit_s = rng.randint(2, 9), rng.uniform(1.0, 1e6)
+    ends_as = rng.choice((EndState.COMPLETED, EndState.FAILED))
+    if sizes:
+        submission = replace(_longer(submission, times), ends_as=ends_as)
+    if limits:
+        submission = replace(submission, job=replace(submission.job, time_limit_s=limit_s))
+    return submission
