@@ -192,7 +192,8 @@ class _Occupancy:
 
 
 def _round_starts(log: RunLog, begin: float, end: float) -> Floats:
-    origin, step = log.header.origin_s, log.header.round_s
+    # What the plan of a round's start made of it shows once that plan is in force.
+    origin, step = log.header.origin_s + log.header.decision_s, log.header.round_s
     first = max(0, int((begin - origin) // step))
     last = max(first, int((end - origin) // step) + 1)
     instants = origin + step * np.arange(first, last + 1, dtype=np.float64)

@@ -38,7 +38,7 @@ class RunRecord:
 
     `productive_s` is the part of that time whose progress was kept; the rest is restart cost, drain
     and lost work. `samples` is the work kept. Times are seconds UTC. For the `tasks` model a record
-    stands for one job on one GPU between two plans and `productive_s` is the time spent training.
+    stands for one task on one GPU and `productive_s` is the time spent training.
     """
 
     job: str
@@ -95,7 +95,11 @@ class NodeRecord:
 
 @dataclass(frozen=True, slots=True)
 class RunLogHeader:
-    """Under what assumptions a run log came about; `origin_s` is where the round grid starts."""
+    """Under what assumptions a run log came about.
+
+    `origin_s` is where the round grid starts; a plan takes effect `decision_s` after it was asked
+    for, so that the state of a round is looked at that much after its start.
+    """
 
     policy: str
     parameters: Mapping[str, object]
@@ -105,6 +109,7 @@ class RunLogHeader:
     restart_cost_s: float
     grace_s: float
     checkpoint_s: float
+    decision_s: float
     seed: int
     assumptions: tuple[str, ...] = ()
 

@@ -114,6 +114,7 @@ def simulate(
         restart_cost_s=settings.restart_cost_s,
         grace_s=settings.grace_s,
         checkpoint_s=settings.checkpoint_s,
+        decision_s=settings.decision_s,
         seed=settings.seed,
         assumptions=assumptions,
     )

@@ -49,8 +49,10 @@ SPEEDS = Speeds(
 )
 
 
-def a_log(round_s: float = 10.0, cluster: Cluster = CLUSTER, **parts: object) -> RunLog:
-    header = RunLogHeader("fifo", {}, cluster, ORIGIN, round_s, 0.0, 0.0, 1800.0, 0)
+def a_log(
+    round_s: float = 10.0, cluster: Cluster = CLUSTER, decision_s: float = 0.0, **parts: object
+) -> RunLog:
+    header = RunLogHeader("fifo", {}, cluster, ORIGIN, round_s, 0.0, 0.0, 1800.0, decision_s, 0)
     return RunLog(header, **parts)  # type: ignore[arg-type]
 
 
@@ -110,6 +112,13 @@ def a_run(
         samples=0.0,
         ended_by=RunEnd.COMPLETED,
     )
+
+
+def test_a_round_is_looked_at_when_the_plan_of_its_start_is_in_force() -> None:
+    jobs = [a_job("late", 0, 12), a_job("waits", 0, 12)]
+    runs = [a_run("late", 2, 12, {"a0": 4, "b0": 4, "b1": 2})]
+    assert measure(a_log(jobs=jobs, runs=runs, decision_s=2.0), SPEEDS).avg_fragments == 0
+    assert measure(a_log(jobs=jobs, runs=runs), SPEEDS).avg_fragments == 5
 
 
 def test_w2_fragments_are_idle_gpus_while_a_job_waits() -> None:

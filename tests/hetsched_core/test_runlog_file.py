@@ -130,6 +130,7 @@ def run_logs(draw: st.DrawFn) -> RunLog:
             AMOUNTS,
             AMOUNTS,
             AMOUNTS | st.just(math.inf),
+            AMOUNTS,
             COUNTS,
             st.lists(TEXTS).map(tuple),
         )
@@ -188,7 +189,8 @@ def test_a_run_log_reads_back_exactly_as_it_was_written(a_path: Path, log: RunLo
 
 def small_log() -> RunLog:
     cluster = Cluster((Node("n0", "A", 4), Node("n1", "B", 4)))
-    log = RunLog(RunLogHeader("las", {"queues": 2}, cluster, 100.0, 360.0, 10.0, 0.0, 1800.0, 1))
+    header = RunLogHeader("las", {"queues": 2}, cluster, 100.0, 360.0, 10.0, 0.0, 1800.0, 0.0, 1)
+    log = RunLog(header)
     log.nodes.append(NodeRecord(130.0, "n1", NodeCondition.DOWN))
     log.plans.append(PlanRecord(100.0, frozenset({Trigger.ROUND, Trigger.ARRIVAL}), 0.1, 1, 0))
     log.runs.append(
