@@ -78,4 +78,12 @@ def _text(name: str, cls: type[Policy]) -> str:
 
 
 def _check(names: list[str]) -> None:
-    raise NotImplementedError(names)
+    from hetsched_core.contract import check_policy
+    from hetsched_core.errors import HetschedError
+    from hetsched_core.policy import make_policy
+
+    verdicts = [check_policy(make_policy(name)) for name in names]
+    click.echo("\n\n".join(map(str, verdicts)))
+    broken = [verdict.policy for verdict in verdicts if not verdict.kept]
+    if broken:
+        raise HetschedError(f"contracts are broken by {', '.join(broken)}")
