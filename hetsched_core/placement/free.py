@@ -63,6 +63,19 @@ class FreeGpus:
         """Return the whole cluster, idle and healthy."""
         return cls(cluster, tuple(NodeView(node) for node in cluster))
 
+    def copy(self) -> FreeGpus:
+        """Return the same, to be changed without changing this."""
+        twin = FreeGpus.__new__(FreeGpus)
+        vars(twin).update(
+            vars(self),
+            _free=self._free.copy(),
+            _idle=self._idle.copy(),
+            _sets={gpu_type: sets.copy() for gpu_type, sets in self._sets.items()},
+            _cpus=self._cpus.copy(),
+            _memory_mb=self._memory_mb.copy(),
+        )
+        return twin
+
     def take(self, job: Needs, configuration: Configuration) -> None:
         """Take the GPUs, CPUs and memory of a configuration."""
         for name, gpus in configuration:

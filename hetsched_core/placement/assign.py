@@ -1,0 +1,205 @@
+"""Turn chosen GPU types and counts into nodes, so that who keeps both keeps its nodes.
+
+For policies that decide how many GPUs of which type each job gets in a round, and leave open where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.types import (
+    Configuration,
+    Diagnostics,
+    Entry,
+    Job,
+    JobView,
+    Placed,
+    Placement,
+    Plan,
+    Replan,
+    Shape,
+    Snapshot,
+    Waiting,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A job is to have `count` GPUs of this type, on at most `nodes` nodes if that is given."""
+
+    view: JobView
+    gpu_type: str
+    count: int
+    nodes: int | None = None
+
+
+def immovable(snapshot: Snapshot) -> dict[str, Placed]:
+    """Return what may not be stopped: jobs that run and are not preemptible, where they are."""
+    return {
+        view.id: _placed(snapshot, view, view.configuration)
+        for view in snapshot.by_submission()
+        if not view.job.preemptible and view.configuration is not None and view.blocked is None
+    }
+
+
+def assign(
+    snapshot: Snapshot,
+    fixed: Mapping[str, Placed],
+    chosen: Sequence[Choice],
+    spare: Iterable[Choice] = (),
+) -> dict[str, Placed]:
+    """Return where the chosen jobs go, those included that are `fixed`.
+
+    Larger jobs find their nodes first, and among equals those that keep theirs. A job goes to one
+    node if any has room for it, else to as few as possible. Who finds no room is left out.
+
+    Args:
+        snapshot: the state to plan for.
+        fixed: jobs whose place is given.
+        chosen: the others, no job twice, in the order in which equals choose.
+        spare: what may take the room that is left, the first to fit first; jobs that have a place
+            by then are passed over.
+    """
+    return _Assignment(snapshot, fixed).run(chosen, spare)
+
+
+def revise(
+    snapshot: Snapshot,
+    placed: Mapping[str, Placed],
+    waiting: Callable[[JobView], Waiting],
+    replan: Replan,
+    *,
+    memory: Mapping[str, object] | None = None,
+    diagnostics: Diagnostics | None = None,
+) -> Plan:
+    """Return the plan in which the placed jobs run and all others wait, as `waiting` says."""
+    before = snapshot.previous.entries
+    changes: dict[str, Entry] = {}
+    for job_id, view in snapshot.jobs.items():
+        entry = placed.get(job_id) or waiting(view)
+        if entry != before.get(job_id):
+            changes[job_id] = entry
+    return snapshot.previous.revise(
+        changes, snapshot.gone, replan=replan, memory=memory, diagnostics=diagnostics
+    )
+
+
+class _Assignment:
+    def __init__(self, snapshot: Snapshot, fixed: Mapping[str, Placed]) -> None:
+        self._snapshot = snapshot
+        self._placed = dict(fixed)
+        self._kept: dict[str, tuple[Job, Placed]] = {}
+        self._keepers: dict[str, list[str]] = {}
+        # What nobody has got so far, and what of that nobody keeps who is still to come.
+        self._left = FreeGpus.of(snapshot)
+        for job_id, placed in fixed.items():
+            self._left.take(snapshot.jobs[job_id].job, placed.placements[0].configuration)
+        self._idle = self._left.copy()
+
+    def run(self, chosen: Sequence[Choice], spare: Iterable[Choice]) -> dict[str, Placed]:
+        by_size = sorted(chosen, key=lambda choice: -choice.count)
+        for choice in by_size:
+            self._keep(choice)
+        for choice in sorted(by_size, key=lambda c: (-c.count, c.view.id not in self._kept)):
+            self._place(choice)
+        for choice in spare:
+            if choice.view.id not in self._placed:
+                if self._left.full:
+                    break
+                self._place(choice)
+        return self._placed
+
+    def _keep(self, choice: Choice) -> None:
+        """Count what the job has as in use until its turn comes, if that is what it is to have."""
+        view = choice.view
+        configuration = _present(self._snapshot, view)
+        if configuration is None or configuration.gpus != choice.count:
+            return
+        cluster = self._snapshot.cluster
+        if any(cluster[name].gpu_type != choice.gpu_type for name, _ in configuration):
+            return
+        if choice.nodes is not None and len(configuration) > choice.nodes:
+            return
+        closed = self._idle.closed(configuration) and view.configuration != configuration
+        if closed or not self._idle.fits(view.job, configuration):
+            return
+        self._idle.take(view.job, configuration)
+        self._kept[view.id] = view.job, _placed(self._snapshot, view, configuration)
+        for name, _ in configuration:
+            self._keepers.setdefault(cluster[name].host, []).append(view.id)
+
+    def _place(self, choice: Choice) -> None:
+        job, job_id = choice.view.job, choice.view.id
+        if job_id in self._kept:
+            placed = self._release(job_id)
+        else:
+            found = self._find(choice)
+            if found is None:
+                return
+            self._evict(job, found)
+            placed = _placed(self._snapshot, choice.view, found)
+        self._placed[job_id] = placed
+        self._take(job, placed)
+
+    def _find(self, choice: Choice) -> Configuration | None:
+        job, gpu_type, count = choice.view.job, choice.gpu_type, choice.count
+        if self._left.idle(gpu_type) < count:
+            return None
+        for free in (self._idle, self._left):
+            if (found := free.one_node(job, gpu_type, count)) is not None:
+                return found
+        shapes, speeds = self._snapshot.shapes, self._snapshot.speeds
+        if (
+            count < 2
+            or Shape.EVEN not in shapes
+            or speeds.per_gpu(job.profile, gpu_type, count, nodes=2) <= 0
+        ):
+            return None
+        even = Shape.UNEVEN not in shapes
+        for free in (self._idle, self._left):
+            found = free.fewest_nodes(job, (gpu_type,), count, even=even)
+            if found is not None and (choice.nodes is None or len(found) <= choice.nodes):
+                return found
+        return None
+
+    def _evict(self, job: Job, wanted: Configuration) -> None:
+        """Let those who are still to come look for other nodes, the last ones first."""
+        hosts = [self._snapshot.cluster[name].host for name, _ in wanted]
+        while not self._idle.fits(job, wanted):
+            for host in hosts:
+                keepers = self._keepers.get(host, [])
+                while keepers and keepers[-1] not in self._kept:
+                    keepers.pop()
+                if keepers:
+                    self._release(keepers.pop())
+                    break
+            else:
+                raise AssertionError(f"no room for {wanted} although nobody keeps its nodes")
+
+    def _release(self, job_id: str) -> Placed:
+        job, placed = self._kept.pop(job_id)
+        self._idle.give(job, placed.placements[0].configuration)
+        return placed
+
+    def _take(self, job: Job, placed: Placed) -> None:
+        configuration = placed.placements[0].configuration
+        self._idle.take(job, configuration)
+        self._left.take(job, configuration)
+
+
+def _present(snapshot: Snapshot, view: JobView) -> Configuration | None:
+    """Where the job is to run at present, whether it has got there or not."""
+    before = snapshot.previous.entries.get(view.id)
+    if isinstance(before, Placed) and before.placements:
+        return before.placements[0].configuration
+    return view.configuration
+
+
+def _placed(snapshot: Snapshot, view: JobView, configuration: Configuration) -> Placed:
+    """Return the entry, the one in force where it says the same."""
+    before = snapshot.previous.entries.get(view.id)
+    if isinstance(before, Placed) and before.placements == (Placement(configuration),):
+        return before
+    return Placed((Placement(configuration),))
