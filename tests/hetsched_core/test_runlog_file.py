@@ -142,12 +142,13 @@ def run_logs(draw: st.DrawFn) -> RunLog:
             draw(COUNTS),
             draw(st.sampled_from(Purpose)),
             draw(configurations),
-            *draw(spans),
+            since_s,
+            freed_s,
             draw(AMOUNTS),
             draw(AMOUNTS),
             draw(st.sampled_from(RunEnd)),
         )
-        for _ in range(draw(st.integers(0, 3)))
+        for since_s, freed_s in draw(st.lists(spans, max_size=3))
     ]
     return RunLog(
         header,
@@ -352,7 +353,8 @@ def test_no_value_in_any_place_raises_anything_but_an_input_error(
     for number, text in enumerate(lines):
         line = json.loads(text)
         for key in line:
-            for value in (None, [], {}, "x", -1, 1e400, True, [[[]]], draw.random()):
+            values: tuple[object, ...] = (None, [], {}, "x", -1, 1e400, True, [[[]]], draw.random())
+            for value in values:
                 broken = [
                     *lines[:number],
                     json.dumps(line | {key: value}) + "\n",

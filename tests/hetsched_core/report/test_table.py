@@ -49,7 +49,7 @@ LAS = dataclasses.replace(
     never=1,
 )
 EMPTY = Measures(
-    **{
+    **{  # type: ignore[arg-type]
         field.name: 0 if field.type in ("int", "float") else None
         for field in dataclasses.fields(Measures)
     }
