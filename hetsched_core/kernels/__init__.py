@@ -1,0 +1,151 @@
+"""Compiled loops over arrays: the only place that imports numba, and the one way to compile.
+
+A kernel has one signature, so that it is compiled once whatever it is called with, and compiles at
+its first call, so that importing it costs nothing. What was compiled is kept on disk
+(`NUMBA_CACHE_DIR`, else `__pycache__` beside the source, else the user's cache directory).
+
+Two rules, both held by tests:
+
+- A kernel calls `scalar`s of its own file only, and takes constants from other files as arguments:
+  the cache sees a change in the kernel's own file and in no other.
+- A kernel has a naive twin in `tests/`, plain Python that is obviously right.
+
+Example:
+    >>> @kernel(void(FLOATS, float64, FLOATS_OUT))
+    ... def scaled(values, factor, out):
+    ...     for i in range(len(values)):
+    ...         out[i] = values[i] * factor
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any, Generic, ParamSpec, TypeVar
+
+import numba
+from numba import boolean, float64, int64, void
+from numba.core import event
+
+__all__ = [
+    "BYTES",
+    "BYTES_OUT",
+    "FLOATS",
+    "FLOATS_OUT",
+    "INTS",
+    "Kernel",
+    "announce_with",
+    "boolean",
+    "cube",
+    "float64",
+    "int64",
+    "kernel",
+    "scalar",
+    "table",
+    "void",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+FLOATS = numba.types.Array(float64, 1, "C", readonly=True)
+"""A contiguous float64 array that is only read; read-only and writable ones are both taken."""
+
+INTS = numba.types.Array(int64, 1, "C", readonly=True)
+BYTES = numba.types.Array(numba.int8, 1, "C", readonly=True)
+FLOATS_OUT = float64[::1]
+BYTES_OUT = numba.int8[::1]
+
+
+def table(dtype: Any = float64, *, out: bool = False) -> Any:
+    """Return the type of a contiguous two-dimensional array, written to if `out`."""
+    return numba.types.Array(dtype, 2, "C", readonly=not out)
+
+
+def cube(dtype: Any = float64, *, out: bool = False) -> Any:
+    """Return the type of a contiguous three-dimensional array, written to if `out`."""
+    return numba.types.Array(dtype, 3, "C", readonly=not out)
+
+
+def _to_stderr(message: str) -> None:
+    sys.stderr.write(f"{message}\n")
+    sys.stderr.flush()
+
+
+class _Announcer:
+    """Tells once in a process that something is being compiled."""
+
+    def __init__(self) -> None:
+        self.say: Callable[[str], None] = _to_stderr
+        self.said = False
+
+    def announce(self) -> None:
+        if not self.said:
+            self.said = True
+            self.say(
+                "hetsched: compiling its numeric kernels; this takes a moment, and only the first "
+                "time after an installation"
+            )
+
+
+_announcer = _Announcer()
+
+
+def announce_with(say: Callable[[str], None]) -> None:
+    """Send the announcement of a first compile to `say` instead of stderr.
+
+    It is called at most once in a process, before the compile, and not at all where every kernel
+    comes from the cache.
+    """
+    _announcer.say = say
+
+
+class _OnCompile(event.Listener):
+    def on_start(self, event: event.Event) -> None:
+        """Announce: numba has found nothing in its cache."""
+        _announcer.announce()
+
+    def on_end(self, event: event.Event) -> None:
+        """Nothing to say."""
+
+
+class Kernel(Generic[P, R]):
+    """A compiled function of one signature; `py_func` is the same as plain Python."""
+
+    def __init__(self, function: Callable[P, R], signature: Any) -> None:
+        """Hold the function; nothing is compiled yet."""
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self._signature = signature
+        self._compiled: Callable[P, R] | None = None
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the compiled function, compiling it first if this is the first call."""
+        compiled = self._compiled or self.compile()
+        return compiled(*args, **kwargs)
+
+    def compile(self) -> Callable[P, R]:
+        """Load the compiled function from the cache, else compile it and keep it there."""
+        dispatcher = numba.njit(error_model="numpy")(self.py_func)
+        # Where neither the installation nor the user's cache can be written, it has to do without.
+        with contextlib.suppress(RuntimeError):
+            dispatcher.enable_caching()
+        with event.install_listener("numba:compile", _OnCompile()):
+            dispatcher.compile(self._signature)
+        dispatcher.disable_compile()
+        compiled: Callable[P, R] = dispatcher
+        self._compiled = compiled
+        return compiled
+
+
+def kernel(signature: Any) -> Callable[[Callable[P, R]], Kernel[P, R]]:
+    """Make a function a kernel of this signature; it returns nothing and fills its `out` arrays."""
+    return lambda function: Kernel(function, signature)
+
+
+def scalar(function: Callable[P, R]) -> Callable[P, R]:
+    """Let kernels of the same file call this function; from Python it is a plain function."""
+    compiled: Callable[P, R] = numba.extending.register_jitable(function)
+    return compiled

@@ -1,0 +1,358 @@
+"""What is known of every speed, from the highest layer that knows it.
+
+Source: Hops (SoCC '24), sections 3.3 and 3.5: a speed is looked up for the node, then for the GPU
+type, then in the formula; Hadar's formula (10) answers where none of them can. Beyond Hops, a layer
+corrects the ones below it: the formula is scaled by what it is known to be off for this profile
+and type, and a node's own runs hold for all GPU counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.errors import InputError, unknown
+from hetsched_core.kernels import lookup as kernels
+from hetsched_core.throughput.columns import ints
+from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
+from hetsched_core.throughput.measured import Axes, NodeFactors, SpeedRows, combine
+from hetsched_core.throughput.theory import Theory
+from hetsched_core.types import Cluster, Configuration, Layer, Speeds, SpeedTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_GPUS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layers:
+    """All that is known about speeds; every part may be empty but `profiles`.
+
+    Attributes:
+        profiles: P profile keys, in the order that the columns count them.
+        gpu_types: T GPU types, in the order that the columns count them; those of the cluster that
+            are missing here are appended.
+        by_node: the entity layer; its places are positions in the cluster's nodes.
+        by_type: the type layer, of which every entity record is part.
+        theories: the theoretical layer; for a pair that several know, the first one counts.
+        profile_facts: of each profile, or empty: nothing is known about any.
+        gpu_facts: of each type in `gpu_types`, or empty: what is published.
+    """
+
+    profiles: tuple[str, ...]
+    gpu_types: tuple[str, ...] = ()
+    by_node: SpeedRows = field(default_factory=SpeedRows.none)
+    by_type: SpeedRows = field(default_factory=SpeedRows.none)
+    theories: Sequence[Theory] = ()
+    profile_facts: Sequence[ProfileFacts] = ()
+    gpu_facts: Sequence[GpuFacts] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse names given twice, and facts that do not go with the names."""
+        for kind, names in (("profile", self.profiles), ("GPU type", self.gpu_types)):
+            if len(set(names)) < len(names):
+                twice = next(name for at, name in enumerate(names) if name in names[:at])
+                raise InputError(f"{kind} {twice!r} is listed twice; list each once")
+        if not self.profiles:
+            raise InputError("no profile to estimate the speed of; name at least one")
+        for kind, facts, names in (
+            ("profile_facts", self.profile_facts, self.profiles),
+            ("gpu_facts", self.gpu_facts, self.gpu_types),
+        ):
+            if len(facts) not in (0, len(names)):
+                raise InputError(
+                    f"{kind} has {len(facts)} entries for {len(names)} names; give all or none"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An estimated speed of the whole job, and the least certain layer that it came from."""
+
+    samples_per_s: float
+    layer: Layer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Configurations:
+    """Many configurations as columns.
+
+    Attributes:
+        profile: (C,) index of each configuration's profile.
+        start: (C+1,) where the pieces of each configuration begin.
+        node: (S,) position of each piece's node in the cluster.
+        gpus: (S,) its GPUs.
+    """
+
+    profile: Ints
+    start: Ints
+    node: Ints
+    gpus: Ints
+
+    def __post_init__(self) -> None:
+        """Check every number; the columns are copied and read-only from then on."""
+        node = ints("node of a piece", self.node, 0, 2**40)
+        gpus = ints("GPUs of a piece", self.gpus, 1, MOST_GPUS)
+        start = ints("start of a configuration", self.start, 0, len(node))
+        profile = ints("profile of a configuration", self.profile, 0, 2**40)
+        if len(node) != len(gpus) or len(start) != len(profile) + 1:
+            raise InputError(
+                f"{len(profile)} configurations with {len(start)} starts, {len(node)} nodes and "
+                f"{len(gpus)} GPU counts; expected one start more than configurations, and as many "
+                "nodes as counts"
+            )
+        if start[0] != 0 or start[-1] != len(node) or np.any(np.diff(start) < 1):
+            raise InputError(
+                "the starts of configurations do not ascend from 0 to the number of pieces; every "
+                "configuration needs at least one piece"
+            )
+        for name, column in (
+            ("node", node),
+            ("gpus", gpus),
+            ("start", start),
+            ("profile", profile),
+        ):
+            object.__setattr__(self, name, column)
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[str, Configuration]], estimates: Estimates) -> Configurations:
+        """Build the columns from (profile key, configuration)."""
+        pairs = list(pairs)
+        pieces = [configuration.pieces for _, configuration in pairs]
+        return cls(
+            np.array([estimates.index(profile) for profile, _ in pairs], dtype=np.int64),
+            np.cumsum([0, *map(len, pieces)], dtype=np.int64),
+            np.array(
+                [estimates.cluster.index(node) for piece in pieces for node, _ in piece],
+                dtype=np.int64,
+            ),
+            np.array([gpus for piece in pieces for _, gpus in piece], dtype=np.int64),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of configurations."""
+        return len(self.profile)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Estimates:
+    """Estimated speeds of all profiles on one cluster.
+
+    Attributes:
+        cluster: the nodes.
+        profiles: P profile keys.
+        gpu_types: T GPU types, the cluster's among them.
+        counts: (K,) ascending GPU counts.
+        per_gpu: (P, T, 2, K) samples/s per GPU of an ordinary node; on one node, on several.
+        layers: (P, T, 2, K) `Layer` of each speed.
+        factors: speeds of single nodes relative to their type.
+    """
+
+    cluster: Cluster
+    profiles: tuple[str, ...]
+    gpu_types: tuple[str, ...]
+    counts: Ints
+    per_gpu: Floats
+    layers: NDArray[np.int8]
+    factors: NodeFactors
+    _index: dict[str, int] = field(init=False, repr=False)
+    _type_of_node: Ints = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Index the profiles and the nodes' types."""
+        object.__setattr__(self, "_index", {name: at for at, name in enumerate(self.profiles)})
+        object.__setattr__(self, "_type_of_node", _types_of(self.cluster, self.gpu_types))
+
+    def index(self, profile: str) -> int:
+        """Return the position of a profile.
+
+        Raises:
+            UnknownNameError: there is no such profile.
+        """
+        try:
+            return self._index[profile]
+        except KeyError:
+            raise unknown("profile", profile, self._index) from None
+
+    def table(self, profile: str) -> SpeedTable:
+        """Return the speeds of one profile as policies see them.
+
+        A table has one layer for both halves: the less certain one.
+        """
+        at = self.index(profile)
+        nodes = self.cluster.nodes
+        return SpeedTable(
+            gpu_types=self.gpu_types,
+            counts=self.counts,
+            one_node=self.per_gpu[at, :, 0],
+            several_nodes=self.per_gpu[at, :, 1],
+            layers=self.layers[at].min(axis=1),
+            node_factor={nodes[node].name: f for node, f in self.factors.of(at).items()},
+        )
+
+    def speeds(self) -> Speeds:
+        """Return all of it as policies see it."""
+        return Speeds(self.cluster, {profile: self.table(profile) for profile in self.profiles})
+
+    def answer(self, profile: str, configuration: Configuration) -> Answer:
+        """Return the speed of one configuration, and the layer that it came from.
+
+        It is the entity layer if the type's speed was measured and every node has runs of its own;
+        else the least certain of what the nodes' types have at the nearest counts.
+        """
+        at = self.index(profile)
+        speed = self.samples_per_s(Configurations.of([(profile, configuration)], self))[0]
+        nodes = [self.cluster.index(node) for node, _ in configuration]
+        half = 0 if configuration.aggregated else 1
+        right = min(int(np.searchsorted(self.counts, configuration.gpus)), len(self.counts) - 1)
+        exact = self.counts[right] <= configuration.gpus
+        columns = [right] if exact or right == 0 else [right - 1, right]
+        kinds = [int(self._type_of_node[node]) for node in nodes]
+        layer = Layer(min(int(self.layers[at, kind, half, k]) for kind in kinds for k in columns))
+        if layer is Layer.GPU_TYPE and self.factors.of(at).keys() >= set(nodes):
+            layer = Layer.ENTITY
+        return Answer(float(speed), layer)
+
+    def samples_per_s(self, configurations: Configurations) -> Floats:
+        """Return the speeds of many configurations, samples/s of the whole job.
+
+        The same answers as `speeds().speed`, in one pass.
+
+        Returns:
+            (C,) slowest per-GPU speed over the nodes x GPUs (Hops section 3.5).
+
+        Raises:
+            InputError: a profile or a node that does not exist.
+        """
+        c = configurations
+        for kind, column, most in (
+            ("profile", c.profile, len(self.profiles)),
+            ("node", c.node, len(self.cluster)),
+        ):
+            if len(column) and int(column.max()) >= most:
+                raise InputError(
+                    f"a configuration names {kind} {int(column.max())}; there are {most}"
+                )
+        by_count = np.arange(max(2, int(self.counts[-1]) + 1))
+        place = np.interp(by_count, self.counts, np.arange(len(self.counts)))
+        column = place.astype(np.int64)
+        rows = 2 * len(self.gpu_types)
+        out = np.empty(len(c))
+        kernels.samples_per_s(
+            self.per_gpu.reshape(-1, len(self.counts)),
+            column,
+            place - column,
+            np.arange(len(self.profiles)) * rows,
+            self._type_of_node,
+            self.factors.start,
+            self.factors.node,
+            self.factors.factor,
+            c.profile,
+            c.start,
+            c.node,
+            c.gpus,
+            out,
+        )
+        return out
+
+
+def estimate(cluster: Cluster, layers: Layers, counts: Iterable[int] = (1,)) -> Estimates:
+    """Return the speeds of every profile on every GPU type, from the layers that know them.
+
+    Args:
+        cluster: the nodes that the entity layer counts.
+        layers: what is known.
+        counts: GPU counts to have a speed for, beside those that were measured. Between two of
+            them speeds are interpolated.
+
+    Raises:
+        InputError: a row that names a profile, GPU type or node that does not exist, or a count
+            below 1.
+    """
+    gpu_types = tuple(dict.fromkeys((*layers.gpu_types, *cluster.gpu_types)))
+    asked = ints("GPU count", list(counts), 1, MOST_GPUS)
+    every = np.unique(np.concatenate([[1], asked, layers.by_node.gpus, layers.by_type.gpus]))
+    axes = Axes(len(layers.profiles), len(gpu_types), every, _types_of(cluster, gpu_types))
+    for rows, kind, places in (
+        (layers.by_node, "node", len(cluster)),
+        (layers.by_type, "GPU type", len(layers.gpu_types)),
+    ):
+        _check_indices(rows.profile, "profile", len(layers.profiles))
+        _check_indices(rows.place, kind, places)
+    measured, factors = combine(layers.by_type, layers.by_node, axes)
+    pairs = (axes.profiles * axes.gpu_types, 2, len(every))
+    speed, layer = np.empty(pairs), np.empty(pairs, dtype=np.int64)
+    kernels.fill_from_above(
+        measured.reshape(pairs), _theory(layers, axes).reshape(pairs), every, speed, layer
+    )
+    speed, layer = speed.reshape(axes.shape), layer.reshape(axes.shape)
+    _fill_unknown_types(speed, layer, layers, gpu_types)
+    levels = layer.astype(np.int8)
+    speed.flags.writeable = levels.flags.writeable = False
+    return Estimates(cluster, layers.profiles, gpu_types, every, speed, levels, factors)
+
+
+def _types_of(cluster: Cluster, gpu_types: Sequence[str]) -> Ints:
+    """Return the position of each node's type."""
+    at = {name: position for position, name in enumerate(gpu_types)}
+    return np.array([at[node.gpu_type] for node in cluster], dtype=np.int64)
+
+
+def _check_indices(column: Ints, kind: str, most: int) -> None:
+    if len(column) and int(column.max()) >= most:
+        row = int(np.argmax(column))
+        raise InputError(f"row {row} names {kind} {int(column[row])}; there are {most}")
+
+
+def _theory(layers: Layers, axes: Axes) -> Floats:
+    """Return (P, T, 2, K) what the formulas say, NaN where there is none."""
+    out = np.full(axes.shape, np.nan)
+    width = len(axes.counts)
+    for theory in reversed(layers.theories):
+        _check_indices(theory.profile, "profile", axes.profiles)
+        _check_indices(theory.gpu_type, "GPU type", len(layers.gpu_types))
+        rows = len(theory.profile)
+        said = theory.per_gpu(
+            np.repeat(np.arange(rows), 2 * width),
+            np.tile(axes.counts, 2 * rows),
+            np.tile(np.repeat([1, 2], width), rows),
+        ).reshape(rows, 2, width)
+        if np.any(said < 0) or np.any(np.isinf(said)):
+            raise InputError(
+                f"{type(theory).__name__} gives a speed that is infinite or below 0; expected "
+                "samples/s per GPU, 0 where a job cannot run, NaN where it cannot say"
+            )
+        out[theory.profile, theory.gpu_type] = said
+    return out
+
+
+def _fill_unknown_types(
+    speed: Floats, layer: Ints, layers: Layers, gpu_types: tuple[str, ...]
+) -> None:
+    """Fill the types on which nothing is known of a profile, in proportion to formula (10).
+
+    Scaled from the types on which something is known; as it stands where there are none.
+    """
+    gap = np.isnan(speed)
+    if not gap.any():
+        return
+    facts = (
+        *layers.gpu_facts,
+        *(GpuFacts.published(t) for t in gpu_types[len(layers.gpu_facts) :]),
+    )
+    profiles = layers.profile_facts or [ProfileFacts()] * len(layers.profiles)
+    # The formula is a product of what it knows of the GPU and of the profile.
+    on_each = np.array([first_estimate(gpu, ProfileFacts()) for gpu in facts])
+    of_each = np.array([first_estimate(facts[0], profile) for profile in profiles]) / on_each[0]
+    first = np.outer(of_each, on_each)[:, :, None, None]
+    known = ~gap & (speed > 0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        logs = np.where(known, np.log(speed / first), 0.0).sum(axis=1)
+        scale = np.exp(logs / known.sum(axis=1))
+    scale = np.where(np.isnan(scale), 1.0, scale)[:, None]
+    np.copyto(speed, first * scale, where=gap)
+    layer[gap] = Layer.FIRST_ESTIMATE

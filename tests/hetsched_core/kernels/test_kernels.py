@@ -1,0 +1,126 @@
+"""Compiling: once, cached, announced; and the rules that keep the cache honest."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hetsched_core.kernels import FLOATS, FLOATS_OUT, float64, kernel, scalar, void
+from tests.hetsched_core.throughput.naive import Floats
+
+KERNELS = Path(__file__).parents[3] / "hetsched_core/kernels"
+MAY_IMPORT = {"__future__", "math", "numpy", "numpy.typing", "hetsched_core.kernels"}
+
+CALL = """
+import numpy as np
+from hetsched_core import kernels
+from hetsched_core.kernels import iteration
+{listen}
+models = np.zeros((1, iteration.COLUMNS))
+models[0, [iteration.BATCH, iteration.FORWARD, iteration.FIRST_MODE]] = 64, 0.5, 1.0
+one, out = np.ones(1, dtype=np.int64), np.empty(1)
+for _ in range(2):
+    iteration.samples_per_s_per_gpu(models, one - 1, one, one, 0.2, out)
+print(out[0])
+"""
+
+
+@scalar
+def twice(value: float) -> float:
+    return 2 * value
+
+
+@kernel(void(FLOATS, float64, FLOATS_OUT))
+def scaled(values: Floats, factor: float, out: Floats) -> None:
+    """Multiply."""
+    for i in range(len(values)):
+        out[i] = twice(values[i]) * factor
+
+
+def run(folder: Path, listen: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", CALL.format(listen=listen)],
+        env=os.environ | {"NUMBA_CACHE_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+
+
+def test_the_first_compile_is_announced_once_and_later_runs_load_what_it_left(
+    tmp_path: Path,
+) -> None:
+    first = run(tmp_path)
+    assert first.stdout == "128.0\n"
+    assert first.stderr.count("\n") == 1
+    assert "compiling" in first.stderr
+    second = run(tmp_path)
+    assert second.stdout == "128.0\n"
+    assert second.stderr == ""
+
+
+def test_the_announcement_goes_where_the_program_wants_it(tmp_path: Path) -> None:
+    told = run(tmp_path, listen="kernels.announce_with(lambda text: print('TOLD', text))")
+    assert told.stdout.startswith("TOLD hetsched: compiling")
+    assert told.stderr == ""
+
+
+def test_a_kernel_runs_where_nothing_can_be_cached(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.touch()
+    assert run(blocked).stdout == "128.0\n"
+
+
+def test_a_kernel_takes_read_only_and_writable_arrays_with_one_signature() -> None:
+    out = np.empty(3)
+    values = np.arange(3.0)
+    scaled(values, 3.0, out)
+    assert out.tolist() == [0.0, 6.0, 12.0]
+    values.flags.writeable = False
+    scaled(values, 0.5, out)
+    assert out.tolist() == [0.0, 1.0, 2.0]
+    assert scaled.__doc__ == "Multiply."
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pytest.param(np.arange(3), id="whole numbers"),
+        pytest.param(np.arange(6.0)[::2], id="every other element"),
+        pytest.param(np.ones((3, 1)), id="two dimensions"),
+    ],
+)
+def test_a_kernel_refuses_arrays_it_was_not_compiled_for(values: Floats) -> None:
+    with pytest.raises(TypeError, match="No matching definition"):
+        scaled(values, 1.0, np.empty(3))
+
+
+def test_the_plain_function_stays_within_reach() -> None:
+    out = np.empty(2)
+    scaled.py_func(np.array([1.0, 2.0]), 2.0, out)
+    assert out.tolist() == [4.0, 8.0]
+    assert twice(1.5) == 3.0
+
+
+def test_kernels_use_nothing_of_other_files_that_the_cache_would_not_see_change() -> None:
+    files = [path for path in KERNELS.glob("*.py") if path.name != "__init__.py"]
+    assert files
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import):
+                names = {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names = {str(node.module)}
+            else:
+                continue
+            assert names <= MAY_IMPORT, f"{path.name} imports {names - MAY_IMPORT}"
+
+
+def test_the_package_of_speeds_does_not_load_numba() -> None:
+    code = "import sys, hetsched_core.throughput; sys.exit('numba' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

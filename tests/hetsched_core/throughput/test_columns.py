@@ -1,0 +1,53 @@
+"""Columns of numbers: what is taken, and what is refused with its row and value."""
+
+import math
+
+import numpy as np
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.throughput.columns import floats, ints, same_length
+
+
+def test_a_column_is_copied_contiguous_and_read_only() -> None:
+    given = np.arange(6)[::2]
+    taken = floats("x", given, 0, 10)
+    assert taken.tolist() == [0.0, 2.0, 4.0]
+    assert taken.flags.c_contiguous
+    assert not taken.flags.writeable
+    assert not np.shares_memory(taken, given)
+
+
+def test_an_empty_column_is_one() -> None:
+    assert len(floats("x", [], 0, 1)) == 0
+    assert ints("x", [], 0, 1).dtype == np.int64
+
+
+def test_nan_is_taken_only_where_it_means_unknown() -> None:
+    assert math.isnan(floats("x", [math.nan], 0, 1, or_nan=True)[0])
+    with pytest.raises(InputError, match="x in row 0 is nan; expected 0 to 1"):
+        floats("x", [math.nan], 0, 1)
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, math.inf, -math.inf])
+def test_a_number_out_of_bounds_is_refused(value: float) -> None:
+    with pytest.raises(InputError, match=f"x in row 1 is {value}; expected 0 to 1"):
+        floats("x", [0.5, value], 0, 1, or_nan=True)
+
+
+@pytest.mark.parametrize(
+    "values", [[0.5], ["1"], [True], [None], [[1]], 1], ids=lambda values: str(values)
+)
+def test_what_is_no_column_of_whole_numbers_is_refused(values: object) -> None:
+    with pytest.raises(InputError, match=r"x has shape .* expected a column of whole numbers"):
+        ints("x", values, 0, 9)  # type: ignore[arg-type]
+
+
+def test_bounds_hold_before_a_number_is_narrowed() -> None:
+    with pytest.raises(InputError, match="is 18446744073709551615"):
+        ints("x", np.array([2**64 - 1], dtype=np.uint64), -1, 9)
+
+
+def test_columns_of_different_length_are_named() -> None:
+    with pytest.raises(InputError, match=r"the columns of y differ in length: .*'a': 1, 'b': 2"):
+        same_length("y", a=ints("a", [1], 0, 9), b=ints("b", [1, 2], 0, 9))
