@@ -32,6 +32,8 @@ from hetsched_core.store.records import (
 )
 from hetsched_core.store.spool_files import FileReject, SpoolRun
 from hetsched_core.store.store import IN_MEMORY, Store
+from hetsched_core.store.summary import ProfileSummary, Summary
+from hetsched_core.store.transfer import Format, StoredSpeed, read_speed_csv, read_speed_tables
 
 __all__ = [
     "IN_MEMORY",
@@ -42,12 +44,14 @@ __all__ = [
     "DataTimes",
     "Decision",
     "FileReject",
+    "Format",
     "Ingested",
     "Measurement",
     "Mode",
     "Moments",
     "NotAStoreError",
     "ProfileKey",
+    "ProfileSummary",
     "RejectedLines",
     "SpeedColumns",
     "SpoolRun",
@@ -59,5 +63,9 @@ __all__ = [
     "StoreWriteError",
     "StoredLayers",
     "StoredRun",
+    "StoredSpeed",
+    "Summary",
     "TheoryColumns",
+    "read_speed_csv",
+    "read_speed_tables",
 ]

@@ -166,6 +166,21 @@ class Transaction:
         """Return the few rows of a query."""
         return self._connection.execute(sql, list(parameters)).fetchall()
 
+    def copy(self, query: str, path: Path, options: str) -> None:
+        """Write the rows of a query to a file.
+
+        Raises:
+            StoreWriteError: the file cannot be written.
+        """
+        # A name cannot be a parameter here.
+        quoted = str(path).replace("'", "''")
+        try:
+            self._connection.execute(
+                f"COPY ({query}) TO '{quoted}' ({options}, USE_TMP_FILE false)"
+            )
+        except duckdb.IOException as error:
+            raise StoreWriteError(f"{path} cannot be written: {_first_line(error)}") from None
+
     @contextlib.contextmanager
     def _registered(self, tables: Mapping[str, Columns]) -> Iterator[None]:
         for name, columns in tables.items():

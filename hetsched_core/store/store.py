@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hetsched_core.store import gpus, journal, names, speeds, theory
+from hetsched_core.store import check, gpus, journal, names, speeds, summary, theory, transfer
 from hetsched_core.store.database import Database, Mode, Transaction
 from hetsched_core.store.errors import StoreError
 from hetsched_core.store.ingest import Ingested, RunKey, SpoolIngest
@@ -25,6 +25,8 @@ from hetsched_core.store.records import (
     StoredRun,
 )
 from hetsched_core.store.spool_files import SpoolRun
+from hetsched_core.store.summary import ProfileSummary, Summary
+from hetsched_core.store.transfer import Format, StoredSpeed
 from hetsched_core.throughput.gpus import GpuSpec
 from hetsched_core.throughput.iteration import Bandwidths
 
@@ -206,6 +208,37 @@ class Store:
         """Return decisions with a number above `after`, each with its number, in their order."""
         with self._database.transaction() as transaction:
             return journal.read_decisions(transaction, after, most)
+
+    # Tables in and out ----------------------------------------------------------------------------
+
+    def summary(self) -> Summary:
+        """Return what the store holds, in figures."""
+        with self._database.transaction() as transaction:
+            return summary.summary(transaction)
+
+    def profiles(self) -> tuple[ProfileSummary, ...]:
+        """Return what is known of each profile on each GPU type, by name, owner and type."""
+        with self._database.transaction() as transaction:
+            return summary.profiles(transaction)
+
+    def import_speeds(self, rows: Sequence[StoredSpeed]) -> None:
+        """Merge rows of another store's table `speed`.
+
+        Raises:
+            InputError: rows of a distributed configuration are missing.
+        """
+        with self._database.transaction() as transaction:
+            transfer.import_speeds(transaction, rows)
+
+    def export(self, folder: Path, form: Format) -> tuple[Path, ...]:
+        """Write every table to a file of its own in a folder, and return the files."""
+        with self._database.transaction() as transaction:
+            return transfer.export(transaction, folder, form)
+
+    def faults(self) -> tuple[str, ...]:
+        """Read every value and return in words what does not hold together."""
+        with self._database.transaction() as transaction:
+            return check.faults(transaction)
 
 
 def _make_ready(path: Path, mode: Mode, scripts: Sequence[str]) -> None:

@@ -1,0 +1,237 @@
+"""`hetsched db`: look into a throughput database, bring measurements in and take tables out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from hetsched_core.store import ProfileSummary, Store, StoredSpeed, Summary
+
+_FILE = click.Path(path_type=Path)
+
+
+@click.group()
+def db() -> None:
+    """Look into a throughput database, and move tables in and out.
+
+    Where another process has the file open, each command says which.
+    """
+
+
+@db.command()
+@click.argument("file", type=_FILE)
+@click.option("--profile", metavar="NAME", help="Show the measured speeds of this profile.")
+@click.option("--owner", default="", metavar="USER", help="Whose profile; by default the site's.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
+    """Print what FILE holds: its profiles on each GPU type, or the speeds of one profile."""
+    import json
+    from dataclasses import asdict
+
+    from hetsched_core.store import Store
+
+    with Store.open(file) as store:
+        if profile is not None:
+            speeds = _speeds(store, profile, owner)
+        else:
+            summary, profiles = store.summary(), store.profiles()
+    if profile is not None:
+        if as_json:
+            named = [dict(zip(_SPEED_COLUMNS, row, strict=True)) for row in speeds]
+            document = {"schema": 1, "profile": profile, "owner": owner, "speeds": named}
+            click.echo(json.dumps(document, indent=2))
+        else:
+            _print_table(_SPEED_COLUMNS, speeds)
+    elif as_json:
+        known = [asdict(each) for each in profiles]
+        click.echo(json.dumps({"schema": 1, **asdict(summary), "known": known}, indent=2))
+    else:
+        _print_profiles(profiles)
+        _print_summary(file, summary)
+
+
+@db.command(name="import")
+@click.argument("file", type=_FILE)
+@click.argument("tables", type=_FILE, nargs=-1, required=True, metavar="TABLE...")
+@click.option(
+    "--owner",
+    default="",
+    metavar="USER",
+    help="Whose profiles a throughput table of Gavel describes; by default the site's, which "
+    "everybody may read. A CSV says so itself.",
+)
+def import_(file: Path, tables: tuple[Path, ...], owner: str) -> None:
+    """Merge measured speeds into FILE, which is made if it is not there.
+
+    A TABLE is a speed.csv that `hetsched db export` wrote, or a throughput table of Gavel; either
+    may be compressed with gzip. All are merged, or none if one has a fault. What is imported twice
+    counts twice.
+    """
+    from hetsched_core.store import Mode, Store
+
+    read = {table: _read_table(table, owner) for table in dict.fromkeys(tables)}
+    with Store.open(file, Mode.WRITE) as store:
+        store.import_speeds([row for rows in read.values() for row in rows])
+    for table, rows in read.items():
+        click.echo(f"{table}: {len(rows)} measured speeds")
+
+
+@db.command()
+@click.argument("file", type=_FILE)
+@click.argument("folder", type=_FILE)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["parquet", "csv"]),
+    default="parquet",
+    show_default=True,
+    help="Format of the files; speed.csv can be imported again.",
+)
+def export(file: Path, folder: Path, form: str) -> None:
+    """Write the tables of FILE to FOLDER, one file for each."""
+    from hetsched_core.store import Format, Store
+
+    with Store.open(file) as store:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in store.export(folder, Format(form)):
+            click.echo(path)
+
+
+@db.command()
+@click.argument("file", type=_FILE)
+def check(file: Path) -> None:
+    """Read all of FILE and say whether it is whole and holds together."""
+    from hetsched_core.errors import HetschedError
+    from hetsched_core.store import Store
+
+    with Store.open(file) as store:
+        faults = store.faults()
+        measurements = store.summary().measurements
+    if faults:
+        raise HetschedError(
+            f"{file} does not hold together: {'; '.join(faults)}; restore a copy, or move it away "
+            "to begin a new one"
+        )
+    click.echo(f"{file}: whole, {measurements} measured speeds")
+
+
+def _read_table(path: Path, owner: str) -> list[StoredSpeed]:
+    """Read a file of either kind."""
+    from hetsched_core.store import read_speed_csv, read_speed_tables
+    from hetsched_core.traces.gavel import read_throughputs
+    from hetsched_core.traces.lines import read_head, read_lines
+
+    with path.open("rb") as file:
+        lines = read_lines(file, str(path))
+        if read_head(file, 1) == "{":
+            tables = read_throughputs("\n".join(lines), str(path))
+            # The table has no times: it was measured before the file was written.
+            written_s = path.stat().st_mtime
+            return list(read_speed_tables(tables, owner, written_s))
+        return list(read_speed_csv((f"{line}\n" for line in lines), str(path)))
+
+
+_SPEED_COLUMNS = ("gpu_type", "node", "nodes", "gpus", "count", "mean", "sd", "last_s")
+
+
+def _speeds(store: Store, name: str, owner: str) -> list[tuple[str | int | float, ...]]:
+    """Return what was measured of a profile: by type first, then by node."""
+    from hetsched_core.errors import unknown
+    from hetsched_core.store import ProfileKey
+
+    known = store.profiles()
+    key = ProfileKey(name, owner)
+    types = [each.gpu_type for each in known if each.profile == key]
+    if not types:
+        whose = f"profile of {owner}" if owner else "profile of the site"
+        raise unknown(whose, name, [p.profile.name for p in known if p.profile.owner == owner])
+    layers = store.layers([key], types)
+    return [
+        (
+            types[gpu_type],
+            layers.nodes[entity] if entity >= 0 else "",
+            *numbers,
+        )
+        for rows in (layers.by_type, layers.by_entity)
+        for gpu_type, entity, *numbers in zip(
+            rows.gpu_type.tolist(),
+            rows.entity.tolist(),
+            rows.nodes.tolist(),
+            rows.gpus.tolist(),
+            rows.count.tolist(),
+            rows.mean.tolist(),
+            rows.sd.tolist(),
+            rows.last_s.tolist(),
+            strict=True,
+        )
+    ]
+
+
+def _print_profiles(profiles: Sequence[ProfileSummary]) -> None:
+    rows = [
+        (
+            each.profile.name,
+            each.profile.owner,
+            each.gpu_type,
+            "public" if each.published else "owner",
+            each.measurements,
+            each.entities,
+            "yes" if each.profiled else "no",
+            "" if each.last_s is None else each.last_s,
+        )
+        for each in profiles
+    ]
+    if rows:
+        names = ("profile", "owner", "gpu_type", "read_by", "speeds", "nodes", "profiled", "last_s")
+        _print_table(names, rows)
+        click.echo()
+
+
+def _print_summary(file: Path, summary: Summary) -> None:
+    click.echo(
+        f"{file}: schema {summary.version}, {summary.profiles} profiles, {summary.gpu_types} GPU "
+        f"types, {summary.nodes} nodes"
+    )
+    click.echo(
+        f"measured speeds: {summary.measurements} in {summary.type_rows} rows by type and "
+        f"{summary.entity_rows} by node"
+    )
+    click.echo(
+        f"profiled pairs: {summary.profiled}, data times: {summary.data_times}, bandwidths: "
+        f"{summary.bandwidths}, GPU types with published rates: {summary.gpu_specs}"
+    )
+    click.echo(
+        f"runs: {summary.runs}, decisions: {summary.decisions}, spool files: {summary.spool_files}"
+    )
+    for reason, lines in summary.rejected:
+        click.echo(f"rejected from the spool, {reason}: {lines}")
+
+
+def _print_table(names: Iterable[str], rows: Iterable[Sequence[str | int | float]]) -> None:
+    """Print rows under their names; texts to the left, numbers to the right."""
+    names = tuple(names)
+    rows = list(rows)
+    cells = [[name.upper().removesuffix("_S") for name in names]]
+    cells += [[_cell(n, value) for n, value in zip(names, row, strict=True)] for row in rows]
+    right = [all(not isinstance(row[at], str) for row in rows) for at in range(len(names))]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for line in cells:
+        padded = [
+            cell.rjust(width) if numeric else cell.ljust(width)
+            for cell, width, numeric in zip(line, widths, right, strict=True)
+        ]
+        click.echo("  ".join(padded).rstrip())
+
+
+def _cell(name: str, value: str | int | float) -> str:
+    from datetime import UTC, datetime
+
+    if isinstance(value, float):
+        if name.endswith("_s"):
+            return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return f"{value:.6g}"
+    return str(value) or "-"
