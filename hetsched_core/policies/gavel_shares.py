@@ -1,0 +1,280 @@
+"""Gavel's programmes: how large a share of its time each job gets on each GPU type.
+
+Source: Narayanan et al., "Heterogeneity-Aware Cluster Scheduling Policies for Deep Learning
+Workloads", OSDI '20, sections 4.1 and 4.2. All objectives have the constraints of section 3.1,
+
+    0 <= x_ij,   sum_j x_ij <= 1 for every job i,   sum_i c_i x_ij <= N_j for every type j,
+
+where c_i is the number of GPUs of job i and N_j that of type j. Jobs that look alike to a programme
+are one group in it and share equally, which leaves the optimum as it is and the programme small.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.optimize import Matrix, Point, Program, Solution, Status, solve
+
+Floats = NDArray[np.float64]
+
+_CLOSE = 1e-5
+_MOST_STEPS = 60
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What competes, for I jobs and J GPU types.
+
+    Attributes:
+        speeds: (I, J) samples/s of the whole job; 0 where it cannot run. Every job runs somewhere.
+        counts: (I,) GPUs.
+        capacity: (J,) GPUs.
+    """
+
+    speeds: Floats
+    counts: Floats
+    capacity: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shares:
+    """The answer of a programme.
+
+    Attributes:
+        time: (I, J) share of its time that each job is to run on each type.
+        objective: what was optimised, in the objective's own terms.
+        prices: (J,) what one more GPU of each type would add to the programme's optimum.
+    """
+
+    time: Floats
+    objective: float
+    prices: Floats
+
+
+def max_min_fairness(demand: Demand, weights: Floats, point: Point) -> Shares:
+    """Maximise the least normalised effective throughput (section 4.1).
+
+    min_i (c_i / w_i) sum_j T_ij x_ij / throughput_i(X_equal), where X_equal gives every job each
+    type in proportion to its number of GPUs. `weights`: (I,) positive.
+    """
+    equal = demand.speeds @ (demand.capacity / demand.capacity.sum())
+    normal = demand.speeds * (demand.counts / (weights * equal))[:, None]
+    return _largest_ratio(demand, normal, np.ones(len(weights)), point)[0]
+
+
+def total_throughput(demand: Demand, point: Point) -> Shares:
+    """Maximise the sum of all jobs' samples/s (section 4.2, "maximize throughput")."""
+    groups = _Groups.of(demand.speeds, demand.counts[:, None])
+    speeds = demand.speeds[groups.first]
+    scale = speeds.max()
+    layout = _Layout.of(speeds, demand.counts[groups.first], groups.sizes, demand.capacity)
+    solution = solve(layout.program(speeds.ravel()[layout.pairs] / scale), point)
+    return layout.shares(solution, groups, scale)
+
+
+def makespan(demand: Demand, remaining: Floats, point: Point) -> Shares:
+    """Minimise the time until the last of the present jobs ends (section 4.2).
+
+    The least T with sum_j T_ij x_ij >= remaining_i / T, as a maximum of 1/T; the objective is T in
+    seconds. `remaining`: (I,) samples, positive.
+    """
+    found, _ = _largest_ratio(demand, demand.speeds, remaining, point)
+    return Shares(found.time, 1.0 / found.objective, found.prices)
+
+
+def finish_time_fairness(
+    demand: Demand, remaining: Floats, elapsed_s: Floats, isolated_s: Floats, point: Point
+) -> Shares:
+    """Minimise the worst ratio of finish times, shared to isolated (section 4.2, after Themis).
+
+    rho_i = (elapsed_i + remaining_i / sum_j T_ij x_ij)
+            / (isolated_i + remaining_i / throughput_i(X_isolated)).
+
+    rho is not linear in x, but "rho at most r for everybody" is, for a given r: it needs a speed of
+    every job. With theta(r) the largest multiple of these speeds that all can have at once, the
+    least r has theta = 1; it is found by Newton's method on log theta, whose slope the duals give,
+    inside the bounds that are known by then, until they are within 1e-5 of each other.
+
+    Args:
+        demand: the jobs and the types.
+        remaining: (I,) samples left, positive.
+        elapsed_s: (I,) seconds since submission.
+        isolated_s: (I,) seconds that the samples done so far would have taken in isolation.
+        point: which of several optimal points.
+    """
+    alone = isolated_s + remaining / isolated_speeds(demand)
+
+    def worst(time: Floats) -> float:
+        speeds = (demand.speeds * time).sum(axis=1)
+        return float(((elapsed_s + remaining / speeds) / alone).max())
+
+    best = max_min_fairness(demand, np.ones(len(remaining)), point)
+    high, low = worst(best.time), float((elapsed_s / alone).max())
+    ratio = high
+    for _ in range(_MOST_STEPS):
+        slack = ratio * alone - elapsed_s
+        found, pull = _largest_ratio(demand, demand.speeds, remaining / slack, point)
+        reached = worst(found.time)
+        if reached < high:
+            best, high = found, reached
+        if found.objective < 1.0:
+            low = max(low, ratio)
+        if high - low <= _CLOSE * high:
+            break
+        step = np.log(found.objective) / float((pull * alone / slack).sum())
+        ratio = float(ratio - step)
+        if not low < ratio < high:
+            ratio = (low + high) / 2.0
+        elif abs(step) <= _CLOSE * high:
+            break
+    return Shares(best.time, high, best.prices)
+
+
+def isolated_speeds(demand: Demand) -> Floats:
+    """Return (I,) samples/s of each job on 1/I of every type (X_isolated)."""
+    jobs = len(demand.counts)
+    time = demand.capacity[None, :] / jobs / demand.counts[:, None]
+    time /= np.maximum(time.sum(axis=1), 1.0)[:, None]
+    return np.asarray((demand.speeds * time).sum(axis=1))
+
+
+def _largest_ratio(
+    demand: Demand, gains: Floats, needs: Floats, point: Point
+) -> tuple[Shares, Floats]:
+    """Maximise z with sum_j gains_ij x_ij >= needs_i z for every job; z is the objective.
+
+    Also returns (I,) by what share of itself each job's need weighs on z; they sum to 1.
+    """
+    # Every row is scaled to a largest gain of 1, and z to a largest need of 1.
+    most = gains.max(axis=1)
+    relative = gains / most[:, None]
+    needs = needs / most
+    scale = needs.max()
+    needs = needs / scale
+    groups = _Groups.of(relative, needs[:, None], demand.counts[:, None])
+    relative, needs = relative[groups.first], needs[groups.first]
+    layout = _Layout.of(relative, demand.counts[groups.first], groups.sizes, demand.capacity)
+    solution = solve(layout.ratio_program(relative, needs), point)
+    shares = layout.shares(solution, groups, 1.0 / scale)
+    assert solution.row_duals is not None
+    pull = np.abs(solution.row_duals[-len(needs) :]) * needs
+    return shares, pull[groups.of_job]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """Jobs with equal rows: `first` job of each of G groups, `sizes` (G,), and `of_job` (I,)."""
+
+    first: NDArray[np.intp]
+    sizes: Floats
+    of_job: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, *columns: Floats) -> _Groups:
+        _, first, of_job, sizes = np.unique(
+            np.hstack(columns), axis=0, return_index=True, return_inverse=True, return_counts=True
+        )
+        return cls(first, sizes.astype(np.float64), of_job.reshape(-1))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layout:
+    """Columns and rows of a programme over G groups and J types.
+
+    Column p is the summed time share of a group on a type where it runs (`group`, `gpu_type`);
+    `pairs` are their places in a flat (G, J) array. Rows: a group has as much time as jobs, a type
+    as many GPUs as it has.
+    """
+
+    shape: tuple[int, int]
+    pairs: NDArray[np.intp]
+    group: NDArray[np.intp]
+    gpu_type: NDArray[np.intp]
+    counts: Floats
+    sizes: Floats
+    capacity: Floats
+
+    @classmethod
+    def of(cls, gains: Floats, counts: Floats, sizes: Floats, capacity: Floats) -> _Layout:
+        pairs = np.flatnonzero(gains.ravel() > 0)
+        group, gpu_type = np.divmod(pairs, gains.shape[1])
+        return cls(gains.shape, pairs, group, gpu_type, counts, sizes, capacity)
+
+    def program(self, gains: Floats) -> Program:
+        """Maximise `gains` @ x, (P,) per column."""
+        groups, columns = self.shape[0], np.arange(len(self.pairs))
+        rows = groups + self.shape[1]
+        return Program(
+            cost=gains,
+            lower=np.zeros(len(columns)),
+            upper=np.full(len(columns), np.inf),
+            matrix=Matrix.of(
+                rows,
+                np.concatenate([self.group, groups + self.gpu_type]),
+                np.concatenate([columns, columns]),
+                np.concatenate([np.ones(len(columns)), self.counts[self.group]]),
+            ),
+            row_lower=np.full(rows, -np.inf),
+            row_upper=np.concatenate([self.sizes, self.capacity]),
+            maximise=True,
+        )
+
+    def ratio_program(self, gains: Floats, needs: Floats) -> Program:
+        """Maximise z, the last column, where each group gains `needs` x its size x z."""
+        groups, types = self.shape
+        columns = np.arange(len(self.pairs))
+        cost = np.zeros(len(columns) + 1)
+        cost[-1] = 1.0
+        return Program(
+            cost=cost,
+            lower=np.zeros(len(cost)),
+            upper=np.full(len(cost), np.inf),
+            matrix=Matrix.of(
+                groups + types + groups,
+                np.concatenate(
+                    [
+                        self.group,
+                        groups + self.gpu_type,
+                        groups + types + self.group,
+                        groups + types + np.arange(groups),
+                    ]
+                ),
+                np.concatenate([columns, columns, columns, np.full(groups, len(columns))]),
+                np.concatenate(
+                    [
+                        np.ones(len(columns)),
+                        self.counts[self.group],
+                        gains.ravel()[self.pairs],
+                        -needs * self.sizes,
+                    ]
+                ),
+            ),
+            row_lower=np.concatenate([np.full(groups + types, -np.inf), np.zeros(groups)]),
+            row_upper=np.concatenate([self.sizes, self.capacity, np.full(groups, np.inf)]),
+            maximise=True,
+        )
+
+    def shares(self, solution: Solution, groups: _Groups, scale: float) -> Shares:
+        """Return the shares of each job; `scale` turns the programme's units into the objective's.
+
+        Idle time is feasible and everything is bounded, so an optimum exists.
+        """
+        if (
+            solution.status is not Status.OPTIMAL
+            or solution.x is None
+            or solution.objective is None
+            or solution.row_duals is None
+        ):
+            raise AssertionError(f"a programme with an optimum was solved as {solution.status}")
+        time = np.zeros(self.shape)
+        time.ravel()[self.pairs] = np.clip(solution.x[: len(self.pairs)], 0.0, None)
+        time /= self.sizes[:, None]
+        first = self.shape[0]
+        return Shares(
+            np.minimum(time, 1.0)[groups.of_job],
+            solution.objective * scale,
+            solution.row_duals[first : first + self.shape[1]] * scale,
+        )
