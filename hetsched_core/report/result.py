@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -49,10 +49,22 @@ class ResultInput:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The measures of several policies on one input, in the order in which they were named."""
+    """The measures of several policies on one input, in the order in which they were named.
+
+    Attributes:
+        input: what they came from.
+        policies: the measures of each policy, under the seed of the settings.
+        other_seeds: the same for each further seed.
+    """
 
     input: ResultInput
     policies: Mapping[str, Measures]
+    other_seeds: Mapping[int, Mapping[str, Measures]] = field(default_factory=dict)
+
+    @property
+    def by_seed(self) -> tuple[Mapping[str, Measures], ...]:
+        """The measures of each policy under each seed, that of the settings first."""
+        return (self.policies, *self.other_seeds.values())
 
 
 def to_json(result: Result) -> str:
@@ -61,16 +73,28 @@ def to_json(result: Result) -> str:
     Raises:
         HetschedError: a measure is not finite.
     """
-    policies = {name: asdict(measures) for name, measures in result.policies.items()}
-    for policy, measures in policies.items():
+    given = {field.name: plain(getattr(result.input, field.name)) for field in fields(ResultInput)}
+    whole = {
+        "schema": SCHEMA,
+        "input": given,
+        "policies": _policies_json(result.policies),
+        "other_seeds": {
+            str(seed): _policies_json(policies) for seed, policies in result.other_seeds.items()
+        },
+    }
+    return json.dumps(whole, indent=2) + "\n"
+
+
+def _policies_json(policies: Mapping[str, Measures]) -> dict[str, dict[str, Any]]:
+    written = {name: asdict(measures) for name, measures in policies.items()}
+    for policy, measures in written.items():
         for key, value in _numbers(measures):
             if not math.isfinite(value):
                 raise HetschedError(
                     f"policy {policy!r}: measure {key} is {value}, where a finite number or "
                     "nothing was expected; please report this as a defect of hetsched"
                 )
-    given = {field.name: plain(getattr(result.input, field.name)) for field in fields(ResultInput)}
-    return json.dumps({"schema": SCHEMA, "input": given, "policies": policies}, indent=2) + "\n"
+    return written
 
 
 def write_result(result: Result, path: Path) -> None:
@@ -108,11 +132,26 @@ def _result(value: object) -> Result:
     whole = _object(value, "the file")
     if whole.get("schema") != SCHEMA:
         raise InputError(f"schema is {whole.get('schema')!r:.40}; this version reads {SCHEMA}")
-    policies = _object(whole.get("policies"), "policies")
+    seeds = _object(whole.get("other_seeds", {}), "other_seeds")
     return Result(
         _input(_object(whole.get("input"), "input")),
-        {name: _measures(_object(one, name), f"policies.{name}") for name, one in policies.items()},
+        _policies(whole.get("policies"), "policies"),
+        {_seed(seed): _policies(one, f"other_seeds.{seed}") for seed, one in seeds.items()},
     )
+
+
+def _seed(text: str) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"other_seeds.{text:.40}: {text!r:.40} is not a whole number")
+    return int(text)
+
+
+def _policies(value: object, key: str) -> dict[str, Measures]:
+    policies = _object(value, key)
+    return {
+        name: _measures(_object(one, f"{key}.{name}"), f"{key}.{name}")
+        for name, one in policies.items()
+    }
 
 
 def _input(given: dict[str, Any]) -> ResultInput:

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched_core.metrics import Measures
+from hetsched_core.report.units import decimals, duration_unit
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
 ABSENT = "-"
-
-_UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "min"), (1.0, "s"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +105,8 @@ def _durations(
 ) -> Column:
     """A column of seconds, in the one unit that suits its largest value; less is better."""
     seconds = [value(m) for m in measures]
-    largest = max((s for s in seconds if s is not None), default=0.0)
-    size, unit = next((u for u in _UNITS if largest >= 2 * u[0]), _UNITS[-1])
-    return _column((*heading, unit), [None if s is None else s / size for s in seconds])
+    unit = duration_unit(seconds)
+    return _column((*heading, unit.name), [None if s is None else s / unit.size for s in seconds])
 
 
 def _numbers(
@@ -127,13 +125,11 @@ def _column(
 ) -> Column:
     """Cells with as many decimals as the largest value leaves room for."""
     known = [value for value in values if value is not None]
-    largest = max(known, default=0.0)
-    whole = all(isinstance(value, int) for value in known)
-    decimals = 0 if whole or largest >= 1000 else 1 if largest >= 10 else 2
-    cells = tuple(ABSENT if v is None else f"{v:.{decimals}f}" for v in values)
+    places = decimals(known)
+    cells = tuple(ABSENT if v is None else f"{v:.{places}f}" for v in values)
     if len(set(cells) - {ABSENT}) < 2:
         return Column(heading, cells)
-    winner = f"{best(known):.{decimals}f}"
+    winner = f"{best(known):.{places}f}"
     return Column(heading, cells, frozenset(at for at, cell in enumerate(cells) if cell == winner))
 
 

@@ -75,6 +75,7 @@ results = st.builds(
         st.lists(texts, max_size=2).map(tuple),
     ),
     st.dictionaries(texts, measures, max_size=3),
+    st.dictionaries(count, st.dictionaries(texts, measures, max_size=2), max_size=2),
 )
 
 
@@ -89,6 +90,16 @@ def test_a_result_reads_back_exactly_as_it_was_written(a_path: Path, result: Res
     read = read_result(a_path)
     assert read == result
     assert list(read.policies) == list(result.policies)
+
+
+def test_further_seeds_are_optional_and_come_after_the_first(
+    tmp_path: Path, example: Result
+) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(changed("other_seeds", ...))
+    assert read_result(path) == example
+    path.write_text(changed("other_seeds", {"7": json.loads(page_example())["policies"]}))
+    assert read_result(path).by_seed == (example.policies, example.policies)
 
 
 def test_the_page_defines_every_key_in_its_order() -> None:
@@ -171,6 +182,8 @@ def changed(path: str, value: Any) -> str:
         (changed("input.gpus", {"a100": "x"}), r"input\.gpus.*'x' is not a whole number"),
         (changed("input.parameters", {"las": 1}), r"input\.parameters\.las: 1 is no JSON object"),
         (changed("policies", []), r"policies: \[\] is no JSON object"),
+        (changed("other_seeds", {"x": {}}), r"other_seeds\.x: 'x' is not a whole number"),
+        (changed("other_seeds", {"1": {"las": {}}}), r"other_seeds\.1\.las\.jobs: missing"),
         (changed("policies.las.jobs", ...), r"policies\.las\.jobs: missing"),
         (changed("policies.las.jobs", None), r"policies\.las\.jobs: None is not a whole number"),
         (changed("policies.las.avg_jct_s", "x"), r"policies\.las\.avg_jct_s"),
