@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+from weakref import WeakValueDictionary
 
 import duckdb
 import numpy as np
@@ -55,6 +56,12 @@ _FOREIGN = re.compile(r"not a valid DuckDB database|extension")
 _NO_ACCESS = re.compile(r"Permission denied|Read-only file system|Is a directory|No such file")
 
 
+MEMORY = ":memory:"
+"""DuckDB's name for a database that is no file."""
+
+_open: WeakValueDictionary[str, Database] = WeakValueDictionary()
+
+
 class Mode(StrEnum):
     """What a store is opened for."""
 
@@ -73,11 +80,17 @@ class Database:
         """
         self.path = path
         self.mode = mode
+        # To DuckDB's lock the process is one; two writers in it would take the same lines in twice.
+        name = str(path.resolve())
+        if name in _open and path.name != MEMORY:
+            raise StoreHeldError(f"{path} is open in this very process; close it there first")
         self._connection = self._connect()
+        _open[name] = self
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
         self._connection.close()
+        _open.pop(str(self.path.resolve()), None)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -141,7 +154,9 @@ class Database:
             failure = meaning(error, self.path)
             if failure is None:
                 raise
-            raise failure from error
+            # On a full disk the log may still have room for a little more.
+            if not isinstance(failure, StoreWriteError):
+                raise failure from error
 
 
 class Transaction:
@@ -237,8 +252,6 @@ def _holder(text: str) -> str:
     if match is None:
         return f"another process, perhaps not on {host}"
     pid = int(match[1])
-    if pid == os.getpid():
-        return "this very process"
     try:
         raw = Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

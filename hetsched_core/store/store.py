@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Self
 
 from hetsched_core.store import check, gpus, journal, names, speeds, summary, theory, transfer
-from hetsched_core.store.database import Database, Mode, Transaction
+from hetsched_core.store.database import MEMORY, Database, Mode, Transaction
 from hetsched_core.store.errors import StoreError
 from hetsched_core.store.ingest import Ingested, RunKey, SpoolIngest
 from hetsched_core.store.layers import StoredLayers, read_layers
@@ -30,7 +30,7 @@ from hetsched_core.store.transfer import Format, StoredSpeed
 from hetsched_core.throughput.gpus import GpuSpec
 from hetsched_core.throughput.iteration import Bandwidths
 
-IN_MEMORY = Path(":memory:")
+IN_MEMORY = Path(MEMORY)
 """Path of a store that is gone when it is closed."""
 
 

@@ -8,9 +8,11 @@ pair has doubled, modes are fitted to them anew, so that wherever there are data
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from hetsched_core.store.database import Columns, Transaction
 from hetsched_core.store.merge import BASIC_TIMES, DATA_TIME
@@ -140,15 +142,23 @@ def _values(bins: Columns) -> tuple[Floats, Floats]:
     """Return values with the moments of each bin, at most about `MAX_FITTED` of them."""
     total = int(bins["count"].sum())
     counts = np.rint(bins["count"] * min(1.0, MAX_FITTED / total)).astype(np.int64)
-    sd = np.sqrt(bins["data_m2"] / bins["count"])
-    data_s = []
-    for count, mean, deviation in zip(counts, bins["data_mean"], sd, strict=True):
-        # Half of them one deviation below the mean, half above; one at the mean if odd.
-        half = count // 2
-        apart = deviation * np.sqrt(count / (2 * half)) if half else 0.0
-        signs = np.repeat([-1.0, 0.0, 1.0], [half, count - 2 * half, half])
-        data_s.append(np.maximum(mean + signs * apart, 0.0))
+    deviations = np.sqrt(bins["data_m2"] / bins["count"])
+    data_s = [
+        np.maximum(mean + deviation * _normal_scores(count), 0.0)
+        for count, mean, deviation in zip(
+            counts.tolist(), bins["data_mean"], deviations, strict=True
+        )
+    ]
     return np.concatenate(data_s), np.repeat(bins["wait_mean"], counts)
+
+
+@cache
+def _normal_scores(count: int) -> Floats:
+    """Return values of mean 0 and variance 1, spread like a normal: any other would show modes."""
+    if count < 2:
+        return np.zeros(count)
+    scores = ndtri((np.arange(count) + 0.5) / count)
+    return np.asarray(scores / scores.std())
 
 
 def _replace_modes(

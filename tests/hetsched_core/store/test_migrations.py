@@ -1,0 +1,124 @@
+"""Versions of the schema: forward only, in one step or not at all."""
+
+from pathlib import Path
+
+import duckdb
+import pytest
+
+from hetsched_core.store import (
+    IN_MEMORY,
+    Measurement,
+    Mode,
+    Moments,
+    NotAStoreError,
+    ProfileKey,
+    Store,
+    StoreError,
+    StoreVersionError,
+)
+from hetsched_core.store import store as store_module
+from hetsched_core.store.migrations import MARK, migrations
+
+NEXT = "ALTER TABLE profile ADD COLUMN note VARCHAR; UPDATE profile SET note = 'carried over'"
+RESNET = ProfileKey("resnet50", "alice")
+
+
+def sql(path: Path, statement: str) -> list[tuple[object, ...]]:
+    """Run a statement on the file as any program might."""
+    with duckdb.connect(path) as connection:
+        return connection.execute(statement).fetchall()
+
+
+def make(path: Path) -> None:
+    with Store.open(path, Mode.WRITE) as store:
+        store.record([Measurement(RESNET, "a100", 1, 1, Moments(1, 100.0), 1e9)])
+
+
+def test_the_migrations_are_numbered_without_a_gap() -> None:
+    folder = Path(store_module.__file__).parent / "schema"
+    names = sorted(path.name for path in folder.glob("*.sql"))
+    assert names == [f"{number:04}.sql" for number in range(1, len(names) + 1)]
+    assert len(migrations()) == len(names) >= 1
+
+
+def test_an_older_store_is_carried_forward_when_it_is_opened_for_writing(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(path)
+    now = migrations()
+    monkeypatch.setattr(store_module, "migrations", lambda: (*now, NEXT))
+    with pytest.raises(StoreVersionError, match=rf"version {len(now)} .* reads {len(now) + 1}"):
+        Store.open(path)
+    with Store.open(path, Mode.WRITE) as store:
+        assert store.summary().version == len(now) + 1
+        with store.transaction() as transaction:
+            assert transaction.rows("SELECT name, note FROM profile") == [
+                ("resnet50", "carried over")
+            ]
+
+
+def test_a_migration_that_fails_leaves_the_store_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make(path)
+    now = migrations()
+    monkeypatch.setattr(store_module, "migrations", lambda: (*now, f"{NEXT}; SELECT nonsense"))
+    with pytest.raises(duckdb.BinderException):
+        Store.open(path, Mode.WRITE)
+    monkeypatch.undo()
+    with Store.open(path) as store:
+        assert store.summary().version == len(now)
+        assert store.summary().measurements == 1
+        assert store.faults() == ()
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_newer_store_is_refused_and_not_touched(path: Path, mode: Mode) -> None:
+    make(path)
+    sql(path, f"UPDATE {MARK} SET version = 999")
+    before = path.read_bytes()
+    with pytest.raises(StoreVersionError, match=r"version 999 .* update hetsched"):
+        Store.open(path, mode)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize(
+    ("statement", "named"),
+    [("CREATE TABLE speed (a INTEGER)", "holds speed"), ("SELECT 1", "holds no tables")],
+)
+def test_a_duckdb_file_of_somebody_else_is_refused_and_not_touched(
+    path: Path, mode: Mode, statement: str, named: str
+) -> None:
+    sql(path, statement)
+    before = path.read_bytes()
+    with pytest.raises(NotAStoreError, match=named):
+        Store.open(path, mode)
+    assert path.read_bytes() == before
+
+
+def test_reading_makes_no_store(path: Path) -> None:
+    with pytest.raises(StoreError, match="does not exist"):
+        Store.open(path)
+    assert not path.exists()
+
+
+def test_making_a_store_leaves_nothing_else_behind(path: Path) -> None:
+    make(path)
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+
+
+def test_a_log_without_its_store_is_not_taken_for_that_of_a_new_one(path: Path) -> None:
+    log = path.with_name(f"{path.name}.wal")
+    log.write_bytes(b"what was not yet merged")
+    with pytest.raises(StoreError, match="still there"):
+        Store.open(path, Mode.WRITE)
+    assert log.read_bytes() == b"what was not yet merged"
+
+
+def test_a_store_in_memory_is_gone_when_it_is_closed(tmp_path: Path) -> None:
+    for _ in range(2):
+        with Store.open(IN_MEMORY, Mode.WRITE) as store:
+            assert store.summary().measurements == 0
+            store.record([Measurement(RESNET, "a100", 1, 1, Moments(1, 100.0), 1e9)])
+            assert store.summary().measurements == 1
