@@ -19,13 +19,21 @@ class SolverError(HetschedError):
     """The solver gave up for a reason that is none of ours: numbers out of all proportion, say."""
 
 
-def solve(program: Program, point: Point = Point.VERTEX, limits: Limits | None = None) -> Solution:
+def solve(
+    program: Program,
+    point: Point = Point.VERTEX,
+    limits: Limits | None = None,
+    *,
+    presolve: bool = True,
+) -> Solution:
     """Solve a programme; equal input gives an equal result.
 
     Args:
         program: what to optimise.
         point: which optimal point of a linear programme.
         limits: when to stop short of a proven optimum.
+        presolve: whether to look first for what can be left out; that takes longer than the solve
+            itself where nothing can.
 
     Raises:
         SolverError: the solver failed.
@@ -33,12 +41,13 @@ def solve(program: Program, point: Point = Point.VERTEX, limits: Limits | None =
     limits = limits or Limits()
     mixed = program.integer is not None and bool(program.integer.any())
     inside = point is Point.INTERIOR and not mixed
-    highs = _load(program, limits, inside=inside)
+    # Presolve would answer for part of the variables with a corner.
+    highs = _load(program, limits, inside=inside, presolve=presolve and not inside)
     highs.run()
     status = highs.getModelStatus()
     if status is _Model.kUnknown and inside:
         # Without crossover the last digits may be missing; a corner is better than no answer.
-        return solve(program, Point.VERTEX, limits)
+        return solve(program, Point.VERTEX, limits, presolve=presolve)
     match status:
         case _Model.kOptimal:
             return _optimal(highs, mixed=mixed, inside=inside)
@@ -60,7 +69,7 @@ def solve(program: Program, point: Point = Point.VERTEX, limits: Limits | None =
     )
 
 
-def _load(program: Program, limits: Limits, *, inside: bool) -> highspy.Highs:
+def _load(program: Program, limits: Limits, *, inside: bool, presolve: bool) -> highspy.Highs:
     highs = highspy.Highs()  # type: ignore[no-untyped-call]
     options: dict[str, bool | int | float | str] = {
         "output_flag": False,
@@ -70,8 +79,9 @@ def _load(program: Program, limits: Limits, *, inside: bool) -> highspy.Highs:
         "mip_abs_gap": 0.0 if limits.gap == 0 else 1e-9,
     }
     if inside:
-        # Presolve would answer for part of the variables with a corner.
-        options |= {"solver": "ipm", "run_crossover": "off", "presolve": "off"}
+        options |= {"solver": "ipm", "run_crossover": "off"}
+    if not presolve:
+        options["presolve"] = "off"
     if limits.nodes is not None:
         options["mip_max_nodes"] = limits.nodes
     if limits.iterations is not None:

@@ -1,14 +1,21 @@
 """Turn chosen GPU types and counts into nodes, so that who keeps both keeps its nodes.
 
-For policies that decide how many GPUs of which type each job gets in a round, and leave open where.
+For policies that decide how many GPUs of which type each job gets, and leave open where. No job
+gets GPUs of several types.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.pack import AHEAD, NEVER
+from hetsched_core.placement.ways import Way, ways_to_fit
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
@@ -18,10 +25,19 @@ from hetsched_core.types import (
     Placed,
     Placement,
     Plan,
+    Reason,
+    ReasonCode,
     Replan,
     Shape,
     Snapshot,
     Waiting,
+)
+
+_MIXED_ONLY = Waiting(
+    Reason(
+        ReasonCode.NEVER_FITS,
+        detail="only a mix of GPU types holds it, and this policy gives a job one type at a time",
+    )
 )
 
 
@@ -42,6 +58,46 @@ def immovable(snapshot: Snapshot) -> dict[str, Placed]:
         for view in snapshot.by_submission()
         if not view.job.preemptible and view.configuration is not None and view.blocked is None
     }
+
+
+def present(snapshot: Snapshot, view: JobView) -> Configuration | None:
+    """Return where the job is to run at present, whether it has got there or not."""
+    before = snapshot.previous.entries.get(view.id)
+    if isinstance(before, Placed) and before.placements:
+        return before.placements[0].configuration
+    return view.configuration
+
+
+def open_gpus(snapshot: Snapshot, fixed: Mapping[str, Placed]) -> NDArray[np.float64]:
+    """Return (T,) GPUs of each type on nodes that take new work, less what is `fixed`.
+
+    The types are in the cluster's order.
+    """
+    gpus = dict.fromkeys(snapshot.cluster.gpu_types, 0)
+    for node in snapshot.node_views():
+        if node.open:
+            gpus[node.node.gpu_type] += node.capacity
+    for placed in fixed.values():
+        for name, held in placed.placements[0].configuration:
+            if snapshot.nodes[name].open:
+                gpus[snapshot.cluster[name].gpu_type] -= held
+    return np.array(list(gpus.values()), np.float64)
+
+
+def one_type_way(view: JobView, snapshot: Snapshot) -> Way | None:
+    """Return how a rigid job can run on GPUs of one type; None if it never can.
+
+    Its count is the lower median of the requirement set, or of the counts that fit so.
+    """
+    ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    return _one_type_way(ways, view.job.requirements.lower_median)
+
+
+@lru_cache(maxsize=1 << 12)
+def _one_type_way(ways: tuple[Way, ...], median: int) -> Way | None:
+    single = [way for way in ways if not way.mixed]
+    exact = next((way for way in single if way.count == median), None)
+    return exact or (single[(len(single) - 1) // 2] if single else None)
 
 
 def assign(
@@ -68,22 +124,30 @@ def assign(
 def revise(
     snapshot: Snapshot,
     placed: Mapping[str, Placed],
-    waiting: Callable[[JobView], Waiting],
     replan: Replan,
     *,
     memory: Mapping[str, object] | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> Plan:
-    """Return the plan in which the placed jobs run and all others wait, as `waiting` says."""
+    """Return the plan in which the placed jobs run and all others wait, with the reason for it."""
     before = snapshot.previous.entries
     changes: dict[str, Entry] = {}
     for job_id, view in snapshot.jobs.items():
-        entry = placed.get(job_id) or waiting(view)
+        entry = placed.get(job_id) or _waiting(snapshot, view)
         if entry != before.get(job_id):
             changes[job_id] = entry
     return snapshot.previous.revise(
         changes, snapshot.gone, replan=replan, memory=memory, diagnostics=diagnostics
     )
+
+
+def _waiting(snapshot: Snapshot, view: JobView) -> Waiting:
+    if view.blocked is not None:
+        return Waiting(view.blocked)
+    ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    if not ways:
+        return NEVER
+    return _MIXED_ONLY if all(way.mixed for way in ways) else AHEAD
 
 
 class _Assignment:
@@ -114,7 +178,7 @@ class _Assignment:
     def _keep(self, choice: Choice) -> None:
         """Count what the job has as in use until its turn comes, if that is what it is to have."""
         view = choice.view
-        configuration = _present(self._snapshot, view)
+        configuration = present(self._snapshot, view)
         if configuration is None or configuration.gpus != choice.count:
             return
         cluster = self._snapshot.cluster
@@ -187,14 +251,6 @@ class _Assignment:
         configuration = placed.placements[0].configuration
         self._idle.take(job, configuration)
         self._left.take(job, configuration)
-
-
-def _present(snapshot: Snapshot, view: JobView) -> Configuration | None:
-    """Where the job is to run at present, whether it has got there or not."""
-    before = snapshot.previous.entries.get(view.id)
-    if isinstance(before, Placed) and before.placements:
-        return before.placements[0].configuration
-    return view.configuration
 
 
 def _placed(snapshot: Snapshot, view: JobView, configuration: Configuration) -> Placed:

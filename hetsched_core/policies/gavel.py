@@ -30,8 +30,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.optimize import Point
-from hetsched_core.placement.assign import Choice, assign, immovable, revise
-from hetsched_core.placement.ways import Way, rigid_way
+from hetsched_core.placement.assign import (
+    Choice,
+    assign,
+    immovable,
+    one_type_way,
+    open_gpus,
+    revise,
+)
+from hetsched_core.placement.ways import Way
 from hetsched_core.policies.gavel_shares import (
     Demand,
     finish_time_fairness,
@@ -48,23 +55,15 @@ from hetsched_core.types import (
     Knowledge,
     Placed,
     Plan,
-    Reason,
-    ReasonCode,
     Replan,
     Snapshot,
     Speeds,
     Trigger,
-    Waiting,
 )
 
 Floats = NDArray[np.float64]
 
 _VERSION = 1
-_NEVER = Waiting(Reason(ReasonCode.NEVER_FITS))
-_MIXED_ONLY = Waiting(
-    Reason(ReasonCode.NEVER_FITS, detail="only a mix of GPU types holds it, which gavel never uses")
-)
-_AHEAD = Waiting(Reason(ReasonCode.AHEAD))
 
 
 class Objective(StrEnum):
@@ -108,18 +107,9 @@ class Gavel:
         spare = (queue.choice(*place) for place in order if place[0] not in chosen)
         placed = assign(snapshot, fixed, list(chosen.values()), spare)
 
-        def waiting(view: JobView) -> Waiting:
-            if view.blocked is not None:
-                return Waiting(view.blocked)
-            way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-            if way is None:
-                return _NEVER
-            return _MIXED_ONLY if way.mixed else _AHEAD
-
         return revise(
             snapshot,
             placed,
-            waiting,
             Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
             memory=notes.as_memory(),
             diagnostics=diagnostics,
@@ -250,19 +240,15 @@ class Queue:
         types = snapshot.cluster.gpu_types
         index = {gpu_type: at for at, gpu_type in enumerate(types)}
         views, counts, speeds, received = [], [], [], []
-        kinds: dict[int, list[float]] = {}
         for view in snapshot.by_submission():
             if view.blocked is not None or view.id in fixed:
                 continue
-            way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-            if way is None or way.mixed:
+            way = one_type_way(view, snapshot)
+            if way is None:
                 continue
-            # Jobs of one kind get the same object.
-            if id(way) not in kinds:
-                kinds[id(way)] = _speeds(snapshot.cluster, snapshot.speeds, view.job.profile, way)
             views.append(view)
             counts.append(way.count)
-            speeds.append(kinds[id(way)])
+            speeds.append(_speeds(snapshot.cluster, snapshot.speeds, view.job.profile, way))
             received.append(_received_s(view, way.count, index, snapshot))
         shape = (len(views), len(types))
         return cls(
@@ -272,7 +258,7 @@ class Queue:
             np.array(counts, np.float64),
             np.array(speeds, np.float64).reshape(shape),
             np.array(received, np.float64).reshape(shape),
-            _capacity(snapshot, fixed, index),
+            open_gpus(snapshot, fixed),
         )
 
     def by_priority(self, notes: Notes) -> list[tuple[int, int]]:
@@ -315,19 +301,6 @@ class Queue:
         relative = self.speeds / self.speeds.max(axis=1, keepdims=True)
         order: list[int] = np.argsort(-relative.mean(axis=0), kind="stable").tolist()
         return order
-
-
-def _capacity(snapshot: Snapshot, fixed: Mapping[str, Placed], index: Mapping[str, int]) -> Floats:
-    """GPUs of each type on the nodes that take new work, less what is `fixed`."""
-    capacity = np.zeros(len(index))
-    for node in snapshot.node_views():
-        if node.open:
-            capacity[index[node.node.gpu_type]] += node.capacity
-    for placed in fixed.values():
-        for name, gpus in placed.placements[0].configuration:
-            if snapshot.nodes[name].open:
-                capacity[index[snapshot.cluster[name].gpu_type]] -= gpus
-    return capacity
 
 
 @lru_cache(maxsize=1 << 12)

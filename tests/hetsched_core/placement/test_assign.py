@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.assign import Choice, assign, immovable, revise
+from hetsched_core.placement.assign import (
+    Choice,
+    assign,
+    immovable,
+    one_type_way,
+    open_gpus,
+    revise,
+)
+from hetsched_core.placement.pack import AHEAD
 from hetsched_core.policy import check_plan
 from hetsched_core.types import (
     Cluster,
@@ -23,7 +31,6 @@ from hetsched_core.types import (
     Waiting,
 )
 from tests.hetsched_core.worlds import (
-    NO_ROOM,
     cluster_of,
     held,
     linear_speeds,
@@ -154,19 +161,51 @@ def test_a_revised_plan_names_the_entries_that_differ_and_no_others() -> None:
     previous = plan_of({"stays": placed(a=1), "goes": placed(b=1), "gone": placed(b=1)})
     snapshot = snapshot_of(TWO_NODES, [stays, goes, comes], previous=previous)
     entries = {"stays": placed(a=1), "comes": placed(b=1)}
-    plan = revise(snapshot, entries, lambda _: NO_ROOM, Replan(), memory={"version": 1})
-    assert dict(plan.entries) == {**entries, "goes": NO_ROOM}
+    plan = revise(snapshot, entries, Replan(), memory={"version": 1})
+    assert dict(plan.entries) == {**entries, "goes": AHEAD}
     assert plan.changed == frozenset({"comes", "goes", "gone"})
     assert plan.base is previous.identity
     assert plan.memory == {"version": 1}
-    blocked = view("stays", blocked=Reason(ReasonCode.HELD))
-    held_now = revise(
-        snapshot_of(TWO_NODES, [blocked]),
-        {},
-        lambda v: Waiting(v.blocked or NO_ROOM.reason),
-        Replan(),
-    )
-    assert held_now.entries["stays"] == Waiting(Reason(ReasonCode.HELD))
+
+
+def test_who_waits_is_told_why() -> None:
+    cluster = cluster_of(a=("v100", 2), b=("k80", 2))
+    views = [
+        view("held", blocked=Reason(ReasonCode.HELD)),
+        view("later"),
+        view("mixed", counts=(4,)),
+        view("huge", counts=(9,)),
+    ]
+    entries = revise(snapshot_of(cluster, views), {}, Replan()).entries
+    assert {j: str(e.reason) for j, e in entries.items() if isinstance(e, Waiting)} == {
+        "held": "not yet: its user or an admin holds it",
+        "later": "behind: jobs ahead of it in the queue go first",
+        "mixed": "never: no accepted GPU count fits this cluster: only a mix of GPU types holds "
+        "it, and this policy gives a job one type at a time",
+        "huge": "never: no accepted GPU count fits this cluster",
+    }
+
+
+@pytest.mark.parametrize(
+    ("counts", "way"),
+    [((1, 2, 4), (2, ("v100", "k80"))), ((2, 4, 6), (2, ("v100", "k80"))), ((4, 6), None)],
+    ids=["the median", "the median of what one type holds", "none"],
+)
+def test_a_rigid_job_takes_the_median_of_what_one_type_holds(
+    counts: tuple[int, ...], way: tuple[int, tuple[str, ...]] | None
+) -> None:
+    cluster = cluster_of(a=("v100", 2), b=("k80", 3))
+    found = one_type_way(view("j", counts=counts), snapshot_of(cluster, []))
+    assert (found and (found.count, found.types)) == way
+
+
+def test_open_gpus_leave_out_what_is_closed_foreign_or_fixed() -> None:
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("k80", 2))
+    fixed = view("fixed", held(on(a=1)), preemptible=False)
+    away = view("away", held(on(b=2)), counts=(2,), preemptible=False)
+    states: dict[str, dict[str, object]] = {"a": {"foreign_gpus": 2}, "b": {"condition": NodeCondition.DRAINED}}
+    snapshot = snapshot_of(cluster, [fixed, away], nodes=states)
+    assert open_gpus(snapshot, immovable(snapshot)).tolist() == [1.0, 2.0]
 
 
 @given(data=st.data())
@@ -213,7 +252,7 @@ def test_every_assignment_is_a_valid_plan_and_leaves_out_nobody_who_still_fits(
         if one.id not in fixed and draw(st.booleans())
     ]
     found = assign(snapshot, fixed, chosen)
-    plan = revise(snapshot, found, lambda _: NO_ROOM, Replan())
+    plan = revise(snapshot, found, Replan())
     assert not check_plan(snapshot, plan, ExecutionModel.GANG)
     assert fixed.items() <= found.items()
     left = FreeGpus.of(snapshot)

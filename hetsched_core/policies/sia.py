@@ -1,0 +1,293 @@
+"""Sia: each round an integer programme over (GPU type, count) for all jobs.
+
+Source: Jayaram Subramanya, Arfeen, Lin, Qiao, Jia, Ganger, "Sia: Heterogeneity-aware,
+goodput-optimized ML-cluster scheduling", SOSP '23, section 3.4, with the parameters of the
+published code. With G_ij the goodput of job i under configuration j, relative to the job's least
+and times its fewest GPUs, the choice A of a round minimises, for p < 0,
+
+    sum_i [ sum_j A_ij ((r_ij G_ij)^p + change_ij) + lambda (1 - sum_j A_ij) ]
+
+with at most one configuration for each job and no more GPUs of a type than there are. Where j is
+not what a running job has, r_ij is its restart factor (T - restarts x S) / (T + S), T seconds after
+its first start with S seconds for a restart, and change_ij is 0.01; else they are 1 and 0.
+
+It knows speeds by GPU type and count, and no sizes.
+
+Deviations. Goodput is throughput here: batch sizes are the users'. Configurations are the counts of
+the requirement set, on one type, where the paper has powers of two up to a node and then whole
+nodes; a job that finds no room on the nodes for its choice waits, or takes other room that is left.
+Estimates are used as given; Sia starts every job on one GPU to learn them. S is the restart cost of
+the job; the published code has a constant for each model. That code sets change_ij aside and rounds
+each term to two digits; here it is as described. Jobs that are not preemptible keep what they have.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.errors import InputError
+from hetsched_core.optimize import Limits, Matrix, Program, Solution, Status, solve
+from hetsched_core.placement.assign import (
+    Choice,
+    assign,
+    immovable,
+    open_gpus,
+    present,
+    revise,
+)
+from hetsched_core.placement.ways import Way, ways_to_fit
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.types import (
+    Configuration,
+    Diagnostics,
+    JobView,
+    Plan,
+    Replan,
+    Snapshot,
+    Trigger,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_FEW_COLUMNS = 100
+"""Below it the solver's presolve is worth its time; above, it finds nothing to leave out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Options:
+    """The K configurations that a job could get.
+
+    Attributes:
+        gain: (K,) goodput, 1 or more.
+        use: (K, P) GPUs that it takes of each of P pools: GPU types, say.
+    """
+
+    gain: Floats
+    use: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """Configurations (`use`, (K, P)) and what each adds to the objective (`cost`, (K,))."""
+
+    cost: Floats
+    use: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The configuration chosen for each job, None for none, and how it was found."""
+
+    configurations: tuple[int | None, ...]
+    diagnostics: Diagnostics
+
+
+@dataclass(frozen=True)
+class Sia:
+    """The best configurations for all jobs together, chosen anew each round."""
+
+    p: float = parameter(-0.5, "fairness power, below 0: nearer to 0 favours the sum of goodputs")
+    leave_out: float = parameter(1.1, "cost of leaving a job out (lambda)")
+    change: float = parameter(0.01, "cost of changing what a running job has")
+    gap: float = parameter(1e-4, "relative gap at which a solution is good enough")
+    nodes: int = parameter(
+        1000, "branch-and-bound nodes after which the best solution found counts"
+    )
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="sia",
+        summary="an integer programme over GPU types and counts of all jobs, in rounds",
+        paper="Sia (Jayaram Subramanya et al., SOSP '23, section 3.4)",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a power that would turn the objective round."""
+        if not self.p < 0:
+            raise InputError(f"sia.p={self.p} is not below 0; for example -0.5")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Solve the round's programme and find nodes for what it chose."""
+        fixed = immovable(snapshot)
+        types = snapshot.cluster.gpu_types
+        views: list[JobView] = []
+        priced: list[Priced] = []
+        kinds: dict[int, tuple[tuple[Way, ...], Options]] = {}
+        for view in snapshot.by_submission():
+            if view.blocked is not None or view.id in fixed:
+                continue
+            ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+            # Jobs of one kind get the same object.
+            if id(ways) not in kinds:
+                kinds[id(ways)] = ways, options_of(snapshot, view.job.profile, ways)
+            options = kinds[id(ways)][1]
+            if len(options.gain):
+                views.append(view)
+                priced.append(self._price(snapshot, types, view, options))
+        chosen = choose(
+            priced, open_gpus(snapshot, fixed), self.leave_out, Limits(self.gap, self.nodes)
+        )
+
+        def choice(job: int, option: int) -> Choice:
+            pool = int(priced[job].use[option].argmax())
+            return Choice(views[job], types[pool], int(priced[job].use[option, pool]))
+
+        placed = assign(
+            snapshot,
+            fixed,
+            [choice(job, k) for job, k in enumerate(chosen.configurations) if k is not None],
+            (choice(job, int(k)) for job, mine in enumerate(priced) for k in np.argsort(mine.cost)),
+        )
+        return revise(
+            snapshot,
+            placed,
+            Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
+            diagnostics=chosen.diagnostics,
+        )
+
+    def _price(
+        self, snapshot: Snapshot, types: Sequence[str], view: JobView, options: Options
+    ) -> Priced:
+        """Return what each configuration adds to the objective for this job."""
+        cost = options.gain**self.p
+        has = present(snapshot, view)
+        if has is None:
+            return Priced(cost, options.use)
+        moved = np.full(len(cost), math.inf)
+        factor = restart_factor(view, snapshot.now)
+        if factor > 0:
+            moved = (factor * options.gain) ** self.p + self.change
+        stays = (options.use == _held(snapshot, types, has)).all(axis=1)
+        return Priced(np.where(stays, cost, moved), options.use)
+
+
+def restart_factor(view: JobView, now: float) -> float:
+    """Return r_i = max(0, T - restarts x S) / (T + S) of a job that has run for T seconds or less.
+
+    Time since the first start counts, whether the job ran or waited.
+    """
+    if view.first_start_s is None:
+        return 1.0
+    lived_s, cost_s = now - view.first_start_s, view.restart_cost_s
+    if lived_s + cost_s <= 0:
+        return 1.0
+    return max(0.0, lived_s - view.restarts * cost_s) / (lived_s + cost_s)
+
+
+def options_of(snapshot: Snapshot, profile: str, ways: Sequence[Way]) -> Options:
+    """Return the configurations of one GPU type: each count on each type that holds it."""
+    types, speeds = snapshot.cluster.gpu_types, snapshot.speeds
+    largest: dict[str, int] = {}
+    for node in snapshot.cluster:
+        largest[node.gpu_type] = max(node.gpus, largest.get(node.gpu_type, 0))
+    goodputs, use = [], []
+    for way in ways:
+        for gpu_type in way.types if not way.mixed else ():
+            nodes = 1 if way.count <= largest[gpu_type] else 2
+            goodputs.append(way.count * speeds.per_gpu(profile, gpu_type, way.count, nodes))
+            use.append([way.count if gpu_type == t else 0 for t in types])
+    if not goodputs:
+        return Options(np.zeros(0), np.zeros((0, len(types)), np.int64))
+    fewest = min(way.count for way in ways if not way.mixed)
+    return Options(fewest * np.array(goodputs) / min(goodputs), np.array(use, np.int64))
+
+
+def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits: Limits) -> Chosen:
+    """Choose at most one configuration for each job so that the costs add up to the least.
+
+    Args:
+        priced: what each job could get and at what cost.
+        capacity: (P,) GPUs of each pool.
+        leave_out: the cost of giving a job nothing.
+        limits: how far to solve.
+    """
+    groups: dict[tuple[bytes, bytes], list[int]] = {}
+    for job, mine in enumerate(priced):
+        groups.setdefault((mine.cost.tobytes(), mine.use.tobytes()), []).append(job)
+    members = list(groups.values())
+    # Columns: a group's configuration, as many times as the group has jobs to take it.
+    columns = [
+        (at, k)
+        for at, jobs in enumerate(members)
+        for k in _worthwhile(priced[jobs[0]], capacity, leave_out)
+    ]
+    worst = leave_out * len(priced)
+    if not columns:
+        found = Solution(status=Status.OPTIMAL, objective=0.0, bound=0.0, gap=0.0)
+        times = np.zeros(0, np.int64)
+    else:
+        program = _program(priced, members, columns, capacity, leave_out)
+        found = solve(program, limits=limits, presolve=len(columns) < _FEW_COLUMNS)
+        times = (
+            np.zeros(len(columns), np.int64) if found.x is None else np.rint(found.x).astype(int)
+        )
+    configurations: list[int | None] = [None] * len(priced)
+    # Those who came first get the better ones of equal claims.
+    taken: list[list[int]] = [[] for _ in members]
+    for (at, k), many in zip(columns, times.tolist(), strict=True):
+        taken[at] += [k] * many
+    for jobs, ks in zip(members, taken, strict=True):
+        by_cost = sorted(ks, key=lambda k, mine=priced[jobs[0]]: (mine.cost[k], k))  # type: ignore[misc]
+        for job, k in zip(jobs, by_cost, strict=False):
+            configurations[job] = k
+    return Chosen(
+        tuple(configurations),
+        Diagnostics(
+            method="integer programme",
+            objective=None if found.objective is None else worst + found.objective,
+            bound=None if found.bound is None else worst + found.bound,
+            gap=found.gap,
+            limits=found.limits,
+        ),
+    )
+
+
+def _worthwhile(mine: Priced, capacity: Floats, leave_out: float) -> list[int]:
+    """Configurations that fit, cost less than being left out, and that no other beats outright."""
+    able = np.flatnonzero((mine.cost < leave_out) & (mine.use <= capacity).all(axis=1))
+    # In this order nobody is beaten by one who comes later.
+    able = able[np.lexsort((mine.use[able].sum(axis=1), mine.cost[able]))]
+    use = mine.use[able]
+    beaten = (use[None, :, :] <= use[:, None, :]).all(axis=2)
+    return sorted(able[~np.tril(beaten, -1).any(axis=1)].tolist())
+
+
+def _program(
+    priced: Sequence[Priced],
+    members: Sequence[Sequence[int]],
+    columns: Sequence[tuple[int, int]],
+    capacity: Floats,
+    leave_out: float,
+) -> Program:
+    sizes = np.array([len(jobs) for jobs in members], np.float64)
+    group = np.array([at for at, _ in columns])
+    use = np.array([priced[members[at][0]].use[k] for at, k in columns], np.float64)
+    column, pool = np.nonzero(use)
+    return Program(
+        cost=np.array([priced[members[at][0]].cost[k] for at, k in columns]) - leave_out,
+        lower=np.zeros(len(columns)),
+        upper=sizes[group],
+        matrix=Matrix.of(
+            len(members) + len(capacity),
+            np.concatenate([group, len(members) + pool]),
+            np.concatenate([np.arange(len(columns)), column]),
+            np.concatenate([np.ones(len(columns)), use[column, pool]]),
+        ),
+        row_lower=np.full(len(members) + len(capacity), -np.inf),
+        row_upper=np.concatenate([sizes, capacity]),
+        integer=np.ones(len(columns), np.bool_),
+    )
+
+
+def _held(snapshot: Snapshot, types: Sequence[str], has: Configuration) -> list[int]:
+    """GPUs of each type in a configuration."""
+    held = dict.fromkeys(types, 0)
+    for name, gpus in has:
+        held[snapshot.cluster[name].gpu_type] += gpus
+    return list(held.values())
