@@ -11,8 +11,8 @@ the two follow each other. The constants are fitted to public measurements:
 - single precision: 0.55 of the peak and twice the bytes reproduce Gavel's throughputs on P100 and
   V100 (stanford-futuredata/gavel, simulation_throughputs.json): CycleGAN, ResNet-18, ResNet-50.
 
-A backward pass is two forward passes (Kaplan et al. 2020, section 2.1). Loading data is taken to
-keep up, workers are taken to reach the end of an iteration together.
+A backward pass is two forward passes (Kaplan et al. 2020, section 2.1). Data is loaded beside the
+step before, and mostly takes no time; workers are taken to reach the end of an iteration together.
 """
 
 from __future__ import annotations
@@ -32,9 +32,6 @@ SINGLE_EFFICIENCY = 0.55
 TRAFFIC_BYTES = 32.0
 """Bytes moved per activation in one forward and one backward pass, in half precision."""
 
-KEPT_BYTES = 8.0
-"""Bytes per activation that wait in memory for the backward pass, in half precision."""
-
 STATE_BYTES = 18.0
 """Bytes of memory per parameter: FP32 weight, gradient and two moments of Adam, FP16 weight."""
 
@@ -50,8 +47,8 @@ COMMUNICATION_EFFICIENCY = 0.8
 
 def fits(profile: ModelProfile, gpu: GpuSpec) -> bool:
     """Whether one worker with its batch fits into the memory of one GPU."""
-    width = 1 if _half(profile, gpu) else 2
-    kept = profile.activations * profile.batch_size * KEPT_BYTES * width
+    kept_bytes = profile.kept_bytes[0 if _half(profile, gpu) else 1]
+    kept = profile.activations * profile.batch_size * kept_bytes
     return profile.parameters * STATE_BYTES + kept <= gpu.memory_gb * 1e9 * USABLE_MEMORY
 
 
@@ -66,7 +63,7 @@ def iteration_times(profile: ModelProfile, gpu: GpuSpec) -> IterationTimes:
     traffic = profile.activations * TRAFFIC_BYTES * width / 3
     forward = profile.batch_size * (profile.forward_flops / flops + traffic / bandwidth)
     return IterationTimes(
-        data_s=0.0,
+        data_s=profile.data_s,
         forward_s=forward,
         backward_s=2 * forward,
         update_s=profile.parameters * UPDATE_BYTES / bandwidth,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 
-from hetsched_core.throughput import ModelProfile, SizeClass, builtin_profiles
+from hetsched_core.throughput import ModelProfile, ProfileSet, SizeClass, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.log_types import LogTypes, ToldBy
 from hetsched_core.traces.rules import Rule, Rules
@@ -117,14 +117,14 @@ def jobs_from_log(
         cluster: Where the jobs will run; tells the types of untyped GPUs by their nodes.
         speeds: True speeds of the profiles, on the GPU types of the log as well.
         options: Rules, seed, elasticity.
-        profiles: The models to draw from, the built-in ones by default.
+        profiles: The models to draw from, those of `ProfileSet.LOG` by default.
     """
     return _Conversion(
         cluster.cluster,
         LogTypes(cluster),
         speeds,
         options or LogOptions(),
-        builtin_profiles() if profiles is None else profiles,
+        profile_set(ProfileSet.LOG) if profiles is None else profiles,
     ).convert(link_runs(allocations))
 
 

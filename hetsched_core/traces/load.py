@@ -128,7 +128,7 @@ def load_workload(
         workload=workload,
         reports=inputs.reports,
         unusable=inputs.unusable,
-        speeds=Speeds(nodes, tables),
+        speeds=Speeds(nodes, {profile: tables[profile] for profile in sorted(used)}),
         cluster=nodes,
     )
 

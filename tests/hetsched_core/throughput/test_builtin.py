@@ -9,12 +9,14 @@ import pytest
 
 from hetsched_core.throughput import (
     ModelProfile,
+    ProfileSet,
     SizeClass,
     assumed_of,
     builtin_profiles,
     builtin_speeds,
     known_gpus,
     match_gpu,
+    profile_set,
 )
 from hetsched_core.throughput.builtin import gpu_counts, speed_table
 from hetsched_core.throughput.roofline import samples_per_s
@@ -69,16 +71,22 @@ def test_single_precision_rates_are_near_those_that_gavel_measured(
     assert 1 / factor < rate(name, gpu) / (steps_per_s * batch) < factor
 
 
-def test_there_are_three_models_of_every_size_class() -> None:
-    sizes = [p.size for p in builtin_profiles()]
-    assert {size: sizes.count(size) for size in SizeClass} == dict.fromkeys(SizeClass, 3)
-    assert all(p.source for p in builtin_profiles())
-
-
-@pytest.mark.parametrize("gpu", [spec.name for spec in known_gpus()])
-def test_every_size_class_has_a_model_that_fits_every_gpu_type(gpu: str) -> None:
-    fitting = {p.size for p in builtin_profiles() if rate(p.name, gpu) > 0}
+@pytest.mark.parametrize("gpu", [s.name for s in known_gpus() if s.memory_gb > 4])
+def test_every_size_class_of_a_log_has_a_model_that_fits_every_gpu_type(gpu: str) -> None:
+    fitting = {p.size for p in profile_set(ProfileSet.LOG) if rate(p.name, gpu) > 0}
     assert fitting == set(SizeClass)
+
+
+def test_a_model_that_waits_for_its_data_is_as_slow_on_every_type() -> None:
+    (graphs,) = [p for p in builtin_profiles() if p.name == "fastgcn-cora"]
+    assert rate(graphs.name, "h200") == pytest.approx(rate(graphs.name, "k80"), rel=0.01)
+    assert rate(graphs.name, "h200") == pytest.approx(graphs.batch_size / graphs.data_s, rel=0.01)
+
+
+def test_activations_kept_in_half_precision_fit_where_the_cautious_figure_does_not() -> None:
+    assert rate("vit-b16-food101", "gtx1080ti") == 0
+    assert rate("vit-b16-food101-amp", "gtx1080ti") > 0
+    assert rate("vit-b16-food101-amp", "a100") == rate("vit-b16-food101", "a100")
 
 
 def test_a_model_too_large_for_the_memory_has_no_speed_there() -> None:
@@ -101,7 +109,8 @@ def test_more_workers_are_faster_together_and_slower_each() -> None:
         table = speed_table(model, tuple(g.name for g in known_gpus()), gpu_counts(64))
         for speeds in (table.one_node, table.several_nodes):
             assert np.all(np.diff(speeds, axis=1) <= 0)
-        assert np.all(np.diff(table.one_node * table.counts, axis=1) >= 0)
+        # From one to two the averaging of gradients may cost more than the second GPU brings.
+        assert np.all(np.diff(table.one_node * table.counts, axis=1)[:, 1:] >= 0)
 
 
 def test_speeds_of_a_cluster_reach_from_one_gpu_to_all_of_them() -> None:

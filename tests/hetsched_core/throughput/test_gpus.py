@@ -21,6 +21,17 @@ from hetsched_core.throughput.gpus import FALLBACK, known_gpus, match_gpu
         ("nvidia_h100_80gb_hbm3", "h100"),
         ("l40s", "l40s"),
         ("Tesla-T4", "t4"),
+        ("NVIDIA T400 4GB", "t400"),
+        ("nvidia_geforce_gtx_1080_ti", "gtx1080ti"),
+        ("gtx1080ti", "gtx1080ti"),
+        ("NVIDIA TITAN Xp", "titanxp"),
+        ("TITAN_RTX", "titanrtx"),
+        ("Tesla M60", "m60"),
+        ("NVIDIA RTX A2000", "a2000"),
+        ("nvidia_l4", "l4"),
+        ("NVIDIA L40", "l40"),
+        ("nvidia_h100_pcie", "h100_pcie"),
+        ("NVIDIA H200", "h200"),
     ],
 )
 def test_a_name_as_sites_write_it_finds_its_type(name: str, found: str) -> None:
@@ -28,7 +39,7 @@ def test_a_name_as_sites_write_it_finds_its_type(name: str, found: str) -> None:
     assert (match.spec.name, match.assumed) == (found, "")
 
 
-@pytest.mark.parametrize("name", ["a4000", "l40", "mi250x", "gpu", "", "xa100", "p1000"])
+@pytest.mark.parametrize("name", ["a4000", "l400", "a300", "mi250x", "gpu", "", "xa100", "p1000"])
 def test_a_name_nothing_is_known_about_is_taken_for_the_fallback_and_says_so(name: str) -> None:
     match = match_gpu(name)
     assert match.spec.name == FALLBACK

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched_core.throughput import SizeClass, builtin_profiles, builtin_speeds
+from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
@@ -30,7 +30,7 @@ CLUSTER = ClusterFile(
     NodeTypes((("old*", "k80"),)),
 )
 SPEEDS = builtin_speeds(CLUSTER.cluster, ["k80", "h100", "nvidia_a100-sxm4-40gb"])
-SIZES = {profile.name: profile.size for profile in builtin_profiles()}
+SIZES = {profile.name: profile.size for profile in profile_set(ProfileSet.LOG)}
 
 HOUR = 3600.0
 
@@ -264,7 +264,7 @@ def test_components_of_a_heterogeneous_job_are_jobs_of_their_own() -> None:
 
 
 def test_a_job_of_a_class_without_a_fitting_model_gets_one_of_another_class() -> None:
-    small = tuple(p for p in builtin_profiles() if p.size is SizeClass.SMALL)
+    small = tuple(p for p in profile_set(ProfileSet.LOG) if p.size is SizeClass.SMALL)
     found = jobs_from_log([allocation()], CLUSTER, SPEEDS, profiles=small)
     assert found.submissions[0].job.profile in {p.name for p in small}
     assert counted(found, Assumption.OTHER_CLASS) == 1

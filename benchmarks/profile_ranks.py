@@ -1,0 +1,284 @@
+"""Hold the built-in models and GPU types against measurements, and print the page on it.
+
+    python -m benchmarks.profile_ranks $HETSCHED_DATA/throughputs > docs/reproduction/profiles.md
+
+What a scheduler needs of an estimate is the order: which type is faster for this model, which model
+is faster on this type. So ranks are compared (Spearman), and how far the estimates lie from the
+measurements is said beside them.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import math
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import fmean, median
+
+from scipy.stats import spearmanr
+
+from hetsched_core.throughput import ModelProfile, builtin_profiles, gavel_profile, match_gpu
+from hetsched_core.throughput.roofline import samples_per_s
+from hetsched_core.traces.gavel import read_throughputs
+
+GAVEL = ("gavel_physical_cluster_throughputs.json.gz", "gavel_simulation_throughputs.json.gz")
+MLPERF = "mlperf_training_v4.0_summary.csv"
+
+TIMM_RTX_3090 = {
+    "resnet18-imagenet": 3481.78,
+    "mobilenetv2-imagenet": 2313.10,
+    "resnet50-imagenet": 1218.01,
+    "vgg11-imagenet": 954.03,
+    "vgg13-imagenet": 677.45,
+    "regnety-imagenet": 496.85,
+    "densenet161-imagenet": 399.17,
+    "vit-b16-food101-amp": 392.99,
+    "convnext-base-imagenet": 338.68,
+}
+"""Images/s in training, mixed precision (huggingface/pytorch-image-models,
+results/benchmark-train-amp-nhwc-pt112-cu113-rtx3090.csv)."""
+
+HARE_TASK_MS = {
+    "fastgcn-cora": 2.86 / 0.0756,
+    "graphsage-cora": 2.42 / 0.0864,
+    "resnet50-cifar100": 4.75 / 0.0546,
+    "vgg19-cifar10": 4.01 / 0.0240,
+    "inceptionv3-cifar100": 5.03 / 0.0239,
+    "transformer-wmt16": 10.34 / 0.0203,
+    "deepspeech-commonvoice": 8.91 / 0.0159,
+    "bert-base-squad": 12.57 / 0.0199,
+}
+"""Milliseconds of a task: what switching took over its share (Hare, HPDC '22, table 3, row of
+PipeSwitch). The GPU is not told."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How estimates agree with measurements of the same things."""
+
+    count: int
+    spearman: float
+    factor: float
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[float, float]]) -> Agreement:
+        """Compare (estimate, measurement) pairs, both above 0.
+
+        `factor` is the geometric mean of the errors: 1.5 where estimates are typically 1.5 times
+        too large or too small.
+        """
+        pairs = list(pairs)
+        estimates, measured = zip(*pairs, strict=True)
+        error = fmean(abs(math.log(e / m)) for e, m in pairs)
+        return cls(len(pairs), float(spearmanr(estimates, measured).statistic), math.exp(error))
+
+
+def rate(profile: ModelProfile, gpu: str, gpus: int = 1, nodes: int = 1) -> float:
+    """Return samples/s per GPU of the estimate."""
+    return samples_per_s(profile, match_gpu(gpu).spec, gpus, nodes)
+
+
+@dataclass(frozen=True, slots=True)
+class GavelRanks:
+    """Gavel's measurements against the estimates, one GPU each where nothing else is said."""
+
+    everything: Agreement
+    by_model: Mapping[str, Agreement]
+    by_type: Mapping[str, Agreement]
+    four_gpus: Agreement
+    unknown: tuple[str, ...]
+
+
+def gavel_ranks(path: Path) -> GavelRanks:
+    """Compare each model and batch size with the built-in model at that batch size."""
+    tables = read_throughputs(gzip.decompress(path.read_bytes()).decode(), path.name)
+    pairs: dict[tuple[str, str], tuple[float, float]] = {}
+    four: list[tuple[float, float]] = []
+    unknown = []
+    for name, table in sorted(tables.items()):
+        profile = gavel_profile(name)
+        if profile is None:
+            unknown.append(name)
+            continue
+        for gpu in table.gpu_types:
+            measured = table.per_gpu(gpu, 1, 1) * profile.batch_size
+            estimate = rate(profile, gpu)
+            if measured and estimate:
+                pairs[name, gpu] = estimate, measured
+            for nodes in (1, 2):
+                measured = table.per_gpu(gpu, 4, nodes) * profile.batch_size
+                if 4 in table.counts and measured and estimate:
+                    four.append((rate(profile, gpu, 4, nodes), measured))
+    by_model: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    by_type: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for (name, gpu), pair in pairs.items():
+        by_model[name].append(pair)
+        by_type[gpu].append(pair)
+    return GavelRanks(
+        Agreement.of(pairs.values()),
+        {name: Agreement.of(found) for name, found in by_model.items() if len(found) > 2},
+        {gpu: Agreement.of(found) for gpu, found in by_type.items()},
+        Agreement.of(four),
+        tuple(unknown),
+    )
+
+
+MLPERF_MODELS = {"resnet": "resnet50-imagenet", "bert": "bert-base-512"}
+MLPERF_TYPES = {
+    "NVIDIA L40S": "l40s",
+    "NVIDIA H100-PCIe-80GB": "h100_pcie",
+    "NVIDIA H100-SXM-80GB": "h100",
+    "NVIDIA H100-SXM5-80GB": "h100",
+    "NVIDIA H200-SXM5-141GB": "h200",
+    "NVIDIA GeForce RTX 4090": "rtx4090",
+}
+
+
+def mlperf_orders(path: Path) -> dict[tuple[str, int], list[tuple[str, float, float]]]:
+    """Return for each benchmark and number of GPUs on one node the types, slowest first.
+
+    Returns:
+        (benchmark, GPUs) -> (type, estimated samples/s of a GPU, median minutes to train).
+    """
+    minutes: dict[tuple[str, int], dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            gpu = MLPERF_TYPES.get(row["accelerator_model"])
+            if row["benchmark"] in MLPERF_MODELS and gpu and row["nodes"] == "1":
+                key = row["benchmark"], int(row["total_accelerators"])
+                minutes[key][gpu].append(float(row["median_time_to_train_s"]) / 60)
+    models = {profile.name: profile for profile in builtin_profiles()}
+    orders = {}
+    for (benchmark, gpus), found in sorted(minutes.items()):
+        if len(found) > 2:
+            # MLPerf's batches per GPU are large: the update of the weights hardly counts.
+            profile = replace(models[MLPERF_MODELS[benchmark]], batch_size=96)
+            rows = [(gpu, rate(profile, gpu, gpus), median(times)) for gpu, times in found.items()]
+            orders[benchmark, gpus] = sorted(rows, key=lambda row: -row[2])
+    return orders
+
+
+def timm_agreement() -> Agreement:
+    """Compare with timm's training rates on an RTX 3090, at the batch sizes of the models here."""
+    models = {profile.name: profile for profile in builtin_profiles()}
+    return Agreement.of((rate(models[name], "rtx30"), r) for name, r in TIMM_RTX_3090.items())
+
+
+def hare_agreement() -> Agreement:
+    """Compare the time of an iteration on a V100 with what Hare's table 3 implies for a task."""
+    models = {profile.name: profile for profile in builtin_profiles()}
+    return Agreement.of(
+        (1e3 * models[name].batch_size / rate(models[name], "v100"), ms)
+        for name, ms in HARE_TASK_MS.items()
+    )
+
+
+# The page -----------------------------------------------------------------------------------------
+
+
+def page(folder: Path) -> str:
+    """Return the page in Markdown; `folder` holds the measured tables."""
+    physical, simulation = (gavel_ranks(folder / name) for name in GAVEL)
+    others = _table(
+        ("measurement", "things", "Spearman", "factor"),
+        [
+            ("training rates of image models on one RTX 3090 (timm)", *_cells(timm_agreement())),
+            ("task times that table 3 of Hare implies, as on a V100", *_cells(hare_agreement())),
+        ],
+    )
+    blocks = (
+        _HEAD,
+        _gavel_block(physical, simulation),
+        _mlperf_block(mlperf_orders(folder / MLPERF)),
+        f"## Others\n\n{others}",
+        _LIMITS.format(unknown=", ".join(physical.unknown)),
+    )
+    return "\n\n".join(blocks) + "\n"
+
+
+_HEAD = """\
+# How good the built-in speeds are
+
+Written by `python -m benchmarks.profile_ranks $HETSCHED_DATA/throughputs`. The speeds of the
+[built-in models](../formats/rules.md#the-built-in-models) are not measured, they follow from
+published facts. A scheduler uses their order most: which type is faster for a model, which model is
+faster on a type. Spearman compares orders: 1 is the same order, 0 none. The factor is the typical
+error, up or down: the geometric mean of estimate over measurement, or its inverse where that is
+below 1."""
+
+_LIMITS = """\
+## What they cannot tell
+
+- Models that wait for their CPU. {unknown} is not among the built-in models, for its speed is that
+  of the games it plays. Gavel's table for simulations has Recommendation slower on V100 than on
+  P100; its table of the physical cluster has not.
+- Small kernels. At small batch sizes on fast GPUs launching them takes longer than running them:
+  ResNet-18 at batch size 16 is measured slower on V100 than on P100, LM at batch size 5 is more
+  than four times slower than estimated, and the graph networks of Hare come out alike on all types,
+  where the paper shows a V100 twice as fast as a K80.
+- Several GPUs. Gavel's jobs ran on cloud machines whose network and links are not those of the
+  types' entries here."""
+
+
+def _gavel_block(physical: GavelRanks, simulation: GavelRanks) -> str:
+    columns = ("Spearman", "factor", "Spearman in simulation", "factor in simulation")
+    pairs = [
+        *((f"models on {gpu}", a, simulation.by_type[gpu]) for gpu, a in physical.by_type.items()),
+        ("all models and types", physical.everything, simulation.everything),
+        ("four GPUs, on one node and on several", physical.four_gpus, simulation.four_gpus),
+    ]
+    types = _table(
+        ("one GPU, models on a type", "things", *columns),
+        [(label, *_cells(a), *_cells(b)[1:]) for label, a, b in pairs],
+    )
+    models = _table(
+        ("one GPU, types for a model", "things", *columns),
+        [
+            (name, *_cells(agreement), *_cells(simulation.by_model[name])[1:])
+            for name, agreement in physical.by_model.items()
+        ],
+    )
+    return f"""\
+## Gavel's measured throughputs
+
+K80, P100 and V100 in single precision, each model at each batch size: the table of Gavel's physical
+cluster, and the one for its simulations.
+
+{types}
+
+{models}"""
+
+
+def _mlperf_block(orders: Mapping[tuple[str, int], Sequence[tuple[str, float, float]]]) -> str:
+    rows = []
+    for (benchmark, gpus), found in orders.items():
+        rank = spearmanr([speed for _, speed, _ in found], [-minutes for *_, minutes in found])
+        slowest = found[0][1]
+        order = ", ".join(
+            f"{gpu} {minutes:.1f} min ({speed / slowest:.2f})" for gpu, speed, minutes in found
+        )
+        rows.append((f"{benchmark}, {gpus} GPUs", order, f"{rank.statistic:.2f}"))
+    return f"""\
+## MLPerf training 4.0
+
+Median time to train on one node, the slowest type first; in brackets the estimated speed relative
+to that type.
+
+{_table(("benchmark", "types", "Spearman"), rows)}"""
+
+
+def _cells(agreement: Agreement) -> tuple[str, str, str]:
+    return str(agreement.count), f"{agreement.spearman:.2f}", f"{agreement.factor:.2f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(page(Path(sys.argv[1])))
