@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.pack import AHEAD, NEVER
+from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.ways import Way, ways_to_fit
 from hetsched_core.types import (
     Configuration,
@@ -100,6 +100,20 @@ def _one_type_way(ways: tuple[Way, ...], median: int) -> Way | None:
     return exact or (single[(len(single) - 1) // 2] if single else None)
 
 
+def staying(snapshot: Snapshot) -> dict[str, Placed]:
+    """Return what goes on under a policy that stops nobody: who has a place that it can keep."""
+    free = FreeGpus.of(snapshot)
+    stay = {}
+    for view in snapshot.by_submission():
+        has = present(snapshot, view)
+        if has is None or view.blocked is not None:
+            continue
+        if (view.configuration == has or not free.closed(has)) and free.fits(view.job, has):
+            free.take(view.job, has)
+            stay[view.id] = _placed(snapshot, view, has)
+    return stay
+
+
 def assign(
     snapshot: Snapshot,
     fixed: Mapping[str, Placed],
@@ -126,14 +140,21 @@ def revise(
     placed: Mapping[str, Placed],
     replan: Replan,
     *,
+    next_in_line: str | None = None,
     memory: Mapping[str, object] | None = None,
     diagnostics: Diagnostics | None = None,
 ) -> Plan:
-    """Return the plan in which the placed jobs run and all others wait, with the reason for it."""
+    """Return the plan in which the placed jobs run and all others wait, with the reason for it.
+
+    Those who could run are behind others, but for the one who is `next_in_line`: it has no room.
+    """
     before = snapshot.previous.entries
     changes: dict[str, Entry] = {}
     for job_id, view in snapshot.jobs.items():
-        entry = placed.get(job_id) or _waiting(snapshot, view)
+        if job_id in placed:
+            entry: Entry = placed[job_id]
+        else:
+            entry = NO_ROOM if job_id == next_in_line else _waiting(snapshot, view)
         if entry != before.get(job_id):
             changes[job_id] = entry
     return snapshot.previous.revise(

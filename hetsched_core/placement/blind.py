@@ -1,0 +1,88 @@
+"""Serving an order of jobs without looking at speeds: types are chosen by room alone.
+
+For policies that do not know that GPU types differ. A job gets GPUs of one type: the one it has,
+or the one with the most GPUs left, so that no order of types in a file makes a scheduler look good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from hetsched_core.placement.assign import (
+    Choice,
+    assign,
+    immovable,
+    one_type_way,
+    open_gpus,
+    present,
+    staying,
+)
+from hetsched_core.placement.ways import Way
+from hetsched_core.types import JobView, Placed, Snapshot
+
+MostNodes = Callable[[Snapshot, JobView, str, int], int | None]
+"""On how many nodes a job may be, given GPU type and count; None for any number."""
+
+
+def any_nodes(snapshot: Snapshot, view: JobView, gpu_type: str, count: int) -> None:
+    """Let every job be on any number of nodes."""
+    del snapshot, view, gpu_type, count
+
+
+def serve_anew(
+    snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes = any_nodes
+) -> dict[str, Placed]:
+    """Return who runs where if the order alone decides: who runs may be stopped for who is ahead.
+
+    Only jobs that are not preemptible go on whatever their place in the order.
+    """
+    fixed = immovable(snapshot)
+    types = snapshot.cluster.gpu_types
+    left = dict(zip(types, open_gpus(snapshot, fixed).tolist(), strict=True))
+    waiting = list(_able(snapshot, order, fixed))
+    chosen = []
+    for view, way in waiting:
+        room = [t for t in types if t in way.types and left[t] >= way.count]
+        if not room:
+            continue
+        has = _type_of(snapshot, view)
+        gpu_type = has if has in room else max(room, key=left.__getitem__)
+        left[gpu_type] -= way.count
+        limit = most_nodes(snapshot, view, gpu_type, way.count)
+        chosen.append(Choice(view, gpu_type, way.count, limit))
+    return assign(snapshot, fixed, chosen, _choices(snapshot, waiting, most_nodes))
+
+
+def fill(
+    snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes = any_nodes
+) -> dict[str, Placed]:
+    """Return who runs where if nobody is stopped and idle GPUs go to the first who fits."""
+    stay = staying(snapshot)
+    waiting = list(_able(snapshot, order, stay))
+    return assign(snapshot, stay, (), _choices(snapshot, waiting, most_nodes))
+
+
+def _able(
+    snapshot: Snapshot, order: Sequence[JobView], placed: Mapping[str, Placed]
+) -> Iterator[tuple[JobView, Way]]:
+    for view in order:
+        if view.blocked is None and view.id not in placed:
+            way = one_type_way(view, snapshot)
+            if way is not None:
+                yield view, way
+
+
+def _choices(
+    snapshot: Snapshot, waiting: Sequence[tuple[JobView, Way]], most_nodes: MostNodes
+) -> Iterator[Choice]:
+    types = snapshot.cluster.gpu_types
+    for view, way in waiting:
+        for gpu_type in types:
+            if gpu_type in way.types:
+                limit = most_nodes(snapshot, view, gpu_type, way.count)
+                yield Choice(view, gpu_type, way.count, limit)
+
+
+def _type_of(snapshot: Snapshot, view: JobView) -> str | None:
+    has = present(snapshot, view)
+    return None if has is None else snapshot.cluster[has.pieces[0][0]].gpu_type

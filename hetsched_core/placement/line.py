@@ -1,0 +1,49 @@
+"""One line, in the order of submission: nobody starts before everybody ahead has started.
+
+Nobody is stopped either, and no job gets GPUs of several types.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hetsched_core.placement.assign import one_type_way, revise, staying
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.ways import Way
+from hetsched_core.types import (
+    Configuration,
+    Job,
+    Placed,
+    Placement,
+    Plan,
+    Replan,
+    Snapshot,
+)
+
+Find = Callable[[Snapshot, FreeGpus, Job, Way], Configuration | None]
+"""Finds free GPUs of one type for a job, or None."""
+
+
+def serve_line(snapshot: Snapshot, find: Find) -> Plan:
+    """Return the plan that keeps what runs and starts who is first, as long as there is room.
+
+    Jobs that are held or can never run stand in nobody's way.
+    """
+    placed = staying(snapshot)
+    free = FreeGpus.of(snapshot)
+    for job_id, entry in placed.items():
+        free.take(snapshot.jobs[job_id].job, entry.placements[0].configuration)
+    next_in_line = None
+    for view in snapshot.by_submission():
+        if view.id in placed or view.blocked is not None:
+            continue
+        way = one_type_way(view, snapshot)
+        if way is None:
+            continue
+        found = find(snapshot, free, view.job, way)
+        if found is None:
+            next_in_line = view.id
+            break
+        free.take(view.job, found)
+        placed[view.id] = Placed((Placement(found),))
+    return revise(snapshot, placed, Replan(), next_in_line=next_in_line)

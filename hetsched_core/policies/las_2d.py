@@ -1,0 +1,47 @@
+"""2D-LAS: least attained service in GPU seconds first, without queues.
+
+Source: the rival of that name in Hare's online evaluation (TCC 2024, section VI-C), after Tiresias
+(Gu et al., NSDI '19, section 3.1): GPUs times the seconds they were held. Those with the least go
+first.
+
+It knows neither sizes nor that GPU types differ in speed; that is what sets it apart from `las`,
+which has the same order and takes the fastest GPUs.
+
+Deviations. Decided when a round starts; in between, GPUs that come free go to the first who fits.
+Jobs are rigid: the lower median of the requirement set. A type is chosen by room alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hetsched_core.placement.assign import revise
+from hetsched_core.placement.blind import fill, serve_anew
+from hetsched_core.policy import PolicyInfo
+from hetsched_core.types import JobView, Plan, Replan, Snapshot, Trigger, submission_order
+
+
+@dataclass(frozen=True)
+class Las2D:
+    """Serve the job with the least attained GPU seconds first, blind to GPU types."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="2d-las",
+        summary="least attained GPU seconds first, in rounds, blind to GPU types",
+        paper="Tiresias (Gu et al., NSDI '19, section 3.1) as in Hare (TCC 2024, section VI-C)",
+    )
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Order by attained service; serve anew when a round starts, else fill what is idle."""
+
+        def attained(view: JobView) -> tuple[float, tuple[float, str]]:
+            return view.service_at(snapshot.now), submission_order(view)
+
+        order = sorted(snapshot.jobs.values(), key=attained)
+        serve = serve_anew if Trigger.ROUND in snapshot.triggers else fill
+        return revise(
+            snapshot,
+            serve(snapshot, order),
+            Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE})),
+        )

@@ -1,0 +1,161 @@
+"""Tiresias and 2D-LAS: attained service decides, in queues and without."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.policies.las_2d import Las2D
+from hetsched_core.policies.tiresias import Tiresias, least_nodes
+from hetsched_core.policy import Policy
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.types import (
+    ALL_SHAPES,
+    Cluster,
+    Node,
+    NodeCondition,
+    Placed,
+    Plan,
+    Shape,
+    Trigger,
+)
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    snapshot_of,
+    submission,
+    view,
+)
+
+ROUND = frozenset({Trigger.ROUND})
+
+
+def where(plan: Plan) -> dict[str, str]:
+    return {
+        job: str(entry.placements[0].configuration)
+        for job, entry in sorted(plan.entries.items())
+        if isinstance(entry, Placed)
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "completions"),
+    [
+        # Everybody in turn, a round each: J1 J2 J3 J1 J2 J3 J2 J3 J3.
+        (Las2D(), (4.0, 7.0, 9.0)),
+        # Two seconds each in the first queue, first started first served: J1 J1 | J2 J2 | J3 J3;
+        # then in the second queue J2, which started before J3: J2 | J3 J3.
+        (Tiresias(threshold_gpu_s=2.0), (2.0, 7.0, 9.0)),
+        # One queue is first come, first served.
+        (Tiresias(queues=1), (2.0, 5.0, 9.0)),
+        # Queues end at 1 and 2: J1 | J2 | J3 | J1 | J2 | J3 | J2 | J3 J3, as without queues.
+        (Tiresias(queues=3, threshold_gpu_s=1.0, factor=2.0), (4.0, 7.0, 9.0)),
+    ],
+    ids=["2d-las", "tiresias", "one queue", "three queues"],
+)
+def test_three_jobs_of_2_3_and_4_seconds_on_one_gpu(
+    policy: Policy, completions: tuple[float, float, float]
+) -> None:
+    one_gpu = Cluster((Node("n0", "k80", 1),))
+    log = simulate(
+        [submission(f"J{n}", float(n + 1)) for n in (1, 2, 3)],
+        one_gpu,
+        policy,
+        linear_speeds(one_gpu, {"m": {"k80": 1.0}}),
+        Settings(round_s=1.0, restart_cost_s=0.0),
+    )
+    ends = {record.job.id: record.end_s for record in log.jobs}
+    assert ends == dict(zip(("J1", "J2", "J3"), completions, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("queues", "service", "queue"),
+    [
+        *((2, 0.0, 0), (2, 99.9, 0), (2, 100.0, 1), (2, 1e9, 1)),
+        *((4, 100.0, 1), (4, 400.0, 2), (4, 1600.0, 3), (4, 1e9, 3), (1, 1e9, 0)),
+    ],
+)
+def test_service_decides_the_queue(queues: int, service: float, queue: int) -> None:
+    assert Tiresias(queues=queues, threshold_gpu_s=100.0, factor=4.0).queue_of(service) == queue
+
+
+def test_service_counts_gpus_times_seconds() -> None:
+    # Both have held GPUs for 100 s: 4 of them have had 400 GPU seconds, 1 has had 100.
+    wide, narrow = view("wide", held(on(a=4)), counts=(4,)), view("narrow", held(on(b=1)))
+    cluster = cluster_of(a=("v100", 4), b=("v100", 1), c=("v100", 1))
+    new = view("new", counts=(4,), submit_s=50.0)
+    snapshot = snapshot_of(cluster, [wide, narrow, new], now=100.0, triggers=ROUND)
+    for policy in (Las2D(), Tiresias(threshold_gpu_s=200.0)):
+        assert where(policy.plan(snapshot)) == {"new": "a:4", "narrow": "b:1"}
+
+
+@pytest.mark.parametrize("policy", [Las2D(), Tiresias(threshold_gpu_s=1.0)])
+def test_between_rounds_nobody_is_stopped_and_idle_gpus_are_filled(policy: Policy) -> None:
+    cluster = cluster_of(a=("v100", 2), b=("v100", 1))
+    old = view("old", held(on(a=2)), counts=(2,))
+    jobs = [old, view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
+    arrival = snapshot_of(cluster, jobs, now=100.0)
+    assert where(policy.plan(arrival)) == {"old": "a:2", "small": "b:1"}
+    next_round = replace(arrival, triggers=ROUND)
+    assert where(policy.plan(next_round)) == {"wide": "a:2", "small": "b:1"}
+
+
+@pytest.mark.parametrize("policy", [Las2D(), Tiresias()])
+def test_a_type_is_chosen_by_room_and_not_by_speed(policy: Policy) -> None:
+    cluster = cluster_of(v=("v100", 2), k=("k80", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}})
+    jobs = [view("first", counts=(2,)), view("second", counts=(2,), submit_s=1.0)]
+    found = where(policy.plan(snapshot_of(cluster, jobs, speeds=speeds, triggers=ROUND)))
+    assert found == {"first": "k:2", "second": "v:2"}
+    stays = view("stays", held(on(v=1)))
+    assert where(policy.plan(snapshot_of(cluster, [stays], speeds=speeds, triggers=ROUND))) == {
+        "stays": "v:1"
+    }
+
+
+def test_a_job_that_suffers_from_being_spread_waits_for_one_node_and_another_does_not() -> None:
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4))
+    threes = [view(f"x{n}", held(on(**{n: 3})), counts=(3,)) for n in "ab"]
+    jobs = [*threes, view("two", counts=(2,), submit_s=1.0)]
+    for several_nodes, found in ((0.95, "a:1+b:1"), (0.5, None)):
+        speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=several_nodes)
+        plan = Tiresias().plan(snapshot_of(cluster, jobs, speeds=speeds, triggers=ROUND))
+        assert where(plan).get("two") == found
+    wide = view("wide", counts=(8,))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.5)
+    plan = Tiresias().plan(snapshot_of(cluster, [wide], speeds=speeds, triggers=ROUND))
+    assert where(plan) == {"wide": "a:4+b:4"}
+
+
+def test_the_fewest_nodes_are_those_of_the_healthy_cluster() -> None:
+    cluster = Cluster(tuple(Node(f"n{at}", "v100", 4, cpus=8) for at in range(4)))
+    light, heavy = view("light").job, view("heavy", cpus_per_gpu=4.0).job
+    assert least_nodes(cluster, ALL_SHAPES, "v100", 4, light) == 1
+    assert least_nodes(cluster, ALL_SHAPES, "v100", 6, light) == 2
+    assert least_nodes(cluster, ALL_SHAPES, "v100", 4, heavy) == 2
+    assert least_nodes(cluster, ALL_SHAPES, "v100", 99, light) is None
+    even = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
+    assert least_nodes(cluster, even, "v100", 9, light) == 3
+
+
+def test_a_lost_node_moves_jobs_at_once() -> None:
+    cluster = cluster_of(a=("v100", 1), b=("v100", 1))
+    jobs = [view("j", held(on(a=1)))]
+    nodes = {"a": {"condition": NodeCondition.DRAINED}}
+    for policy in (Las2D(), Tiresias()):
+        drained = snapshot_of(cluster, jobs, nodes=nodes, triggers=frozenset({Trigger.NODE}))
+        assert where(policy.plan(drained)) == {"j": "a:1"}
+        gone = snapshot_of(cluster, [view("j")], nodes=nodes, triggers=frozenset({Trigger.NODE}))
+        assert where(policy.plan(gone)) == {"j": "b:1"}
+
+
+@pytest.mark.parametrize(
+    "bad", [{"queues": 0}, {"threshold_gpu_s": 0.0}, {"factor": 1.0}, {"factor": float("nan")}]
+)
+def test_queues_that_nobody_could_leave_are_refused(bad: dict[str, float]) -> None:
+    with pytest.raises(InputError, match="make no queues"):
+        Tiresias(**bad)  # type: ignore[arg-type]
