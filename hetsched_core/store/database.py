@@ -139,14 +139,13 @@ class Database:
             self._connection.close()
         self._connection = self._connect()
 
-    def _checkpoint_when_due(self) -> None:
-        log = self.path.with_name(self.path.name + ".wal")
-        try:
-            due = log.stat().st_size >= CHECKPOINT_BYTES
-        except FileNotFoundError:
-            return
-        if not due:
-            return
+    def checkpoint(self) -> None:
+        """Merge the write-ahead log into the file.
+
+        Raises:
+            StoreWriteError: the disk is full; the log is still what it was.
+            StoreError: the file cannot be read or written.
+        """
         try:
             self._connection.execute("CHECKPOINT")
         except duckdb.Error as error:
@@ -154,9 +153,18 @@ class Database:
             failure = meaning(error, self.path)
             if failure is None:
                 raise
+            raise failure from error
+
+    def _checkpoint_when_due(self) -> None:
+        log = self.path.with_name(self.path.name + ".wal")
+        try:
+            due = log.stat().st_size >= CHECKPOINT_BYTES
+        except FileNotFoundError:
+            return
+        if due:
             # On a full disk the log may still have room for a little more.
-            if not isinstance(failure, StoreWriteError):
-                raise failure from error
+            with contextlib.suppress(StoreWriteError):
+                self.checkpoint()
 
 
 class Transaction:

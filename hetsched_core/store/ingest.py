@@ -245,9 +245,9 @@ def _resume(transaction: Transaction, files: list[SpoolFile]) -> None:
     found = transaction.columns(
         """
         SELECT coalesce(position, 0) AS position
-        FROM asked LEFT JOIN spool_file USING (uid, nonce, job, run, rank) ORDER BY at
+        FROM asked LEFT JOIN spool_file USING (uid, nonce, job, run, rank) ORDER BY place
         """,
-        asked={"at": np.arange(len(files)), **_keys(files)},
+        asked={"place": np.arange(len(files)), **_keys(files)},
     )
     for file, position in zip(files, found["position"].tolist(), strict=True):
         file.position = position

@@ -255,20 +255,27 @@ def _make_ready(path: Path, mode: Mode, scripts: Sequence[str]) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     part.unlink(missing_ok=True)
     try:
-        database = Database(part, Mode.WRITE)
-        try:
-            with database.transaction() as transaction:
-                create(transaction)
-                migrate(transaction, path, scripts)
-        finally:
-            database.close()
-        try:
-            # Unlike a rename, this never takes the place of what another process just made.
-            path.hardlink_to(part)
-        except FileExistsError:
-            return
-        except OSError as error:
-            raise StoreError(f"{path} cannot be made: {error.strerror}") from None
+        _make(part, scripts)
+        # Unlike a rename, this never takes the place of what another process just made.
+        path.hardlink_to(part)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise StoreError(f"{path} cannot be made: {error.strerror}") from None
+    except StoreError as error:
+        raise type(error)(str(error).replace(str(part), str(path))) from error
     finally:
         for left in (part, part.with_name(part.name + ".wal")):
             left.unlink(missing_ok=True)
+
+
+def _make(path: Path, scripts: Sequence[str]) -> None:
+    database = Database(path, Mode.WRITE)
+    try:
+        with database.transaction() as transaction:
+            create(transaction)
+            migrate(transaction, path, scripts)
+        # Closing would do this too, but would not say if it failed; and the log stays behind.
+        database.checkpoint()
+    finally:
+        database.close()

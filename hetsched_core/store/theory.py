@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from hetsched_core.store.database import Columns, Transaction
 from hetsched_core.store.merge import BASIC_TIMES, DATA_TIME
@@ -157,8 +157,10 @@ def _normal_scores(count: int) -> Floats:
     """Return values of mean 0 and variance 1, spread like a normal: any other would show modes."""
     if count < 2:
         return np.zeros(count)
-    scores = ndtri((np.arange(count) + 0.5) / count)
-    return np.asarray(scores / scores.std())
+    normal = NormalDist()
+    scores = np.array([normal.inv_cdf((at + 0.5) / count) for at in range(count)])
+    scaled: Floats = scores / scores.std()
+    return scaled
 
 
 def _replace_modes(
