@@ -18,8 +18,7 @@ def floats(
     Raises:
         InputError: it is no column of numbers, or one of them is out of bounds.
     """
-    given = _column(name, values, "numbers", (np.integer, np.floating))
-    column = np.array(given, dtype=np.float64, order="C")
+    column = np.array(_column(name, values, "numbers", (np.integer, np.floating)), np.float64)
     inside = (column >= least) & (column <= most)
     _refuse(name, column, inside | np.isnan(column) if or_nan else inside, least, most)
     column.flags.writeable = False
@@ -32,11 +31,21 @@ def ints(name: str, values: ArrayLike, least: int, most: int) -> NDArray[np.int6
     Raises:
         InputError: it is no column of whole numbers, or one of them is out of bounds.
     """
-    given = _column(name, values, "whole numbers", (np.integer,))
-    _refuse(name, given, (given >= least) & (given <= most), least, most)
-    column = np.array(given, dtype=np.int64, order="C")
+    column = np.array(whole(name, values, least, most))
     column.flags.writeable = False
     return column
+
+
+def whole(name: str, values: ArrayLike, least: int, most: int) -> NDArray[np.int64]:
+    """Return whole numbers within bounds without a copy: for a call, not to be kept.
+
+    Raises:
+        InputError: it is no column of whole numbers, or one of them is out of bounds.
+    """
+    given = _column(name, values, "whole numbers", (np.integer,))
+    if given.size and not least <= given.min() <= given.max() <= most:
+        _refuse(name, given, (given >= least) & (given <= most), least, most)
+    return np.ascontiguousarray(given, dtype=np.int64)
 
 
 def same_length(what: str, **columns: NDArray[np.float64] | NDArray[np.int64]) -> None:

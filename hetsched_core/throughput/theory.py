@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.kernels import iteration as kernels
-from hetsched_core.throughput.columns import floats, ints, same_length
+from hetsched_core.throughput.columns import floats, ints, same_length, whole
 from hetsched_core.throughput.data_time import MOST_DATA_S, DataMode, check_modes
 from hetsched_core.throughput.iteration import (
     TAIL_OF_COMMUNICATION,
@@ -225,9 +225,9 @@ class IterationTheory:
         Raises:
             InputError: a row that is none, a count below 1, or lengths that differ.
         """
-        row = ints("row of the theory", row, 0, len(self.models) - 1)
-        gpus = ints("number of GPUs", gpus, 1, MOST_GPUS)
-        nodes = ints("number of nodes", nodes, 1, MOST_GPUS)
+        row = whole("row of the theory", row, 0, len(self.models) - 1)
+        gpus = whole("number of GPUs", gpus, 1, MOST_GPUS)
+        nodes = whole("number of nodes", nodes, 1, MOST_GPUS)
         same_length("the configurations", row=row, gpus=gpus, nodes=nodes)
         out = np.empty(len(row))
         kernels.samples_per_s_per_gpu(self.models, row, gpus, nodes, TAIL_OF_COMMUNICATION, out)

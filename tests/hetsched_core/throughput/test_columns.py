@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.throughput.columns import floats, ints, same_length
+from hetsched_core.throughput.columns import floats, ints, same_length, whole
 
 
 def test_a_column_is_copied_contiguous_and_read_only() -> None:
@@ -51,3 +51,11 @@ def test_bounds_hold_before_a_number_is_narrowed() -> None:
 def test_columns_of_different_length_are_named() -> None:
     with pytest.raises(InputError, match=r"the columns of y differ in length: .*'a': 1, 'b': 2"):
         same_length("y", a=ints("a", [1], 0, 9), b=ints("b", [1, 2], 0, 9))
+
+
+def test_numbers_for_a_call_are_not_copied() -> None:
+    given = np.arange(3)
+    assert np.shares_memory(whole("x", given, 0, 9), given)
+    assert whole("x", given.astype(np.int32), 0, 9).dtype == np.int64
+    with pytest.raises(InputError, match="x in row 2 is 2; expected 0 to 1"):
+        whole("x", given, 0, 1)

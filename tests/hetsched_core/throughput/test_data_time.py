@@ -91,6 +91,12 @@ def test_a_first_batch_that_takes_long_is_left_out(warm_up: float) -> None:
     assert mode.data_s == pytest.approx(0.18, abs=1e-3)
 
 
+def test_a_sample_that_is_merely_slow_is_no_outlier() -> None:
+    data = np.array([0.178, 0.179, 0.18, 0.181, 0.182] * 3 + [0.19])
+    (mode,) = fit_modes(data)
+    assert mode.data_s == pytest.approx(data.mean(), rel=1e-12)
+
+
 def test_outliers_do_not_hide_two_modes() -> None:
     data, wait = two_modes(400, 4)
     modes = fit_modes(np.append(data, [60.0]), np.append(wait, [0.0]))

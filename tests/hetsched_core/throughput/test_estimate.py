@@ -134,6 +134,10 @@ def test_a_count_between_two_layers_has_the_less_certain_one() -> None:
     assert found.counts.tolist() == [1, 4]
     assert found.answer("job", one(3)).layer is Layer.THEORY
     assert found.answer("job", one(4)).layer is Layer.THEORY
+    found = estimate(CLUSTER, replace(layers, by_type=rows((0, V100, 4, 1, 90.0, 1, 0))))
+    assert found.counts.tolist() == [1, 4]
+    assert found.answer("job", one(3)).layer is Layer.THEORY
+    assert found.answer("job", one(4)).layer is Layer.GPU_TYPE
 
 
 def test_one_gpu_is_as_fast_whatever_table_is_asked() -> None:

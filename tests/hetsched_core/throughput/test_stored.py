@@ -1,0 +1,163 @@
+"""From a real store to speeds that a policy can plan with."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.store import (
+    BandwidthMeasurement,
+    BandwidthTerm,
+    BasicTimes,
+    DataTimes,
+    Measurement,
+    Mode,
+    Moments,
+    ProfileKey,
+    Store,
+)
+from hetsched_core.throughput.estimate import Estimates, estimate
+from hetsched_core.throughput.gpus import match_gpu
+from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
+from hetsched_core.throughput.roofline import bandwidths
+from hetsched_core.throughput.stored import layers_of
+from hetsched_core.throughput.theory import TrainingModel
+from hetsched_core.types import Cluster, Configuration, Layer, Node
+
+KEY, OTHER = ProfileKey("resnet", "alice"), ProfileKey("bert", "alice")
+CLUSTER = Cluster((Node("a0", "v100", 4), Node("a1", "v100", 4), Node("b0", "p100", 4)))
+TYPES = ("v100", "p100")
+NOW = 1e9
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "store.duckdb", Mode.WRITE) as store:
+        yield store
+
+
+def estimates(store: Store, cluster: Cluster = CLUSTER) -> Estimates:
+    stored = store.layers([KEY, OTHER], TYPES)
+    layers = layers_of(stored, store.bandwidths(TYPES), cluster, ["resnet", "bert"])
+    return estimate(cluster, layers, (1, 2, 4))
+
+
+def one(gpus: int, node: str = "a0") -> Configuration:
+    return Configuration.of({node: gpus})
+
+
+def measured(gpus: int, *nodes: str, speed: float, gpu_type: str = "v100") -> Measurement:
+    return Measurement(KEY, gpu_type, gpus, len(nodes), Moments(20, speed), NOW, nodes)
+
+
+def times(pattern: Pattern = Pattern.OVERLAPPED_DATA) -> BasicTimes:
+    forward, backward, update = (Moments(10, seconds) for seconds in (0.1, 0.2, 0.01))
+    return BasicTimes(KEY, "v100", 64, 10**8, pattern, forward, backward, update, NOW)
+
+
+def model(link: float, network: float, pattern: Pattern) -> TrainingModel:
+    return TrainingModel(
+        64,
+        IterationTimes(0.05, 0.1, 0.2, 0.01, 0.005),
+        1e8,
+        Bandwidths(link, network),
+        pattern,
+    )
+
+
+def test_nothing_in_the_store_is_a_first_estimate(store: Store) -> None:
+    answer = estimates(store).answer("resnet", one(1))
+    assert answer.samples_per_s > 0
+    assert answer.layer is Layer.FIRST_ESTIMATE
+
+
+def test_measured_speeds_come_back_with_their_layers(store: Store) -> None:
+    store.record([measured(1, "a0", speed=90.0), measured(1, "a1", speed=110.0)])
+    store.record([measured(4, "a0", "a1", speed=70.0)])
+    found = estimates(store)
+    slow, fast = (found.answer("resnet", one(1, node)) for node in ("a0", "a1"))
+    assert slow.layer is fast.layer is Layer.ENTITY
+    assert 90 < slow.samples_per_s < 93
+    assert 107 < fast.samples_per_s < 110
+    spread = found.table("resnet").per_gpu("v100", 4, 2)
+    assert spread == pytest.approx(70.0)
+    assert found.answer("bert", one(1)).layer is Layer.FIRST_ESTIMATE
+
+
+def test_a_node_whose_runs_vary_much_is_thought_less_special(store: Store) -> None:
+    def factor(name: str, m2: float) -> float:
+        key = ProfileKey(name, "alice")
+        for node, speed in (("a0", 90.0), ("a1", 110.0)):
+            moments = Moments(20, speed, m2)
+            store.record([Measurement(key, "v100", 1, 1, moments, NOW, (node,))])
+        layers = layers_of(store.layers([key], TYPES), store.bandwidths(TYPES), CLUSTER, [name])
+        return estimate(CLUSTER, layers).table(name).node_factor["a0"]
+
+    assert factor("steady", 0.0) == pytest.approx(0.9, abs=0.005)
+    assert 0.95 < factor("wild", 20 * 40.0**2) < 1.0
+
+
+@pytest.mark.parametrize("pattern", Pattern)
+def test_profiled_times_answer_through_the_formula_of_w8(store: Store, pattern: Pattern) -> None:
+    store.record_basic_times([times(pattern)])
+    store.record_data_times([DataTimes(KEY, "v100", (0.05,) * 20, (0.005,) * 20)])
+    store.record_bandwidths(
+        [
+            BandwidthMeasurement("v100", BandwidthTerm.LINK, Moments(3, 2e9), NOW),
+            BandwidthMeasurement("v100", BandwidthTerm.NETWORK, Moments(3, 5e8), NOW),
+        ]
+    )
+    found = estimates(store)
+    true = model(2e9, 5e8, pattern)
+    for configuration in (one(1), one(4), Configuration.of({"a0": 1, "a1": 1})):
+        answer = found.answer("resnet", configuration)
+        gpus = configuration.gpus
+        assert answer.layer is Layer.THEORY
+        expected = gpus * true.per_gpu(gpus, len(configuration))
+        assert answer.samples_per_s == pytest.approx(expected)
+
+
+def test_bandwidths_that_nobody_measured_are_the_published_ones(store: Store) -> None:
+    store.record_basic_times([times()])
+    store.record_data_times([DataTimes(KEY, "v100", (0.05,) * 20, (0.005,) * 20)])
+    known = bandwidths(match_gpu("v100").spec)
+    true = model(known.link, known.network, Pattern.OVERLAPPED_DATA)
+    found = estimates(store).table("resnet")
+    assert found.per_gpu("v100", 4, 1) == pytest.approx(true.per_gpu(4, 1))
+    assert found.per_gpu("v100", 4, 2) == pytest.approx(true.per_gpu(4, 2))
+
+
+def test_a_node_that_is_gone_counts_for_its_type(store: Store) -> None:
+    store.record([measured(1, "a9", speed=90.0)])
+    found = estimates(store)
+    assert found.answer("resnet", one(1)).samples_per_s == pytest.approx(90.0)
+    assert found.answer("resnet", one(1)).layer is Layer.GPU_TYPE
+
+
+def test_a_node_with_other_gpus_than_before_has_no_speeds_of_its_own(store: Store) -> None:
+    store.record([measured(1, "b0", speed=90.0), measured(1, "a0", speed=90.0)])
+    found = estimates(store)
+    assert found.table("resnet").node_factor.keys() == {"a0"}
+
+
+def test_runs_shared_out_among_many_nodes_still_count(store: Store) -> None:
+    nodes = ("a0", "a1", "x0", "x1", "x2")
+    store.record([Measurement(KEY, "v100", 5, 5, Moments(1, 70.0), NOW, nodes)])
+    assert estimates(store).table("resnet").per_gpu("v100", 5, 5) == pytest.approx(70.0)
+
+
+def test_times_that_are_all_zero_say_nothing(store: Store) -> None:
+    zero = Moments(1, 0.0)
+    store.record_basic_times(
+        [BasicTimes(KEY, "v100", 64, 10**8, Pattern.SERIAL_DATA, zero, zero, zero, NOW)]
+    )
+    assert estimates(store).answer("resnet", one(1)).layer is Layer.FIRST_ESTIMATE
+
+
+def test_arguments_that_do_not_go_together_are_refused(store: Store) -> None:
+    stored, known = store.layers([KEY], TYPES), store.bandwidths(TYPES)
+    with pytest.raises(InputError, match="1 bandwidths for 2"):
+        layers_of(stored, known[:1], CLUSTER, ["resnet"])
+    with pytest.raises(InputError, match="2 names for 1"):
+        layers_of(stored, known, CLUSTER, ["resnet", "bert"])
