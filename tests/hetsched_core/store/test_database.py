@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -208,33 +208,14 @@ def test_a_log_cut_off_anywhere_loses_only_what_was_not_yet_recorded(
 # A full disk --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A file system of its own, if this process may make one."""
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip(f"a small disk cannot be mounted: {made.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", folder], check=True)
-
-
 @pytest.mark.parametrize("checkpoint", [NEVER, 200_000], ids=["log only", "merging the log"])
 def test_what_did_not_fit_on_a_full_disk_can_be_recorded_when_there_is_room(
-    tmp_path: Path, checkpoint: int, monkeypatch: pytest.MonkeyPatch
+    small_disk: Callable[[str], Path], checkpoint: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "CHECKPOINT_BYTES", checkpoint)
-    with small_disk(tmp_path / "disk", "3m") as disk:
-        path = disk / "store.duckdb"
-        store = Store.open(path, Mode.WRITE)
-        recorded = 0
+    path = small_disk("3m") / "store.duckdb"
+    recorded = 0
+    with Store.open(path, Mode.WRITE) as store:
         with suppress(StoreWriteError):
             while True:
                 store.record(batch(recorded))
@@ -245,14 +226,12 @@ def test_what_did_not_fit_on_a_full_disk_can_be_recorded_when_there_is_room(
                 store.record(batch(recorded))
         # What is there can still be read, by this process and by the next.
         assert store.summary().profiles == recorded
-        store.close()
-        assert batches(path) == recorded
-        store = Store.open(path, Mode.WRITE)
-        subprocess.run(["mount", "-o", "remount,size=60m", disk], check=True)
+    assert batches(path) == recorded
+    with Store.open(path, Mode.WRITE) as store:
+        small_disk("60m")
         for number in range(recorded, recorded + 3):
             store.record(batch(number))
-        store.close()
-        assert batches(path) == recorded + 3
+    assert batches(path) == recorded + 3
 
 
 def test_a_limit_on_the_size_of_files_is_a_full_disk(path: Path) -> None:
@@ -283,12 +262,13 @@ except StoreWriteError as error:
 
 
 @pytest.mark.parametrize("size", ["8k", "600k"])
-def test_a_store_that_cannot_be_made_leaves_nothing(tmp_path: Path, size: str) -> None:
-    with small_disk(tmp_path / "disk", size) as disk:
-        path = disk / "store.duckdb"
-        with pytest.raises(StoreWriteError, match=f"{path} cannot be written"):
-            Store.open(path, Mode.WRITE)
-        assert list(disk.iterdir()) == []
+def test_a_store_that_cannot_be_made_leaves_nothing(
+    small_disk: Callable[[str], Path], size: str
+) -> None:
+    path = small_disk(size) / "store.duckdb"
+    with pytest.raises(StoreWriteError, match=f"{path} cannot be written"):
+        Store.open(path, Mode.WRITE)
+    assert list(path.parent.iterdir()) == []
 
 
 # Files that are damaged, or no stores -------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -470,32 +469,22 @@ def test_a_file_that_never_ends_is_read_to_its_limit(path: Path, spool: Spool) -
 
 
 def test_lines_that_could_not_be_recorded_on_a_full_disk_are_recorded_later(
-    tmp_path: Path, spool: Spool
+    small_disk: Callable[[str], Path], spool: Spool
 ) -> None:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=3m", "tmpfs", disk], capture_output=True, check=False
-    )
-    if made.returncode:
-        pytest.skip(f"a small disk cannot be mounted: {made.stderr.decode().strip()}")
-    try:
-        spool.add(start(), *(progress(at, 400.0) for at in range(500)))
-        with Store.open(disk / "store.duckdb", Mode.WRITE) as store:
-            filler = disk / "filler"
-            with suppress(OSError), filler.open("wb", buffering=0) as file:
-                while True:
-                    file.write(b"x" * 4096)
-            for _ in range(2):
-                with pytest.raises(StoreWriteError):
-                    take(store, spool)
-            assert store.summary().measurements == 0
-            filler.unlink()
-            assert take(store, spool).measurements == 500
-            assert take(store, spool).measurements == 0
-            assert speeds(store)["", 1, 4] == (500, 100.0)
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    disk = small_disk("3m")
+    spool.add(start(), *(progress(at, 400.0) for at in range(500)))
+    with Store.open(disk / "store.duckdb", Mode.WRITE) as store:
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        for _ in range(2):
+            with pytest.raises(StoreWriteError):
+                take(store, spool)
+        assert store.summary().measurements == 0
+        (disk / "filler").unlink()
+        assert take(store, spool).measurements == 500
+        assert take(store, spool).measurements == 0
+        assert speeds(store)["", 1, 4] == (500, 100.0)
 
 
 def test_the_order_of_lines_is_that_of_the_files(store: Store, spool: Spool) -> None:
