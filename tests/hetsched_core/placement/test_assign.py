@@ -203,7 +203,10 @@ def test_open_gpus_leave_out_what_is_closed_foreign_or_fixed() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("k80", 2))
     fixed = view("fixed", held(on(a=1)), preemptible=False)
     away = view("away", held(on(b=2)), counts=(2,), preemptible=False)
-    states: dict[str, dict[str, object]] = {"a": {"foreign_gpus": 2}, "b": {"condition": NodeCondition.DRAINED}}
+    states: dict[str, dict[str, object]] = {
+        "a": {"foreign_gpus": 2},
+        "b": {"condition": NodeCondition.DRAINED},
+    }
     snapshot = snapshot_of(cluster, [fixed, away], nodes=states)
     assert open_gpus(snapshot, immovable(snapshot)).tolist() == [1.0, 2.0]
 
