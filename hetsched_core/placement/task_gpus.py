@@ -1,0 +1,242 @@
+"""Single GPUs that run training tasks: who is on which, and what a job has still to do there.
+
+For job-level policies of the `tasks` model: a job that has begun stays on its GPUs to its end, one
+job a GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from immutables import Map
+
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.pack import AHEAD, NEVER
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Entry,
+    Job,
+    JobView,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    TaskBlock,
+    TaskItem,
+    TaskProgress,
+    TaskSequence,
+    TaskTimes,
+    Trigger,
+    Waiting,
+)
+
+_LAST_TASKS = Waiting(Reason(ReasonCode.NO_ROOM, detail="its last tasks are running"))
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Gpu:
+    """GPU `number` of a node."""
+
+    node: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """A job that has begun, or begins, and the GPUs that it stays on."""
+
+    view: JobView
+    gpus: tuple[Gpu, ...]
+
+
+def open_task_gpus(snapshot: Snapshot) -> list[Gpu]:
+    """Return the GPUs that take new tasks, in the cluster's order."""
+    return [
+        Gpu(node.node.name, number)
+        for node in snapshot.node_views()
+        if node.open
+        for number in range(max(0, node.capacity))
+    ]
+
+
+def crews(snapshot: Snapshot) -> list[Crew]:
+    """Return the jobs that have begun and can go on where they are, by submission.
+
+    A job is on the GPUs that its tasks run on or, between two training rounds, that the plan in
+    force has it on. One that has lost a GPU to a closed node may go on elsewhere and is left out.
+    """
+    usable = set(open_task_gpus(snapshot))
+    planned: dict[str, list[Gpu]] = {}
+    for sequence in snapshot.previous.sequences:
+        for job in {item.job for block in sequence.blocks for item in block.items}:
+            planned.setdefault(job, []).append(Gpu(sequence.node, sequence.gpu))
+    first = _first_copies(snapshot.cluster)
+    found = []
+    taken: set[Gpu] = set()
+    for view in snapshot.by_submission():
+        if view.blocked is not None or not has_begun(view):
+            continue
+        running = {_gpu_of(run.configuration, run.copy, first) for run in view.runs}
+        gpus = running | set(planned.get(view.id, ()))
+        if gpus and gpus <= usable and gpus.isdisjoint(taken):
+            taken |= gpus
+            found.append(Crew(view, tuple(sorted(gpus))))
+    return found
+
+
+def busy_gpus(snapshot: Snapshot) -> set[Gpu]:
+    """Return the GPUs that a training task runs on."""
+    first = _first_copies(snapshot.cluster)
+    return {
+        _gpu_of(run.configuration, run.copy, first)
+        for view in snapshot.jobs.values()
+        for run in view.runs
+    }
+
+
+def has_begun(view: JobView) -> bool:
+    """Whether any task of the job has been started."""
+    progress = view.progress or TaskProgress()
+    return bool(view.runs or progress.rounds_done or progress.tasks_done)
+
+
+def tasks_left(view: JobView) -> tuple[int, int]:
+    """Return how many tasks of the present training round are not begun, and the rounds after."""
+    shape, progress = view.job.tasks, view.progress or TaskProgress()
+    if shape is None:
+        return 0, 0
+    rounds = progress.rounds_done + 1 if shape.rounds is None else shape.rounds
+    if progress.rounds_done >= rounds:
+        return 0, 0
+    begun = progress.tasks_done + len(view.runs)
+    return max(0, shape.scale - begun), rounds - progress.rounds_done - 1
+
+
+def sequences(crew: Crew) -> list[TaskSequence]:
+    """Return what a job's GPUs still have to run: its tasks, dealt out evenly in every round."""
+    view, gpus = crew.view, crew.gpus
+    shape, progress = view.job.tasks, view.progress or TaskProgress()
+    if shape is None:
+        return []
+    left, rounds = tasks_left(view)
+    now, later = _dealt(left, len(gpus)), _dealt(shape.scale, len(gpus))
+    found = []
+    for gpu, this_round, each_round in zip(gpus, now, later, strict=True):
+        blocks = []
+        if this_round:
+            blocks.append(TaskBlock((TaskItem(view.id, progress.rounds_done, this_round),)))
+        if each_round and rounds:
+            item = TaskItem(view.id, progress.rounds_done + 1, each_round)
+            blocks.append(TaskBlock((item,), times=rounds))
+        if blocks:
+            found.append(TaskSequence(gpu.node, gpu.number, tuple(blocks)))
+    return found
+
+
+def task_times(snapshot: Snapshot, job: Job, node: str) -> TaskTimes | None:
+    """Return the times of one task of a job on a node's GPUs; None where it cannot run."""
+    gpu_type = snapshot.cluster[node].gpu_type
+    if job.tasks is None or not job.accepts_type(gpu_type):
+        return None
+    return snapshot.speeds.table(job.profile).tasks.get(gpu_type)
+
+
+def room_beside(snapshot: Snapshot, present: Sequence[Crew]) -> FreeGpus:
+    """Return what is free beside these crews and whatever task still runs of other jobs."""
+    free = FreeGpus.of(snapshot)
+    for crew in present:
+        free.take(crew.view.job, configuration_of(crew.gpus))
+    on = {crew.view.id for crew in present}
+    for view in snapshot.by_submission():
+        if view.id not in on:
+            for run in view.runs:
+                free.take(view.job, run.configuration)
+    return free
+
+
+def configuration_of(gpus: Sequence[Gpu]) -> Configuration:
+    """Return how many GPUs of each node these are."""
+    counts: dict[str, int] = {}
+    for gpu in gpus:
+        counts[gpu.node] = counts.get(gpu.node, 0) + 1
+    return Configuration.of(counts)
+
+
+def not_begun(snapshot: Snapshot, going: Sequence[Crew]) -> list[JobView]:
+    """Return the jobs that could begin, or go on elsewhere, by submission."""
+    on = {crew.view.id for crew in going}
+    return [
+        view
+        for view in snapshot.by_submission()
+        if view.id not in on
+        and view.blocked is None
+        and any(tasks_left(view))
+        and _runs_somewhere(snapshot, view.job)
+    ]
+
+
+def task_plan(
+    snapshot: Snapshot, present: Sequence[Crew], memory: Mapping[str, object] | None = None
+) -> Plan:
+    """Return the plan in which these jobs run and all others wait, with the reason for it."""
+    todo = [sequence for crew in present for sequence in sequences(crew)]
+    running = {item.job for s in todo for block in s.blocks for item in block.items}
+    entries: dict[str, Entry] = {}
+    for view in snapshot.by_submission():
+        if view.id in running:
+            entries[view.id] = Placed(())
+        elif view.blocked is not None:
+            entries[view.id] = Waiting(view.blocked)
+        elif not _runs_somewhere(snapshot, view.job):
+            entries[view.id] = NEVER
+        else:
+            entries[view.id] = AHEAD if any(tasks_left(view)) else _LAST_TASKS
+    return Plan(
+        Map(entries),
+        sequences=tuple(todo),
+        replan=Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET})),
+        memory=memory or {},
+    )
+
+
+def _runs_somewhere(snapshot: Snapshot, job: Job) -> bool:
+    fitting = _nodes_for(snapshot.cluster, job.cpus_per_gpu, job.memory_mb_per_gpu)
+    return any(task_times(snapshot, job, node) is not None for node in fitting)
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    cpus_per_gpu: float
+    memory_mb_per_gpu: float
+
+
+@lru_cache(maxsize=1 << 12)
+def _nodes_for(cluster: Cluster, cpus_per_gpu: float, memory_mb_per_gpu: float) -> tuple[str, ...]:
+    """The nodes of which a GPU can serve such a job when all is idle."""
+    free, needs = FreeGpus.empty(cluster), _Needs(cpus_per_gpu, memory_mb_per_gpu)
+    return tuple(
+        node.name for node in cluster if free.fits(needs, Configuration(((node.name, 1),)))
+    )
+
+
+def _dealt(tasks: int, gpus: int) -> list[int]:
+    return [tasks // gpus + (at < tasks % gpus) for at in range(gpus)]
+
+
+def _first_copies(cluster: Cluster) -> dict[str, int]:
+    """The copy number that stands for GPU 0 of each node."""
+    first, before = {}, 0
+    for node in cluster:
+        first[node.name] = before
+        before += node.gpus
+    return first
+
+
+def _gpu_of(configuration: Configuration, copy: int, first: Mapping[str, int]) -> Gpu:
+    name = configuration.pieces[0][0]
+    return Gpu(name, copy - first[name])

@@ -1,0 +1,156 @@
+"""AlloX: jobs matched to places in the GPUs' queues, so that they wait least in total.
+
+Source: Le, Sun, Chowdhury, Liu, "AlloX: Compute Allocation in Hybrid Clusters", EuroSys '20,
+section 4.1; used as a rival by Hare (HPDC '22, section 7.1; TCC 2024, section VI). A job that is
+the k-th from the end of a GPU's queue adds k times its processing time there to the sum of
+completion times, so the least sum is a matching of least cost between jobs and (GPU, k). At every
+arrival and end the jobs that have not begun are matched anew, and the first in each idle GPU's
+queue begins. It is not stopped again, and has the GPU to itself.
+
+It knows task times by GPU type and, but with `unit_size`, the number of training rounds.
+
+Deviations. A job's tasks run one after another on one GPU: AlloX is about whole jobs, and
+parallelism inside them is not used. A GPU that is busy counts from when it will be free. AlloX's
+fairness knob (matching only the users that have had least) is left at full efficiency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.task_gpus import (
+    Crew,
+    Gpu,
+    busy_gpus,
+    crews,
+    not_begun,
+    open_task_gpus,
+    room_beside,
+    task_plan,
+    task_times,
+    tasks_left,
+)
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.types import (
+    Configuration,
+    ExecutionModel,
+    JobView,
+    Knowledge,
+    Plan,
+    Snapshot,
+)
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Allox:
+    """Match whole jobs to single GPUs so that the sum of completion times is least."""
+
+    unit_size: bool = parameter(
+        False, "take every job for one training round long, as where sizes are unknown"
+    )
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="allox",
+        summary="whole jobs matched to places in the GPUs' queues, least sum of completion times",
+        paper="AlloX (Le et al., EuroSys '20, section 4.1)",
+        model=ExecutionModel.TASKS,
+        knows=frozenset({Knowledge.TOTAL_SAMPLES}),
+        replay_only="it needs an executor of training tasks on every GPU and true job sizes",
+    )
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Let go on what has begun, and begin what the matching puts first on idle GPUs."""
+        going = crews(snapshot)
+        on_gpu = {gpu: crew.view for crew in going for gpu in crew.gpus}
+        gpus, busy = open_task_gpus(snapshot), busy_gpus(snapshot)
+        waiting = not_begun(snapshot, going)
+        durations = np.array([self._durations(snapshot, view, gpus) for view in waiting])
+        free_in_s = np.array(
+            [self._duration(snapshot, on_gpu[g], g.node) if g in on_gpu else 0.0 for g in gpus]
+        )
+        queues = match(durations.reshape(len(waiting), len(gpus)), free_in_s)
+        free, begin = room_beside(snapshot, going), []
+        for gpu, queue in zip(gpus, queues, strict=True):
+            if gpu not in on_gpu and gpu not in busy:
+                first = _first_that_fits(free, [waiting[job] for job in queue], gpu)
+                if first is not None:
+                    begin.append(Crew(first, (gpu,)))
+        return task_plan(snapshot, [*going, *begin])
+
+    def _durations(self, snapshot: Snapshot, view: JobView, gpus: Sequence[Gpu]) -> list[float]:
+        by_node = {g.node: self._duration(snapshot, view, g.node) for g in gpus}
+        return [by_node[g.node] for g in gpus]
+
+    def _duration(self, snapshot: Snapshot, view: JobView, node: str) -> float:
+        """Seconds that the rest of a job takes alone on a GPU of a node; infinite if it cannot."""
+        times, shape = task_times(snapshot, view.job, node), view.job.tasks
+        if times is None or shape is None:
+            return float("inf")
+        left, rounds = tasks_left(view)
+        if self.unit_size:
+            left, rounds = shape.scale, 0
+        seconds = left * times.train_s + rounds * shape.scale * times.train_s
+        return seconds + ((left > 0) + rounds) * times.sync_s
+
+
+def match(durations: Floats, free_in_s: Floats) -> list[list[int]]:
+    """Return the order of the jobs on each GPU that makes the sum of completion times least.
+
+    A matching of jobs to (GPU, k-th from the end) of least cost k x duration + the GPU's delay.
+    Places far from the end are left out at first: if on no GPU the farthest is taken, no cheaper
+    matching takes one farther still.
+
+    Args:
+        durations: (N, G) seconds of each job on each GPU, infinite where it cannot run.
+        free_in_s: (G,) seconds until each GPU is free.
+
+    Returns:
+        G lists of jobs, first to run first. Jobs that run nowhere are in none.
+    """
+    queues: list[list[int]] = [[] for _ in free_in_s]
+    able = np.flatnonzero(np.isfinite(durations).any(axis=1)) if queues else np.zeros(0, np.intp)
+    if able.size == 0:
+        return queues
+    times = durations[able]
+    barred = ~np.isfinite(times)
+    times = np.where(barred, 0.0, times)
+    places = min(len(able), -(-len(able) // len(queues)) + 1)
+    while True:
+        k = np.arange(1, places + 1)
+        cost = times[:, :, None] * k + free_in_s[None, :, None]
+        cost[barred] = np.inf
+        try:
+            _, slots = linear_sum_assignment(cost.reshape(len(able), -1))
+        except ValueError:
+            slots = None  # So few places are not enough for jobs that run on few GPUs.
+        if slots is not None:
+            gpu, place = np.divmod(slots, places)
+            if places == len(able) or place.max() < places - 1:
+                break
+        places = min(len(able), 2 * places)
+    for job, at in zip(able.tolist(), gpu.tolist(), strict=True):
+        queues[at].append(job)
+    # A matching of least cost puts the shortest first; of equals, the first is to go first.
+    return [
+        [queue[k] for k in np.argsort(durations[queue, at], kind="stable")]
+        for at, queue in enumerate(queues)
+    ]
+
+
+def _first_that_fits(free: FreeGpus, queue: Sequence[JobView], gpu: Gpu) -> JobView | None:
+    """Take the first job of a queue that the CPUs and memory beside the GPU allow."""
+    one = Configuration(((gpu.node, 1),))
+    for view in queue:
+        if free.fits(view.job, one):
+            free.take(view.job, one)
+            return view
+    return None

@@ -1,0 +1,150 @@
+"""AlloX: the matching against enumeration, and whole jobs on single GPUs by hand."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched_core.policies.allox import Allox, match
+from hetsched_core.runlog import RunLog
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.types import (
+    Placed,
+    TaskItem,
+    TaskProgress,
+    TaskShape,
+    TaskTimes,
+    Waiting,
+)
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    snapshot_of,
+    submission,
+    view,
+)
+
+INF = math.inf
+
+
+def total(queues: list[list[int]], durations: list[list[float]], free_in_s: list[float]) -> float:
+    """The sum of completion times."""
+    sum_s = 0.0
+    for gpu, queue in enumerate(queues):
+        now = free_in_s[gpu]
+        for job in queue:
+            now += durations[job][gpu]
+            sum_s += now
+    return sum_s
+
+
+@settings(max_examples=60)
+@given(data=st.data())
+def test_the_matching_is_as_good_as_the_best_by_enumeration(data: st.DataObject) -> None:
+    draw = data.draw
+    gpus, jobs = draw(st.integers(1, 3)), draw(st.integers(0, 5))
+    seconds = st.sampled_from((1.0, 2.0, 3.0, 7.0, 20.0, INF))
+    row = st.lists(seconds, min_size=gpus, max_size=gpus)
+    durations = draw(st.lists(row, min_size=jobs, max_size=jobs))
+    free_in_s = draw(st.lists(st.sampled_from((0.0, 0.0, 4.0)), min_size=gpus, max_size=gpus))
+    queues = match(np.array(durations).reshape(jobs, gpus), np.array(free_in_s))
+    able = [job for job in range(jobs) if any(d < INF for d in durations[job])]
+    assert sorted(job for queue in queues for job in queue) == able
+    best = INF
+    for places in itertools.product(range(gpus), repeat=len(able)):
+        # On each GPU the shortest goes first.
+        sent = [[j for j, g in zip(able, places, strict=True) if g == gpu] for gpu in range(gpus)]
+        sent = [sorted(q, key=lambda j, g=g: durations[j][g]) for g, q in enumerate(sent)]  # type: ignore[misc]
+        best = min(best, total(sent, durations, free_in_s))
+    assert total(queues, durations, free_in_s) == pytest.approx(best)
+
+
+def test_many_jobs_on_one_gpu_take_places_far_from_the_end() -> None:
+    # Only GPU 0 runs them; the places first offered are not enough.
+    durations = np.array([[float(job + 1), INF, INF] for job in range(9)])
+    assert match(durations, np.zeros(3)) == [list(range(9)), [], []]
+
+
+CLUSTER = cluster_of(fast=("v100", 1), slow=("k80", 1))
+
+
+def run(policy: Allox, *jobs: tuple[str, int, int]) -> RunLog:
+    """Run jobs, given as (name, scale, rounds); their names say seconds a task on V100 and K80."""
+    times = {
+        name: {
+            "v100": TaskTimes(float(name.split("-")[1]), 0.5),
+            "k80": TaskTimes(float(name.split("-")[2]), 0.5),
+        }
+        for name, _, _ in jobs
+    }
+    speeds = linear_speeds(
+        CLUSTER, {name: {"v100": 1.0, "k80": 1.0} for name, _, _ in jobs}, tasks=times
+    )
+    return simulate(
+        [
+            submission(name, 1.0, profile=name, submit_s=0.0, tasks=TaskShape(scale, rounds))
+            for name, scale, rounds in jobs
+        ],
+        CLUSTER,
+        policy,
+        speeds,
+        Settings(),
+    )
+
+
+def ends(log: RunLog) -> dict[str, float | None]:
+    return {record.job.id: record.end_s for record in log.jobs}
+
+
+def test_by_hand_three_jobs_on_a_fast_and_a_slow_gpu() -> None:
+    # Seconds of a one-task job on the fast and the slow GPU, synchronisation included: a 2 / 6,
+    # b 4 / 6, c 6 / 6. Best: a, then b on the fast one (2, 6), c on the slow one (6): 14.
+    # Everything on the fast one gives 2 + 6 + 12, b on the slow one 2 + 8 + 6.
+    log = run(Allox(), ("a-1.5-5.5", 1, 1), ("b-3.5-5.5", 1, 1), ("c-5.5-5.5", 1, 1))
+    assert ends(log) == {"a-1.5-5.5": 2.0, "b-3.5-5.5": 6.0, "c-5.5-5.5": 6.0}
+
+
+def test_a_job_runs_all_tasks_of_its_rounds_on_one_gpu_one_after_another() -> None:
+    # Two rounds of two tasks of 1 s, each round synchronised in 0.5 s.
+    log = run(Allox(), ("j-1-9", 2, 2))
+    assert ends(log) == {"j-1-9": 5.0}
+    assert {str(r.configuration) for r in log.runs} == {"fast:1"}
+
+
+def test_without_sizes_every_job_counts_as_one_training_round() -> None:
+    # Known: the long job waits for the short one. Unknown: equal rounds, so first come.
+    long, short = ("a-1-99", 1, 50), ("b-1-99", 1, 2)
+    known = ends(run(Allox(), long, short))
+    assert known == {"a-1-99": 78.0, "b-1-99": 3.0}
+    unknown = ends(run(Allox(unit_size=True), long, short))
+    assert unknown == {"a-1-99": 75.0, "b-1-99": 78.0}
+
+
+def test_a_job_that_has_begun_stays_and_a_busy_gpu_counts_from_when_it_is_free() -> None:
+    speeds = linear_speeds(
+        CLUSTER,
+        {"m": {"v100": 1.0, "k80": 1.0}},
+        tasks={"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(3.0, 0.0)}},
+    )
+    shape = TaskShape(scale=1, rounds=10)
+    begun = view("begun", held(on(fast=1)), tasks=shape, progress=TaskProgress(rounds_done=4))
+    new = view("new", tasks=TaskShape(scale=1, rounds=2), submit_s=1.0)
+    plan = Allox().plan(snapshot_of(CLUSTER, [begun, new], speeds=speeds))
+    todo = {sequence.node: sequence.blocks for sequence in plan.sequences}
+    # The fast GPU is free in 5 s; 2 rounds there end after 7 s, on the slow one after 6 s.
+    assert [block.items for block in todo["fast"]] == [(TaskItem("begun", 5),)]
+    assert todo["fast"][0].times == 5
+    assert [block.items for block in todo["slow"]] == [(TaskItem("new", 0),), (TaskItem("new", 1),)]
+    assert plan.entries["begun"] == plan.entries["new"] == Placed(())
+    longer = view("new", tasks=TaskShape(scale=1, rounds=4), submit_s=1.0)
+    waits = Allox().plan(snapshot_of(CLUSTER, [begun, longer], speeds=speeds))
+    # 4 rounds end after 9 s behind the other job, after 12 s on the slow GPU.
+    assert {sequence.node for sequence in waits.sequences} == {"fast"}
+    assert isinstance(waits.entries["new"], Waiting)
