@@ -93,16 +93,14 @@ class _Batch:
 
     def _measure(self, file: SpoolFile, line: Profile | Progress, now_s: float) -> None:
         run = file.run
-        # Rank 0 writes for the job; what others say of its speed is the same once more. And a speed
-        # over several GPU types says little about any of them.
-        if isinstance(line, Progress):
-            whole = run.gpu_type()
-            if file.name.rank == 0 and line.samples_per_s > 0 and whole is not None:
-                self.speeds.append(_speed(run, whole, line, now_s))
-        if own := run.gpu_type(file.start.host if file.start else ""):
+        if isinstance(line, Progress) and line.samples_per_s > 0 and file.speaks_for is not None:
+            self.speeds.append(_speed(run, file.speaks_for, line, now_s))
+        if file.gpu_type is not None:
             if isinstance(line, Profile):
-                self.basic_times.append(_basic_times(run, own, line, now_s))
-            self.data_times.append(DataTimes(run.profile, own, line.data_s, line.wait_s))
+                self.basic_times.append(_basic_times(run, file.gpu_type, line, now_s))
+            if line.data_s:
+                times = DataTimes(run.profile, file.gpu_type, line.data_s, line.wait_s)
+                self.data_times.append(times)
 
     def ingested(self) -> Ingested:
         """Return the result of the call."""

@@ -161,7 +161,11 @@ def read_layers(
 
 
 def _sorted(rows: Columns) -> dict[str, NDArray[Any]]:
-    keys = [rows[name] for name in ("node", "gpus", "nodes", "gpu_type", "profile") if name in rows]
+    keys = [_pair(rows)]
+    if "node" in rows:
+        # 20 bits hold any number of GPUs, and so of nodes; the 23 below them any node's id.
+        sizes = rows["nodes"].astype(np.int64) << 20 | rows["gpus"]
+        keys.insert(0, sizes << 23 | rows["node"])
     order = np.lexsort(keys)
     return {name: column[order] for name, column in rows.items()}
 

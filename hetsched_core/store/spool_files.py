@@ -55,11 +55,15 @@ class SpoolRun:
         """Number of GPUs over all nodes."""
         return sum(gpus for _, gpus in self.pieces)
 
-    def gpu_type(self, host: str = "") -> str | None:
-        """Return the type of all its GPUs, or of those on `host`; None if they are of several."""
+    @property
+    def gpu_type(self) -> str | None:
+        """The type of all its GPUs; None if they are of several."""
         types = {node.gpu_type for node, _ in self.pieces}
-        if len(types) > 1:
-            types = {node.gpu_type for node, _ in self.pieces if node.host == host}
+        return types.pop() if len(types) == 1 else None
+
+    def gpu_type_on(self, host: str) -> str | None:
+        """Return the type of its GPUs on a host; None if they are of several, or none are there."""
+        types = {node.gpu_type for node, _ in self.pieces if node.host == host}
         return types.pop() if len(types) == 1 else None
 
 
@@ -89,6 +93,12 @@ class SpoolFile:
 
     What earlier lines said is known to the check of later ones from the start line and from the
     last 16 KiB before `position`, so that a file is not read anew after a restart.
+
+    Attributes:
+        position: the bytes that have been taken in.
+        gpu_type: of the GPU that the file's writer has; None where that is not known.
+        speaks_for: the GPU type whose speed the file tells. None if there are several, for a speed
+            over them says little about any; and for ranks other than 0, which say it once more.
     """
 
     def __init__(self, path: Path, name: SpoolName, run: SpoolRun, position: int) -> None:
@@ -97,7 +107,8 @@ class SpoolFile:
         self.name = name
         self.run = run
         self.position = position
-        self.start: Start | None = None
+        self.gpu_type = run.gpu_type
+        self.speaks_for = run.gpu_type if name.rank == 0 else None
         self._validator: SpoolValidator | None = None
         self._in_long_line = False
 
@@ -132,8 +143,12 @@ class SpoolFile:
         assert self._validator is not None
         line = self._validator.take(text)
         if isinstance(line, Start):
-            self.start = line
+            self._begin(line)
         return line
+
+    def _begin(self, start: Start) -> None:
+        if self.gpu_type is None:
+            self.gpu_type = self.run.gpu_type_on(start.host)
 
     def _complete_lines(self, data: bytes) -> list[bytes]:
         *lines, rest = data.split(b"\n", MOST_LINES)
@@ -193,7 +208,7 @@ class SpoolFile:
         first, newline, _ = os.pread(descriptor, MAX_LINE_BYTES + 1, 0).partition(b"\n")
         line = validator.take(first)
         if isinstance(line, Start):
-            self.start = line
+            self._begin(line)
         after_first = len(first) + len(newline)
         begin = max(after_first, self.position - _TAIL_BYTES)
         tail = os.pread(descriptor, max(0, self.position - begin), begin)
