@@ -59,20 +59,22 @@ def replay(
 
 
 def result_of(
-    replayed: Sequence[Replayed],
+    measures: Mapping[str, Measures],
     loaded: Loaded,
     policies: Mapping[str, Policy],
     sources: Sequence[Path],
     settings: Mapping[str, object],
+    other_seeds: Mapping[int, Mapping[str, Measures]],
 ) -> Result:
     """Return the measures together with what they came from.
 
     Args:
-        replayed: what each policy made of the workload.
+        measures: what each policy made of the workload, by name.
         loaded: the workload.
         policies: the schedulers, by name.
         sources: the files that the workload was read from.
         settings: what was chosen, by option.
+        other_seeds: the same measures for each further seed.
     """
     rejected = Counter(str(r.reason) for r in loaded.workload.rejected)
     for report in loaded.reports:
@@ -90,5 +92,6 @@ def result_of(
             parameters={name: settings_of(policy) for name, policy in policies.items()},
             assumptions=loaded.workload.assumptions,
         ),
-        {one.name: one.measures for one in replayed},
+        measures,
+        other_seeds,
     )

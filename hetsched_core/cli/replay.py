@@ -14,6 +14,7 @@ from hetsched_core.cli.inputs import FILE, read_options, workload_options
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hetsched_core.metrics import Measures
     from hetsched_core.policy import Policy
     from hetsched_core.replay import Replayed
     from hetsched_core.report.result import Result
@@ -66,6 +67,21 @@ _SHOWN = 12
     metavar="DIR",
     help="Write what happened under each policy into this folder.",
 )
+@click.option(
+    "--report",
+    "report_folder",
+    type=FILE,
+    metavar="DIR",
+    help="Write the comparison with its figures into this folder, as one HTML file.",
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Repeat everything with N seeds, from --seed on: the report gives intervals.",
+)
 @click.option("--rejects", type=FILE, help="List here every line and job that is not used.")
 def replay(
     logs: tuple[Path, ...],
@@ -77,6 +93,8 @@ def replay(
     placement_blind: bool,
     json_file: Path | None,
     run_logs: Path | None,
+    report_folder: Path | None,
+    seeds: int,
     rejects: Path | None,
     **inputs: Any,
 ) -> None:
@@ -90,8 +108,10 @@ def replay(
     from dataclasses import replace
     from time import perf_counter
 
+    from hetsched_core.cli.replay_report import prepare_report, write_report
     from hetsched_core.replay import replay as run_each
     from hetsched_core.replay import result_of
+    from hetsched_core.report.history import History
     from hetsched_core.simulate import Settings
     from hetsched_core.traces.load import load_workload
 
@@ -101,16 +121,36 @@ def replay(
     )
     for path in (json_file, rejects):
         _refuse_missing_folder(path)
+    _refuse_lost_seeds(seeds, logs, json_file, report_folder)
+    if report_folder is not None:
+        prepare_report(report_folder)
     cluster, options = read_options(**inputs)
-    loaded = load_workload(logs, cluster, options)
-    if placement_blind:
-        loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
+
+    def load(seed: int) -> Loaded:
+        loaded = load_workload(logs, cluster, replace(options, seed=seed))
+        if placement_blind:
+            return replace(loaded, speeds=loaded.speeds.placement_blind())
+        return loaded
+
+    loaded = load(settings.seed)
     _tell_input(loaded)
     if rejects is not None:
         _write_rejects(loaded, rejects)
-    with _progress(len(policies) * len(loaded.workload.submissions)) as ended:
-        replayed = list(run_each(loaded, policies, settings, stopwatch=perf_counter, ended=ended))
+    measures: dict[str, Measures] = {}
+    other_seeds: dict[int, dict[str, Measures]] = {}
+    histories: list[History] = []
+    with _progress(seeds * len(policies) * len(loaded.workload.submissions)) as ended:
+        for one in run_each(loaded, policies, settings, stopwatch=perf_counter, ended=ended):
+            measures[one.name] = one.measures
+            if run_logs is not None:
+                _write_run_log(one, run_logs)
+            if report_folder is not None:
+                histories.append(History.of(one.name, one.log))
+        for seed in range(settings.seed + 1, settings.seed + seeds):
+            others = run_each(load(seed), policies, replace(settings, seed=seed), ended=ended)
+            other_seeds[seed] = {one.name: one.measures for one in others}
     chosen = {
+        "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
         "round_s": round_s,
         "restart_cost_s": restart_cost_s,
         "grace_s": grace_s,
@@ -118,16 +158,18 @@ def replay(
         "placement_blind": placement_blind,
         "elastic": inputs["elastic"],
         "seed": inputs["seed"],
+        "seeds": seeds,
         "tz": inputs["tz"],
     }
-    result = result_of(replayed, loaded, policies, logs, chosen)
+    result = result_of(measures, loaded, policies, logs, chosen, other_seeds)
     _tell_result(result)
     if json_file is not None:
         from hetsched_core.report.result import write_result
 
         write_result(result, json_file)
-    if run_logs is not None:
-        _write_run_logs(replayed, run_logs)
+    if report_folder is not None:
+        infos = {name: policy.info for name, policy in policies.items()}
+        write_report(result, infos, histories, report_folder)
 
 
 def _policies(names: str, parameters: tuple[str, ...]) -> dict[str, Policy]:
@@ -157,6 +199,26 @@ def _refuse_missing_folder(path: Path | None) -> None:
 
     if path is not None and not path.absolute().parent.is_dir():
         raise InputError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
+
+
+def _refuse_lost_seeds(
+    seeds: int, logs: tuple[Path, ...], json_file: Path | None, report_folder: Path | None
+) -> None:
+    """Further seeds are for a report or a result file, and need input that can be read again."""
+    from hetsched_core.errors import InputError
+
+    if seeds == 1:
+        return
+    if json_file is None and report_folder is None:
+        raise click.UsageError(
+            f"--seeds {seeds} is for a report or a result file: add --report DIR or --json FILE"
+        )
+    for log in logs:
+        if log.exists() and not log.is_file():
+            raise InputError(
+                f"--seeds {seeds} reads {log} {seeds} times, and it is no regular file: save what "
+                "it gives to a file first"
+            )
 
 
 def _tell_input(loaded: Loaded) -> None:
@@ -215,9 +277,8 @@ def _tell_result(result: Result) -> None:
         click.echo(table.text())
 
 
-def _write_run_logs(replayed: list[Replayed], folder: Path) -> None:
+def _write_run_log(one: Replayed, folder: Path) -> None:
     from hetsched_core.runlog_file import write_run_log
 
     folder.mkdir(parents=True, exist_ok=True)
-    for one in replayed:
-        write_run_log(one.log, folder / f"{one.name}.jsonl")
+    write_run_log(one.log, folder / f"{one.name}.jsonl")

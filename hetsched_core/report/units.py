@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 ABSENT = "–"
+SPACE = "\N{NO-BREAK SPACE}"
+"""Between a number and its unit, which belong on one line."""
+
+UNCHANGED = f"±0{SPACE}%"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,18 +48,32 @@ def decimals(values: Iterable[float | None]) -> int:
 
 def duration(seconds: float) -> str:
     """Return a duration in the unit that suits it, such as `7.8 h`."""
-    if seconds == 0:
-        return "0 s"
-    unit = duration_unit([seconds])
-    value = seconds / unit.size
-    return f"{value:.{decimals([value])}f} {unit.name}"
+    return durations(seconds)[0]
+
+
+def durations(*seconds: float) -> tuple[str, ...]:
+    """Return durations that are to be compared, in the one unit that suits the longest."""
+    unit = duration_unit(seconds)
+    values = [one / unit.size for one in seconds]
+    places = decimals(values)
+    return tuple(f"{number(value, places)}{SPACE}{unit.name}" for value in values)
+
+
+def number(value: float, places: int) -> str:
+    """Return a number with so many decimals, or as many as it takes to tell it from 0."""
+    if value == 0:
+        return "0"
+    if round(value, places) == 0:
+        places = 1 - math.floor(math.log10(abs(value)))
+    return f"{value:,.{places}f}"
 
 
 def change(relative: float) -> str:
     """Return a relative change in per cent, such as `−70 %` or `+3 %`; `±0 %` for next to none."""
     percent = 100.0 * relative
     if abs(percent) < 0.05:
-        return "±0 %"
+        return UNCHANGED
     sign = "+" if percent > 0 else "−"
-    places = 0 if abs(percent) >= 10 else 1
-    return f"{sign}{abs(percent):.{places}f} %"
+    # A fall from 3000 to 9 is not one to nothing.
+    places = 0 if 10 <= abs(percent) < 99 or abs(percent) >= 100 else 1
+    return f"{sign}{abs(percent):.{places}f}{SPACE}%"

@@ -1,0 +1,350 @@
+"""The figures of the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import tzinfo
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import ListedColormap
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.patches import PathPatch
+from matplotlib.path import Path as Outline
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from hetsched_core.report.clock import Clock
+from hetsched_core.report.gantt import Bars, Shades, bars, fits_bars, shades
+from hetsched_core.report.history import History, Spans
+from hetsched_core.report.svg import (
+    GRID,
+    INK,
+    MUTED,
+    SIZE_COLOURS,
+    WIDTH_IN,
+    drawing,
+    policy_colour,
+    size_colour,
+)
+from hetsched_core.report.units import DAY, HOUR, MINUTE
+from hetsched_core.types import Cluster
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MAX_POINTS = 400
+"""Of a distribution of more jobs, so many evenly spaced ranks are drawn, the last one included."""
+
+DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 1.5), (7, 2, 2, 2))
+"""Dash patterns of the policies' lines, in line widths."""
+
+RATIO_FLOOR = 0.01
+"""Latency ratios below this are drawn here: a logarithmic axis has no 0."""
+
+_JCT_FLOOR_S = 1.0
+_JCT_TICKS = {
+    1.0: "1 s",
+    10.0: "10 s",
+    60.0: "1 min",
+    600.0: "10 min",
+    3_600.0: "1 h",
+    21_600.0: "6 h",
+    86_400.0: "1 d",
+    604_800.0: "7 d",
+    2_592_000.0: "30 d",
+    31_536_000.0: "365 d",
+}
+
+_LEFT_IN = 1.12
+"""Room for names and numbers left of every time axis, so that all figures have the same one."""
+_MAX_NAME = 18
+
+_SHADE = ListedColormap([(0.15, 0.45, 0.75, level / 15) for level in range(16)])
+"""One blue on whatever the page's colour is, in as many steps as an eye can tell apart."""
+
+
+def jct_distribution(histories: Sequence[History]) -> str:
+    """Draw the share of completed jobs that took at most so long, by policy."""
+    with drawing(2.2) as (figure, svg):
+        axes = _wide_axes(figure, bottom_in=0.42)
+        _distributions(axes, [history.jobs.jct_s for history in histories], _JCT_FLOOR_S)
+        low, high = axes.get_xlim()
+        axes.xaxis.set_major_locator(FixedLocator([s for s in _JCT_TICKS if low <= s <= high]))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda s, _: _JCT_TICKS[s]))
+        axes.set_xlabel("time from submission to end (logarithmic axis)")
+        return svg("Distribution of completion times")
+
+
+def latency_ratio_distribution(histories: Sequence[History]) -> str:
+    """Draw the share of completed jobs that waited at most so many times their run time."""
+    with drawing(2.2) as (figure, svg):
+        axes = _wide_axes(figure, bottom_in=0.42)
+        _distributions(axes, [history.jobs.latency_ratio for history in histories], RATIO_FLOOR)
+        axes.xaxis.set_major_formatter(
+            FuncFormatter(lambda ratio, _: f"{'≤ ' if ratio <= RATIO_FLOOR else ''}{ratio:,.10g}")
+        )
+        axes.set_xlabel("wait / expected run time (logarithmic axis)")
+        return svg("Distribution of latency ratios")
+
+
+def gpus_over_time(histories: Sequence[History], clock: Clock) -> str:
+    """Draw the GPUs in use, a panel for each policy."""
+    capacity = histories[0].cluster.gpus
+    return _over_time(histories, clock, lambda history: history.held, "GPUs", capacity)
+
+
+def work_over_time(histories: Sequence[History], clock: Clock) -> str:
+    """Draw the throughput of the cluster, a panel for each policy."""
+    return _over_time(histories, clock, lambda history: history.work, "avg. GPUs")
+
+
+def queue_over_time(histories: Sequence[History], clock: Clock) -> str:
+    """Draw the number of waiting jobs, a panel for each policy."""
+    return _over_time(histories, clock, lambda history: history.waiting, "jobs")
+
+
+def nodes_over_time(
+    histories: Sequence[History], clock: Clock, sizes: Ints
+) -> tuple[dict[str, str], Shades | None]:
+    """Draw who held which node when.
+
+    Args:
+        histories: what the policies did.
+        clock: the time axis.
+        sizes: (N,) size class of each job, 0 to 3.
+
+    Returns:
+        By policy a figure, policies that did the same together; and the shades of the first if
+        there are too many bars to draw.
+    """
+    drawn: list[Shades] = []
+    if fits_bars(histories):
+        figures = [_bars(history, clock, sizes) for history in histories]
+    else:
+        edges = clock.edges()
+        drawn = [shades(history.pieces, history.cluster, edges) for history in histories]
+        figures = [_shades(one, clock) for one in drawn]
+    names: dict[str, list[str]] = {}
+    for history, figure in zip(histories, figures, strict=True):
+        names.setdefault(figure, []).append(history.policy)
+    return {", ".join(same): figure for figure, same in names.items()}, (
+        drawn[0] if drawn else None
+    )
+
+
+# Kinds of figure ----------------------------------------------------------------------------------
+
+
+def _distributions(axes: Axes, columns: Sequence[Floats], floor: float) -> None:
+    """Draw cumulative shares; what is below `floor` is drawn there."""
+    columns = [values[np.isfinite(values)] for values in columns]
+    top = max(float(values.max(initial=floor)) for values in columns)
+    axes.set_xscale("log")
+    axes.set_xlim(floor, max(100.0 * floor, 1.3 * top))
+    axes.set_ylim(0, 101)
+    axes.set_ylabel("share of jobs")
+    axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda percent, _: f"{percent:.0f} %"))
+    for at, values in enumerate(columns):
+        if values.size:
+            x, percent = _cumulative(np.maximum(values, floor))
+            axes.step(
+                np.append(x, axes.get_xlim()[1]),
+                np.append(percent, 100.0),
+                where="post",
+                color=policy_colour(at),
+                linewidth=1.4,
+                linestyle=(0, DASHES[at % len(DASHES)] or None),
+            )
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _cumulative(values: Floats) -> tuple[Floats, Floats]:
+    """Values in order and the per cent of all that are no larger, at no more than MAX_POINTS."""
+    count = len(values)
+    ordered = np.sort(values)
+    ranks = np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(np.int64))
+    # Of equal values the last, whose rank is that of all of them.
+    ranks = np.unique(np.searchsorted(ordered, ordered[ranks], side="right")) - 1
+    return ordered[ranks], 100.0 * (ranks + 1) / count
+
+
+def _over_time(
+    histories: Sequence[History],
+    clock: Clock,
+    spans_of: Callable[[History], Spans],
+    unit: str,
+    capacity: float = 0.0,
+) -> str:
+    """Draw bin means as panels of one scale; the first policy comes again in the others."""
+    edges = clock.edges()
+    means = [spans_of(history).mean_over(edges) for history in histories]
+    top = max(1.0, capacity, *(float(mean.max()) for mean in means))
+    panels = _alike(
+        [(history.policy, mean) for history, mean in zip(histories, means, strict=True)]
+    )
+    x = _times(clock, edges)
+    with drawing(0.42 + 0.76 * len(panels)) as (figure, svg):
+        columns = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        _margins(figure, top_in=0.16, bottom_in=0.36, between=0.42)
+        for axes, (at, names) in zip(columns, panels, strict=True):
+            colour = policy_colour(at)
+            axes.stairs(means[at], x, fill=True, color=colour, alpha=0.28, linewidth=0)
+            axes.stairs(means[at], x, color=colour, linewidth=0.9, baseline=None)
+            if at:
+                axes.stairs(
+                    means[0],
+                    x,
+                    color=policy_colour(0),
+                    linewidth=0.6,
+                    linestyle=(0, (2, 1)),
+                    baseline=None,
+                )
+            if capacity:
+                axes.axhline(capacity, color=MUTED, linewidth=0.7)
+            axes.set_ylim(0, 1.06 * top)
+            axes.set_ylabel(unit)
+            axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
+            axes.set_title(names, loc="left", fontsize=8, pad=2)
+        _time_axis(columns[-1], clock)
+        return svg(f"{unit} over time")
+
+
+def _alike(curves: Sequence[tuple[str, Floats]]) -> list[tuple[int, str]]:
+    """The place of each curve that differs from those before it, and the names of all like it."""
+    first: dict[bytes, int] = {}
+    names: dict[int, list[str]] = {}
+    for at, (name, curve) in enumerate(curves):
+        # Rounding apart: what no eye can tell is alike.
+        names.setdefault(first.setdefault(curve.round(6).tobytes(), at), []).append(name)
+    return [(at, ", ".join(same)) for at, same in names.items()]
+
+
+def _bars(history: History, clock: Clock, sizes: Ints) -> str:
+    cluster = history.cluster
+    drawn = bars(history.pieces, cluster)
+    with drawing(_height_in(cluster.gpus) + 0.42) as (figure, svg):
+        axes = _wide_axes(figure, bottom_in=0.36)
+        axes.grid(visible=False, axis="y")
+        ends = np.cumsum([node.gpus for node in cluster])
+        for end in ends[:-1]:
+            axes.axhline(end, color=GRID, linewidth=0.6)
+        for size in range(SIZE_COLOURS):
+            here = sizes[drawn.job] == size
+            if np.any(here):
+                outline = _boxes(drawn, here, clock)
+                axes.add_patch(PathPatch(outline, facecolor=size_colour(size), linewidth=0))
+        axes.set_ylim(cluster.gpus, 0)
+        _name_nodes(axes, cluster, ends)
+        _time_axis(axes, clock)
+        return svg("Nodes over time")
+
+
+def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: Clock) -> Outline:
+    """All boxes of one colour as one outline, which is a tenth as long as so many single ones."""
+    left, right = _times(clock, drawn.since_s[here]), _times(clock, drawn.until_s[here])
+    # A gap between neighbours, which leaves most of the shortest bar: idle time would look alike.
+    day = _times(clock, np.array([clock.begin_s, clock.end_s]))
+    right -= np.minimum(0.001 * (day[1] - day[0]), 0.2 * (right - left))
+    top = drawn.first[here] + 0.08
+    bottom = drawn.first[here] + drawn.gpus[here] - 0.08
+    corners = np.stack([[left, right, right, left, left], [top, top, bottom, bottom, top]], axis=-1)
+    codes = [Outline.MOVETO, Outline.LINETO, Outline.LINETO, Outline.LINETO, Outline.CLOSEPOLY]
+    return Outline(corners.swapaxes(0, 1).reshape(-1, 2), np.tile(codes, len(left)))
+
+
+def _shades(drawn: Shades, clock: Clock) -> str:
+    rows = len(drawn.share)
+    with drawing(_height_in(rows) + 0.42) as (figure, svg):
+        axes = _wide_axes(figure, bottom_in=0.36)
+        axes.grid(visible=False)
+        left, right = _times(clock, np.array([clock.begin_s, clock.end_s]))
+        axes.imshow(
+            drawn.share,
+            cmap=_SHADE,
+            vmin=0.0,
+            vmax=1.0,
+            aspect="auto",
+            interpolation="none",
+            extent=(left, right, rows, 0),
+        )
+        starts = np.array([start for _, start in drawn.types])
+        for start in starts[1:]:
+            axes.axhline(start, color=INK, linewidth=0.6)
+        middles = (starts + np.append(starts[1:], rows)) / 2
+        _name(axes, middles, [name for name, _ in drawn.types])
+        _time_axis(axes, clock)
+        return svg("Nodes over time")
+
+
+def _height_in(rows: int) -> float:
+    """Inches for so many rows: a single one is legible, and all of them fit on half a page."""
+    return float(np.clip(0.062 * rows, 0.6, 4.0))
+
+
+# Axes ---------------------------------------------------------------------------------------------
+
+
+def _wide_axes(figure: Figure, bottom_in: float) -> Axes:
+    _margins(figure, top_in=0.06, bottom_in=bottom_in)
+    axes: Axes = figure.subplots()
+    return axes
+
+
+def _margins(figure: Figure, top_in: float, bottom_in: float, between: float = 0.0) -> None:
+    height_in = figure.get_figheight()
+    figure.subplots_adjust(
+        left=_LEFT_IN / WIDTH_IN,
+        right=0.985,
+        bottom=bottom_in / height_in,
+        top=1.0 - top_in / height_in,
+        hspace=between,
+    )
+
+
+def _name_nodes(axes: Axes, cluster: Cluster, ends: Ints) -> None:
+    """Name the nodes and their types where there is room for it, else the types alone."""
+    starts = np.append([0], ends[:-1])
+    names = [f"{node.name}  {node.gpu_type}" for node in cluster]
+    if _height_in(cluster.gpus) / len(cluster) < 0.09:
+        types = [node.gpu_type for node in cluster]
+        changes = [at for at in range(len(types)) if at == 0 or types[at] != types[at - 1]]
+        names = [types[at] for at in changes]
+        starts = starts[changes]
+        ends = np.append(starts[1:], cluster.gpus)
+    _name(axes, (starts + ends) / 2, names)
+
+
+def _name(axes: Axes, at: Floats, names: Sequence[str]) -> None:
+    short = [n if len(n) <= _MAX_NAME else f"{n[: _MAX_NAME - 1]}…" for n in names]
+    axes.set_yticks(at, short, fontsize=7)
+    axes.tick_params(axis="y", length=0)
+
+
+def _times(clock: Clock, times_s: Floats) -> Floats:
+    """Times as the axis counts them: days since 1970, or a unit since the first submission."""
+    if clock.zone is not None:
+        return times_s / DAY.size
+    return (times_s - clock.begin_s) / clock.unit.size
+
+
+def _time_axis(axes: Axes, clock: Clock) -> None:
+    axes.set_xlim(*_times(clock, np.array([clock.begin_s, clock.end_s])))
+    if clock.zone is not None:
+        _calendar(axes, clock.zone)
+    else:
+        names = {DAY: "days", HOUR: "hours", MINUTE: "minutes"}
+        axes.set_xlabel(f"{names.get(clock.unit, 'seconds')} since the first submission")
+
+
+def _calendar(axes: Axes, zone: tzinfo) -> None:
+    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator, tz=zone)  # type: ignore[no-untyped-call]
+    formatter.formats = ["%Y", "%b", "%a %d", "%H:%M", "%H:%M", "%S.%f"]
+    formatter.zero_formats = ["", "%Y", "%a %d %b", "%a %d", "%H:%M", "%H:%M"]
+    formatter.offset_formats = ["", "%Y", "%b %Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(formatter)

@@ -1,0 +1,208 @@
+"""What a comparison shows, in sentences, and what must be known before relying on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from hetsched_core.metrics import Measures
+from hetsched_core.report.estimates import Estimate, estimate, relative_change
+from hetsched_core.report.gains import LEAST_S, Gains
+from hetsched_core.report.history import History
+from hetsched_core.report.units import UNCHANGED, change, duration
+
+Seeds = Sequence[Mapping[str, Measures]]
+"""For each seed the measures of each policy."""
+
+QUIET_SHARE = 0.02
+"""If fewer jobs than this wait for more than `LEAST_S`, there is little that a policy could do."""
+
+FEW_JOBS = 200
+
+_CROWDED = 0.1
+"""Most jobs in the last tenth of the time: the log was cut to what was seen then."""
+
+_WORTH_NAMING = 0.05
+_NAMED = 4
+
+_INFERRED = (
+    "Nodes and GPUs were inferred from the log, which shows what was used: what never was in use "
+    "is missing. Give the cluster as it is with --cluster (hetsched cluster infer makes a draft)."
+)
+_BLIND = "Spreading a job over several nodes costs nothing here (--placement-blind)."
+_ALWAYS = (
+    (
+        "The replay begins with an empty cluster and knows no jobs but those of the input: what "
+        "ran before, and what else used these nodes, is not in the way."
+    ),
+    "Users submit when they did, whatever the policy; no node fails; and deciding takes no time.",
+)
+
+
+def findings(seeds: Seeds, histories: Sequence[History], gains: Sequence[Gains]) -> tuple[str, ...]:
+    """Return what the comparison shows, the most important first.
+
+    Args:
+        seeds: for each seed the measures of each policy.
+        histories: what the policies did under the first seed.
+        gains: what changes for whom against the first policy.
+    """
+    first, *others = [history.policy for history in histories]
+    told = [*_quiet(histories)]
+    if not others:
+        told.append(_alone(seeds, first))
+    by_policy = {one.policy: one for one in gains}
+    alike = []
+    for policy in others:
+        text = _against(seeds, first, policy)
+        if text is None:
+            alike.append(policy)
+        else:
+            told.append(text + _for_whom(by_policy.get(policy), len(seeds)))
+    if alike:
+        jct, _ = _means(seeds, first)
+        took = f", {duration(jct.mean)} on average" if jct else ""
+        told.append(f"Under {' and '.join(alike)} jobs take as long as under {first}{took}.")
+    return tuple(told)
+
+
+def _quiet(histories: Sequence[History]) -> Iterator[str]:
+    """Say so where hardly a job waits, since then no policy can matter much."""
+    first = histories[0]
+    jobs = len(first.jobs.ids)
+    waits = max(int((history.jobs.wait_s > LEAST_S).sum()) for history in histories)
+    if waits >= max(1.0, QUIET_SHARE * jobs):
+        return
+    most = max(peak(history) for history in histories)
+    who = "No job waits" if waits == 0 else f"Only {waits:,} of {jobs:,} jobs wait"
+    yield (
+        f"{who} for more than a minute, whatever the policy: even at the busiest moment no more "
+        f"than {most:,} of {first.cluster.gpus:,} GPUs are held. Where there is no queue to put in "
+        "order, schedulers hardly differ, so this input cannot tell which of them is better. "
+        "Replay a busier period."
+    )
+
+
+def peak(history: History) -> int:
+    """Return the most GPUs held at any moment."""
+    held = history.held
+    times = np.concatenate([held.until_s, held.since_s])
+    # At one moment GPUs are given back before they are taken.
+    order = np.argsort(times, kind="stable")
+    level = np.concatenate([-held.weight, held.weight])[order].cumsum()
+    return int(level.max(initial=0.0))
+
+
+def _means(seeds: Seeds, policy: str) -> tuple[Estimate | None, Estimate | None]:
+    """Mean completion time and mean wait."""
+    return (
+        estimate([measures[policy].avg_jct_s for measures in seeds]),
+        estimate([measures[policy].avg_wait_s for measures in seeds]),
+    )
+
+
+def _alone(seeds: Seeds, policy: str) -> str:
+    jct, wait = _means(seeds, policy)
+    if jct is None or wait is None:
+        return f"No job completes under {policy}."
+    return (
+        f"Under {policy} a job takes {duration(jct.mean)} on average from submission to end, "
+        f"{duration(wait.mean)} of it waiting."
+    )
+
+
+def _against(seeds: Seeds, first: str, policy: str) -> str | None:
+    """Compare a policy with the first; None where jobs take equally long."""
+    old, old_wait = _means(seeds, first)
+    new, new_wait = _means(seeds, policy)
+    if old is None or new is None or old_wait is None or new_wait is None:
+        return f"No job completes under {first if old is None else policy}: nothing to compare."
+    by = relative_change(
+        [measures[first].avg_jct_s for measures in seeds],
+        [measures[policy].avg_jct_s for measures in seeds],
+    )
+    relative = change(by.mean if by else 0.0)
+    if relative == UNCHANGED:
+        return None
+    text = (
+        f"Under {policy} a job takes {duration(new.mean)} on average from submission to end, "
+        f"against {duration(old.mean)} under {first} ({relative}). It waits for "
+        f"{duration(new_wait.mean)} of that, against {duration(old_wait.mean)}."
+    )
+    if by is not None and by.in_doubt:
+        text += " The difference is within what the seeds alone make: take it for none."
+    return text
+
+
+def _for_whom(gains: Gains | None, seeds: int) -> str:
+    if gains is None or not (gains.total.sooner or gains.total.later):
+        return ""
+    total = gains.total
+    text = f" Of {total.jobs:,} jobs {total.sooner:,} end sooner and {total.later:,} later"
+    text += "." if seeds == 1 else " (first seed)."
+    worse = [
+        f"{group.label} ({change(group.change)})"
+        for grouping in gains.groupings
+        for group in grouping.groups
+        if group.change > _WORTH_NAMING and group.later > group.sooner
+    ]
+    if worse:
+        more = f" and {len(worse) - _NAMED} other groups" if len(worse) > _NAMED else ""
+        text += f" On average longer: {'; '.join(worse[:_NAMED])}{more}."
+    return text
+
+
+def cautions(seeds: Seeds, first: History, settings: Mapping[str, object]) -> tuple[str, ...]:
+    """Return what limits the comparison, with what would mend it.
+
+    Args:
+        seeds: for each seed the measures of each policy.
+        first: what the first policy did.
+        settings: what was chosen, by option.
+    """
+    return tuple(
+        caution
+        for caution in (
+            _crowded(first),
+            _few(first),
+            _drawn(first, len(seeds)),
+            _INFERRED if settings.get("cluster", "") is None else "",
+            _BLIND if settings.get("placement_blind") else "",
+            *_ALWAYS,
+        )
+        if caution
+    )
+
+
+def _crowded(first: History) -> str:
+    submit_s = first.jobs.submit_s
+    span_s = float(submit_s[-1] - submit_s[0])
+    late = int((submit_s > submit_s[-1] - _CROWDED * span_s).sum())
+    if not span_s or late <= len(submit_s) / 2:
+        return ""
+    return (
+        f"{late:,} of {len(submit_s):,} jobs were submitted in the last tenth of the time "
+        f"({duration(_CROWDED * span_s)} of {duration(span_s)}). So the input may hold just what "
+        "was there when it was exported: jobs that ended before are missing, and with them the "
+        "load, so that waits come out too short. Export a whole month of accounting."
+    )
+
+
+def _few(first: History) -> str:
+    jobs = len(first.jobs.ids)
+    if jobs >= FEW_JOBS:
+        return ""
+    return f"{jobs:,} jobs are few: one long job moves a mean, and the 99th percentile is one job."
+
+
+def _drawn(first: History, seeds: int) -> str:
+    drawn, jobs = int(first.jobs.drawn.sum()), len(first.jobs.ids)
+    if not drawn:
+        return ""
+    return (
+        f"What {drawn:,} of {jobs:,} jobs compute is not in the input: a model of the same class "
+        "of GPU hours was drawn for each, and with it how much faster or slower the job would be "
+        "on another GPU type. Name the models in a file for --rules."
+        + ("" if seeds > 1 else " --seeds 5 shows how far the draw moves the result.")
+    )

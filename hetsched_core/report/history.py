@@ -1,0 +1,233 @@
+"""What a run log tells, as columns: all that figures and groups of the report are made from.
+
+A column costs tens of bytes a job where a run log costs a thousand, so that a comparison of many
+policies holds one run log at a time.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.fairness import latency_ratio
+from hetsched_core.runlog import JobRecord, RunLog, RunRecord
+from hetsched_core.types import Cluster, EndState, Purpose
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+SECONDS_PER_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Intervals [since, until), seconds UTC, each with a weight: (N,) columns."""
+
+    since_s: Floats
+    until_s: Floats
+    weight: Floats
+
+    @classmethod
+    def of(cls, rows: Iterable[tuple[float, float, float]]) -> Spans:
+        """Build from (since, until, weight)."""
+        columns = np.array(list(rows), np.float64).reshape(-1, 3).T
+        return cls(columns[0], columns[1], columns[2])
+
+    def mean_over(self, edges: Floats) -> Floats:
+        """Return the mean total weight in each of the K bins between (K + 1,) ascending edges.
+
+        The mean is over time and exact: nothing is sampled.
+        """
+        times = np.concatenate([self.since_s, self.until_s])
+        if times.size == 0:
+            return np.zeros(len(edges) - 1)
+        order = np.argsort(times, kind="stable")
+        times = times[order]
+        level = np.concatenate([self.weight, -self.weight])[order].cumsum()
+        area = np.concatenate([[0.0], (level[:-1] * np.diff(times)).cumsum()])
+        # What rounding leaves of a level that is nothing again must not be seen.
+        means: Floats = np.diff(np.interp(edges, times, area)) / np.diff(edges)
+        return np.maximum(means, 0.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs:
+    """(N,) columns, a row for each job in order of (submission, id); NaN where there is nothing.
+
+    Attributes:
+        ids: the jobs' ids.
+        users: their users, "" where unknown.
+        submit_s: submission, seconds UTC.
+        jct_s: completion time in seconds, of completed jobs.
+        wait_s: seconds in which the job was eligible and held no GPU.
+        latency_ratio: wait / expected run time, of completed jobs whose speed is known.
+        gpu_hours: GPU hours held, profiling included.
+        gpu_types: the type on which a job held most GPU seconds, "" if it never held one.
+        drawn: whether the job's model was drawn.
+    """
+
+    ids: tuple[str, ...]
+    users: tuple[str, ...]
+    submit_s: Floats
+    jct_s: Floats
+    wait_s: Floats
+    latency_ratio: Floats
+    gpu_hours: Floats
+    gpu_types: tuple[str, ...]
+    drawn: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """(P,) columns, a row for the GPUs of one run on one node: a bar of the Gantt chart."""
+
+    node: Ints
+    job: Ints
+    gpus: Ints
+    since_s: Floats
+    until_s: Floats
+
+    def __len__(self) -> int:
+        """Return the number of pieces."""
+        return len(self.node)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class History:
+    """What became of the jobs and of the nodes under one policy.
+
+    Attributes:
+        policy: the name that the policy has in the comparison.
+        cluster: the nodes.
+        jobs: what became of each job.
+        pieces: who held GPUs where, and when.
+        held: GPUs held.
+        work: what they did, in GPUs of average speed (docs/formats/report.md).
+        waiting: jobs that were eligible and held no GPU.
+    """
+
+    policy: str
+    cluster: Cluster
+    jobs: Jobs
+    pieces: Pieces
+    held: Spans
+    work: Spans
+    waiting: Spans
+
+    @classmethod
+    def of(cls, policy: str, log: RunLog) -> History:
+        """Read the history from the run log of a policy under this name."""
+        records = sorted(log.jobs, key=lambda record: (record.job.submit_s, record.job.id))
+        by_job: dict[str, list[RunRecord]] = defaultdict(list)
+        for run in log.runs:
+            by_job[run.job].append(run)
+        runs = [by_job.get(record.job.id, []) for record in records]
+        cluster = log.header.cluster
+        return cls(
+            policy=policy,
+            cluster=cluster,
+            jobs=_jobs(records, runs, cluster),
+            pieces=_pieces(runs, cluster),
+            held=Spans.of((r.since_s, r.freed_s, r.configuration.gpus) for r in log.runs),
+            work=Spans.of(
+                span
+                for record, own in zip(records, runs, strict=True)
+                for span in _work(record, own)
+            ),
+            waiting=Spans.of(
+                (since, until, 1.0)
+                for record, own in zip(records, runs, strict=True)
+                for since, until in _waits(record, own, log.closed_s)
+            ),
+        )
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """First submission, and when the last GPU was given back or the last wait ended (UTC)."""
+        ends = np.concatenate([self.jobs.submit_s, self.held.until_s, self.waiting.until_s])
+        return float(self.jobs.submit_s.min()), float(ends.max())
+
+
+def _jobs(
+    records: Sequence[JobRecord], runs: Sequence[Sequence[RunRecord]], cluster: Cluster
+) -> Jobs:
+    by_type = [_gpu_s_by_type(own, cluster) for own in runs]
+    jct_s = [
+        r.end_s - r.job.submit_s
+        if r.end_state is EndState.COMPLETED and r.end_s is not None
+        else np.nan
+        for r in records
+    ]
+    wait_s = np.array([r.wait_s for r in records])
+    expected_s = np.array([r.expected_run_s or np.nan for r in records])
+    completed = np.isfinite(jct_s)
+    return Jobs(
+        ids=tuple(r.job.id for r in records),
+        users=tuple(r.job.user for r in records),
+        submit_s=np.array([r.job.submit_s for r in records]),
+        jct_s=np.array(jct_s),
+        wait_s=wait_s,
+        latency_ratio=np.where(completed, latency_ratio(wait_s, expected_s), np.nan),
+        gpu_hours=np.array([sum(gpu_s.values()) for gpu_s in by_type]) / SECONDS_PER_HOUR,
+        # Of equal types the one that the cluster names first.
+        gpu_types=tuple(max(gpu_s, key=gpu_s.__getitem__, default="") for gpu_s in by_type),
+        drawn=np.array(["profile" in r.job.assumed for r in records], np.bool_),
+    )
+
+
+def _gpu_s_by_type(runs: Sequence[RunRecord], cluster: Cluster) -> dict[str, float]:
+    gpu_s: dict[str, float] = defaultdict(float)
+    for run in runs:
+        for node, gpus in run.configuration:
+            gpu_s[cluster[node].gpu_type] += gpus * (run.freed_s - run.since_s)
+    return {gpu_type: gpu_s[gpu_type] for gpu_type in cluster.gpu_types if gpu_type in gpu_s}
+
+
+def _pieces(runs: Sequence[Sequence[RunRecord]], cluster: Cluster) -> Pieces:
+    rows = [
+        (cluster.index(node), job, gpus, run.since_s, run.freed_s)
+        for job, own in enumerate(runs)
+        for run in own
+        for node, gpus in run.configuration
+    ]
+    columns = np.array(rows, np.float64).reshape(-1, 5).T
+    node, job, gpus = columns[:3].astype(np.int64)
+    return Pieces(node, job, gpus, columns[3], columns[4])
+
+
+def _work(record: JobRecord, runs: Sequence[RunRecord]) -> Iterator[tuple[float, float, float]]:
+    """Each run with its speed: how many GPUs of average speed would do the same for this job.
+
+    The average is that of the expected run time (Hops formula 9). It is spread over the whole run,
+    the restart included.
+    """
+    job = record.job
+    if not record.expected_run_s or not job.total_samples:
+        return
+    gpu_s_per_sample = record.expected_run_s * job.requirements.mean / job.total_samples
+    for run in runs:
+        if run.purpose is Purpose.RUN and run.freed_s > run.since_s:
+            speed = run.samples * gpu_s_per_sample / (run.freed_s - run.since_s)
+            yield run.since_s, run.freed_s, speed
+
+
+def _waits(
+    record: JobRecord, runs: Sequence[RunRecord], closed_s: float
+) -> Iterator[tuple[float, float]]:
+    """When a job was eligible, had not ended and held no GPU; never if it can never run here."""
+    if record.end_state is EndState.NEVER:
+        return
+    job = record.job
+    since = max(job.submit_s, job.eligible_s or job.submit_s)
+    end = closed_s if record.end_s is None else record.end_s
+    # A job may hold GPUs several times over: copies, tasks, profiling.
+    for run in sorted(runs, key=lambda run: run.since_s):
+        if since < min(run.since_s, end):
+            yield since, min(run.since_s, end)
+        since = max(since, run.freed_s)
+    if since < end:
+        yield since, end

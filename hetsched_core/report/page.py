@@ -1,0 +1,319 @@
+"""The report: one HTML file that needs no other file and no network (docs/formats/report.md).
+
+The same input gives the same bytes: nothing measured with a clock, and no date, is in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from hetsched_core import __version__
+from hetsched_core.files import replacing
+from hetsched_core.metrics import Measures
+from hetsched_core.policy import PolicyInfo
+from hetsched_core.report import figures
+from hetsched_core.report.clock import BINS, Clock
+from hetsched_core.report.estimates import CONFIDENCE
+from hetsched_core.report.findings import cautions, findings
+from hetsched_core.report.gains import SIZES, Gains, gains, size_classes
+from hetsched_core.report.gantt import Shades
+from hetsched_core.report.history import History
+from hetsched_core.report.result import Result
+from hetsched_core.report.rows import Row, rows
+from hetsched_core.report.source import SourceFile
+from hetsched_core.report.svg import POLICY_COLOURS, with_ids
+from hetsched_core.report.units import SPACE, change, duration, durations
+from hetsched_core.types import Knowledge
+
+NAME = "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a report is made from.
+
+    Attributes:
+        result: the measures, under one or several seeds.
+        policies: what each policy says of itself, by its name in the result.
+        histories: what each policy did under the first seed, in the order of the result.
+        files: the files of the input.
+        command: the command line that makes this report.
+        zone: in which zone times of the calendar are shown.
+    """
+
+    result: Result
+    policies: Mapping[str, PolicyInfo]
+    histories: tuple[History, ...]
+    files: tuple[SourceFile, ...]
+    command: str
+    zone: tzinfo
+
+
+def write_report(report: Report, folder: Path) -> Path:
+    """Write the report into a folder and return its path.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    text = to_html(report)
+    with replacing(folder / NAME) as file:
+        file.write(text)
+    return folder / NAME
+
+
+def to_html(report: Report) -> str:
+    """Return the text of the report."""
+    environment = Environment(
+        loader=PackageLoader("hetsched_core.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"change": change}
+    environment.globals["durations"] = durations
+    return environment.get_template("report.html").render(page=_page(report))
+
+
+# What the template gets ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """How a policy's line is drawn: which colour of the style sheet, which dashes."""
+
+    policy: str
+    colour: int
+    dashes: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A figure: its heading, how to read it, its drawings (each under a name, or none)."""
+
+    key: str
+    heading: str
+    reading: str
+    drawings: tuple[tuple[str, Markup], ...]
+    note: str = ""
+    legend: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Policy:
+    """What a reader must know of a policy, and the parameters it ran with."""
+
+    name: str
+    summary: str
+    paper: str
+    told: str
+    parameters: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Page:
+    """Everything that the template shows."""
+
+    version: str
+    report: Report
+    period: str
+    seeds: tuple[int, ...]
+    confidence: str
+    unmoved: tuple[str, ...]
+    rows: tuple[Row, ...]
+    findings: tuple[str, ...]
+    cautions: tuple[str, ...]
+    lines: tuple[_Line, ...]
+    sizes: tuple[str, ...]
+    figures: tuple[_Figure, ...]
+    gains: tuple[Gains, ...]
+    policies: tuple[_Policy, ...]
+    costs: tuple[tuple[str, str], ...]
+
+
+def _page(report: Report) -> _Page:
+    result, histories = report.result, report.histories
+    clock = Clock.of(histories, report.zone)
+    gained = [gains(histories[0], other) for other in histories[1:]]
+    known = tuple(one for one in gained if one is not None)
+    settings = result.input.settings
+    compared = rows(result.by_seed)
+    return _Page(
+        version=__version__,
+        report=report,
+        period=_period(histories[0], clock),
+        seeds=(int(str(settings.get("seed", 0))), *result.other_seeds),
+        confidence=f"{100 * CONFIDENCE:.0f}{SPACE}%",
+        unmoved=_unmoved(result, [row.key for row in compared]),
+        rows=compared,
+        findings=findings(result.by_seed, histories, known),
+        cautions=cautions(result.by_seed, histories[0], settings),
+        lines=tuple(
+            _Line(
+                history.policy,
+                at % POLICY_COLOURS,
+                " ".join(f"{2 * dash:g}" for dash in figures.DASHES[at % len(figures.DASHES)]),
+            )
+            for at, history in enumerate(histories)
+        ),
+        sizes=tuple(label for _, label in SIZES),
+        figures=_figures(histories, clock),
+        gains=known,
+        policies=tuple(
+            _policy(name, info, result.input.parameters.get(name, {}))
+            for name, info in report.policies.items()
+        ),
+        costs=_costs(settings),
+    )
+
+
+def _unmoved(result: Result, keys: Sequence[str]) -> tuple[str, ...]:
+    """The policies for which every seed gives the same."""
+
+    def shown(measures: Measures) -> list[object]:
+        return [getattr(measures, key) for key in keys]
+
+    return tuple(
+        policy
+        for policy, measures in result.policies.items()
+        if all(shown(seed[policy]) == shown(measures) for seed in result.other_seeds.values())
+    )
+
+
+def _period(history: History, clock: Clock) -> str:
+    """When the jobs came."""
+    begin_s, end_s = history.jobs.submit_s[0], history.jobs.submit_s[-1]
+    if clock.zone is None:
+        return f"over {duration(end_s - begin_s)}"
+    return f"from {clock.date(begin_s)} to {clock.date(end_s)} ({clock.zone})"
+
+
+_SELDOM_KNOWN = {
+    Knowledge.TOTAL_SAMPLES: "how much work each job is",
+    Knowledge.FUTURE_ARRIVALS: "which jobs are still to come",
+}
+
+
+def _policy(name: str, info: PolicyInfo, parameters: Mapping[str, object]) -> _Policy:
+    return _Policy(
+        name,
+        info.summary,
+        info.paper,
+        " and ".join(words for known, words in _SELDOM_KNOWN.items() if known in info.knows),
+        tuple((key, str(value)) for key, value in parameters.items()),
+    )
+
+
+def _costs(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
+    """The settings of the simulation in words."""
+    meanings = (
+        ("round_s", "length of a scheduling round, of policies that work in rounds"),
+        ("restart_cost_s", "without progress at each start of a job but its first"),
+        ("grace_s", "for which a stopped job keeps its GPUs to save its state"),
+        ("checkpoint_s", "between periodic checkpoints, of which a failure loses the last part"),
+    )
+    return tuple(
+        (duration(float(str(settings[key]))), meaning)
+        for key, meaning in meanings
+        if settings.get(key) is not None
+    )
+
+
+def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:
+    jobs = len(histories[0].jobs.ids)
+    sampled = (
+        f"Each line goes through {figures.MAX_POINTS} of up to {jobs:,} jobs, evenly spaced by "
+        "rank, the last one included."
+        if jobs > figures.MAX_POINTS
+        else ""
+    )
+    step = f"Each step is the mean over {duration(clock.bin_s)}, 1/{BINS} of the time shown."
+    first = histories[0].policy
+    if len(histories) > 1:
+        step += f" Thin and dashed: {first} again. Policies that do the same share a panel."
+    nodes, shades = figures.nodes_over_time(histories, clock, size_classes(histories[0]))
+    return (
+        _Figure(
+            "jct",
+            "How long jobs take",
+            "The height of a line is the share of completed jobs that took no longer than the time "
+            "below: further left and higher is better.",
+            _one("jct", figures.jct_distribution(histories)),
+            sampled,
+            "policies",
+        ),
+        _Figure(
+            "latency-ratio",
+            "How long jobs wait for their size",
+            "The same for the latency ratio, wait / expected run time: at 1, a job waited for as "
+            "long as it needs to run; higher is better.",
+            _one("latency-ratio", figures.latency_ratio_distribution(histories)),
+            f"A line begins at the share of jobs with a ratio of {figures.RATIO_FLOOR} or less, "
+            f"which hardly waited. {sampled}",
+            "policies",
+        ),
+        _Figure(
+            "gpus",
+            "GPUs in use",
+            "GPUs held by jobs, out of the cluster’s, which is the line across; room below it "
+            "while jobs wait was left unused.",
+            _one("gpus", figures.gpus_over_time(histories, clock)),
+            step,
+        ),
+        _Figure(
+            "throughput",
+            "Cluster throughput",
+            "Work done at each time, in GPUs of average speed: on a GPU that is twice as fast for "
+            "it as the average one, a job counts twice.",
+            _one("work", figures.work_over_time(histories, clock)),
+            f"The average is over the cluster’s GPUs that the job can use. {step} A run counts "
+            "with its mean speed, restart included; jobs of unknown speed are left out.",
+        ),
+        _Figure(
+            "queue",
+            "Queue length",
+            "Jobs that were ready to run and held no GPU: lower is better.",
+            _one("queue", figures.queue_over_time(histories, clock)),
+            step,
+        ),
+        _nodes(nodes, shades, first, clock),
+    )
+
+
+def _nodes(drawings: Mapping[str, str], shades: Shades | None, first: str, clock: Clock) -> _Figure:
+    named = tuple(
+        (names, Markup(with_ids(svg, f"n{at}"))) for at, (names, svg) in enumerate(drawings.items())
+    )
+    heading = "What ran where"
+    if shades is None:
+        return _Figure(
+            "nodes",
+            heading,
+            "A bar is a job on GPUs of a node, one row for each GPU, shaded by the job’s size; "
+            "gaps are idle GPUs.",
+            named,
+            f"Size: GPU hours under {first}. Which of a node’s GPUs a job gets is not simulated: "
+            "the first free ones are drawn.",
+            "sizes",
+        )
+    rows_are = "node" if shades.nodes_each == 1 else f"{shades.nodes_each} nodes of one type"
+    return _Figure(
+        "nodes",
+        heading,
+        f"One row for each {rows_are}: the stronger the shade, the more GPUs are held.",
+        named,
+        "Too many jobs or GPUs for a bar each: shades are means over "
+        f"{duration(clock.bin_s)}, 1/{BINS} of the time shown.",
+        "shades",
+    )
+
+
+def _one(prefix: str, svg: str) -> tuple[tuple[str, Markup], ...]:
+    return (("", Markup(with_ids(svg, prefix))),)
