@@ -196,6 +196,9 @@ class _Simulation:
             case PlanTakesEffect(plan):
                 self._pending = None
                 self._adopt(plan)
+                if plan.replan.at_s is not None and plan.replan.at_s <= world.now:
+                    # Its time passed while it was awaited.
+                    world.triggers.add(Trigger.TIMER)
             case Cancelled(job_id):
                 # A job withdrawn before it is eligible comes and goes without being seen.
                 if job_id in self._future:
@@ -206,6 +209,7 @@ class _Simulation:
                 active = world.active.get(job_id)
                 for run_id in list(active.runs) if active else []:
                     world.fail(world.active[job_id], run_id, RunEnd.CRASHED)
+                    world.triggers.add(Trigger.END)
             case NodeLost(_, node):
                 world.set_condition(node, NodeCondition.DOWN)
             case NodeDrained(_, node):
@@ -242,6 +246,8 @@ class _Simulation:
 
     def _decide(self) -> None:
         world = self._world
+        if self._floor is not None:
+            self._floor.settle()
         if not world.active:
             world.triggers.clear()
         elif self._pending is None and self._due():
@@ -354,9 +360,11 @@ class _Simulation:
                     continue
                 match action:
                     case Stop(_, cause):
-                        preempted = cause is StopCause.PREEMPT
-                        active.preemptions += preempted and action.key.purpose is Purpose.RUN
-                        ended = RunEnd.PREEMPTED if preempted else RunEnd.MOVED
+                        ended = RunEnd.PREEMPTED if cause is StopCause.PREEMPT else RunEnd.MOVED
+                        if active.runs[run_id].left == 0:
+                            ended = RunEnd.BUDGET
+                        own_work = action.key.purpose is Purpose.RUN
+                        active.preemptions += own_work and ended is RunEnd.PREEMPTED
                         freed |= world.drain(active, run_id, ended)
                     case Grant(_, budget):
                         world.grant(active, run_id, budget)
@@ -398,14 +406,14 @@ class _Simulation:
             return False
         self._idle_instants += 1
         return self._idle_instants > MAX_IDLE_ROUNDS or all(
-            isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER
-            for job_id, entry in self._plan.entries.items()
-            if job_id in world.active
+            isinstance(entry := self._plan.entries.get(job_id), Waiting)
+            and entry.reason.code.horizon is Horizon.NEVER
+            for job_id in world.active
         )
 
 
-_ALWAYS = frozenset({Trigger.NODE})
-"""No policy may sleep through a change of the cluster."""
+_ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
+"""No policy may sleep through a change of the cluster, or past the time that it named itself."""
 
 
 def _eligible_s(job: Job) -> float:

@@ -152,10 +152,12 @@ class Active:
     def used_up(self) -> list[Held]:
         """Return the runs that have done their budget, rounding its crumbs away."""
         used_up = []
+        # Time has steps: what a run does within the smallest one can never be waited for.
+        step_s = math.ulp(self.observed_s)
         for held in self.runs.values():
             if held.budget is None or held.draining_until_s is not None:
                 continue
-            if held.left <= _CRUMB * max(1.0, held.budget):
+            if held.left <= max(_CRUMB * max(1.0, held.budget), held.speed * step_s):
                 held.samples = held.budget
                 used_up.append(held)
         return used_up

@@ -9,10 +9,12 @@ takes over each GPU at the end of the task it is in.
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from hetsched_core.errors import InputError
+from hetsched_core.policy.check import ROUNDING
 from hetsched_core.runlog import RunEnd
 from hetsched_core.simulate.events import TasksDue
 from hetsched_core.simulate.heap import Priority
@@ -30,7 +32,10 @@ from hetsched_core.types import (
 
 @dataclass(slots=True)
 class _Station:
-    """One GPU: what it still has to run, and the task it is in."""
+    """One GPU: what it still has to run, and the task it is in.
+
+    The task is run `number` of `job`; it trains until `free_s` and is in step at `in_step_s`.
+    """
 
     gpu_type: str
     copy: int
@@ -38,14 +43,15 @@ class _Station:
     todo: Iterator[tuple[str, int]]
     next: tuple[str, int] | None
     job: str | None = None
+    number: int = 0
     free_s: float = 0.0
+    in_step_s: float = 0.0
 
 
 @dataclass(slots=True)
 class _TrainingRound:
-    """The round a job is in: tasks begun and trained, and when the last one will be in step."""
+    """The round a job is in: tasks trained, and when the last of them is in step."""
 
-    begun: int = 0
     trained: int = 0
     in_step_s: float = 0.0
     open_s: float = 0.0
@@ -73,6 +79,7 @@ class TaskFloor:
                 "tasks needs; give the workload's jobs `tasks` with `scale` and `rounds`"
             )
         active.progress = TaskProgress()
+        self.world.touch(active)
         self._rounds[active.job.id] = _TrainingRound(open_s=self.world.now)
 
     def assign(self, sequences: tuple[TaskSequence, ...]) -> None:
@@ -84,13 +91,16 @@ class TaskFloor:
             station.todo = _tasks(sequence)
             station.next = next(station.todo, None)
 
+    def settle(self) -> None:
+        """Finish the tasks and training rounds that are due at this instant."""
+        while self._finish_tasks() or self._close_rounds():
+            pass
+
     def move(self) -> None:
-        """Finish what is due at this instant, then start every task that can start."""
-        moved = True
-        while moved:
-            moved = self._finish_tasks()
-            moved |= self._close_rounds()
-            moved |= self._start_tasks()
+        """Start every task that can start, and finish those that take no time."""
+        self.settle()
+        while self._start_tasks():
+            self.settle()
 
     def _station(self, node: str, gpu: int) -> _Station:
         key = (node, gpu)
@@ -108,25 +118,36 @@ class TaskFloor:
 
     def _finish_tasks(self) -> bool:
         moved = False
-        now = self.world.now
         for station in self._stations.values():
-            if station.job is None or station.free_s > now:
+            if station.job is None:
                 continue
-            active = self.world.active.get(station.job)
+            active = self._in_task(station)
             if active is not None:
-                current = self._rounds[station.job]
-                current.trained += 1
-                shape = active.submission.job.tasks
-                if shape is not None and current.trained == shape.scale:
-                    heapq.heappush(self._due, (current.in_step_s, station.job))
-                    self._wake(current.in_step_s)
-                self._note_progress(active, current)
+                if station.free_s > self.world.now:
+                    continue
+                self._note_trained(active, station)
                 self.world.release(active, (Purpose.RUN, station.copy), RunEnd.COMPLETED)
             station.job = None
             moved = True
             if station.next is None:
                 self.world.triggers.add(Trigger.BUDGET)
         return moved
+
+    def _in_task(self, station: _Station) -> Active | None:
+        """The job whose task a GPU is in; None if it has ended, crashed or lost the node."""
+        active = self.world.active.get(station.job or "")
+        held = active.runs.get((Purpose.RUN, station.copy)) if active is not None else None
+        return active if held is not None and held.number == station.number else None
+
+    def _note_trained(self, active: Active, station: _Station) -> None:
+        current = self._rounds[active.job.id]
+        current.trained += 1
+        current.in_step_s = max(current.in_step_s, station.in_step_s)
+        if current.trained == _scale(active):
+            heapq.heappush(self._due, (current.in_step_s, active.job.id))
+            self._wake(current.in_step_s)
+        if active.progress is not None:
+            active.progress = replace(active.progress, tasks_done=current.trained)
 
     def _close_rounds(self) -> bool:
         moved = False
@@ -138,7 +159,7 @@ class TaskFloor:
             moved = True
             done = active.progress.rounds_done + 1
             self._rounds[job_id] = _TrainingRound(open_s=self.world.now)
-            active.progress = TaskProgress(rounds_done=done)
+            active.progress = replace(active.progress, rounds_done=done, tasks_done=0)
             shape = active.submission.job.tasks
             if shape is not None and done == shape.rounds:
                 active.settle(self.world.now)
@@ -150,23 +171,44 @@ class TaskFloor:
 
     def _start_tasks(self) -> bool:
         moved = False
-        now = self.world.now
         for station in self._stations.values():
             while station.job is None and station.next is not None:
                 job_id, training_round = station.next
                 active = self.world.active.get(job_id)
-                if active is None or active.progress is None:
-                    # The job has ended: its remaining tasks fall away.
+                if active is None or self._begun(active, training_round):
                     station.next = next(station.todo, None)
-                    continue
-                current = self._rounds[job_id]
-                if training_round != active.progress.rounds_done or current.open_s > now:
+                elif self._may_start(active, training_round, station):
+                    self._start(station, active)
+                    moved = True
+                else:
                     break
-                self._start(station, active, current)
-                moved = True
         return moved
 
-    def _start(self, station: _Station, active: Active, current: _TrainingRound) -> None:
+    def _begun(self, active: Active, training_round: int) -> bool:
+        """Whether all tasks of a round have begun, perhaps since the plan was made."""
+        done = active.progress.rounds_done if active.progress else 0
+        begun = self._rounds[active.job.id].trained + len(active.runs)
+        return training_round < done or (training_round == done and begun >= _scale(active))
+
+    def _may_start(self, active: Active, training_round: int, station: _Station) -> bool:
+        """Whether the round is open, and the node has what a task needs."""
+        done = active.progress.rounds_done if active.progress else 0
+        if training_round != done or self._rounds[active.job.id].open_s > self.world.now:
+            return False
+        (name, _), *_ = station.configuration
+        node = self.world.nodes[name]
+        siblings = [self.world.nodes[n] for n in self.world.cluster.on_host(node.node.host)]
+        cpus = max(view.node.cpus for view in siblings) or math.inf
+        memory_mb = max(view.node.memory_mb for view in siblings) or math.inf
+        job = active.job
+        return (
+            node.open
+            and sum(v.held_cpus for v in siblings) + job.cpus_per_gpu <= cpus + ROUNDING
+            and sum(v.held_memory_mb for v in siblings) + job.memory_mb_per_gpu
+            <= memory_mb + ROUNDING
+        )
+
+    def _start(self, station: _Station, active: Active) -> None:
         now = self.world.now
         times = self.world.truth.table(active.job.profile).tasks.get(station.gpu_type)
         if times is None:
@@ -179,12 +221,12 @@ class TaskFloor:
         tasks = shape.scale * (shape.rounds or 1) if shape else 1
         placement = Placement(station.configuration, copy=station.copy, budget=samples / tasks)
         # Between tasks there is nothing to restore: a switch costs nothing here.
-        self.world.hold(active, placement, samples / tasks / times.train_s, 0.0)
+        held = self.world.hold(active, placement, samples / tasks / times.train_s, 0.0)
         if active.first_start_s is None:
             active.first_start_s = now
-        current.begun += 1
-        current.in_step_s = max(current.in_step_s, now + times.train_s + times.sync_s)
-        station.job, station.free_s = active.job.id, now + times.train_s
+        station.job, station.number = active.job.id, held.number
+        station.free_s = now + times.train_s
+        station.in_step_s = station.free_s + times.sync_s
         station.next = next(station.todo, None)
         self._wake(station.free_s)
         self.world.touch(active)
@@ -192,11 +234,10 @@ class TaskFloor:
     def _wake(self, at_s: float) -> None:
         self.world.heap.push(at_s, Priority.WORK, TasksDue())
 
-    def _note_progress(self, active: Active, current: _TrainingRound) -> None:
-        if active.progress is not None:
-            active.progress = TaskProgress(
-                active.progress.rounds_done, current.trained, active.progress.loss
-            )
+
+def _scale(active: Active) -> int:
+    shape = active.submission.job.tasks
+    return shape.scale if shape is not None else 0
 
 
 def _tasks(sequence: TaskSequence) -> Iterator[tuple[str, int]]:

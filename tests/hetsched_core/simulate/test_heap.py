@@ -1,0 +1,61 @@
+"""The event heap: one total order."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched_core.simulate.heap import EventHeap, Priority
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0, 1.5, 7.25]), st.sampled_from(list(Priority)))))
+def test_events_come_out_by_time_then_priority_then_the_order_of_scheduling(
+    events: list[tuple[float, Priority]],
+) -> None:
+    heap: EventHeap[int] = EventHeap()
+    for serial, (at_s, priority) in enumerate(events):
+        heap.push(at_s, priority, serial)
+    times = []
+    order = []
+    while heap:
+        times.append(heap.next_s)
+        order.append(heap.pop())
+    # Sorting is stable: equal keys keep the order of scheduling.
+    assert order == sorted(range(len(events)), key=lambda n: events[n])
+    assert times == sorted(at_s for at_s, _ in events)
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0.0, 9.0)), max_size=30))
+def test_events_scheduled_while_others_come_out_take_their_place(steps: list[float | None]) -> None:
+    heap: EventHeap[tuple[float, int]] = EventHeap()
+    waiting: list[tuple[float, int]] = []
+    for serial, at_s in enumerate(steps):
+        if at_s is not None:
+            heap.push(at_s, Priority.WORK, (at_s, serial))
+            waiting.append((at_s, serial))
+        elif waiting:
+            waiting.sort()
+            assert heap.pop() == waiting.pop(0)
+    assert len(heap) == len(waiting)
+
+
+def test_events_need_not_be_comparable() -> None:
+    heap: EventHeap[object] = EventHeap()
+    one, two = object(), object()
+    heap.push(1.0, Priority.ROUND, one)
+    heap.push(1.0, Priority.ROUND, two)
+    assert [heap.pop(), heap.pop()] == [one, two]
+
+
+def test_an_empty_heap_has_its_next_event_never() -> None:
+    heap: EventHeap[object] = EventHeap()
+    assert heap.next_s == math.inf
+    assert not heap
+
+
+def test_facts_come_before_the_plans_that_they_lead_to() -> None:
+    facts = (Priority.WORK, Priority.DRAINED, Priority.INCIDENT, Priority.CANCEL, Priority.ARRIVAL)
+    planning = (Priority.TIMER, Priority.ROUND, Priority.PLAN)
+    assert max(facts) < min(planning)
