@@ -10,7 +10,12 @@ from random import Random
 from hetsched_core.contract.fits import Fit, fit
 from hetsched_core.contract.logs import over_allocated
 from hetsched_core.contract.settle import carry_out, let_drain, runs_of, unlike
-from hetsched_core.contract.trial import Trial, describe_plan, first_difference
+from hetsched_core.contract.trial import (
+    TooManyDecisionsError,
+    Trial,
+    describe_plan,
+    first_difference,
+)
 from hetsched_core.policy import PlanChecker, Start, check_plan, diff
 from hetsched_core.types import (
     EMPTY_PLAN,
@@ -46,11 +51,17 @@ def policy_describes_itself(trial: Trial) -> Iterator[str]:
 
 def plans_are_valid(trial: Trial) -> Iterator[str]:
     """Every plan keeps the rules of `check_plan`, and `plan` answers without an exception."""
-    if trial.error is not None:
+    if trial.error is not None and not isinstance(trial.error, TooManyDecisionsError):
         yield f"{type(trial.error).__name__}: {trial.error}"
     for decision in trial.decisions:
         for violation in check_plan(decision.snapshot, decision.plan, trial.policy.info.model):
             yield f"{decision}: {violation}"
+
+
+def work_gets_on(trial: Trial) -> Iterator[str]:
+    """A run comes to its end after finitely many plans."""
+    if isinstance(trial.error, TooManyDecisionsError):
+        yield str(trial.error)
 
 
 def changes_are_named(trial: Trial) -> Iterator[str]:

@@ -15,7 +15,7 @@ from hetsched_core.runlog import RunLog
 DEFAULT_SEEDS = range(8)
 
 SHOWN = 3
-"""How many breaches of one contract a trial reports: the first say what is wrong."""
+"""How many breaches of one contract a trial, or a text, reports: the first say what is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,9 @@ class Verdict:
                 "BROKEN" if found else "unseen" if contract.of_log and self.unfinished else "kept"
             )
             lines.append(f"{state:7} {contract.name:16} {contract.promise}")
-            lines += [f"        seed {breach.seed}: {breach.detail}" for breach in found]
+            lines += [f"        seed {breach.seed}: {breach.detail}" for breach in found[:SHOWN]]
+            if len(found) > SHOWN:
+                lines.append(f"        and {len(found) - SHOWN} more")
         broken = len({breach.contract for breach in self.breaches})
         result = f"breaks {broken} of {len(CONTRACTS)}" if broken else f"keeps all {len(CONTRACTS)}"
         lines.append(
@@ -108,6 +110,7 @@ CONTRACTS = (
     _on_log("whole-gangs", logs.gangs_are_whole),
     _on_log("gpu-types", logs.gpu_types_are_accepted),
     _on_log("not-preemptible", logs.what_may_not_be_stopped_is_not),
+    _on_plans("progress", plans.work_gets_on),
     _on_log("all-jobs-end", logs.every_job_that_fits_ends),
     _on_plans("true-reasons", plans.reasons_are_true),
     _on_plans("named-changes", plans.changes_are_named),

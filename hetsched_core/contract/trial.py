@@ -15,7 +15,7 @@ from hetsched_core.runlog import RunEnd, RunLog
 from hetsched_core.simulate import simulate
 from hetsched_core.types import Entry, Placed, Plan, ProfilePlacement, Snapshot
 
-MAX_DECISIONS = 5000
+MAX_DECISIONS = 2000
 """A policy that is still asked after so many plans moves its jobs about without getting on."""
 
 ASKED_AGAIN = 20
@@ -98,7 +98,7 @@ def run_trial(
             if len(decisions) == most:
                 raise _EnoughError
             if len(decisions) == MAX_DECISIONS:
-                raise TooManyDecisionsError(f"after {MAX_DECISIONS} plans it is not at its end")
+                raise TooManyDecisionsError(f"after {MAX_DECISIONS} plans jobs still wait or run")
             seen = shown(snapshot)
             before = describe_changeable(seen)
             plan: object = policy.plan(seen)

@@ -1,0 +1,358 @@
+"""Policies that are each wrong in one way, for the suite to find out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from immutables import Map
+
+from hetsched_core.placement import Packing, pack
+from hetsched_core.policy import PolicyInfo
+from hetsched_core.types import (
+    Configuration,
+    Entry,
+    JobView,
+    Knowledge,
+    Placed,
+    Placement,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Trigger,
+    Waiting,
+    submission_order,
+)
+
+NEVER = Waiting(Reason(ReasonCode.NEVER_FITS))
+NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
+
+
+@dataclass(frozen=True)
+class Sound:
+    """Serve whoever fits, in the order of submission: keeps every contract."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(name="sound", summary="whoever fits", paper="")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return pack(snapshot, snapshot.by_submission(), Packing.FILL, Replan())
+
+
+def changed(plan: Plan, entries: Mapping[str, Entry]) -> Plan:
+    """The plan made afresh, with some entries replaced."""
+    return Plan(plan.entries.update(entries), replan=plan.replan)
+
+
+def first(plan: Plan, kind: type[Entry]) -> str | None:
+    return min(
+        (job for job, entry in plan.entries.items() if isinstance(entry, kind)), default=None
+    )
+
+
+def where(entry: Entry) -> Configuration:
+    assert isinstance(entry, Placed)
+    return entry.placements[0].configuration
+
+
+class OverAllocates(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Give a waiting job the GPUs of one that is served."""
+        plan = super().plan(snapshot)
+        served = first(plan, Placed)
+        for view in snapshot.by_submission():
+            if served and plan.entries[view.id] == NO_ROOM:
+                configuration = where(plan.entries[served])
+                if configuration.gpus in view.job.requirements:
+                    return changed(plan, {view.id: plan.entries[served]})
+        return plan
+
+
+class Forgets(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Leave out the last job when it waits."""
+        plan = super().plan(snapshot)
+        waiting = first(plan, Waiting)
+        return Plan(plan.entries.delete(waiting)) if waiting else plan
+
+
+class SplitsGangs(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Give a job of two nodes a placement on each."""
+        plan = super().plan(snapshot)
+        split = {
+            job: Placed(
+                tuple(
+                    Placement(Configuration((piece,)), copy=n)
+                    for n, piece in enumerate(where(entry))
+                )
+            )
+            for job, entry in plan.entries.items()
+            if isinstance(entry, Placed) and len(where(entry)) > 1
+        }
+        return changed(plan, split)
+
+
+class OneGpuLess(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Give rigid jobs one GPU less than they ask for."""
+        plan = super().plan(snapshot)
+        less = {}
+        for job, entry in plan.entries.items():
+            if isinstance(entry, Placed) and where(entry).pieces[0][1] > 1:
+                (node, gpus), *rest = where(entry)
+                less[job] = Placed((Placement(Configuration(((node, gpus - 1), *rest))),))
+        return changed(plan, less)
+
+
+class IgnoresTypes(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Pack as if every job accepted every type."""
+        blind = {
+            job: replace(view, job=replace(view.job, gpu_types=None))
+            for job, view in snapshot.jobs.items()
+        }
+        return super().plan(replace(snapshot, jobs=Map(blind)))
+
+
+class IgnoresClosedNodes(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Pack as if no node were down or drained."""
+        blind = {
+            name: type(view)(view.node, foreign_gpus=view.foreign_gpus)
+            for name, view in snapshot.nodes.items()
+        }
+        return super().plan(replace(snapshot, nodes=Map(blind)))
+
+
+class Raises(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Fail when four jobs are active."""
+        if len(snapshot.jobs) == 4:
+            raise ZeroDivisionError("four jobs")
+        return super().plan(snapshot)
+
+
+class AnswersNothing(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Return no plan."""
+        return None  # type: ignore[return-value]
+
+
+class SaysNever(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Tell whoever must wait that it never fits."""
+        plan = super().plan(snapshot)
+        return changed(plan, {job: NEVER for job, e in plan.entries.items() if e == NO_ROOM})
+
+
+class NeverSaysNever(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Tell whoever never fits to wait for room."""
+        plan = super().plan(snapshot)
+        return changed(plan, {job: NO_ROOM for job, e in plan.entries.items() if e == NEVER})
+
+
+class NamesTheDead(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Say that jobs wait behind one that does not exist."""
+        plan = super().plan(snapshot)
+        behind = Waiting(Reason(ReasonCode.AHEAD, behind=("nobody",)))
+        return changed(plan, {job: behind for job, e in plan.entries.items() if e == NO_ROOM})
+
+
+class Starves(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Never serve jobs whose id ends in 3."""
+        plan = super().plan(snapshot)
+        return changed(plan, dict.fromkeys((j for j in snapshot.jobs if j.endswith("3")), NO_ROOM))
+
+
+class Thrashes(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Take every job off its GPUs again a second after it has started."""
+        replan = Replan(at_s=snapshot.now + 1.0)
+        if any(view.runs for view in snapshot.jobs.values()):
+            return Plan(Map(dict.fromkeys(snapshot.jobs, NO_ROOM)), replan=replan)
+        return replace(super().plan(replace(snapshot, previous=Plan(Map()))), replan=replan)
+
+
+class StopsWhatMayNotBeStopped(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Let all jobs compete at each start of a round, now the first first, now the last."""
+        for job, view in snapshot.jobs.items():
+            blind = replace(view, job=replace(view.job, preemptible=True))
+            snapshot = replace(snapshot, jobs=snapshot.jobs.set(job, blind))
+        starts_round = Trigger.ROUND in snapshot.triggers
+        return pack(
+            snapshot,
+            snapshot.by_submission()[:: -1 if snapshot.round.index % 2 else 1],
+            Packing.PREEMPT if starts_round else Packing.FILL,
+            Replan(on=frozenset(Trigger)),
+        )
+
+
+class ReadsSizes(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Order by size, without saying that it must know it."""
+
+        def size(view: JobView) -> tuple[float, tuple[float, str]]:
+            return view.job.total_samples or 0.0, submission_order(view)
+
+        return pack(snapshot, sorted(snapshot.jobs.values(), key=size), Packing.FILL, Replan())
+
+
+class ReadsLimits(Sound):
+    info: ClassVar[PolicyInfo] = replace(Sound.info, knows=frozenset({Knowledge.TOTAL_SAMPLES}))
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Order by time limit, though it declares sizes alone."""
+
+        def limit(view: JobView) -> tuple[float, tuple[float, str]]:
+            return view.job.time_limit_s or 0.0, submission_order(view)
+
+        return pack(snapshot, sorted(snapshot.jobs.values(), key=limit), Packing.FILL, Replan())
+
+
+class ReadsFairShare(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Order by fair share: sound, unless somebody puts sizes there."""
+
+        def share(view: JobView) -> tuple[float, tuple[float, str]]:
+            return view.fair_share or 0.0, submission_order(view)
+
+        return pack(snapshot, sorted(snapshot.jobs.values(), key=share), Packing.FILL, Replan())
+
+
+class InOrderOfASet(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Serve the jobs in the order in which a set holds them."""
+        order = [snapshot.jobs[job] for job in set(snapshot.jobs)]
+        return pack(snapshot, order, Packing.FILL, Replan())
+
+
+@dataclass(frozen=True)
+class Counts(Sound):
+    """Tells apart how often it was asked."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Serve in turn the first and the last first."""
+        self.asked.append(1)
+        order = snapshot.by_submission()[:: 1 if len(self.asked) % 2 else -1]
+        return pack(snapshot, order, Packing.FILL, Replan())
+
+
+class WritesIntoMemory(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Change the notes of the plan before."""
+        notes = snapshot.previous.memory
+        if isinstance(notes, dict) and notes:
+            notes["plans"] = notes["plans"] + 1
+        plan = super().plan(snapshot)
+        return replace(plan, memory={"version": 1, "plans": 0})
+
+
+class WritesIntoSpeeds(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Change the estimates that it is shown."""
+        table = snapshot.speeds.table(snapshot.speeds.profiles[0])
+        table.one_node[...] = 0.999 * table.one_node
+        return super().plan(snapshot)
+
+
+class LiesAboutChanges(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Say that nothing changed."""
+        return replace(super().plan(snapshot), changed=frozenset())
+
+
+class RevisesAnother(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Claim to revise a plan that is not in force."""
+        return replace(super().plan(snapshot), base=object())
+
+
+class NeedsItsNotes(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Fail where the plan in force has jobs and the notes have not."""
+        known = snapshot.previous.memory["jobs"] if snapshot.previous.entries else []
+        plan = super().plan(snapshot)
+        return replace(plan, memory={"version": 1, "jobs": [known, len(plan.entries)][-1:]})
+
+
+class NotesATuple(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Note down what is no JSON value."""
+        return replace(super().plan(snapshot), memory={"version": 1, "jobs": ("a", "b")})
+
+
+class NotesASet(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Note down what cannot be JSON at all."""
+        return replace(super().plan(snapshot), memory={"version": 1, "jobs": {"a", "b"}})
+
+
+class NotesWithoutVersion(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Note down something without its version."""
+        return replace(super().plan(snapshot), memory={"jobs": ["a"]})
+
+
+class NotesTooMuch(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Note down a thousand characters."""
+        return replace(super().plan(snapshot), memory={"version": 1, "text": " " * 1000})
+
+
+class StartsAfresh(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Place running jobs anew when the plan in force is not known."""
+        if snapshot.previous.entries:
+            return super().plan(snapshot)
+        idle = {job: replace(view, runs=()) for job, view in snapshot.jobs.items()}
+        return super().plan(replace(snapshot, jobs=Map(idle)))
+
+
+class IgnoresBlocks(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Pack as if no job were held."""
+        free = {job: replace(view, blocked=None) for job, view in snapshot.jobs.items()}
+        return super().plan(replace(snapshot, jobs=Map(free)))
+
+
+class GivesAnotherReason(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Tell held jobs that there is no room."""
+        held = [job for job, view in snapshot.jobs.items() if view.blocked is not None]
+        return changed(super().plan(snapshot), dict.fromkeys(held, NO_ROOM))
+
+
+class IgnoresForeignJobs(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Pack as if all GPUs were there for managed jobs."""
+        ours = {name: replace(view, foreign_gpus=0) for name, view in snapshot.nodes.items()}
+        return super().plan(replace(snapshot, nodes=Map(ours)))
+
+
+@dataclass
+class NotFrozen:
+    info: ClassVar[PolicyInfo] = Sound.info
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return Sound().plan(snapshot)
+
+
+class BadName(Sound):
+    info: ClassVar[PolicyInfo] = PolicyInfo(name="My Policy", summary="whoever fits", paper="")
+
+
+class TwoLines(Sound):
+    info: ClassVar[PolicyInfo] = PolicyInfo(name="sound", summary="whoever\nfits", paper="")
+
+
+class LiveProphet(Sound):
+    info: ClassVar[PolicyInfo] = replace(Sound.info, knows=frozenset({Knowledge.FUTURE_ARRIVALS}))
