@@ -77,6 +77,8 @@ def _load(program: Program, limits: Limits, *, inside: bool, presolve: bool) -> 
         "random_seed": SEED,
         "mip_rel_gap": limits.gap,
         "mip_abs_gap": 0.0 if limits.gap == 0 else 1e-9,
+        # It looks for a first solution, for longer than small programmes take to be solved.
+        "mip_heuristic_run_feasibility_jump": False,
     }
     if inside:
         options |= {"solver": "ipm", "run_crossover": "off"}
