@@ -9,6 +9,7 @@ Exit codes: 0 done, 1 the command failed and said why in one line, 2 the command
 130 interrupted.
 """
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -89,6 +90,8 @@ def main(args: Sequence[str] | None = None) -> int:
     Returns:
         The exit code, as the module's docstring lists them.
     """
+    if sys.stdout is None:
+        return _fail("standard output is closed; give it a file or /dev/null")
     try:
         result = hetsched.main(args, prog_name="hetsched", standalone_mode=False)
         sys.stdout.flush()
@@ -106,9 +109,9 @@ def main(args: Sequence[str] | None = None) -> int:
     except HetschedError as error:
         return _fail(str(error))
     except OSError as error:
-        if error.filename is None:
+        if error.filename is None and error.errno != errno.ENOSPC:
             raise
-        return _fail(f"{error.filename}: {error.strerror}")
+        return _fail(f"{error.filename or 'standard output'}: {error.strerror}")
     # click hands back the code of ctx.exit(), or else what the command returned.
     return result if isinstance(result, int) else 0
 

@@ -1,4 +1,4 @@
-"""`hetsched cluster`: describe a cluster from what Slurm prints, and show a description."""
+"""`hetsched cluster`: describe a cluster from what Slurm prints, make one up, show one."""
 
 from __future__ import annotations
 
@@ -76,6 +76,31 @@ def infer(
     sources = [str(log.report) for log in read]
     text = format_cluster(ClusterFile(inferred.cluster), [*sources, *inferred.assumptions])
     click.echo(text, nl=False)
+
+
+@cluster.command()
+@click.option("--gpus", type=click.IntRange(min=1), required=True, help="GPUs in all nodes.")
+@click.option(
+    "--types",
+    metavar="NAMES",
+    required=True,
+    help="GPU types, separated by commas; each gets as many nodes as any other.",
+)
+@click.option(
+    "--gpus-per-node", type=click.IntRange(min=1), default=8, show_default=True, help="GPUs a node."
+)
+@click.option("--name", default="synthetic", show_default=True, help="Name of the cluster.")
+def generate(gpus: int, types: str, gpus_per_node: int, name: str) -> None:
+    """Print a cluster.toml of so many GPUs, for generated workloads.
+
+    CPUs and memory are not counted on its nodes.
+    """
+    from hetsched_core.traces.cluster_file import ClusterFile, format_cluster
+    from hetsched_core.traces.synthetic import synthetic_cluster
+
+    names = [part.strip() for part in types.split(",") if part.strip()]
+    made = synthetic_cluster(gpus, names, gpus_per_node, name)
+    click.echo(format_cluster(ClusterFile(made)), nl=False)
 
 
 @cluster.command()

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
+from hetsched_core.cli.options import usage_errors
+
 if TYPE_CHECKING:
     from hetsched_core.traces.cluster_file import ClusterFile
     from hetsched_core.traces.load import LoadOptions
 
-FILE = click.Path(path_type=Path)
+FILE = click.Path(path_type=Path, readable=False)
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -24,6 +26,11 @@ _OPTIONS = (
     ),
     click.option(
         "--rules", type=FILE, help="TOML file of what a log does not tell: which jobs run what."
+    ),
+    click.option(
+        "--throughputs",
+        type=FILE,
+        help="Gavel's JSON of measured speeds: a log's jobs run its models, not the built-in ones.",
     ),
     click.option(
         "--elastic",
@@ -54,6 +61,7 @@ def read_options(
     *,
     cluster: Path | None,
     rules: Path | None,
+    throughputs: Path | None,
     elastic: bool,
     seed: int,
     tz: str | None,
@@ -69,12 +77,13 @@ def read_options(
     from hetsched_core.traces.load import LoadOptions
     from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
 
-    sacct = SacctOptions(
-        fields=parse_fields(sacct_fields) if sacct_fields else None,
-        delimiter=sacct_delimiter,
-        zone=parse_zone(tz) if tz else None,
-    )
+    with usage_errors():
+        sacct = SacctOptions(
+            fields=parse_fields(sacct_fields) if sacct_fields else None,
+            delimiter=sacct_delimiter,
+            zone=parse_zone(tz) if tz is not None else None,
+        )
     return (
         read_cluster(cluster) if cluster else None,
-        LoadOptions(rules=rules, seed=seed, elastic=elastic, sacct=sacct),
+        LoadOptions(rules=rules, throughputs=throughputs, seed=seed, elastic=elastic, sacct=sacct),
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetsched_core.cli.inputs import FILE, read_options, workload_options
+from hetsched_core.cli.options import Seconds, claim_outputs, usage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
     from hetsched_core.replay import Replayed
     from hetsched_core.report.result import Result
     from hetsched_core.traces.load import Loaded
+    from hetsched_core.types import Job
 
+_DAY_S = 86_400.0
 _SHOWN = 12
 """How many assumptions the terminal shows; the result file has all."""
 
@@ -29,8 +32,9 @@ _SHOWN = 12
 @click.option(
     "--policy",
     "names",
-    default="fifo,srtf,las",
-    show_default=True,
+    multiple=True,
+    default=("fifo,srtf,las",),
+    show_default="fifo,srtf,las",
     help="Policies to compare, separated by commas; `hetsched policies` lists them.",
 )
 @click.option(
@@ -41,10 +45,18 @@ _SHOWN = 12
     help="Set a parameter of a policy; may be given several times.",
 )
 @workload_options
-@click.option("--round", "round_s", default=360.0, show_default=True, help="Seconds of a round.")
+@click.option(
+    "--round",
+    "round_s",
+    type=Seconds(1, 1e7),
+    default=360.0,
+    show_default=True,
+    help="Seconds of a round.",
+)
 @click.option(
     "--restart-cost",
     "restart_cost_s",
+    type=Seconds(0, _DAY_S),
     default=10.0,
     show_default=True,
     help="Seconds without progress at each start of a job but its first.",
@@ -52,9 +64,26 @@ _SHOWN = 12
 @click.option(
     "--grace",
     "grace_s",
+    type=Seconds(0, _DAY_S),
     default=0.0,
     show_default=True,
     help="Seconds for which a stopped job keeps its GPUs.",
+)
+@click.option(
+    "--checkpoint",
+    "checkpoint_s",
+    type=Seconds(1, 1e9),
+    default=1800.0,
+    show_default=True,
+    help="Seconds between periodic checkpoints, which bound what a failure loses.",
+)
+@click.option(
+    "--decision-time",
+    "decision_s",
+    type=Seconds(0, _DAY_S),
+    default=0.0,
+    show_default=True,
+    help="Seconds from asking for a plan until it takes effect.",
 )
 @click.option(
     "--placement-blind", is_flag=True, help="Pretend that spreading over nodes costs nothing."
@@ -82,14 +111,20 @@ _SHOWN = 12
     metavar="N",
     help="Repeat everything with N seeds, from --seed on: the report gives intervals.",
 )
-@click.option("--rejects", type=FILE, help="List here every line and job that is not used.")
+@click.option(
+    "--rejects",
+    type=FILE,
+    help="List here every line that cannot be read, and every job that cannot be used or run.",
+)
 def replay(
     logs: tuple[Path, ...],
-    names: str,
+    names: tuple[str, ...],
     parameters: tuple[str, ...],
     round_s: float,
     restart_cost_s: float,
     grace_s: float,
+    checkpoint_s: float,
+    decision_s: float,
     placement_blind: bool,
     json_file: Path | None,
     run_logs: Path | None,
@@ -115,12 +150,22 @@ def replay(
     from hetsched_core.simulate import Settings
     from hetsched_core.traces.load import load_workload
 
-    policies = _policies(names, parameters)
+    with usage_errors():
+        policies = _policies(names, parameters)
     settings = Settings(
-        round_s=round_s, restart_cost_s=restart_cost_s, grace_s=grace_s, seed=inputs["seed"]
+        round_s=round_s,
+        restart_cost_s=restart_cost_s,
+        grace_s=grace_s,
+        checkpoint_s=checkpoint_s,
+        decision_s=decision_s,
+        seed=inputs["seed"],
     )
-    for path in (json_file, rejects):
-        _refuse_missing_folder(path)
+    given = (path for path in (*logs, inputs["cluster"], inputs["rules"]) if path is not None)
+    claim_outputs(
+        given,
+        {"--json": json_file, "--rejects": rejects},
+        {"--run-log": run_logs, "--report": report_folder},
+    )
     _refuse_lost_seeds(seeds, logs, json_file, report_folder)
     if report_folder is not None:
         prepare_report(report_folder)
@@ -134,14 +179,14 @@ def replay(
 
     loaded = load(settings.seed)
     _tell_input(loaded)
-    if rejects is not None:
-        _write_rejects(loaded, rejects)
     measures: dict[str, Measures] = {}
     other_seeds: dict[int, dict[str, Measures]] = {}
     histories: list[History] = []
+    never: dict[str, str] = {}
     with _progress(seeds * len(policies) * len(loaded.workload.submissions)) as ended:
         for one in run_each(loaded, policies, settings, stopwatch=perf_counter, ended=ended):
             measures[one.name] = one.measures
+            never.update((r.job.id, _asks(r.job)) for r in one.log.jobs if r.end_state == "never")
             if run_logs is not None:
                 _write_run_log(one, run_logs)
             if report_folder is not None:
@@ -154,7 +199,8 @@ def replay(
         "round_s": round_s,
         "restart_cost_s": restart_cost_s,
         "grace_s": grace_s,
-        "checkpoint_s": settings.checkpoint_s,
+        "checkpoint_s": checkpoint_s,
+        "decision_s": decision_s,
         "placement_blind": placement_blind,
         "elastic": inputs["elastic"],
         "seed": inputs["seed"],
@@ -163,6 +209,9 @@ def replay(
     }
     result = result_of(measures, loaded, policies, logs, chosen, other_seeds)
     _tell_result(result)
+    _warn_of_never(never)
+    if rejects is not None:
+        _write_rejects(loaded, never, rejects)
     if json_file is not None:
         from hetsched_core.report.result import write_result
 
@@ -172,12 +221,12 @@ def replay(
         write_report(result, infos, histories, report_folder)
 
 
-def _policies(names: str, parameters: tuple[str, ...]) -> dict[str, Policy]:
+def _policies(names: tuple[str, ...], parameters: tuple[str, ...]) -> dict[str, Policy]:
     """Return the policies asked for, with their parameters set."""
     from hetsched_core.errors import InputError
     from hetsched_core.policy import make_policy
 
-    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    wanted = [name.strip() for part in names for name in part.split(",") if name.strip()]
     if not wanted:
         raise InputError("--policy names no policy; `hetsched policies` lists them")
     settings: dict[str, dict[str, str]] = {name: {} for name in wanted}
@@ -191,14 +240,6 @@ def _policies(names: str, parameters: tuple[str, ...]) -> dict[str, Policy]:
             )
         settings[policy][key] = value
     return {name: make_policy(name, settings[name]) for name in wanted}
-
-
-def _refuse_missing_folder(path: Path | None) -> None:
-    """A result that cannot be written should be known before the work, not after."""
-    from hetsched_core.errors import InputError
-
-    if path is not None and not path.absolute().parent.is_dir():
-        raise InputError(f"{path} cannot be written: there is no folder {path.absolute().parent}")
 
 
 def _refuse_lost_seeds(
@@ -225,6 +266,11 @@ def _tell_input(loaded: Loaded) -> None:
     """Say on standard error what was read and what was assumed."""
     for report in loaded.reports:
         click.echo(str(report), err=True)
+        for doubt in report.doubts:
+            lines = ", ".join(map(str, doubt.first_lines))
+            click.echo(
+                f"  in doubt: {doubt.count} {report.form}s: {doubt.doubt} ({lines})", err=True
+            )
     gpus = ", ".join(f"{count} {kind}" for kind, count in loaded.cluster.gpus_by_type().items())
     click.echo(
         f"{len(loaded.workload.submissions)} jobs on {loaded.cluster.name}: "
@@ -241,11 +287,30 @@ def _tell_input(loaded: Loaded) -> None:
         click.echo(f"  assumed: {more} things more; --json FILE lists them all", err=True)
 
 
-def _write_rejects(loaded: Loaded, path: Path) -> None:
+def _asks(job: Job) -> str:
+    """Say what a job asks for, as far as it can keep it from ever running."""
+    types = f" of {'/'.join(sorted(job.gpu_types))}" if job.gpu_types is not None else ""
+    per_gpu = f"{job.cpus_per_gpu:.3g} CPUs and {job.memory_mb_per_gpu:.0f} MiB a GPU"
+    return f"{job.requirements} GPUs{types}, {per_gpu}"
+
+
+def _warn_of_never(never: dict[str, str]) -> None:
+    if never:
+        job, asks = next(iter(never.items()))
+        click.echo(
+            f"warning: {len(never)} jobs can never run on this cluster: too large for it, or of a "
+            f"GPU type that it does not have (the first: {job}, which asks for {asks}); "
+            "--rejects FILE lists them",
+            err=True,
+        )
+
+
+def _write_rejects(loaded: Loaded, never: dict[str, str], path: Path) -> None:
     from hetsched_core.files import replacing
 
     with replacing(path) as file:
         file.writelines(f"{reject}\n" for reject in loaded.rejects())
+        file.writelines(f"job {job}: can never run here: {asks}\n" for job, asks in never.items())
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""`hetsched workload`: turn logs and traces into workloads, and show what they ask for."""
+"""`hetsched workload`: make workloads of logs and traces or by chance, and show them."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def workload() -> None:
-    """Convert logs and traces to workloads, and show them."""
+    """Convert logs and traces to workloads, generate workloads, and show them."""
 
 
 @workload.command()
@@ -33,25 +34,132 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
     table. The workload holds the jobs with everything that was inferred of them. OUT of - is the
     standard output.
     """
-    from hetsched_core.files import replacing
     from hetsched_core.traces.load import read_inputs
     from hetsched_core.traces.workload_file import workload_lines
 
     to_stdout = str(out) == "-"
-    if not to_stdout:
-        _check_out(out)
+    _check_out(out)
     inputs = read_inputs(files, *read_options(**options))
-    lines = (f"{line}\n" for line in workload_lines(inputs.workload))
-    if to_stdout:
-        sys.stdout.writelines(lines)
-    else:
-        with replacing(out) as file:
-            file.writelines(lines)
+    _write(workload_lines(inputs.workload), out)
     _say_source(inputs, err=to_stdout)
     if list_rejected:
         for reject in inputs.rejects():
             click.echo(f"rejected: {reject}", err=to_stdout)
     click.echo(f"{len(inputs.workload.submissions)} jobs written to {out}", err=to_stdout)
+
+
+@workload.command()
+@click.argument("out", type=FILE)
+@click.option(
+    "--cluster", "cluster_file", type=FILE, required=True, help="cluster.toml of the nodes."
+)
+@click.option("--jobs", default=10_000, show_default=True, help="Number of jobs.")
+@click.option(
+    "--like",
+    "trace",
+    metavar="NAME",
+    default="philly",
+    show_default=True,
+    help="Trace that it is like: philly, helios or supercloud.",
+)
+@click.option(
+    "--load",
+    type=float,
+    help="Work over what the cluster can do while jobs arrive; as many jobs an hour as in the "
+    "trace where it is not given.",
+)
+@click.option(
+    "--models",
+    metavar="SET",
+    default="log",
+    show_default=True,
+    help="What jobs compute: log, hops, hadar, hadare or hare.",
+)
+@click.option(
+    "--throughputs", type=FILE, help="Gavel's JSON of measured speeds: jobs run its models."
+)
+@click.option(
+    "--arrival-cv",
+    type=float,
+    help="Variation of the time between two arrivals, 1 at random; the trace's if not given.",
+)
+@click.option(
+    "--day-night",
+    default=3.0,
+    show_default=True,
+    help="How many times as busy the busiest hour is as the quietest.",
+)
+@click.option(
+    "--elastic-share",
+    default=0.0,
+    show_default=True,
+    help="Share of jobs that accept several numbers of GPUs.",
+)
+@click.option(
+    "--max-requirements", default=8, show_default=True, help="How many numbers these accept."
+)
+@click.option(
+    "--largest-requirement", default=16, show_default=True, help="The largest of the numbers."
+)
+@click.option(
+    "--typed-share",
+    default=0.3,
+    show_default=True,
+    help="Share of jobs that ask for one GPU type.",
+)
+@click.option("--users", default=100, show_default=True, help="Number of users.")
+@click.option("--seed", default=0, show_default=True, help="Another seed, other jobs.")
+def generate(
+    out: Path,
+    cluster_file: Path,
+    trace: str,
+    models: str,
+    throughputs: Path | None,
+    **options: Any,
+) -> None:
+    """Write a workload that is drawn by chance, with the statistics of a large trace.
+
+    Run times, numbers of GPUs, their shares of the GPU hours and the bursts of arrivals are like
+    those of the trace. Jobs are written as they are drawn, so a million need no memory. OUT of -
+    is the standard output.
+    """
+    from hetsched_core.errors import unknown
+    from hetsched_core.throughput import (
+        ProfileSet,
+        assumed_of,
+        builtin_tables,
+        profile_set,
+    )
+    from hetsched_core.traces.cluster_file import read_cluster
+    from hetsched_core.traces.measured import read_measured
+    from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
+    from hetsched_core.traces.workload_file import head_lines, submission_line
+
+    if trace not in TRACES:
+        raise unknown("trace", trace, TRACES)
+    if models not in list(ProfileSet):
+        raise unknown("set of models", models, ProfileSet)
+    _check_out(out)
+    cluster = read_cluster(cluster_file).cluster
+    if throughputs:
+        measured = read_measured(throughputs, cluster.gpu_types)
+        profiles, tables = measured.models, measured.tables
+        own, assumed = tables, measured.assumptions
+    else:
+        profiles = profile_set(ProfileSet(models))
+        tables = builtin_tables(cluster.gpu_types, cluster.gpus)
+        own, assumed = {}, assumed_of(cluster.gpu_types)
+    drawn = SyntheticWorkload.of(
+        SyntheticOptions(trace=TRACES[trace], **options), cluster, profiles, tables
+    )
+    assumptions = (*drawn.assumptions, *assumed)
+    lines = chain(head_lines(assumptions, own), map(submission_line, drawn.submissions()))
+    _write(lines, out)
+    to_stdout = str(out) == "-"
+    for assumption in assumptions:
+        click.echo(f"assumed: {assumption}", err=to_stdout)
+    days = drawn.span_s / 86_400
+    click.echo(f"{options['jobs']} jobs in {days:.1f} days written to {out}", err=to_stdout)
 
 
 @workload.command()
@@ -78,13 +186,29 @@ def show(files: tuple[Path, ...], **options: Any) -> None:
         click.echo(f"{len(summary.misfits)} jobs fit nowhere: {_first(summary.misfits)}")
     if summary.run_s:
         times = zip(PERCENTILES, summary.run_s, strict=True)
-        click.echo("run time: " + ", ".join(f"p{p} {_duration(s)}" for p, s in times))
+        shown = ", ".join(f"p{p} {_duration(s)}" for p, s in times)
+        click.echo(f"run time: {shown}, mean {_duration(summary.mean_run_s)}")
     types = ", ".join(f"{n} {t}" for t, n in loaded.cluster.gpus_by_type().items())
-    load_text = "all jobs arrive at once" if summary.load is None else f"load {summary.load:.2f}"
+    if summary.load is None:
+        load_text = "all jobs arrive at once"
+    else:
+        load_text = f"load {summary.load:.2f}, variation of arrivals (CV) {summary.arrival_cv:.2f}"
     click.echo(f"{loaded.cluster.name}: {loaded.cluster.gpus} GPUs ({types}): {load_text}")
     for title, shares in (("GPUS", summary.by_gpus), ("PROFILE", summary.by_profile)):
         click.echo()
         _table(title, shares, summary.gpu_hours)
+
+
+def _write(lines: Iterable[str], out: Path) -> None:
+    """Write lines to a file, or to the standard output where it is called -."""
+    from hetsched_core.files import replacing
+
+    whole = (f"{line}\n" for line in lines)
+    if str(out) == "-":
+        sys.stdout.writelines(whole)
+    else:
+        with replacing(out) as file:
+            file.writelines(whole)
 
 
 def _check_out(out: Path) -> None:
@@ -95,7 +219,7 @@ def _check_out(out: Path) -> None:
     if out.is_file():
         with out.open("rb") as file:
             if recognise(file, str(out)) is not Kind.WORKLOAD:
-                raise InputError(f"{out} exists and is no workload; name a new file, after IN...")
+                raise InputError(f"{out} exists and is no workload; name a new file for OUT")
 
 
 def _say_source(inputs: Inputs, *, err: bool = False) -> None:

@@ -128,7 +128,10 @@ def _convert(key: str, text: str, hint: Any) -> Any:
             raise unknown(f"value of {key}", text, choices)
         return text == "true" if hint is bool else hint(text)
     try:
-        return hint(text)
+        value = hint(text)
+        if value != value:
+            raise ValueError(text)
+        return value
     except (TypeError, ValueError):
         raise InputError(
             f"{key}={text!r} is not of type {hint.__name__}; see `hetsched policies`"

@@ -68,6 +68,10 @@ MAX_IDLE_ROUNDS = 1000
 """After so many instants in a row at which nothing runs and no job comes, nothing ever will."""
 
 
+MAX_ROUNDS = 20_000_000
+"""A workload that lasts for more rounds has a wrong time in it: two centuries of 360 s."""
+
+
 def simulate(
     submissions: Sequence[Submission],
     cluster: Cluster,
@@ -105,11 +109,19 @@ def simulate(
     jobs = {submission.job.id: submission for submission in submissions}
     if len(jobs) < len(submissions):
         raise InputError(f"job id {_twice(submissions)!r} occurs twice; ids must be unique")
+    first_s = min(submission.job.submit_s for submission in submissions)
+    last_s = max(_eligible_s(submission.job) for submission in submissions)
+    if not (last_s - first_s) / settings.round_s <= MAX_ROUNDS:
+        raise InputError(
+            f"the jobs arrive over {last_s - first_s:g} s (from {first_s:g} to {last_s:g}), which "
+            f"is more than {MAX_ROUNDS} rounds of {settings.round_s:g} s: mend the times or take "
+            "longer rounds"
+        )
     header = RunLogHeader(
         policy=policy.info.name,
         parameters=settings_of(policy),
         cluster=cluster,
-        origin_s=min(submission.job.submit_s for submission in submissions),
+        origin_s=first_s,
         round_s=settings.round_s,
         restart_cost_s=settings.restart_cost_s,
         grace_s=settings.grace_s,

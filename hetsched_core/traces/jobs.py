@@ -52,7 +52,7 @@ class RejectReason(StrEnum):
 
     TYPE = "neither the log nor the cluster tells the type of its GPUs"
     ELAPSED = "the log does not tell how long it ran"
-    TOO_LARGE = "no built-in model runs on the GPUs it had"
+    TOO_LARGE = "no model runs on the GPUs it had"
     RULE_TOO_LARGE = "the model that the rules name does not run on the GPUs it had"
     SAME_ID = "another job of the log has the same id"
 
@@ -69,6 +69,7 @@ class Assumption(StrEnum):
     )
     FAILED = "failed: it fails after the same work"
     SEVERAL_RUNS = "ran several times: one job with the work of all runs, submitted at the first"
+    REPEATED = "a row of it was in the log more than once: counted once"
     LOST_RUNS = "its earlier runs are not in the log: work and waiting are less than they were"
     NO_TIME = f"ran for less than a second: counted as {LEAST_RUN_S:g} s"
     ANY_TYPE = "the log does not tell whether a GPU type was asked for: any type will do"
@@ -360,6 +361,8 @@ def _of_states(job: JobRuns) -> set[Assumption]:
         assumed.add(Assumption.RUNNING)
     if len(job.runs) > 1:
         assumed.add(Assumption.SEVERAL_RUNS)
+    if job.repeated:
+        assumed.add(Assumption.REPEATED)
     if job.runs[0].restarts:
         assumed.add(Assumption.LOST_RUNS)
     return assumed

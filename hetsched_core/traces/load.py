@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hetsched_core.errors import InputError
-from hetsched_core.throughput import assumed_of, builtin_profiles, builtin_tables
+from hetsched_core.throughput import (
+    ProfileSet,
+    assumed_of,
+    builtin_profiles,
+    builtin_tables,
+    profile_set,
+)
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.gavel import (
     gavel_workload,
@@ -23,6 +29,7 @@ from hetsched_core.traces.gavel import (
 from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import LogOptions, jobs_from_log
 from hetsched_core.traces.lines import read_head, read_lines
+from hetsched_core.traces.measured import read_measured
 from hetsched_core.traces.rules import Rules, read_rules
 from hetsched_core.traces.sacct import Allocation, ReadReport, SacctOptions, Unusable, read_sacct
 from hetsched_core.traces.workload import Workload, arrival_order
@@ -53,9 +60,13 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """How files are read. All but `sacct` is for logs only, which say least about their jobs."""
+    """How accounting logs are read, which say least about their jobs.
+
+    `throughputs` is a table of Gavel's whose models and speeds stand for the built-in ones.
+    """
 
     rules: Path | None = None
+    throughputs: Path | None = None
     seed: int = 0
     elastic: bool = False
     sacct: SacctOptions = field(default_factory=SacctOptions)
@@ -255,19 +266,32 @@ def _read_logs(
 def _log_workload(
     allocations: Sequence[Allocation], cluster: ClusterFile, options: LoadOptions
 ) -> Workload:
-    """Return the jobs of a log at the speeds of the built-in models."""
+    """Return the jobs of a log at the speeds of the built-in models, or of measured ones."""
     nodes = cluster.cluster
     named = {name.lower() for run in allocations for name, _ in run.gpus if name}
     types = (*nodes.gpu_types, *sorted(named.difference(nodes.gpu_types)))
-    tables = builtin_tables(types, max([nodes.gpus, *(run.gpu_count for run in allocations)]))
+    if options.throughputs:
+        measured = read_measured(options.throughputs, types)
+        tables, models = dict(measured.tables), measured.models
+        assumed = measured.assumptions
+    else:
+        most = max([nodes.gpus, *(run.gpu_count for run in allocations)])
+        tables, models = builtin_tables(types, most), profile_set(ProfileSet.LOG)
+        assumed = assumed_of(types)
     rules = read_rules(options.rules, tables) if options.rules else Rules()
     workload = jobs_from_log(
         allocations,
         cluster,
         Speeds(nodes, tables),
         LogOptions(rules, options.seed, options.elastic),
+        models,
     )
-    return replace(workload, assumptions=(*workload.assumptions, *assumed_of(types)))
+    used = {submission.job.profile for submission in workload.submissions}
+    return replace(
+        workload,
+        tables={name: tables[name] for name in sorted(used)} if options.throughputs else {},
+        assumptions=(*workload.assumptions, *assumed),
+    )
 
 
 def _read_native(files: Sequence[_File]) -> Workload:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, get_args, get_origin
 
 from cattrs import Converter, ForbiddenExtraKeysError, transform_error
@@ -58,16 +58,24 @@ def _say(error: BaseException, _type: object) -> str:
 def _converter() -> Converter:
     converter = Converter(forbid_extra_keys=True, omit_if_default=True)
 
+    @cache
+    def parts(type_: Any) -> tuple[Any, Any]:
+        return get_origin(type_), get_args(type_)
+
+    # Values that many jobs of a workload have in common are kept once.
+    shared_set: Callable[[tuple[Any, ...]], frozenset[Any]] = lru_cache(1024)(frozenset)
+    shared_requirements = lru_cache(1 << 16)(RequirementSet)
+
     def listed(value: object, type_: Any) -> Any:
         if not isinstance(value, list):
             raise ValueError(f"{value!r:.60} is not a list")
-        container: Any = get_origin(type_)
-        items = get_args(type_)
+        container, items = parts(type_)
         if container is tuple and items[-1] is not Ellipsis:
             if len(value) != len(items):
                 raise ValueError(f"{value!r:.60} does not have {len(items)} parts")
             return tuple(map(converter.structure, value, items))
-        return container(converter.structure(item, items[0]) for item in value)
+        found = tuple(converter.structure(item, items[0]) for item in value)
+        return found if container is tuple else shared_set(found)
 
     def origin_is(*origins: object) -> Callable[[Any], bool]:
         return lambda type_: get_origin(type_) in origins
@@ -80,7 +88,7 @@ def _converter() -> Converter:
     converter.register_structure_hook_func(origin_is(tuple, frozenset), listed)
     converter.register_unstructure_hook_func(origin_is(frozenset), sorted)
     converter.register_structure_hook(
-        RequirementSet, lambda value, _: RequirementSet(listed(value, tuple[int, ...]))
+        RequirementSet, lambda value, _: shared_requirements(listed(value, tuple[int, ...]))
     )
     converter.register_unstructure_hook(RequirementSet, list)
     return converter

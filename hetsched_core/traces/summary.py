@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +11,7 @@ from hetsched_core.traces.workload import Workload
 from hetsched_core.types import Cluster, Job, Speeds, Submission
 
 SECONDS_PER_HOUR = 3600.0
-PERCENTILES = (10, 50, 90, 99)
+PERCENTILES = (10, 50, 75, 90, 99)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,9 @@ class WorkloadSummary:
         last_s: Last arrival (UTC).
         gpu_hours: GPU hours of all jobs.
         run_s: The `PERCENTILES` of the run time; empty where no job fits.
+        mean_run_s: The mean of the run time; 0 where no job fits.
+        arrival_cv: Coefficient of variation of the time between two arrivals: 1 at random, more in
+            bursts; None where all jobs arrive at once.
         by_gpus: By number of GPUs, ascending.
         by_profile: By profile, the most GPU hours first.
         load: GPU hours over those that the cluster has between first and last arrival; None
@@ -46,6 +49,8 @@ class WorkloadSummary:
     last_s: float
     gpu_hours: float
     run_s: tuple[float, ...]
+    mean_run_s: float
+    arrival_cv: float | None
     by_gpus: tuple[Share, ...]
     by_profile: tuple[Share, ...]
     load: float | None
@@ -53,13 +58,15 @@ class WorkloadSummary:
 
 def summarise(workload: Workload, speeds: Speeds, cluster: Cluster) -> WorkloadSummary:
     """Return the summary of a workload of at least one job."""
-    alone = [(s.job, _run_s(s, speeds, cluster)) for s in workload.submissions]
+    rooms = _rooms(cluster)
+    alone = [(s.job, _run_s(s, speeds, rooms)) for s in workload.submissions]
     fitting = [(job, seconds) for job, seconds in alone if seconds is not None]
     first_s = min(job.submit_s for job, _ in alone)
     last_s = max(job.submit_s for job, _ in alone)
     gpu_hours = sum(_gpu_hours(job, seconds) for job, seconds in fitting)
     span_hours = (last_s - first_s) / SECONDS_PER_HOUR
     times = [seconds for _, seconds in fitting]
+    gaps = np.diff(np.sort([job.submit_s for job, _ in alone]))
     return WorkloadSummary(
         jobs=len(alone),
         misfits=tuple(job.id for job, seconds in alone if seconds is None),
@@ -67,6 +74,8 @@ def summarise(workload: Workload, speeds: Speeds, cluster: Cluster) -> WorkloadS
         last_s=last_s,
         gpu_hours=gpu_hours,
         run_s=tuple(np.percentile(times, PERCENTILES).tolist()) if times else (),
+        mean_run_s=float(np.mean(times)) if times else 0.0,
+        arrival_cv=float(np.std(gaps) / np.mean(gaps)) if span_hours else None,
         by_gpus=tuple(
             sorted(_shares(fitting, lambda job: str(_gpus(job))), key=lambda s: int(s.label))
         ),
@@ -94,13 +103,23 @@ def _shares(jobs: Iterable[tuple[Job, float]], label_of: Callable[[Job], str]) -
     return found.values()
 
 
-def _run_s(submission: Submission, speeds: Speeds, cluster: Cluster) -> float | None:
+def _rooms(cluster: Cluster) -> dict[str, tuple[int, int]]:
+    """Return type -> (GPUs of all its nodes, GPUs of the largest)."""
+    rooms: dict[str, tuple[int, int]] = {}
+    for node in cluster:
+        total, largest = rooms.get(node.gpu_type, (0, 0))
+        rooms[node.gpu_type] = total + node.gpus, max(largest, node.gpus)
+    return rooms
+
+
+def _run_s(
+    submission: Submission, speeds: Speeds, rooms: Mapping[str, tuple[int, int]]
+) -> float | None:
     """Return the run time on the fastest type that has room, None where none has."""
     job, gpus = submission.job, _gpus(submission.job)
     fastest = 0.0
-    for gpu_type, total in cluster.gpus_by_type().items():
+    for gpu_type, (total, largest) in rooms.items():
         if total >= gpus and job.accepts_type(gpu_type):
-            largest = max(node.gpus for node in cluster if node.gpu_type == gpu_type)
             nodes = 1 if largest >= gpus else 2
             fastest = max(fastest, gpus * speeds.per_gpu(job.profile, gpu_type, gpus, nodes))
     return submission.samples / fastest if fastest else None

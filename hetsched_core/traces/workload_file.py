@@ -8,8 +8,9 @@ job that uses it.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
+from sys import intern
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,9 @@ SCHEMA = "hetsched-workload/1"
 
 _SUBMISSION_KEYS = ("samples", "ends_as", "cancel_s")
 _JOB_KEYS = ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
+_SHARED_KEYS = ("profile", "user", "account", "partition")
+"""Texts that many jobs have in common: a million jobs need them once."""
+
 _PROFILE_KEYS = (
     "profile",
     "gpu_types",
@@ -46,24 +50,32 @@ _PROFILE_KEYS = (
 
 def workload_lines(workload: Workload) -> Iterator[str]:
     """Yield the lines of the file that stands for a workload, without line breaks."""
-    yield _dump({"schema": SCHEMA, "assumptions": workload.assumptions})
-    for profile, table in sorted(workload.tables.items()):
-        yield _dump(_profile_line(profile, table))
-    for submission in workload.submissions:
-        job = unstructure(submission.job)
-        line = {"job": job.pop("id"), **job, "samples": submission.samples}
-        if submission.ends_as is not EndState.COMPLETED:
-            line["ends_as"] = submission.ends_as
-        if submission.cancel_s is not None:
-            line["cancel_s"] = submission.cancel_s
-        yield _dump(line)
+    yield from head_lines(workload.assumptions, workload.tables)
+    yield from map(submission_line, workload.submissions)
     for rejected in workload.rejected:
         line = {"rejected": rejected.job, "reason": rejected.reason}
         yield _dump(line | {"line": rejected.line} if rejected.line else line)
 
 
-def _dump(line: dict[str, Any]) -> str:
-    return json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+def head_lines(assumptions: Iterable[str], tables: Mapping[str, SpeedTable]) -> Iterator[str]:
+    """Yield the header, and a line for each profile that comes with the workload."""
+    yield _dump({"schema": SCHEMA, "assumptions": tuple(assumptions)})
+    for profile, table in sorted(tables.items()):
+        yield _dump(_profile_line(profile, table))
+
+
+def submission_line(submission: Submission) -> str:
+    """Return the line of one job."""
+    job = unstructure(submission.job)
+    line = {"job": job.pop("id"), **job, "samples": submission.samples}
+    if submission.ends_as is not EndState.COMPLETED:
+        line["ends_as"] = submission.ends_as
+    if submission.cancel_s is not None:
+        line["cancel_s"] = submission.cancel_s
+    return _dump(line)
+
+
+_dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ": ")).encode
 
 
 def _profile_line(profile: str, table: SpeedTable) -> dict[str, Any]:
@@ -142,7 +154,7 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
 
 def _parse(text: str) -> dict[str, Any]:
     try:
-        line = json.loads(text, parse_constant=_refuse_constant)
+        line = _DECODER.decode(text)
     except ValueError as error:
         raise InputError(f"not valid JSON ({error}): {text[:60]!r}; is the line cut off?") from None
     except RecursionError:
@@ -154,6 +166,9 @@ def _parse(text: str) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number")
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _header(line: dict[str, Any]) -> tuple[str, ...]:
@@ -172,6 +187,9 @@ def _header(line: dict[str, Any]) -> tuple[str, ...]:
 def _submission(line: dict[str, Any]) -> Submission:
     _check_keys(line, _JOB_KEYS)
     values = {key: value for key, value in line.items() if key not in _SUBMISSION_KEYS}
+    for key in _SHARED_KEYS:
+        if isinstance(value := values.get(key), str):
+            values[key] = intern(value)
     values["id"] = structure(values.pop("job"), str, "job")
     if not values["id"]:
         raise InputError("job is empty; every job needs an id")
@@ -181,8 +199,10 @@ def _submission(line: dict[str, Any]) -> Submission:
     submission = Submission(
         job,
         structure(line["samples"], float, "samples"),
-        structure(line.get("ends_as", "completed"), EndState, "ends_as"),
-        structure(line.get("cancel_s"), float | None, "cancel_s"),
+        structure(line["ends_as"], EndState, "ends_as")
+        if "ends_as" in line
+        else EndState.COMPLETED,
+        structure(line["cancel_s"], float | None, "cancel_s") if "cancel_s" in line else None,
     )
     for key, value, least in (
         ("submit_s", job.submit_s, 0.0),

@@ -8,6 +8,8 @@ from enum import Enum, StrEnum
 
 from hetsched_core.errors import InputError, unknown
 
+MAX_GPUS_PER_NODE = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -32,6 +34,11 @@ class Node:
             raise InputError(
                 f"node {self.name!r} has a negative size (gpus={self.gpus}, cpus={self.cpus}, "
                 f"memory_mb={self.memory_mb}); sizes count from 0"
+            )
+        if self.gpus > MAX_GPUS_PER_NODE:
+            raise InputError(
+                f"node {self.name!r} has {self.gpus} GPUs; at most {MAX_GPUS_PER_NODE} are "
+                "possible: give the GPUs of one server"
             )
         if not self.host:
             object.__setattr__(self, "host", self.name)

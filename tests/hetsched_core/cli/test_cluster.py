@@ -161,3 +161,25 @@ def test_no_source_is_a_wrong_command_line(capsys: pytest.CaptureFixture[str]) -
     code, _, err = hetsched(capsys, "cluster", "infer")
     assert code == 2
     assert "give at least one of --log, --scontrol and --sinfo" in err
+
+
+def test_a_cluster_is_made_up_of_whole_nodes_of_each_type(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("--gpus", 40, "--types", "a100, v100", "--gpus-per-node", 4, "--name", "made")
+    code, out, err = hetsched(capsys, "cluster", "generate", *asked)
+    assert (code, err) == (0, "")
+    cluster = parse_cluster(out).cluster
+    assert (cluster.name, cluster.gpus_by_type()) == ("made", {"a100": 20, "v100": 20})
+    assert len(cluster) == 10
+
+
+@pytest.mark.parametrize(
+    "asked", [("--gpus", 41, "--types", "a100"), ("--gpus", 8, "--types", ",")]
+)
+def test_a_cluster_that_cannot_be_made_up_is_refused(
+    capsys: pytest.CaptureFixture[str], asked: tuple[object, ...]
+) -> None:
+    code, out, err = hetsched(capsys, "cluster", "generate", *asked)
+    assert (code, out) == (1, "")
+    assert err.startswith("hetsched: error: ")

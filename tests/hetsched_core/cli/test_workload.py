@@ -1,14 +1,18 @@
 """`hetsched workload`: what it writes, prints and refuses."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from hetsched_core.cli import main
+from hetsched_core.cli.workload import generate
+from hetsched_core.throughput import ProfileSet, profile_set
 from hetsched_core.traces.cluster_file import read_cluster
 from hetsched_core.traces.load import load_workload
+from hetsched_core.traces.synthetic import SyntheticOptions
 from hetsched_core.traces.workload_file import SCHEMA, workload_lines
 
 
@@ -39,7 +43,7 @@ LOG = """JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs the command with some arguments."""
 
-    def run(*args: str | Path) -> Result:
+    def run(*args: str | float | Path) -> Result:
         code = main(["workload", *map(str, args)])
         return Result(code, *capsys.readouterr())
 
@@ -110,10 +114,8 @@ def test_show_counts_jobs_and_the_load(files: Path, run: Run) -> None:
     ("args", "says"),
     [
         (["missing"], "missing: cannot be read"),
-        (["log", "--tz", "Mars/Base"], "Mars/Base"),
         (["log", "--rules", "missing"], "missing: cannot be read"),
         (["log", "--cluster", "missing"], "missing"),
-        (["log", "--sacct-fields", "JobbID"], "JobbID"),
         (["empty"], "is empty"),
     ],
 )
@@ -132,6 +134,120 @@ def test_bad_input_is_one_line_on_standard_error_and_code_1(
     assert not (files / "out").exists()
 
 
+@pytest.mark.parametrize("command", ["convert", "show"])
+@pytest.mark.parametrize(("option", "value"), [("--tz", "Mars/Base"), ("--sacct-fields", "JobbID")])
+def test_an_option_with_a_wrong_value_is_a_usage_error(
+    files: Path, run: Run, command: str, option: str, value: str
+) -> None:
+    named = [str(files / "log"), *([str(files / "out")] if command == "convert" else [])]
+    result = run(command, *named, option, value)
+    assert result.returncode == 2
+    assert value in result.stderr
+    assert not (files / "out").exists()
+
+
 def test_a_command_line_without_files_is_a_usage_error(run: Run) -> None:
     assert run("show").returncode == 2
     assert run("convert", "one").returncode == 2
+
+
+# Generated workloads ------------------------------------------------------------------------------
+
+
+def test_generate_writes_a_workload_that_a_replay_takes(files: Path, run: Run) -> None:
+    out, cluster = files / "w.jsonl", files / "c.toml"
+    result = run("generate", out, "--cluster", cluster, "--jobs", 300, "--load", "0.7")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[-1].startswith("300 jobs in ")
+    loaded = load_workload([out], read_cluster(cluster))
+    assert len(loaded.workload.submissions) == 300
+    assert any("load of the 12 GPUs is 0.70" in a for a in loaded.workload.assumptions)
+    assert not (files / ".w.jsonl.part").exists()
+    shown = run("show", out, "--cluster", cluster)
+    assert "300 jobs, arriving over" in shown.stdout
+    assert "load " in shown.stdout
+
+
+def test_generate_writes_the_same_bytes_for_a_seed_and_to_standard_output(
+    files: Path, run: Run
+) -> None:
+    asked = ("--cluster", files / "c.toml", "--jobs", 200, "--elastic-share", 0.5)
+    written = {}
+    for name, seed in (("one", 3), ("two", 3), ("other", 4)):
+        assert run("generate", files / name, *asked, "--seed", seed).returncode == 0
+        written[name] = (files / name).read_text()
+    assert written["one"] == written["two"] != written["other"]
+    result = run("generate", "-", *asked, "--seed", 3)
+    assert result.stdout == written["one"]
+    assert "200 jobs in " in result.stderr
+
+
+def test_generate_draws_the_models_of_a_paper(files: Path, run: Run) -> None:
+    out = files / "w.jsonl"
+    assert (
+        run(
+            *("generate", out, "--cluster", files / "c.toml", "--jobs", 3000),
+            *("--models", "hops", "--like", "supercloud"),
+        ).returncode
+        == 0
+    )
+    loaded = load_workload([out], read_cluster(files / "c.toml"))
+    used = {s.job.profile for s in loaded.workload.submissions}
+    # What fits neither a V100 nor the unknown type, which is taken for one, is left out.
+    assert used == {p.name for p in profile_set(ProfileSet.HOPS)} - {"gpt2-medium-wikitext-amp"}
+
+
+def test_generate_takes_the_models_of_a_measured_table(
+    files: Path, run: Run, data_dir: Path
+) -> None:
+    out = files / "w.jsonl"
+    table = data_dir / "throughputs/gavel_physical_cluster_throughputs.json.gz"
+    asked = ("--cluster", files / "c.toml", "--jobs", 2000, "--throughputs", table)
+    result = run("generate", out, *asked)
+    assert result.returncode == 0
+    assert "no speeds on k100: no job runs there" in result.stdout
+    loaded = load_workload([out], read_cluster(files / "c.toml"))
+    assert "LM (batch size 80)" in loaded.workload.tables
+    assert "LM (batch size 80)" in {s.job.profile for s in loaded.workload.submissions}
+    assert {s.job.gpu_types for s in loaded.workload.submissions} == {frozenset({"v100"})}
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--like", "phily"], "philly"),
+        (["--models", "hop"], "hops"),
+        (["--jobs", "0"], "number of jobs is 0"),
+        (["--load", "-1"], "load is -1"),
+        (["--arrival-cv", "0.3"], "variation of arrivals"),
+        (["--throughputs", "missing"], "missing: cannot be read"),
+        (["--cluster", "missing"], "missing"),
+    ],
+)
+def test_generate_refuses_what_cannot_be_drawn_and_writes_nothing(
+    files: Path, run: Run, args: list[str], says: str
+) -> None:
+    cluster = () if "--cluster" in args else ("--cluster", files / "c.toml")
+    result = run("generate", files / "out", *cluster, *args)
+    assert result.returncode == 1
+    assert result.stderr.startswith("hetsched: error: ")
+    assert result.stderr.count("\n") == 1
+    assert says in result.stderr
+    assert not (files / "out").exists()
+
+
+def test_generate_does_not_replace_what_is_no_workload(files: Path, run: Run) -> None:
+    result = run("generate", files / "log", "--cluster", files / "c.toml")
+    assert result.returncode == 1
+    assert "is no workload" in result.stderr
+    assert (files / "log").read_text() == LOG
+
+
+def test_the_defaults_of_generate_are_those_of_the_options() -> None:
+    chosen = {p.name: p.default for p in generate.params}
+    own = SyntheticOptions()
+    for field in fields(SyntheticOptions):
+        if field.name != "trace":
+            value = getattr(own, field.name)
+            assert chosen[field.name] == value or value is None, field.name
+    assert chosen["trace"] == own.trace.name

@@ -141,6 +141,14 @@ def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() 
     assert counted(convert(first, second), Assumption.SEVERAL_RUNS) == 1
 
 
+def test_a_row_that_is_there_twice_counts_once_and_is_told() -> None:
+    row = allocation()
+    found = convert(row, allocation(line=2))
+    assert [s.samples for s in found.submissions] == [only(row).samples]
+    assert counted(found, Assumption.REPEATED) == 1
+    assert counted(convert(row), Assumption.REPEATED) == 0
+
+
 def test_two_jobs_that_got_the_same_id_stay_two() -> None:
     again = allocation(user="ben", start_s=90_000.0, submit_s=89_000.0, end_s=93_600.0, line=2)
     found = convert(allocation(), again)

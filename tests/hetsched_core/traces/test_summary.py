@@ -48,10 +48,14 @@ def test_a_job_counts_as_if_it_ran_alone_on_its_fastest_type() -> None:
     assert found.gpu_hours == pytest.approx(1 + 2 + 4)
     assert found.by_gpus == (Share("1", 1, 1.0), Share("2", 1, 2.0), Share("4", 1, 4.0))
     assert found.by_profile == (Share("lm", 3, 7.0),)
-    assert found.run_s == pytest.approx((3600.0,) * 4)
+    assert found.run_s == pytest.approx((3600.0,) * 5)
+    assert found.mean_run_s == pytest.approx(3600)
+    assert found.arrival_cv == pytest.approx(np.std([1, 1, 2, 0]))
     assert found.load == pytest.approx(7 / (6 * 4))
 
 
 def test_jobs_that_arrive_at_once_are_no_load_over_time() -> None:
     workload = Workload((submission("one", 3, 1, 10.0),))
-    assert summarise(workload, Speeds(CLUSTER, {"lm": TABLE}), CLUSTER).load is None
+    found = summarise(workload, Speeds(CLUSTER, {"lm": TABLE}), CLUSTER)
+    assert found.load is None
+    assert found.arrival_cv is None

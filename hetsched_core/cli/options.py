@@ -1,0 +1,91 @@
+"""What several commands check about their options before they begin."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from hetsched_core.errors import InputError
+
+
+class Seconds(click.ParamType[float]):
+    """A number of seconds between two bounds; what is none is wrong usage."""
+
+    name = "seconds"
+
+    def __init__(self, least: float, most: float) -> None:
+        """Accept `least` to `most`, both included."""
+        self._least = least
+        self._most = most
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or fail with the bounds."""
+        try:
+            seconds = float(str(value))
+        except ValueError:
+            seconds = math.nan
+        if not self._least <= seconds <= self._most:
+            self.fail(
+                f"{value!s:.40} is not a number of seconds from {self._least:g} to {self._most:g}",
+                param,
+                ctx,
+            )
+        return seconds
+
+
+@contextmanager
+def usage_errors() -> Iterator[None]:
+    """Turn bad input into wrong usage: it came from the command line, not from a file."""
+    try:
+        yield
+    except InputError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def claim_outputs(
+    inputs: Iterable[Path], files: dict[str, Path | None], folders: dict[str, Path | None]
+) -> None:
+    """Refuse outputs that cannot be written, or would replace an input or another output.
+
+    Args:
+        inputs: the files that are read.
+        files: option -> file to be written, None where the option is not given.
+        folders: option -> folder to be written into.
+
+    Raises:
+        InputError: the message names the option, and what to give instead.
+    """
+    taken = {path.resolve(): f"the input {path}" for path in inputs}
+    for option, path in files.items():
+        if path is None:
+            continue
+        if other := taken.get(path.resolve()):
+            raise InputError(f"{option} {path} would replace {other}; give another file")
+        folder = path.absolute().parent
+        if path.is_dir():
+            raise InputError(f"{option} {path} is a folder; give the name of a file in it")
+        if not folder.is_dir():
+            raise InputError(f"{option} {path} cannot be written: there is no folder {folder}")
+        if not os.access(path if path.exists() else folder, os.W_OK):
+            raise InputError(f"{option} {path} cannot be written: permission denied")
+        taken[path.resolve()] = f"the output of {option}"
+    for option, path in folders.items():
+        if path is None:
+            continue
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{option} {path} is a file; give a folder, which need not exist yet")
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"{option} {path} cannot be made: {error.strerror}; give another folder"
+            ) from None
+        if not os.access(path, os.W_OK):
+            raise InputError(f"{option} {path} cannot be written into: permission denied")

@@ -1,0 +1,134 @@
+"""`hetsched replay` on the bundled log, and on what people get wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.cli import main
+from hetsched_core.traces.bundled import cluster_path, log_path
+
+HEAD = 60
+"""Lines of the bundled log that a quick run takes."""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    lines = log_path().read_text().splitlines(keepends=True)
+    short = tmp_path / "sacct.txt"
+    short.write_text("".join(lines[:HEAD]))
+    return short
+
+
+def replay(log: Path, *options: str) -> int:
+    return main(["replay", str(log), "--cluster", str(cluster_path()), *options])
+
+
+def test_the_result_file_has_every_key_of_schema_1(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    assert replay(log, "--policy", "fifo,las", "--json", str(out)) == 0
+    result = json.loads(out.read_text())
+    assert result["schema"] == 1
+    assert list(result["policies"]) == ["fifo", "las"]
+    wanted = (
+        *("jobs", "completed", "failed", "never", "makespan_s", "avg_jct_s", "p50_jct_s"),
+        *("p99_jct_s", "avg_wait_s", "max_latency_ratio", "avg_fragments", "ftf_max"),
+        *("ftf_unfair_share", "gpu_utilisation", "lost_gpu_s", "restarts", "preemptions"),
+        *("rounds", "plans", "plan_s", "wall_s"),
+    )
+    for measures in result["policies"].values():
+        assert set(wanted) <= set(measures)
+        assert set(measures["plan_s"]) == {"mean", "p95", "max"}
+
+
+def test_the_table_has_a_row_for_each_policy(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay(log, "--policy", "fifo", "--policy", "sjf, srtf") == 0
+    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
+    assert [row for row in rows if row in ("fifo", "sjf", "srtf", "las")] == ["fifo", "sjf", "srtf"]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "told"),
+    [
+        ("--policy", "fido", "did you mean 'fifo'"),
+        ("--policy", ",", "names no policy"),
+        ("--round", "0", "from 1 to"),
+        ("--round", "nan", "from 1 to"),
+        ("--restart-cost", "1e30", "from 0 to 86400"),
+        ("--grace", "-1", "from 0 to 86400"),
+        ("--set", "las.x", "POLICY.NAME=VALUE"),
+        ("--set", "fifo.speed=3", "speed"),
+        ("--tz", "Nowhere/City", "Nowhere/City"),
+        ("--seed", "-1", "-1"),
+    ],
+)
+def test_wrong_usage_is_told_with_exit_code_2(
+    log: Path, option: str, value: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(log, option, value) == 2
+    assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", ["--json", "--rejects"])
+def test_no_output_replaces_an_input(
+    log: Path, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = log.read_bytes()
+    assert replay(log, option, str(log)) == 1
+    assert "would replace the input" in capsys.readouterr().err
+    assert log.read_bytes() == before
+
+
+def test_two_outputs_do_not_share_a_file(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    same = str(tmp_path / "same")
+    assert replay(log, "--json", same, "--rejects", same) == 1
+    assert "would replace the output of --json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "path", "told"),
+    [
+        ("--json", "missing/result.json", "there is no folder"),
+        ("--json", ".", "is a folder"),
+        ("--run-log", "sacct.txt", "is a file"),
+        ("--report", "sacct.txt", "is a file"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    log: Path, option: str, path: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(log, option, str(log.parent / path)) == 1
+    written = capsys.readouterr()
+    assert told in written.err
+    assert "policy" not in written.out
+
+
+def test_jobs_that_can_never_run_are_warned_of_and_listed(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rules = tmp_path / "rules.toml"
+    rules.write_text('schema = "hetsched-rules/1"\n[[rules]]\ngpu_types = ["h100"]\n')
+    rejects = tmp_path / "rejects"
+    assert replay(log, "--rules", str(rules), "--rejects", str(rejects)) == 0
+    assert "can never run on this cluster" in capsys.readouterr().err
+    assert "can never run here" in rejects.read_text()
+
+
+def test_a_full_disk_behind_standard_output_is_one_line() -> None:
+    command = "from hetsched_core.cli import main; raise SystemExit(main(['policies']))"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", command],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == ["hetsched: error: standard output: No space left on device"]

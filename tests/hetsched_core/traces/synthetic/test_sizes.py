@@ -1,0 +1,123 @@
+"""Run times and numbers of GPUs have the published statistics, each of them."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched_core.errors import InputError
+from hetsched_core.traces.synthetic import TRACES, GpuClass, TraceStatistics
+from hetsched_core.traces.synthetic.sizes import SHORTEST_S, Sizes, fit_sizes
+
+NAMES = sorted(TRACES)
+ONE_CLASS = (GpuClass(1, 1.0, 1.0),)
+
+
+def even(sizes: Sizes, count: int = 1_000_000) -> tuple[np.ndarray, np.ndarray]:
+    """Draw jobs from numbers that fill the unit square evenly (a Fibonacci lattice)."""
+    at = np.arange(count)
+    golden = np.float64((5**0.5 - 1) / 2)
+    seconds, chosen = sizes.draw((at + np.float64(0.5)) / count, at * golden % 1)
+    return seconds, sizes.gpus[chosen]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_percentiles_and_mean_of_the_run_time_are_the_published_ones(name: str) -> None:
+    trace, sizes = TRACES[name], fit_sizes(TRACES[name])
+    for share, seconds in trace.percentiles:
+        found, _ = sizes.draw(np.array([share]), np.array([0.5]))
+        assert found[0] == pytest.approx(seconds)
+    drawn, _ = even(sizes)
+    assert drawn.mean() == pytest.approx(trace.mean_s, rel=1e-4)
+    assert drawn.min() >= SHORTEST_S
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_number_of_gpus_has_its_share_of_jobs_and_of_gpu_hours(name: str) -> None:
+    trace = TRACES[name]
+    seconds, gpus = even(fit_sizes(trace))
+    all_jobs = sum(c.jobs for c in trace.gpu_classes)
+    all_hours = sum(c.gpu_hours for c in trace.gpu_classes)
+    work = seconds * gpus
+    for part in trace.gpu_classes:
+        of_part = gpus == part.gpus
+        assert of_part.mean() == pytest.approx(part.jobs / all_jobs, rel=0.01)
+        share = work[of_part].sum() / work.sum()
+        # One job of Philly in a thousand has 32 GPUs: a thousand of the million.
+        assert share == pytest.approx(part.gpu_hours / all_hours, rel=0.03)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu_hours"), [("philly", 978_000), ("helios", 359_000), ("supercloud", 44_000)]
+)
+def test_gpu_hours_follow_from_the_other_figures_as_published(name: str, gpu_hours: int) -> None:
+    jobs = {"philly": 82_247, "helios": 10_796, "supercloud": 2_401}[name]
+    assert fit_sizes(TRACES[name]).mean_gpu_s * jobs / 3600 == pytest.approx(gpu_hours, rel=0.01)
+
+
+def test_larger_jobs_of_philly_run_longer_up_to_eight_gpus() -> None:
+    seconds, gpus = even(fit_sizes(TRACES["philly"]))
+    medians = [float(np.median(seconds[gpus == n])) for n in (1, 2, 4, 8)]
+    assert medians == sorted(medians)
+    assert medians[-1] > 20 * medians[0]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_without_its_largest_jobs_a_trace_keeps_its_run_times(name: str) -> None:
+    trace = TRACES[name].at_most(8)
+    seconds, gpus = even(fit_sizes(trace))
+    assert gpus.max() == 8
+    assert seconds.mean() == pytest.approx(trace.mean_s, rel=1e-4)
+
+
+def test_a_trace_without_small_enough_jobs_is_refused() -> None:
+    large = TraceStatistics("large", 1, 1, ((0.5, 100.0),), 120.0, (GpuClass(4, 1, 1),))
+    with pytest.raises(InputError, match="large have 4 GPUs or more"):
+        large.at_most(2)
+
+
+@given(
+    st.lists(st.floats(0.2, 3), min_size=5, max_size=5),
+    st.floats(1.05, 20),
+)
+def test_any_percentiles_and_any_mean_that_they_allow_are_met(
+    steps: list[float], stretch: float
+) -> None:
+    knots = 10 * np.exp(np.cumsum(steps))
+    shares = (0.1, 0.5, 0.75, 0.9, 0.99)
+    logs = np.concatenate(([0.0], np.log(knots)))
+    below = np.diff((0.0, *shares)) @ (np.diff(np.exp(logs)) / np.diff(logs))
+    mean = float(below + 0.01 * knots[-1] * stretch)
+    percentiles = tuple(zip(shares, knots.tolist(), strict=True))
+    sizes = fit_sizes(TraceStatistics("any", 1, 1, percentiles, mean, ONE_CLASS))
+    widths, ends = np.diff(sizes.quantiles), np.exp(sizes.log_s)
+    assert widths @ (np.diff(ends) / np.diff(sizes.log_s)) == pytest.approx(mean)
+    assert np.all(np.diff(sizes.log_s) > 0)
+
+
+@pytest.mark.parametrize(
+    ("percentiles", "mean", "classes", "says"),
+    [
+        pytest.param(((0.5, 100.0), (0.9, 90.0)), 120, ONE_CLASS, "do not ascend", id="descending"),
+        pytest.param(((0.5, 100.0), (1.0, 200.0)), 120, ONE_CLASS, "do not ascend", id="all"),
+        pytest.param(((0.5, 100.0), (0.9, 900.0)), 50, ONE_CLASS, "mean of 50", id="mean too low"),
+        pytest.param(
+            ((0.5, 100.0), (0.9, 900.0)), 1e9, ONE_CLASS, "mean of 1e", id="mean too high"
+        ),
+        pytest.param(
+            ((0.5, 100.0), (0.9, 200.0)),
+            130,
+            (GpuClass(1, 1, 1), GpuClass(2, 1, 1000)),
+            "its share of the GPU hours",
+            id="GPU hours of jobs that would be too long",
+        ),
+    ],
+)
+def test_statistics_that_no_jobs_have_are_refused(
+    percentiles: tuple[tuple[float, float], ...],
+    mean: float,
+    classes: tuple[GpuClass, ...],
+    says: str,
+) -> None:
+    with pytest.raises(InputError, match=says):
+        fit_sizes(TraceStatistics("odd", 1, 1, percentiles, mean, classes))
