@@ -5,18 +5,35 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from random import Random
 
 from hetsched_core.contract.logs import every_job_that_fits_ends
 from hetsched_core.contract.scenario import Scenario, random_scenario
-from hetsched_core.contract.trial import Trial, describe_plan, first_difference, run_trial
-from hetsched_core.types import EMPTY_PLAN, EndState, Knowledge, Snapshot, Submission
+from hetsched_core.contract.trial import (
+    Decision,
+    Trial,
+    describe_plan,
+    first_difference,
+    run_trial,
+)
+from hetsched_core.types import (
+    EMPTY_PLAN,
+    EndState,
+    ExecutionModel,
+    Knowledge,
+    Snapshot,
+    Submission,
+)
 
 OTHER_NAMES = "zq~"
 """Put before every name, it leaves their order alone and changes their hashes."""
 
 ENOUGH_DECISIONS = 80
 """How many plans are compared when hidden sizes differ."""
+
+# A run of tasks costs by the task, a run of gangs by the plan.
+_LONGER = {ExecutionModel.GANG: 100, ExecutionModel.COPIES: 100, ExecutionModel.TASKS: 5}
 
 
 def names_make_no_difference(trial: Trial) -> Iterator[str]:
@@ -43,18 +60,23 @@ def hidden_truth_makes_no_difference(trial: Trial) -> Iterator[str]:
     limits = Knowledge.TIME_LIMIT not in knows
     if not sizes and not limits:
         return
-    rng = Random(trial.scenario.seed)
-    long = _with_submissions(trial.scenario, lambda s: replace(_longer(s, 100), cancel_s=None))
+    rng, longer = Random(trial.scenario.seed), _LONGER[trial.scenario.model]
+    long = _with_submissions(trial.scenario, lambda s: replace(_longer(s, longer), cancel_s=None))
     other = _with_submissions(long, lambda s: _disguised(s, rng, sizes=sizes, limits=limits))
-    one = run_trial(trial.policy, long, most=ENOUGH_DECISIONS)
-    two = run_trial(trial.policy, other, most=ENOUGH_DECISIONS)
-    for before, after in zip(one.decisions, two.decisions, strict=False):
-        if sizes and (before.snapshot.gone or after.snapshot.gone):
-            # A job was done, which it need not be in the other run: from here on they may differ.
-            return
-        found = first_difference(describe_plan(before.plan), describe_plan(after.plan))
-        if found or before.snapshot.now != after.snapshot.now:
-            yield f"{before}: with other hidden sizes and limits, {found or after}"
+
+    def run(scenario: Scenario) -> tuple[Decision, ...]:
+        asked = count(1)
+
+        def enough(snapshot: Snapshot) -> bool:
+            # When a job is done that need not be in the other run, they may differ.
+            return next(asked) > ENOUGH_DECISIONS or (sizes and bool(snapshot.gone))
+
+        return run_trial(trial.policy, scenario, enough=enough).decisions
+
+    for one, two in zip(run(long), run(other), strict=False):
+        found = first_difference(describe_plan(one.plan), describe_plan(two.plan))
+        if found or one.snapshot.now != two.snapshot.now:
+            yield f"{one}: with other hidden sizes and limits, {found or two}"
             return
 
 

@@ -76,7 +76,7 @@ def run_trial(
     scenario: Scenario,
     *,
     shown: Callable[[Snapshot], Snapshot] = lambda snapshot: snapshot,
-    most: int | None = None,
+    enough: Callable[[Snapshot], bool] = lambda _: False,
 ) -> Trial:
     """Run a policy through a scenario.
 
@@ -86,7 +86,7 @@ def run_trial(
         policy: the policy.
         scenario: the cluster, the jobs and what happens to them.
         shown: what the policy sees in place of each snapshot.
-        most: stop after so many decisions; None: run to the end.
+        enough: told each snapshot before the policy is; True ends the trial there.
     """
     decisions: list[Decision] = []
 
@@ -95,7 +95,7 @@ def run_trial(
         info: ClassVar[PolicyInfo] = policy.info
 
         def plan(self, snapshot: Snapshot) -> Plan:
-            if len(decisions) == most:
+            if enough(snapshot):
                 raise _EnoughError
             if len(decisions) == MAX_DECISIONS:
                 raise TooManyDecisionsError(f"after {MAX_DECISIONS} plans jobs still wait or run")
