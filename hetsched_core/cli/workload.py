@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetsched_core.cli.inputs import FILE, read_options, workload_options
+from hetsched_core.cli.options import usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.traces.load import Inputs
@@ -71,9 +72,7 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
 @click.option(
     "--models",
     metavar="SET",
-    default="log",
-    show_default=True,
-    help="What jobs compute: log, hops, hadar, hadare or hare.",
+    help="What jobs compute: log (if not given), hops, hadar, hadare or hare.",
 )
 @click.option(
     "--throughputs", type=FILE, help="Gavel's JSON of measured speeds: jobs run its models."
@@ -113,7 +112,7 @@ def generate(
     out: Path,
     cluster_file: Path,
     trace: str,
-    models: str,
+    models: str | None,
     throughputs: Path | None,
     **options: Any,
 ) -> None:
@@ -124,21 +123,20 @@ def generate(
     is the standard output.
     """
     from hetsched_core.errors import unknown
-    from hetsched_core.throughput import (
-        ProfileSet,
-        assumed_of,
-        builtin_tables,
-        profile_set,
-    )
+    from hetsched_core.throughput import ProfileSet, assumed_of, builtin_tables, profile_set
     from hetsched_core.traces.cluster_file import read_cluster
     from hetsched_core.traces.measured import read_measured
     from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
     from hetsched_core.traces.workload_file import head_lines, submission_line
 
-    if trace not in TRACES:
-        raise unknown("trace", trace, TRACES)
-    if models not in list(ProfileSet):
-        raise unknown("set of models", models, ProfileSet)
+    if models and throughputs:
+        raise click.UsageError("give --models or --throughputs, which has models of its own")
+    with usage_errors():
+        if trace not in TRACES:
+            raise unknown("trace", trace, TRACES)
+        if models and models not in list(ProfileSet):
+            raise unknown("set of models", models, ProfileSet)
+        chosen = SyntheticOptions(trace=TRACES[trace], **options)
     _check_out(out)
     cluster = read_cluster(cluster_file).cluster
     if throughputs:
@@ -146,12 +144,10 @@ def generate(
         profiles, tables = measured.models, measured.tables
         own, assumed = tables, measured.assumptions
     else:
-        profiles = profile_set(ProfileSet(models))
+        profiles = profile_set(ProfileSet(models or ProfileSet.LOG))
         tables = builtin_tables(cluster.gpu_types, cluster.gpus)
         own, assumed = {}, assumed_of(cluster.gpu_types)
-    drawn = SyntheticWorkload.of(
-        SyntheticOptions(trace=TRACES[trace], **options), cluster, profiles, tables
-    )
+    drawn = SyntheticWorkload.of(chosen, cluster, profiles, tables)
     assumptions = (*drawn.assumptions, *assumed)
     lines = chain(head_lines(assumptions, own), map(submission_line, drawn.submissions()))
     _write(lines, out)
@@ -159,7 +155,7 @@ def generate(
     for assumption in assumptions:
         click.echo(f"assumed: {assumption}", err=to_stdout)
     days = drawn.span_s / 86_400
-    click.echo(f"{options['jobs']} jobs in {days:.1f} days written to {out}", err=to_stdout)
+    click.echo(f"{chosen.jobs} jobs in {days:.1f} days written to {out}", err=to_stdout)
 
 
 @workload.command()
