@@ -143,7 +143,7 @@ def replay(
     from dataclasses import replace
     from time import perf_counter
 
-    from hetsched_core.cli.replay_report import prepare_report, write_report
+    from hetsched_core.cli.replay_report import require_report, write_report
     from hetsched_core.replay import replay as run_each
     from hetsched_core.replay import result_of
     from hetsched_core.report.history import History
@@ -160,15 +160,15 @@ def replay(
         decision_s=decision_s,
         seed=inputs["seed"],
     )
+    _refuse_lost_seeds(seeds, logs, json_file, report_folder)
+    if report_folder is not None:
+        require_report()
     given = (path for path in (*logs, inputs["cluster"], inputs["rules"]) if path is not None)
     claim_outputs(
         given,
         {"--json": json_file, "--rejects": rejects},
         {"--run-log": run_logs, "--report": report_folder},
     )
-    _refuse_lost_seeds(seeds, logs, json_file, report_folder)
-    if report_folder is not None:
-        prepare_report(report_folder)
     cluster, options = read_options(**inputs)
 
     def load(seed: int) -> Loaded:

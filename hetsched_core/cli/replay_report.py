@@ -21,11 +21,11 @@ _EXTRA = ("jinja2", "markupsafe", "matplotlib")
 _NOT_REPORTED = ("json_file", "run_logs", "rejects")
 
 
-def prepare_report(folder: Path) -> None:
-    """Make the folder; what stands in the way of a report is known before the work, not after.
+def require_report() -> None:
+    """Refuse, before the work and not after it, to make a report without what draws it.
 
     Raises:
-        InputError: the extra `report` is not installed, or there cannot be such a folder.
+        InputError: the extra `report` is not installed.
     """
     try:
         import hetsched_core.report.page  # noqa: F401
@@ -35,12 +35,6 @@ def prepare_report(folder: Path) -> None:
             raise
         raise InputError(
             f"--report needs {missing}, which is not installed: pip install 'hetsched[report]'"
-        ) from None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(
-            f"--report {folder}: cannot make this folder: {error.strerror}; name another one"
         ) from None
 
 

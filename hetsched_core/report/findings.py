@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,6 +12,16 @@ from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.gains import LEAST_S, Gains
 from hetsched_core.report.history import History
 from hetsched_core.report.units import UNCHANGED, change, duration
+from hetsched_core.traces.sacct import EXPORT
+
+
+@dataclass(frozen=True, slots=True)
+class Caution:
+    """What must be known before relying on a comparison, and a command that would mend it."""
+
+    text: str
+    command: str = ""
+
 
 Seeds = Sequence[Mapping[str, Measures]]
 """For each seed the measures of each policy."""
@@ -36,7 +47,7 @@ _ALWAYS = (
         "The replay begins with an empty cluster and knows no jobs but those of the input: what "
         "ran before, and what else used these nodes, is not in the way."
     ),
-    "Users submit when they did, whatever the policy; no node fails; and deciding takes no time.",
+    "Users submit when they did, whatever the policy, and no node fails.",
 )
 
 
@@ -153,7 +164,7 @@ def _for_whom(gains: Gains | None, seeds: int) -> str:
     return text
 
 
-def cautions(seeds: Seeds, first: History, settings: Mapping[str, object]) -> tuple[str, ...]:
+def cautions(seeds: Seeds, first: History, settings: Mapping[str, object]) -> tuple[Caution, ...]:
     """Return what limits the comparison, with what would mend it.
 
     Args:
@@ -161,32 +172,28 @@ def cautions(seeds: Seeds, first: History, settings: Mapping[str, object]) -> tu
         first: what the first policy did.
         settings: what was chosen, by option.
     """
-    return tuple(
-        caution
-        for caution in (
-            _crowded(first),
-            _few(first),
-            _drawn(first, len(seeds)),
-            _INFERRED if settings.get("cluster", "") is None else "",
-            _BLIND if settings.get("placement_blind") else "",
-            *_ALWAYS,
-        )
-        if caution
+    texts = (
+        _few(first),
+        _drawn(first, len(seeds)),
+        _INFERRED if settings.get("cluster", "") is None else "",
+        _BLIND if settings.get("placement_blind") else "",
+        *_ALWAYS,
     )
+    return (*_crowded(first), *(Caution(text) for text in texts if text))
 
 
-def _crowded(first: History) -> str:
+def _crowded(first: History) -> Iterator[Caution]:
     submit_s = first.jobs.submit_s
     span_s = float(submit_s[-1] - submit_s[0])
     late = int((submit_s > submit_s[-1] - _CROWDED * span_s).sum())
-    if not span_s or late <= len(submit_s) / 2:
-        return ""
-    return (
-        f"{late:,} of {len(submit_s):,} jobs were submitted in the last tenth of the time "
-        f"({duration(_CROWDED * span_s)} of {duration(span_s)}). So the input may hold just what "
-        "was there when it was exported: jobs that ended before are missing, and with them the "
-        "load, so that waits come out too short. Export a whole month of accounting."
-    )
+    if span_s and late > len(submit_s) / 2 and first.jobs.inferred.all():
+        yield Caution(
+            f"{late:,} of {len(submit_s):,} jobs were submitted in the last tenth of the time "
+            f"({duration(_CROWDED * span_s)} of {duration(span_s)}). So the log may hold just the "
+            "jobs that were there when it was exported: those that ended before are missing, and "
+            "with them the load, so that waits come out too short. Export a whole month:",
+            EXPORT,
+        )
 
 
 def _few(first: History) -> str:

@@ -68,6 +68,7 @@ class Jobs:
         gpu_hours: GPU hours held, profiling included.
         gpu_types: the type on which a job held most GPU seconds, "" if it never held one.
         drawn: whether the job's model was drawn.
+        inferred: whether its work was inferred from its run time, as that of a log's job is.
     """
 
     ids: tuple[str, ...]
@@ -79,6 +80,7 @@ class Jobs:
     gpu_hours: Floats
     gpu_types: tuple[str, ...]
     drawn: NDArray[np.bool_]
+    inferred: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,6 +178,7 @@ def _jobs(
         # Of equal types the one that the cluster names first.
         gpu_types=tuple(max(gpu_s, key=gpu_s.__getitem__, default="") for gpu_s in by_type),
         drawn=np.array(["profile" in r.job.assumed for r in records], np.bool_),
+        inferred=np.array(["total_samples" in r.job.assumed for r in records], np.bool_),
     )
 
 

@@ -20,7 +20,7 @@ from hetsched_core.policy import PolicyInfo
 from hetsched_core.report import figures
 from hetsched_core.report.clock import BINS, Clock
 from hetsched_core.report.estimates import CONFIDENCE
-from hetsched_core.report.findings import cautions, findings
+from hetsched_core.report.findings import Caution, cautions, findings
 from hetsched_core.report.gains import SIZES, Gains, gains, size_classes
 from hetsched_core.report.gantt import Shades
 from hetsched_core.report.history import History
@@ -28,7 +28,7 @@ from hetsched_core.report.result import Result
 from hetsched_core.report.rows import Row, rows
 from hetsched_core.report.source import SourceFile
 from hetsched_core.report.svg import POLICY_COLOURS, with_ids
-from hetsched_core.report.units import SPACE, change, duration, durations
+from hetsched_core.report.units import SPACE, change, duration, duration_unit, durations
 from hetsched_core.types import Knowledge
 
 NAME = "report.html"
@@ -129,7 +129,7 @@ class _Page:
     unmoved: tuple[str, ...]
     rows: tuple[Row, ...]
     findings: tuple[str, ...]
-    cautions: tuple[str, ...]
+    cautions: tuple[Caution, ...]
     lines: tuple[_Line, ...]
     sizes: tuple[str, ...]
     figures: tuple[_Figure, ...]
@@ -217,13 +217,20 @@ def _costs(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
         ("round_s", "length of a scheduling round, of policies that work in rounds"),
         ("restart_cost_s", "without progress at each start of a job but its first"),
         ("grace_s", "for which a stopped job keeps its GPUs to save its state"),
+        ("decision_s", "from asking a policy until what it decides takes effect"),
         ("checkpoint_s", "between periodic checkpoints, of which a failure loses the last part"),
     )
     return tuple(
-        (duration(float(str(settings[key]))), meaning)
+        (_exact(float(str(settings[key]))), meaning)
         for key, meaning in meanings
         if settings.get(key) is not None
     )
+
+
+def _exact(seconds: float) -> str:
+    """A duration as it was given, not rounded."""
+    unit = duration_unit([seconds])
+    return f"{seconds / unit.size:g}{SPACE}{unit.name}"
 
 
 def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:

@@ -1,0 +1,136 @@
+"""The sentences of the report: true of the numbers, and honest where these tell nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetsched_core.metrics import Measures, measure
+from hetsched_core.report.findings import cautions, findings, peak
+from hetsched_core.report.gains import gains
+from hetsched_core.report.history import History
+from hetsched_core.report.units import SPACE
+from tests.hetsched_core.report.runs import MONDAY_S, SPEEDS, run_log, usual, usual_log
+from tests.hetsched_core.worlds import submission
+
+
+def told(histories: list[History], *seeds: dict[str, Measures]) -> list[str]:
+    gained = [gains(histories[0], other) for other in histories[1:]]
+    sentences = findings(seeds, histories, [one for one in gained if one is not None])
+    return [sentence.replace(SPACE, " ") for sentence in sentences]
+
+
+def measured(*policies: str) -> dict[str, Measures]:
+    return {policy: measure(usual_log(policy), SPEEDS) for policy in policies}
+
+
+def warned(history: History, seeds: int = 1, **settings: object) -> str:
+    found = cautions([measured("fifo")] * seeds, history, settings)
+    return "\n".join(f"{one.text} {one.command}" for one in found)
+
+
+def quiet_history() -> tuple[History, dict[str, Measures]]:
+    log = run_log(
+        "fifo", [submission(f"j{at}", 100.0, (2,), submit_s=MONDAY_S + at) for at in range(3)]
+    )
+    return History.of("fifo", log), {"fifo": measure(log, SPEEDS)}
+
+
+def test_a_policy_is_compared_with_the_first_in_words() -> None:
+    seed = measured("fifo", "las")
+    seed["fifo"] = replace(seed["fifo"], avg_jct_s=7200.0, avg_wait_s=3600.0)
+    seed["las"] = replace(seed["las"], avg_jct_s=3600.0, avg_wait_s=60.0)
+    histories = usual("fifo", "las")
+    (sentence,) = told(histories, seed)
+    assert sentence.startswith(
+        "Under las a job takes 60.0 min on average from submission to end, against 2.00 h under "
+        "fifo (−50 %). It waits for 60.0 s of that, against 60.0 min."
+    )
+    gained = gains(*histories)
+    assert gained is not None
+    assert f"{gained.total.sooner} end sooner and {gained.total.later} later" in sentence
+
+
+def test_groups_that_lose_are_named() -> None:
+    fifo, las = usual("fifo", "las")
+    slower = replace(las, jobs=replace(las.jobs, jct_s=2 * fifo.jobs.jct_s))
+    seed = measured("fifo", "las")
+    (sentence,) = told([fifo, slower], seed)
+    assert "On average longer: S: below 1 GPU hour (+100 %); M: 1 to 10 GPU hours" in sentence
+    assert "other groups" in sentence
+
+
+def test_policies_that_change_nothing_share_a_sentence() -> None:
+    (fifo,) = usual("fifo")
+    seed = {name: measured("fifo")["fifo"] for name in ("fifo", "a", "b")}
+    histories = [fifo, replace(fifo, policy="a"), replace(fifo, policy="b")]
+    (sentence,) = told(histories, seed)
+    assert sentence.startswith("Under a and b jobs take as long as under fifo, ")
+
+
+def test_a_difference_that_seeds_alone_make_is_called_none() -> None:
+    seed = measured("fifo", "las")
+    seeds = [
+        {"fifo": replace(seed["fifo"], avg_jct_s=100.0), "las": replace(seed["las"], avg_jct_s=to)}
+        for to in (80.0, 115.0)
+    ]
+    (sentence,) = told(usual("fifo", "las"), *seeds)
+    assert "take it for none" in sentence
+    assert "(first seed)" in sentence
+
+
+def test_where_nobody_waits_the_report_says_that_it_tells_nothing() -> None:
+    quiet, seed = quiet_history()
+    first, _ = told([quiet], seed)
+    assert first.startswith("No job waits for more than a minute, whatever the policy: ")
+    assert "no more than 6 of 10 GPUs are held" in first
+    assert not any("cannot tell" in sentence for sentence in told(usual("fifo"), measured("fifo")))
+
+
+def test_the_peak_is_the_most_gpus_held_at_once() -> None:
+    # One job gives its GPUs back at the moment at which the next takes them.
+    log = run_log(
+        "fifo",
+        [
+            submission("a", 20_000.0, (8,), submit_s=MONDAY_S),
+            submission("b", 20_000.0, (8,), submit_s=MONDAY_S),
+        ],
+    )
+    assert peak(History.of("fifo", log)) == 8
+
+
+def test_one_policy_alone_is_described_and_one_without_completed_jobs_too() -> None:
+    (sentence,) = told(usual("fifo"), measured("fifo"))
+    assert sentence.startswith("Under fifo a job takes ")
+    none = replace(measured("fifo")["fifo"], avg_jct_s=None, avg_wait_s=None)
+    assert told(usual("fifo"), {"fifo": none}) == ["No job completes under fifo."]
+    seed = {"fifo": none, "las": measured("las")["las"]}
+    sentences = told(usual("fifo", "las"), seed)
+    assert sentences[0].startswith("No job completes under fifo: nothing to compare.")
+
+
+def test_the_limits_of_the_comparison_are_named() -> None:
+    (fifo,) = usual("fifo")
+    text = warned(fifo, cluster="cluster.toml", placement_blind=False)
+    assert "40 jobs are few" in text
+    assert "empty cluster" in text
+    for absent in ("--rules", "--placement-blind", "inferred", "last tenth"):
+        assert absent not in text
+    drawn = replace(fifo, jobs=replace(fifo.jobs, drawn=np.arange(40) < 7))
+    assert "What 7 of 40 jobs compute is not in the input" in warned(drawn)
+    assert "--seeds 5" in warned(drawn)
+    assert "--seeds 5" not in warned(drawn, seeds=2)
+    assert "--placement-blind" in warned(fifo, placement_blind=True)
+    assert "inferred from the log" in warned(fifo, cluster=None)
+
+
+@pytest.mark.parametrize("inferred", [True, False])
+def test_a_log_of_what_was_there_in_the_end_is_told_from_one_of_a_month(inferred: bool) -> None:
+    (fifo,) = usual("fifo")
+    submit_s = MONDAY_S + np.append([0.0] * 19, 1e6 - np.arange(21.0)[::-1])
+    jobs = replace(fifo.jobs, submit_s=submit_s, inferred=np.full(40, inferred))
+    text = warned(replace(fifo, jobs=jobs))
+    assert ("21 of 40 jobs were submitted in the last tenth of the time" in text) is inferred
+    assert ("sacct --allusers" in text) is inferred
+    even = replace(jobs, submit_s=MONDAY_S + np.arange(40.0), inferred=np.full(40, True))
+    assert "last tenth" not in warned(replace(fifo, jobs=even))

@@ -1,0 +1,103 @@
+"""The Gantt chart: no GPU twice, nothing lost, and shades that add up."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from hetsched_core.report import gantt
+from hetsched_core.report.gantt import bars, fits_bars, shades
+from hetsched_core.report.history import Pieces
+from hetsched_core.types import Cluster, Node
+from tests.hetsched_core.report.runs import CLUSTER, usual
+
+
+def test_bars_overlap_nowhere_and_cover_what_was_held() -> None:
+    (history,) = usual("las")
+    drawn = bars(history.pieces, CLUSTER)
+    by_lane: dict[int, list[tuple[float, float]]] = {}
+    for first, gpus, since_s, until_s in zip(
+        drawn.first, drawn.gpus, drawn.since_s, drawn.until_s, strict=True
+    ):
+        for lane in range(first, first + gpus):
+            by_lane.setdefault(lane, []).append((since_s, until_s))
+    for times in by_lane.values():
+        times.sort()
+        assert all(a[1] <= b[0] for a, b in pairwise(times))
+    area = (drawn.gpus * (drawn.until_s - drawn.since_s)).sum()
+    assert area == pytest.approx(history.jobs.gpu_hours.sum() * 3600)
+
+
+def test_a_job_takes_the_first_free_gpus_of_its_node() -> None:
+    # Job 0 holds GPU 0, job 1 GPU 1; job 2 gets GPU 0 again, and job 3 what is left around job 1.
+    pieces = Pieces(
+        node=np.array([1, 1, 1, 1]),
+        job=np.array([0, 1, 2, 3]),
+        gpus=np.array([1, 1, 1, 2]),
+        since_s=np.array([0.0, 0.0, 5.0, 6.0]),
+        until_s=np.array([5.0, 9.0, 6.0, 9.0]),
+    )
+    drawn = bars(pieces, Cluster((Node("x", "a", 2), Node("y", "a", 3))))
+    rows = zip(drawn.job.tolist(), drawn.first.tolist(), drawn.gpus.tolist(), strict=True)
+    assert list(rows) == [(0, 2, 1), (1, 3, 1), (2, 2, 1), (3, 2, 1), (3, 4, 1)]
+
+
+def test_tasks_that_share_a_gpu_between_two_plans_are_drawn_all_the_same() -> None:
+    pieces = Pieces(
+        node=np.zeros(2, np.int64),
+        job=np.array([0, 1]),
+        gpus=np.ones(2, np.int64),
+        since_s=np.array([0.0, 1.0]),
+        until_s=np.array([5.0, 6.0]),
+    )
+    assert bars(pieces, Cluster((Node("x", "a", 1),))).first.tolist() == [0, 0]
+
+
+def test_shades_are_shares_of_the_gpus_of_a_row() -> None:
+    (history,) = usual("fifo")
+    edges = np.linspace(*history.span_s, 8)
+    drawn = shades(history.pieces, CLUSTER, edges)
+    assert drawn.types == (("a100", 0), ("v100", 1))
+    assert drawn.share.shape == (3, 7)
+    held = (drawn.share * np.array([[2], [4], [4]])).sum(axis=0)
+    assert held == pytest.approx(history.held.mean_over(edges))
+
+
+def test_many_nodes_share_rows_within_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gantt, "MAX_ROWS", 2)
+    cluster = Cluster(
+        (
+            Node("a", "x", 2),
+            Node("b", "y", 4),
+            Node("c", "x", 2),
+            Node("d", "y", 1),
+            Node("e", "x", 1),
+        )
+    )
+    pieces = Pieces(
+        node=np.array([1, 4]),
+        job=np.array([0, 1]),
+        gpus=np.array([4, 1]),
+        since_s=np.array([0.0, 0.0]),
+        until_s=np.array([10.0, 5.0]),
+    )
+    drawn = shades(pieces, cluster, np.array([0.0, 10.0]))
+    assert drawn.nodes_each == 3
+    assert drawn.types == (("x", 0), ("y", 1))
+    assert drawn.share[:, 0] == pytest.approx([0.5 / 5, 4 / 5])
+
+
+def test_bars_give_way_to_shades_where_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    histories = usual("fifo", "las")
+    most = max(len(history.pieces) for history in histories)
+    for name, value, fits in (
+        ("MAX_BARS", most, True),
+        ("MAX_BARS", most - 1, False),
+        ("MAX_LANES", 10, True),
+        ("MAX_LANES", 9, False),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(gantt, name, value)
+            assert fits_bars(histories) is fits

@@ -1,0 +1,110 @@
+"""Histories: against the run log that they come from, and by hand."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched_core.metrics import measure
+from hetsched_core.report.history import History, Spans
+from hetsched_core.types import EndState
+from tests.hetsched_core.report.runs import CLUSTER, MONDAY_S, SPEEDS, run_log, usual, usual_log
+from tests.hetsched_core.worlds import submission
+
+spans = st.lists(
+    st.tuples(st.floats(0, 100), st.floats(0, 100), st.sampled_from([0.25, 1.0, 3.0])).map(
+        lambda one: (min(one[:2]), max(one[:2]), one[2])
+    ),
+    max_size=12,
+)
+
+
+@given(spans, st.integers(1, 7))
+def test_a_bin_holds_the_mean_over_its_time(
+    rows: list[tuple[float, float, float]], bins: int
+) -> None:
+    edges = np.linspace(0.0, 100.0, bins + 1)
+    naive = [
+        sum(w * max(0.0, min(until, right) - max(since, left)) for since, until, w in rows)
+        / (right - left)
+        for left, right in pairwise(edges)
+    ]
+    assert Spans.of(rows).mean_over(edges) == pytest.approx(naive, abs=1e-9)
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las"])
+def test_the_times_shown_are_those_of_the_log(policy: str) -> None:
+    log, (history,) = usual_log(policy), usual(policy)
+    measures = measure(log, SPEEDS)
+    edges = np.array(history.span_s)
+    seconds = edges[1] - edges[0]
+    assert history.held.mean_over(edges)[0] * seconds == pytest.approx(measures.gpu_s)
+    waited_s = history.waiting.until_s - history.waiting.since_s
+    assert waited_s.sum() == pytest.approx(sum(record.wait_s for record in log.jobs))
+    assert np.nanmean(history.jobs.jct_s) == pytest.approx(measures.avg_jct_s)
+    assert np.nanmax(history.jobs.latency_ratio) == pytest.approx(measures.max_latency_ratio)
+    assert history.jobs.gpu_hours.sum() * 3600 == pytest.approx(measures.gpu_s)
+    assert measures.restarts > 0 or policy == "fifo"
+
+
+def test_all_policies_do_the_same_work_on_the_same_jobs() -> None:
+    fifo, las = usual("fifo", "las")
+    done = [
+        float((one.work.weight * (one.work.until_s - one.work.since_s)).sum())
+        for one in (fifo, las)
+    ]
+    assert done[0] == pytest.approx(done[1])
+
+
+def test_a_gpu_counts_by_its_speed_for_the_job() -> None:
+    # 2 of 10 GPUs at 20 samples/s and 8 at 10: the expected time is that at 100/9 samples/s.
+    log = run_log("fifo", [submission("a", 2000.0, submit_s=MONDAY_S)])
+    (speed,) = History.of("fifo", log).work.weight
+    expected_run_s = 0.2 * (2000 / 20) + 0.8 * (2000 / 10)
+    assert speed == pytest.approx(expected_run_s / (2000 / 20))
+
+
+def test_rows_stand_in_order_of_submission_whatever_the_policy() -> None:
+    fifo, las = usual("fifo", "las")
+    assert fifo.jobs.ids == las.jobs.ids == tuple(sorted(fifo.jobs.ids))
+
+
+def test_only_completed_jobs_have_a_completion_time() -> None:
+    log = run_log(
+        "fifo",
+        [
+            submission("done", 100.0, submit_s=MONDAY_S),
+            submission("fails", 100.0, submit_s=MONDAY_S, ends_as=EndState.FAILED),
+            submission("gone", 1e9, submit_s=MONDAY_S, cancel_s=MONDAY_S + 50.0),
+            submission("too large", 100.0, (64,), submit_s=MONDAY_S),
+        ],
+    )
+    jobs = History.of("fifo", log).jobs
+    assert dict(zip(jobs.ids, np.isfinite(jobs.jct_s), strict=True)) == {
+        "done": True,
+        "fails": False,
+        "gone": False,
+        "too large": False,
+    }
+    assert jobs.gpu_types[jobs.ids.index("too large")] == ""
+    assert jobs.gpu_types[jobs.ids.index("done")] == "a100"
+
+
+def test_a_job_that_can_never_run_does_not_wait() -> None:
+    log = run_log(
+        "fifo",
+        [
+            submission("a", 100.0, submit_s=MONDAY_S),
+            submission("too large", 100.0, (64,), submit_s=MONDAY_S),
+        ],
+    )
+    assert History.of("fifo", log).waiting.weight.size == 0
+
+
+def test_pieces_name_the_nodes_of_the_cluster() -> None:
+    (history,) = usual("fifo")
+    assert set(history.pieces.node) == set(range(len(CLUSTER)))
+    held = history.pieces.gpus * (history.pieces.until_s - history.pieces.since_s)
+    assert held.sum() == pytest.approx(history.jobs.gpu_hours.sum() * 3600)

@@ -1,0 +1,244 @@
+"""The report: its numbers are those of the result, it needs nothing else, and text stays text."""
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.report import clock, estimates, figures, findings, gains, gantt
+from hetsched_core.report.page import Report, to_html, write_report
+from hetsched_core.types import EndState
+from tests.hetsched_core.report.runs import (
+    MONDAY_S,
+    jobs,
+    report_of,
+    run_log,
+    usual_log,
+)
+from tests.hetsched_core.worlds import submission
+
+DOCS = Path(__file__).parents[3] / "docs/formats/report.md"
+VOID = {"meta", "link", "br", "img", "hr", "input", "use"}
+
+
+class Page(HTMLParser):
+    """A page as parsed: its elements, whether they nest, its tables, its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.tables: list[list[list[str]]] = []
+        self.values: dict[str, list[float]] = {}
+        self.text = ""
+        self._open: list[str] = []
+        self._row = ""
+        self.feed(text)
+        self.close()
+        assert not self._open, f"never closed: {self._open}"
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, given))
+        if tag not in VOID:
+            self._open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+            self._row = given.get("id", "")
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+        if tag == "data" and self._row:
+            self.values.setdefault(self._row, []).append(float(given["value"]))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag, f"</{tag}> closes another element"
+
+    def handle_data(self, data: str) -> None:
+        if "style" in self._open:
+            return
+        self.text += data
+        if {"td", "th"} & set(self._open):
+            self.tables[-1][-1][-1] += data
+
+    def ids(self) -> list[str]:
+        return [given["id"] for _, given in self.elements if "id" in given]
+
+
+@pytest.fixture(scope="module")
+def usual_report() -> Report:
+    return report_of({"fifo": usual_log("fifo"), "las": usual_log("las")})
+
+
+@pytest.fixture(scope="module")
+def page(usual_report: Report) -> Page:
+    return Page(to_html(usual_report))
+
+
+def test_every_measure_in_the_page_is_that_of_the_result(page: Page, usual_report: Report) -> None:
+    measures = usual_report.result.policies.values()
+    keys = [key.removeprefix("m-") for key in page.values]
+    assert {"avg_jct_s", "p99_jct_s", "avg_wait_s", "gpu_utilisation", "makespan_s"} <= set(keys)
+    for key in keys:
+        assert page.values[f"m-{key}"] == [getattr(one, key) for one in measures], key
+
+
+def test_the_table_says_so_in_the_unit_of_its_row(page: Page, usual_report: Report) -> None:
+    (row,) = (row for row in page.tables[0] if row[0] == "Completion time, mean")
+    fifo, las = usual_report.result.policies.values()
+    assert (row[1], row[2]) == ("h", f"{(fifo.avg_jct_s or 0) / 3600:.2f}")
+    assert row[3].startswith(f"{(las.avg_jct_s or 0) / 3600:.2f}−")
+
+
+def test_the_table_of_gains_is_that_of_the_histories(page: Page, usual_report: Report) -> None:
+    found = gains.gains(*usual_report.histories)
+    assert found is not None
+    rows = {row[0]: row for row in page.tables[1]}
+    for grouping in found.groupings:
+        assert grouping.title in rows
+        for group in grouping.groups:
+            row = rows[group.label]
+            assert (row[1], row[6], row[7]) == (
+                str(group.jobs),
+                str(group.sooner),
+                str(group.later),
+            )
+
+
+def test_every_part_is_there_and_every_link_leads_to_it(page: Page) -> None:
+    ids = page.ids()
+    parts = {"findings", "comparison", "figures", "gains", "measures", "assumptions", "input"}
+    drawings = {"f-jct", "f-latency-ratio", "f-gpus", "f-throughput", "f-queue", "f-nodes"}
+    assert parts | drawings <= set(ids)
+    assert len(ids) == len(set(ids))
+    for tag, given in page.elements:
+        if tag in ("a", "use"):
+            target = given.get("href") or given["xlink:href"]
+            assert target.startswith("#")
+            assert target[1:] in ids
+    assert sum(tag == "svg" and "role" in given for tag, given in page.elements) == 7
+
+
+def test_the_page_loads_nothing_and_runs_nothing(page: Page, usual_report: Report) -> None:
+    tags = {tag for tag, _ in page.elements}
+    assert not tags & {"script", "link", "iframe", "object", "embed", "base", "img", "form"}
+    for _, given in page.elements:
+        for name, value in given.items():
+            assert not name.startswith("on")
+            if name in ("src", "href", "xlink:href", "srcset", "data", "action"):
+                assert value.startswith(("#", "data:image/png;base64,"))
+    text = to_html(usual_report)
+    assert not re.search(r"@import|url\((?!#)", text)
+    assert "http:" not in text
+    assert "https:" not in text
+
+
+def test_what_users_wrote_is_shown_and_never_becomes_markup() -> None:
+    nasty = "<script>alert('{}')</script>"
+    submissions = jobs(user=nasty)
+    command = "hetsched replay '<script>' --report DIR"
+    report = report_of(
+        {"<b>fifo": run_log("fifo", submissions), "las": run_log("las", submissions)},
+        assumptions=("1 of 40 jobs: <script>x</script>.",),
+        command=command,
+    )
+    shown = Page(to_html(report))
+    assert not {"script", "b"} & {tag for tag, _ in shown.elements}
+    assert nasty.format(3) in shown.text
+    assert "<script>x</script>" in shown.text
+    assert command in shown.text
+    assert "<b>fifo" in shown.text
+
+
+def test_the_same_input_gives_the_same_bytes(tmp_path: Path, usual_report: Report) -> None:
+    first = write_report(usual_report, tmp_path).read_bytes()
+    again = report_of({name: run_log(name, jobs()) for name in ("fifo", "las")})
+    # Clocks differ from run to run.
+    slow = {name: replace(m, wall_s=9.0) for name, m in again.result.policies.items()}
+    again = replace(again, result=replace(again.result, policies=slow))
+    assert write_report(again, tmp_path).read_bytes() == first
+
+
+def test_the_input_its_hash_and_the_command_are_shown(page: Page) -> None:
+    assert page.tables[-1] == [["file", "bytes", "SHA-256"], ["jobs", "1,234", "ab" * 32]]
+    assert "hetsched replay jobs --report DIR" in page.text
+    assert "Not replayed: 3 no GPU." in page.text
+
+
+def test_several_seeds_show_means_intervals_and_how_they_are_meant(usual_report: Report) -> None:
+    fifo, las = usual_report.result.policies.values()
+    other = replace(las, avg_jct_s=(las.avg_jct_s or 0.0) * 1.1)
+    seeds = {1: {"fifo": fifo, "las": other}, 2: {"fifo": fifo, "las": other}}
+    report = replace(usual_report, result=replace(usual_report.result, other_seeds=seeds))
+    shown = Page(to_html(report))
+    mean = ((las.avg_jct_s or 0.0) + 2 * (other.avg_jct_s or 0.0)) / 3
+    assert shown.values["m-avg_jct_s"] == pytest.approx([fifo.avg_jct_s, mean])
+    (row,) = (row for row in shown.tables[0] if row[0] == "Completion time, mean")
+    assert "±" not in row[2]
+    assert "±" in row[3]
+    words = " ".join(shown.text.split())
+    assert "Means over 3 seeds (0 to 2); ± is half the width of the 95 % confidence" in words
+    assert "Student’s t, 2 degrees of freedom" in words
+    assert "fifo: the same for every seed, since nothing is drawn" in words
+    assert "All figures, and who gains and who loses, are of seed 0 alone." in words
+
+
+def test_one_seed_says_that_it_has_no_interval(page: Page) -> None:
+    assert "One seed (0): no interval can be given" in " ".join(page.text.split())
+
+
+def test_what_a_policy_was_told_and_a_real_scheduler_is_not_stands_out(page: Page) -> None:
+    assert "It was told" not in page.text
+    srtf = Page(to_html(report_of({"fifo": usual_log("fifo"), "srtf": usual_log("srtf")})))
+    assert "It was told how much work each job is" in srtf.text
+
+
+@pytest.mark.parametrize(
+    "submissions",
+    [
+        [submission("too large", 100.0, (64,), submit_s=MONDAY_S)],
+        [submission("fails", 100.0, submit_s=MONDAY_S, ends_as=EndState.FAILED)],
+        [submission("alone", 100.0)],
+        [submission("gone", 100.0, submit_s=MONDAY_S, cancel_s=MONDAY_S)],
+    ],
+    ids=["never runs", "fails", "alone at time 0", "cancelled at once"],
+)
+def test_a_run_of_which_hardly_anything_is_left_still_makes_a_page(submissions: list) -> None:  # type: ignore[type-arg]
+    logs = {policy: run_log(policy, submissions) for policy in ("fifo", "las")}
+    shown = Page(to_html(report_of(logs)))
+    assert "In short" in shown.text
+    assert sum(tag == "svg" and "role" in given for tag, given in shown.elements) == 6
+
+
+def test_a_single_policy_makes_a_page_without_comparisons() -> None:
+    shown = Page(to_html(report_of({"fifo": usual_log("fifo")})))
+    assert "gains" not in shown.ids()
+    assert "against" not in shown.text
+    assert "40 jobs under fifo" in shown.text
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path, usual_report: Report) -> None:
+    with pytest.raises(InputError, match=r"cannot write .*absent/report\.html"):
+        write_report(usual_report, tmp_path / "absent")
+
+
+def test_the_documentation_names_the_bounds_as_they_are() -> None:
+    text = DOCS.read_text()
+    for words in (
+        f"{figures.MAX_POINTS} points a line",
+        f"{clock.BINS} bins; each step",
+        f"up to {gantt.MAX_BARS:,} bars for each policy and {gantt.MAX_LANES} GPUs",
+        f"in about {gantt.MAX_ROWS} rows",
+        f"the {gains.MAX_USERS} whose jobs change most",
+        f"a {100 * estimates.CONFIDENCE:.0f} % confidence interval",
+        f"more than {100 * gains.LEAST_SHARE:.0f} % and more than one minute",
+        f"as many as {100 * findings.QUIET_SHARE:.0f} % of the jobs wait",
+    ):
+        assert words in text
+    assert gains.LEAST_S == 60.0

@@ -1,0 +1,52 @@
+"""How numbers are shown: units, decimals, changes."""
+
+import pytest
+
+from hetsched_core.report.units import SPACE, change, duration, durations, number
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.0, "0 s"),
+        (42.3, "42.3 s"),
+        (119.0, "119.0 s"),
+        (120.0, "2.00 min"),
+        (7200.0, "2.00 h"),
+        (172_800.0, "2.00 d"),
+        (86_400_000.0, "1,000 d"),
+    ],
+)
+def test_a_duration_has_the_unit_that_suits_it(seconds: float, text: str) -> None:
+    assert duration(seconds).replace(SPACE, " ") == text
+
+
+def test_durations_that_are_compared_share_a_unit_and_stay_apart_from_0() -> None:
+    shown = [text.replace(SPACE, " ") for text in durations(864_000.0, 86_400.0, 864.0, 0.0)]
+    assert shown == ["10.0 d", "1.0 d", "0.010 d", "0 d"]
+
+
+@pytest.mark.parametrize(
+    ("relative", "text"),
+    [
+        (0.0, "±0 %"),
+        (0.0004, "±0 %"),
+        (-0.0004, "±0 %"),
+        (0.03, "+3.0 %"),
+        (-0.7, "−70 %"),
+        (-0.997, "−99.7 %"),
+        (-1.0, "−100 %"),
+        (1.37, "+137 %"),
+    ],
+)
+def test_a_change_has_its_sign_and_no_more_digits_than_it_bears(relative: float, text: str) -> None:
+    assert change(relative).replace(SPACE, " ") == text
+
+
+def test_a_number_is_0_only_if_it_is_nothing() -> None:
+    assert [number(value, 1) for value in (0.0, 0.0004, 0.05, 1234.56)] == [
+        "0",
+        "0.00040",
+        "0.1",
+        "1,234.6",
+    ]
