@@ -1,5 +1,6 @@
 """Histories: against the run log that they come from, and by hand."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -58,12 +59,26 @@ def test_all_policies_do_the_same_work_on_the_same_jobs() -> None:
     assert done[0] == pytest.approx(done[1])
 
 
-def test_a_gpu_counts_by_its_speed_for_the_job() -> None:
-    # 2 of 10 GPUs at 20 samples/s and 8 at 10: the expected time is that at 100/9 samples/s.
-    log = run_log("fifo", [submission("a", 2000.0, submit_s=MONDAY_S)])
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_a_gpu_counts_by_its_speed_for_the_job(gpus: int) -> None:
+    # 2 of 10 GPUs make 20 samples/s and 8 make 10, so that the average takes longer than these.
+    log = run_log("fifo", [submission("a", 2000.0, (gpus,), submit_s=MONDAY_S)])
     (speed,) = History.of("fifo", log).work.weight
-    expected_run_s = 0.2 * (2000 / 20) + 0.8 * (2000 / 10)
-    assert speed == pytest.approx(expected_run_s / (2000 / 20))
+    assert speed == pytest.approx(gpus * (0.2 * 2000 / 20 + 0.8 * 2000 / 10) / (2000 / 20))
+
+
+def test_a_job_waits_only_while_it_holds_no_gpu_at_all() -> None:
+    # Copies: one from 10 to 50, another inside it; then a wait, a third run, and the end.
+    log = run_log("fifo", [submission("a", 1200.0, submit_s=MONDAY_S)])
+    (run,), (job,) = log.runs, log.jobs
+    log.runs[:] = [
+        replace(run, since_s=MONDAY_S + since, freed_s=MONDAY_S + freed)
+        for since, freed in ((10.0, 50.0), (20.0, 30.0), (55.0, 60.0))
+    ]
+    log.jobs[:] = [replace(job, end_s=MONDAY_S + 60.0)]
+    waiting = History.of("fifo", log).waiting
+    spans_s = zip(waiting.since_s - MONDAY_S, waiting.until_s - MONDAY_S, strict=True)
+    assert list(spans_s) == [(0.0, 10.0), (50.0, 55.0)]
 
 
 def test_rows_stand_in_order_of_submission_whatever_the_policy() -> None:
