@@ -1,0 +1,264 @@
+"""Figures of docs/reproduction/fidelity.md: this simulator beside the published one of Gavel.
+
+    HETSCHED_DATA=... python docs/reproduction/fidelity.py
+
+writes them between the markers of the page (about two minutes).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from hetsched_core.metrics import Measures, measure
+from hetsched_core.optimize import Point
+from hetsched_core.policies.gavel import Gavel, Objective
+from hetsched_core.policy import Policy, make_policy
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.traces.cluster_file import ClusterFile
+from hetsched_core.traces.load import Loaded, load_workload
+from hetsched_core.types import (
+    Cluster,
+    Node,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Waiting,
+)
+
+PAGE = Path(__file__).with_suffix(".md")
+GPUS_A_NODE = 4
+ROUND_S = 360.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A trace of Gavel's and the cluster that it was measured on: GPUs by type."""
+
+    name: str
+    trace: str
+    gpus: tuple[tuple[str, int], ...]
+
+
+ARRIVALS = Setting(
+    "arrivals",
+    "gavel_physical_cluster_max_min_fairness.trace",
+    (("v100", 8), ("p100", 16), ("k80", 24)),
+)
+MAKESPAN = Setting("makespan", "gavel_physical_cluster_minimize_makespan.trace", ARRIVALS.gpus)
+STATIC = Setting(
+    "static", "gavel_generated_480_static.trace", (("v100", 20), ("p100", 20), ("k80", 20))
+)
+
+PUBLISHED = {
+    (ARRIVALS, Objective.MAX_MIN_FAIRNESS): (4.06, 17.76),
+    (ARRIVALS, Objective.TOTAL_THROUGHPUT): (4.74, 17.76),
+    (ARRIVALS, Objective.FINISH_TIME_FAIRNESS): (4.17, 18.05),
+    (ARRIVALS, Objective.MAKESPAN): (6.38, 17.09),
+    (MAKESPAN, Objective.MAX_MIN_FAIRNESS): (9.91, 19.03),
+    (MAKESPAN, Objective.MAKESPAN): (17.72, 17.98),
+    (STATIC, Objective.MAX_MIN_FAIRNESS): (33.5, 80.2),
+    (STATIC, Objective.TOTAL_THROUGHPUT): (35.8, 83.5),
+    (STATIC, Objective.MAKESPAN): (75.8, 76.1),
+}
+"""Average JCT and makespan in hours, as the published simulator gives them."""
+
+
+@dataclass(frozen=True)
+class Blocking(Gavel):
+    """Gavel as the published simulator runs it: who came after the shares blocks GPUs, idle."""
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Take the GPUs of those who came after the shares from them, and give them to nobody."""
+        plan = super().plan(snapshot)
+        shares = plan.memory.get("shares", {})
+        assert isinstance(shares, dict)
+        idle = {
+            job: Waiting(Reason(ReasonCode.AHEAD))
+            for job, entry in plan.entries.items()
+            if isinstance(entry, Placed) and job not in shares
+        }
+        entries = plan.entries.update(idle)
+        return replace(plan, entries=entries, base=None, changed=None)
+
+
+@cache
+def load(setting: Setting, folder: Path, *, blind: bool) -> Loaded:
+    """Return a trace with its cluster, on which spreading a job costs nothing if `blind`."""
+    nodes = tuple(
+        Node(f"{gpu_type}-{number}", gpu_type, GPUS_A_NODE)
+        for gpu_type, gpus in setting.gpus
+        for number in range(gpus // GPUS_A_NODE)
+    )
+    files = (
+        folder / "workloads" / setting.trace,
+        folder / "throughputs/gavel_simulation_throughputs.json.gz",
+    )
+    loaded = load_workload(files, ClusterFile(Cluster(nodes)))
+    return replace(loaded, speeds=loaded.speeds.placement_blind()) if blind else loaded
+
+
+def run(
+    setting: Setting,
+    policy: Policy,
+    folder: Path,
+    *,
+    blind: bool = True,
+    restart_cost_s: float = 0.0,
+) -> Measures:
+    """Return what a policy makes of a trace."""
+    loaded = load(setting, folder, blind=blind)
+    log = simulate(
+        loaded.workload.submissions,
+        loaded.cluster,
+        policy,
+        loaded.speeds,
+        Settings(round_s=ROUND_S, restart_cost_s=restart_cost_s),
+    )
+    measures = measure(log, loaded.speeds)
+    assert measures.completed == measures.jobs
+    return measures
+
+
+def hours(measures: Measures) -> tuple[float, float]:
+    """Return average JCT and makespan in hours."""
+    assert measures.avg_jct_s is not None
+    assert measures.makespan_s is not None
+    return measures.avg_jct_s / 3600, measures.makespan_s / 3600
+
+
+# -- Tables ----------------------------------------------------------------------------------------
+
+
+def beside(found: float, published: float) -> str:
+    """Return a figure with its distance from the published one."""
+    return f"{found:.2f} ({(found / published - 1) * 100:+.1f} %)"
+
+
+def cells(folder: Path) -> str:
+    """All nine cells, default parameters."""
+    lines = []
+    for (setting, objective), (jct, makespan) in PUBLISHED.items():
+        found = hours(run(setting, Gavel(objective=objective), folder))
+        lines.append(
+            (
+                setting.name,
+                objective.value,
+                f"{jct:g}",
+                beside(found[0], jct),
+                f"{makespan:g}",
+                beside(found[1], makespan),
+            )
+        )
+    heads = ("trace", "objective", "JCT published", "here", "makespan published", "here")
+    return markdown(heads, lines)
+
+
+VARIANTS: tuple[tuple[str, type[Gavel], float, Point], ...] = (
+    ("as above", Gavel, 1920.0, Point.VERTEX),
+    ("who came since the shares blocks GPUs", Blocking, 1920.0, Point.VERTEX),
+    ("another optimum: the interior point", Gavel, 1920.0, Point.INTERIOR),
+    ("both", Blocking, 1920.0, Point.INTERIOR),
+    ("shares anew at least every 960 s", Gavel, 960.0, Point.VERTEX),
+    ("shares anew in every round with a change", Gavel, 0.0, Point.VERTEX),
+)
+
+
+def variants(folder: Path) -> str:
+    """One rule changed at a time."""
+    lines = []
+    shown = [key for key in PUBLISHED if key[0] is not STATIC]
+    for name, cls, reallocate_s, point in VARIANTS:
+        line = [name]
+        for setting, objective in shown:
+            jct, makespan = PUBLISHED[setting, objective]
+            policy = cls(objective=objective, reallocate_s=reallocate_s, point=point)
+            found = hours(run(setting, policy, folder))
+            line.append(
+                f"{(found[0] / jct - 1) * 100:+.1f} / {(found[1] / makespan - 1) * 100:+.1f}"
+            )
+        lines.append(tuple(line))
+    heads = ("% from published, JCT / makespan",)
+    return markdown((*heads, *(f"{s.name}, {o.value}" for s, o in shown)), lines)
+
+
+RIVALS = (
+    *(("gavel", {"objective": objective.value}) for objective in Objective),
+    *((name, {}) for name in ("sia", "las", "2d-las", "tiresias", "srtf", "sjf")),
+    *((name, {}) for name in ("fifo", "gavel-fifo", "yarn-cs")),
+)
+COSTS = ((True, 0.0), (False, 0.0), (False, 10.0), (False, 60.0))
+
+
+def ranking(setting: Setting, folder: Path) -> str:
+    """Average JCT and rank of every policy as costs are switched on one after another."""
+    names, found = [], []
+    for name, settings in RIVALS:
+        names.append(" ".join((name, *settings.values())))
+        policy = make_policy(name, settings)
+        found.append(
+            [
+                run(setting, policy, folder, blind=blind, restart_cost_s=cost_s)
+                for blind, cost_s in COSTS
+            ]
+        )
+    columns = [[hours(measures)[0] for measures in column] for column in zip(*found, strict=True)]
+    lines = []
+    for at, (name, measures) in enumerate(zip(names, found, strict=True)):
+        ranked = [
+            f"{column[at]:.2f} ({sorted(column).index(column[at]) + 1})" for column in columns
+        ]
+        makespans = " / ".join(f"{hours(measures[k])[1]:.1f}" for k in (0, -1))
+        lines.append((name, *ranked, makespans, f"{measures[-1].restarts / measures[-1].jobs:.1f}"))
+    lines.sort(key=lambda line: float(line[3].split()[0]))
+    heads = (
+        "average JCT, hours (rank)",
+        "no costs",
+        "placement",
+        "+ 10 s a restart",
+        "+ 60 s",
+        "makespan, first / last",
+        "restarts a job",
+    )
+    return markdown(heads, lines)
+
+
+def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Return a table."""
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def main() -> int:
+    """Rewrite the page."""
+    given = os.environ.get("HETSCHED_DATA")
+    if not given:
+        sys.stderr.write("HETSCHED_DATA is not set: it names the directory of public traces\n")
+        return 2
+    folder = Path(given)
+    figures = {
+        "cells": cells(folder),
+        "variants": variants(folder),
+        "arrivals": ranking(ARRIVALS, folder),
+        "static": ranking(STATIC, folder),
+    }
+    page = PAGE.read_text()
+    for name, text in figures.items():
+        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
+        before, marker, rest = page.partition(begin)
+        if not marker or end not in rest:
+            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
+            return 1
+        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
+    PAGE.write_text(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
