@@ -105,6 +105,10 @@ class FreeGpus:
         """Return the free GPUs of this type on open nodes."""
         return self._idle.get(gpu_type, 0)
 
+    def nodes_with(self, gpu_type: str, gpus: int) -> int:
+        """Return the number of open nodes of this type on which so many GPUs are free."""
+        return sum(members.bit_count() for members in self._sets.get(gpu_type, ())[gpus:])
+
     @property
     def full(self) -> bool:
         """Whether no open node has a free GPU."""

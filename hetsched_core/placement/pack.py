@@ -6,7 +6,7 @@ that fit, of one type unless only a mix of types can ever hold it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum
 
 from hetsched_core.placement.free import FreeGpus
@@ -32,6 +32,10 @@ NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
 AHEAD = Waiting(Reason(ReasonCode.AHEAD))
 
 
+Fit = Callable[[Snapshot, FreeGpus, Job, Way, tuple[str, ...]], Configuration | None]
+"""Where a job goes in this way, on free GPUs of these of its types; None if nowhere."""
+
+
 class Packing(Enum):
     """What the order means.
 
@@ -44,18 +48,6 @@ class Packing(Enum):
     IN_TURN = "in turn"
     FILL = "fill"
     PREEMPT = "preempt"
-
-
-def pack(snapshot: Snapshot, order: Iterable[JobView], packing: Packing, replan: Replan) -> Plan:
-    """Return the plan that serves the jobs in this order.
-
-    Args:
-        snapshot: the state to plan for.
-        order: every active job, the first to be served first.
-        packing: what happens to running jobs, and to those behind one that does not fit.
-        replan: when to plan again.
-    """
-    return _Packer(snapshot, packing).pack(list(order), replan)
 
 
 def fastest_fit(
@@ -82,10 +74,30 @@ def fastest_fit(
     return best
 
 
+def pack(
+    snapshot: Snapshot,
+    order: Iterable[JobView],
+    packing: Packing,
+    replan: Replan,
+    fit: Fit = fastest_fit,
+) -> Plan:
+    """Return the plan that serves the jobs in this order.
+
+    Args:
+        snapshot: the state to plan for.
+        order: every active job, the first to be served first.
+        packing: what happens to running jobs, and to those behind one that does not fit.
+        replan: when to plan again.
+        fit: where a job goes.
+    """
+    return _Packer(snapshot, packing, fit).pack(list(order), replan)
+
+
 class _Packer:
-    def __init__(self, snapshot: Snapshot, packing: Packing) -> None:
+    def __init__(self, snapshot: Snapshot, packing: Packing, fit: Fit) -> None:
         self._snapshot = snapshot
         self._packing = packing
+        self._fit = fit
         # What nobody that was served so far holds, and what of that is also not in use right now.
         self._left = FreeGpus.of(snapshot)
         self._idle = FreeGpus.of(snapshot)
@@ -140,9 +152,9 @@ class _Packer:
             allowed = tuple(t for t in way.types if t not in self._barred)
             if way.mixed and len(allowed) < len(way.types):
                 allowed = ()
-        found = fastest_fit(snapshot, self._idle, job, way, allowed)
+        found = self._fit(snapshot, self._idle, job, way, allowed)
         if found is None and self._packing is Packing.PREEMPT:
-            found = fastest_fit(snapshot, self._left, job, way, allowed)
+            found = self._fit(snapshot, self._left, job, way, allowed)
             if found is not None:
                 self._evict(view, found)
         if found is not None:

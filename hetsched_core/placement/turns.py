@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Packing, fastest_fit, pack
+from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Fit, Packing, fastest_fit, pack
 from hetsched_core.placement.ways import rigid_way
 from hetsched_core.types import (
     Configuration,
@@ -26,6 +26,7 @@ from hetsched_core.types import (
     Placement,
     Plan,
     Replan,
+    Reservation,
     Snapshot,
     Speeds,
     Waiting,
@@ -44,9 +45,11 @@ class InTurn:
 
     Attributes:
         key: the place of a job in the order; fixed for a job, given the speeds.
+        fit: where a job goes.
     """
 
     key: Callable[[JobView, Snapshot], Key]
+    fit: Fit = fastest_fit
     _last: Plan | None = None
     _speeds: Speeds | None = None
     _free: FreeGpus | None = None
@@ -57,14 +60,21 @@ class InTurn:
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
         """Return the plan that keeps what runs and starts waiting jobs in turn."""
-        follows = (
+        return self.conclude(snapshot, self.serve(snapshot), replan)
+
+    def follows(self, snapshot: Snapshot) -> bool:
+        """Whether what is remembered of the last plan holds for this snapshot."""
+        return (
             self._last is not None
             and snapshot.previous.identity is self._last.identity
             and snapshot.speeds is self._speeds
             and not snapshot.nodes_changed
         )
-        if not follows or self._free is None:
-            return self._afresh(snapshot, replan)
+
+    def serve(self, snapshot: Snapshot) -> dict[str, Entry]:
+        """Start waiting jobs in turn; return the entries that change, for `conclude`."""
+        if self._free is None or not self.follows(snapshot):
+            return self._afresh(snapshot)
         changes: dict[str, Entry] = {}
         for job_id in snapshot.gone:
             self._forget(job_id, self._free)
@@ -73,27 +83,71 @@ class InTurn:
             if entry is not None:
                 changes[job_id] = entry
         self._serve(snapshot, self._free, changes)
-        self._last = snapshot.previous.revise(changes, snapshot.gone, replan=replan)
+        return changes
+
+    def start(self, job: Job, configuration: Configuration, changes: dict[str, Entry]) -> None:
+        """Start a waiting job out of turn, on GPUs that are free: one more of the changes."""
+        assert self._free is not None
+        self._forget(job.id, self._free)
+        self._hold(job, configuration, self._free, changes)
+
+    def conclude(
+        self,
+        snapshot: Snapshot,
+        changes: Mapping[str, Entry],
+        replan: Replan,
+        *,
+        reservations: tuple[Reservation, ...] = (),
+        memory: Mapping[str, object] | None = None,
+    ) -> Plan:
+        """Return the plan with these changes, on which the next snapshot will follow."""
+        self._last = snapshot.previous.revise(
+            changes, snapshot.gone, replan=replan, reservations=reservations, memory=memory
+        )
+        self._speeds = snapshot.speeds
         return self._last
 
-    def _afresh(self, snapshot: Snapshot, replan: Replan) -> Plan:
-        """Plan by looking at every job, and remember how things stand."""
+    @property
+    def placed(self) -> Mapping[str, tuple[Job, Configuration]]:
+        """The jobs that hold GPUs, or are to get them, with what."""
+        return self._placed
+
+    @property
+    def queue_length(self) -> int:
+        """The number of jobs that wait and could run here."""
+        return len(self._place)
+
+    def waits(self, job_id: str) -> bool:
+        """Whether a job waits and could run here."""
+        return job_id in self._place
+
+    def waiting(self) -> Iterator[str]:
+        """Yield the jobs that wait and could run here, in order."""
+        return (job_id for _, job_id in heapq.merge(*self._queues.values()))
+
+    def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
+        """Order the jobs by another key from the next plan on."""
+        self.key, self._last = key, None
+
+    def _afresh(self, snapshot: Snapshot) -> dict[str, Entry]:
+        """Serve by looking at every job, and remember how things stand."""
         order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
-        plan = pack(snapshot, order, Packing.IN_TURN, replan)
-        free = FreeGpus.of(snapshot)
+        plan = pack(snapshot, order, Packing.IN_TURN, Replan(), self.fit)
+        self._free = FreeGpus.of(snapshot)
         self._placed, self._queues, self._place, self._told_no_room = {}, {}, {}, set()
         for view in order:
             entry = plan.entries[view.id]
             if isinstance(entry, Placed):
                 configuration = entry.placements[0].configuration
                 self._placed[view.id] = (view.job, configuration)
-                free.take(view.job, configuration)
+                self._free.take(view.job, configuration)
             elif entry is not NEVER and view.blocked is None:
                 self._enqueue(snapshot, view)
                 if entry is NO_ROOM:
                     self._told_no_room.add(view.id)
-        self._last, self._speeds, self._free = plan, snapshot.speeds, free
-        return plan
+        return {
+            job_id: plan.entries[job_id] for job_id in plan.changed or () if job_id in plan.entries
+        }
 
     def _take_in(self, snapshot: Snapshot, view: JobView, free: FreeGpus) -> Entry | None:
         """Note what happened to a job; return its entry if it is another one now."""
@@ -144,9 +198,7 @@ class InTurn:
                     self._told_no_room.add(job_id)
                 barred |= types
                 continue
-            free.take(view.job, found)
-            changes[job_id] = Placed((Placement(found),))
-            self._placed[job_id] = (view.job, found)
+            self._hold(view.job, found, free, changes)
             del self._place[job_id]
             queue = self._queues[types]
             del queue[0]
@@ -156,9 +208,15 @@ class InTurn:
             if job_id in self._place:
                 changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD
 
-    @staticmethod
+    def _hold(
+        self, job: Job, configuration: Configuration, free: FreeGpus, changes: dict[str, Entry]
+    ) -> None:
+        free.take(job, configuration)
+        self._placed[job.id] = (job, configuration)
+        changes[job.id] = Placed((Placement(configuration),))
+
     def _find(
-        snapshot: Snapshot, free: FreeGpus, view: JobView, barred: set[str]
+        self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: set[str]
     ) -> Configuration | None:
         way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
@@ -166,4 +224,4 @@ class InTurn:
         allowed = tuple(t for t in way.types if t not in barred)
         if way.mixed and len(allowed) < len(way.types):
             return None
-        return fastest_fit(snapshot, free, view.job, way, allowed)
+        return self.fit(snapshot, free, view.job, way, allowed)

@@ -1,0 +1,101 @@
+"""Placing a job on as few nodes as the idle cluster could give it, as who asks for nodes does.
+
+For schedulers that are blind to speeds: types and nodes are taken in the order of the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.ways import Way
+from hetsched_core.types import Cluster, Configuration, Job, Shape, Snapshot
+
+_REMEMBERED = 1 << 16
+
+PART_OF_MIX = -1
+"""Stands for a type that holds the job only together with others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """On how many nodes a job is to be.
+
+    Attributes:
+        count: GPUs of the job.
+        nodes: for each GPU type of the cluster, in its order, the number of nodes that it takes
+            there, 0 where it cannot be; then the number of nodes that it takes of a mix of those
+            types that are `PART_OF_MIX`.
+        alone: (type, number of nodes, least GPUs on each) for the types that can hold it alone.
+        cpus_per_gpu, memory_mb_per_gpu: what it takes beside each GPU.
+    """
+
+    count: int
+    nodes: tuple[int, ...]
+    alone: tuple[tuple[str, int, int], ...]
+    cpus_per_gpu: float
+    memory_mb_per_gpu: float
+
+
+def layout_of(job: Job, way: Way, cluster: Cluster, shapes: frozenset[Shape]) -> Layout:
+    """Return the layout of a job that fits in this way on the idle, healthy cluster."""
+    return _layout(cluster, shapes, way, job.cpus_per_gpu, job.memory_mb_per_gpu)
+
+
+def fewest_fit(
+    snapshot: Snapshot, free: FreeGpus, job: Job, way: Way, types: tuple[str, ...]
+) -> Configuration | None:
+    """Return free GPUs of the first of these types that has them on so few nodes, if any has."""
+    count = way.count
+    layout = layout_of(job, way, snapshot.cluster, snapshot.shapes)
+    if way.mixed:
+        found = free.fewest_nodes(job, types, count)
+        return found if found is not None and len(found) <= layout.nodes[-1] else None
+    for gpu_type, nodes, least in layout.alone:
+        if gpu_type not in types:
+            continue
+        if nodes == 1:
+            found = free.one_node(job, gpu_type, count)
+        elif free.nodes_with(gpu_type, least) < nodes:
+            continue
+        else:
+            even = Shape.UNEVEN not in snapshot.shapes
+            found = free.fewest_nodes(job, (gpu_type,), count, even=even)
+        if found is not None and len(found) <= nodes:
+            return found
+    return None
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _layout(
+    cluster: Cluster, shapes: frozenset[Shape], way: Way, cpus_per_gpu: float, memory_mb: float
+) -> Layout:
+    free, even = FreeGpus.empty(cluster), Shape.UNEVEN not in shapes
+    needs = _Needs(cpus_per_gpu, memory_mb)
+
+    def nodes_of(types: tuple[str, ...]) -> int:
+        if len(types) == 1 and free.one_node(needs, types[0], way.count) is not None:
+            return 1
+        found = free.fewest_nodes(needs, types, way.count, even=even)
+        return 0 if found is None else len(found)
+
+    nodes, alone = [], []
+    for gpu_type in cluster.gpu_types:
+        if way.mixed or gpu_type not in way.types:
+            nodes.append(PART_OF_MIX if gpu_type in way.types else 0)
+            continue
+        many = nodes_of((gpu_type,))
+        largest = max(node.gpus for node in cluster if node.gpu_type == gpu_type)
+        # What every one of so few nodes has to give.
+        least = way.count // many if even else max(1, way.count - (many - 1) * largest)
+        nodes.append(many)
+        alone.append((gpu_type, many, least))
+    nodes.append(nodes_of(way.types) if way.mixed else 0)
+    return Layout(way.count, tuple(nodes), tuple(alone), cpus_per_gpu, memory_mb)
+
+
+@dataclass(frozen=True, slots=True)
+class _Needs:
+    cpus_per_gpu: float
+    memory_mb_per_gpu: float

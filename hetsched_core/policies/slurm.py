@@ -1,0 +1,226 @@
+"""Slurm as a site runs it today: multifactor priorities, and backfill on requested time limits.
+
+Sources: Slurm's documentation ("Scheduling Configuration Guide", "Multifactor Priority Plugin",
+slurm.conf(5)) and the plug-ins sched/backfill and priority/multifactor. EASY backfilling: Lifka,
+"The ANL/IBM SP Scheduling System", JSSPP '95. Conservative against EASY: Mu'alem and Feitelson,
+"Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with
+Backfilling", IEEE TPDS 12(6), 2001.
+
+At every event jobs start in the order of priority until one does not fit; every `bf_interval`
+seconds, if something has happened, lower ones start whom nobody ahead has to wait for. Jobs are
+rigid (the lower median of the requirement set), run on the GPU type they ask for or on any, and are
+never preempted. Speeds make no difference: types and nodes are taken in the cluster's order.
+
+Deviations, each with its reason in `docs/policies/slurm.md`: a job that does not fit holds back
+those behind it on the GPU types it could use, not in its partition; reservations keep GPUs and not
+whole nodes, to the second, as far ahead as limits reach; a job is put on as few nodes as could ever
+hold it; users and accounts have equal shares; time limits end nobody, and who is overdue is taken
+to end a minute from now.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any, ClassVar
+
+from hetsched_core.errors import InputError
+from hetsched_core.placement import InTurn
+from hetsched_core.placement.backfill import Backfill
+from hetsched_core.placement.fewest import fewest_fit
+from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.types import Job, Knowledge, Plan, Replan, Reservation, Snapshot, Trigger
+
+_DAY_S = 86_400.0
+_VERSION = 1
+_LEAST = {
+    "bf_interval_s": 0.0,
+    "bf_max_job_test": 1,
+    "default_time_s": 1.0,
+    "weight_age": 0,
+    "weight_fairshare": 0,
+    "weight_job_size": 0,
+    "weight_partition": 0,
+    "max_age_s": 1.0,
+    "decay_half_life_s": 1.0,
+    "calc_period_s": 1.0,
+}
+_ON = frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE})
+
+
+class Reserve(StrEnum):
+    """Who keeps the room that it is to have from those who could start before it."""
+
+    NONE = "none"
+    EASY = "easy"
+    CONSERVATIVE = "conservative"
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """Serve by priority and backfill on time limits."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="slurm",
+        summary="priority and backfill on time limits, blind to speeds, no preemption",
+        paper="Slurm sched/backfill and priority/multifactor; EASY: Lifka, JSSPP '95",
+        knows=frozenset({Knowledge.TIME_LIMIT}),
+        replay_only="a live cluster has Slurm itself",
+    )
+
+    backfill: Reserve = parameter(
+        Reserve.CONSERVATIVE,
+        "no backfill; or whose start it may not delay: the first to wait for a GPU type, everybody",
+    )
+    bf_interval_s: float = parameter(30.0, "seconds between passes of backfill")
+    bf_max_job_test: int = parameter(500, "most jobs that a pass of backfill looks at")
+    default_time_s: float = parameter(_DAY_S, "time limit of jobs that have none, seconds")
+    weight_age: int = parameter(0, "weight of the time in the queue")
+    weight_fairshare: int = parameter(0, "weight of having used less than others")
+    weight_job_size: int = parameter(0, "weight of the number of GPUs")
+    weight_partition: int = parameter(0, "weight of the partition")
+    max_age_s: float = parameter(7 * _DAY_S, "time in the queue that counts in full, seconds")
+    favor_small: bool = parameter(False, "whether small jobs go before large ones")
+    partitions: str = parameter("", "numbers of partitions, as in long=1,short=10; others have 0")
+    decay_half_life_s: float = parameter(7 * _DAY_S, "after which use counts for half, seconds")
+    calc_period_s: float = parameter(300.0, "seconds between calculations of the priorities")
+
+    _ranking: Ranking = field(init=False, repr=False, compare=False)
+    _backfill: Backfill = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no Slurm could use."""
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise InputError(f"slurm.{name}={value} is not a number of at least {least:g}")
+        ranking = Ranking(
+            Weights(
+                self.weight_age, self.weight_fairshare, self.weight_job_size, self.weight_partition
+            ),
+            self.max_age_s,
+            self.favor_small,
+            _numbers(self.partitions),
+        )
+        object.__setattr__(self, "_ranking", ranking)
+        object.__setattr__(self, "_backfill", Backfill(InTurn(ranking, fewest_fit), self._limit_s))
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Keep what runs, start who is in turn, and now and then who can go before."""
+        now, turns = snapshot.now, self._backfill.turns
+        notes = _Notes.read(snapshot.previous.memory)
+        if self._ranking.weights.change_with_time:
+            notes = self._rank(snapshot, notes)
+        changes = self._backfill.serve(snapshot)
+        reservations: tuple[Reservation, ...] = ()
+        again_s = math.inf
+        if turns.queue_length and self.backfill is not Reserve.NONE:
+            due_s = notes.backfilled_s + self.bf_interval_s
+            if now < due_s:
+                again_s = due_s
+                reservations = tuple(
+                    r for r in snapshot.previous.reservations if turns.waits(r.job)
+                )
+            else:
+                notes = replace(notes, backfilled_s=now)
+                waited = turns.queue_length
+                reservations = self._backfill.fill(
+                    snapshot,
+                    changes,
+                    self.bf_max_job_test,
+                    reserve_all=self.backfill is Reserve.CONSERVATIVE,
+                )
+                if turns.queue_length < waited and waited > self.bf_max_job_test:
+                    # Others move up into what a pass looks at.
+                    again_s = now + self.bf_interval_s
+        if self._ranking.weights.change_with_time:
+            notes = replace(notes, usage=notes.usage.holding(turns.placed.values()))
+            if turns.queue_length:
+                again_s = min(again_s, notes.ranked_s + self.calc_period_s)
+        return turns.conclude(
+            snapshot,
+            changes,
+            Replan(_ON, again_s if again_s < math.inf else None),
+            reservations=reservations,
+            memory=notes.written(),
+        )
+
+    def _limit_s(self, job: Job) -> float:
+        return self.default_time_s if job.time_limit_s is None else job.time_limit_s
+
+    def _rank(self, snapshot: Snapshot, notes: _Notes) -> _Notes:
+        """Carry the usage on to now, and put the jobs into the order that holds now."""
+        usage = notes.usage.carried_on(snapshot.now, self.decay_half_life_s)
+        unknown = snapshot.changed if usage.gpu_s else snapshot.jobs
+        usage = usage.knowing(snapshot.jobs[name].job for name in unknown)
+        notes = replace(notes, usage=usage)
+        if snapshot.now >= notes.ranked_s + self.calc_period_s:
+            notes = replace(notes, ranked_s=snapshot.now, shares=fair_tree(usage.gpu_s))
+        ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)
+        if ranking != self._backfill.turns.key:
+            self._backfill.turns.reorder(ranking)
+        return notes
+
+
+@dataclass(frozen=True, slots=True)
+class _Notes:
+    """What the policy remembers from plan to plan."""
+
+    backfilled_s: float = -math.inf
+    ranked_s: float = -math.inf
+    shares: Mapping[Association, float] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+
+    @classmethod
+    def read(cls, memory: Mapping[str, Any]) -> _Notes:
+        """Return what is written in a plan's memory; a new start where that is something else."""
+        if memory.get("version") != _VERSION:
+            return cls()
+        ranked = memory.get("ranked")
+        backfilled_s = memory.get("backfilled_s", -math.inf)
+        if ranked is None:
+            return cls(backfilled_s)
+        return cls(
+            backfilled_s,
+            ranked["at_s"],
+            {(account, user): share for account, user, share in ranked["shares"]},
+            Usage(
+                ranked["used_s"],
+                {(account, user): gpu_s for account, user, gpu_s, _ in ranked["usage"]},
+                {(account, user): gpus for account, user, _, gpus in ranked["usage"] if gpus},
+            ),
+        )
+
+    def written(self) -> Mapping[str, object]:
+        """Return the notes as JSON values."""
+        memory: dict[str, object] = {"version": _VERSION}
+        if self.backfilled_s > -math.inf:
+            memory["backfilled_s"] = self.backfilled_s
+        if self.ranked_s > -math.inf:
+            usage = self.usage
+            memory["ranked"] = {
+                "at_s": self.ranked_s,
+                "shares": [[*who, share] for who, share in sorted(self.shares.items())],
+                "used_s": usage.at_s,
+                "usage": [
+                    [*who, gpu_s, usage.gpus.get(who, 0)]
+                    for who, gpu_s in sorted(usage.gpu_s.items())
+                ],
+            }
+        return memory
+
+
+def _numbers(text: str) -> dict[str, int]:
+    """Read `long=1,short=10`."""
+    numbers = {}
+    for part in filter(None, text.split(",")):
+        name, equals, number = part.strip().partition("=")
+        if not (name and equals and number.isdecimal()):
+            raise InputError(
+                f"slurm.partitions={text!r}: {part!r} is not NAME=NUMBER, as in long=1,short=10"
+            )
+        numbers[name] = int(number)
+    return numbers

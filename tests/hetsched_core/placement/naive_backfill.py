@@ -1,0 +1,168 @@
+"""Backfilling the slow way: every instant and every node anew for each job in turn."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from hetsched_core.placement.backfill import OVERDUE_S, Candidate, Start
+from hetsched_core.types import Cluster, Configuration, Job
+
+
+@dataclass(frozen=True)
+class Booking:
+    """GPUs of a node, and CPUs and MiB of its host, in use from `begin_s` up to `end_s`."""
+
+    node: str
+    gpus: int
+    cpus: float
+    memory_mb: float
+    begin_s: float
+    end_s: float
+
+
+@dataclass
+class NaiveTimeline:
+    """`Timeline` of a cluster on which the `closed` nodes take no work."""
+
+    cluster: Cluster
+    held: Sequence[tuple[Job, Configuration, float]]
+    closed: frozenset[str] = frozenset()
+    even: bool = False
+
+    def earliest_starts(
+        self, queue: Sequence[Candidate], now_s: float, *, reserve_all: bool
+    ) -> list[Start]:
+        self.now_s = now_s
+        self.bookings = [
+            booking
+            for job, configuration, until_s in self.held
+            for booking in _bookings(
+                configuration,
+                job.cpus_per_gpu,
+                job.memory_mb_per_gpu,
+                now_s,
+                max(until_s, now_s + OVERDUE_S),
+            )
+        ]
+        waited_for: set[str] = set()
+        found = []
+        for candidate in queue:
+            types = {
+                gpu_type
+                for gpu_type, nodes in zip(
+                    self.cluster.gpu_types, candidate.layout.nodes, strict=False
+                )
+                if nodes
+            }
+            keeps = reserve_all or not types <= waited_for
+            start = self.first(candidate, self.instants() if keeps else [now_s])
+            if start is None:
+                continue
+            found.append(start)
+            if start.start_s > now_s:
+                waited_for |= types
+            layout = candidate.layout
+            self.bookings += _bookings(
+                start.configuration,
+                layout.cpus_per_gpu,
+                layout.memory_mb_per_gpu,
+                start.start_s,
+                start.start_s + candidate.limit_s,
+            )
+        return found
+
+    def instants(self) -> list[float]:
+        """Now, and whenever something is taken or freed later."""
+        times = {t for booking in self.bookings for t in (booking.begin_s, booking.end_s)}
+        return sorted({self.now_s, *(t for t in times if t > self.now_s)})
+
+    def first(self, candidate: Candidate, instants: list[float]) -> Start | None:
+        """The start at the first of these instants at which the job has room for its limit."""
+        for at_s in instants:
+            for types, nodes in self.choices(candidate):
+                pieces = self.pieces(candidate, types, nodes, at_s)
+                if pieces:
+                    return Start(candidate.job, Configuration.of(pieces), at_s)
+        return None
+
+    def choices(self, candidate: Candidate) -> Iterator[tuple[list[str], int]]:
+        """(GPU types together, number of nodes), in the order in which they are tried."""
+        *by_type, mix = candidate.layout.nodes
+        named = list(zip(self.cluster.gpu_types, by_type, strict=True))
+        yield from (([gpu_type], nodes) for gpu_type, nodes in named if nodes > 0)
+        if mix:
+            yield [gpu_type for gpu_type, nodes in named if nodes < 0], mix
+
+    def pieces(
+        self, candidate: Candidate, types: list[str], nodes: int, at_s: float
+    ) -> dict[str, int]:
+        """GPUs on exactly so many nodes (or fewer) that stay free from `at_s` for the limit."""
+        count = candidate.layout.count
+        until_s = at_s + candidate.limit_s
+        window = [at_s, *(t for t in self.instants() if at_s < t < until_s)]
+        # By type and then in order, as the kernel numbers them.
+        names = [
+            node.name
+            for gpu_type in types
+            for node in self.cluster
+            if node.gpu_type == gpu_type and node.name not in self.closed
+        ]
+        free = {name: min(self.free_gpus(name, t) for t in window) for name in names}
+        served = {name: min(self.served(candidate, name, t) for t in window) for name in names}
+        if nodes == 1:
+            able = [name for name in names if min(free[name], served[name]) >= count]
+            return {min(able, key=lambda name: free[name]): count} if able else {}
+        pieces: dict[str, int] = {}
+        for _ in range(nodes):
+            rest = count - sum(pieces.values())
+            usable: dict[str, float] = {
+                name: min(free[name], served[name] - self.on_host(name, pieces))
+                for name in names
+                if name not in pieces
+            }
+            best = max(usable, key=lambda name: usable[name], default=None)
+            if not rest or best is None or usable[best] < 1:
+                break
+            if self.even and usable[best] < count // nodes:
+                return {}
+            pieces[best] = count // nodes if self.even else int(min(usable[best], rest))
+        return pieces if sum(pieces.values()) == count else {}
+
+    def on_host(self, name: str, pieces: dict[str, int]) -> int:
+        host = self.cluster[name].host
+        return sum(gpus for other, gpus in pieces.items() if self.cluster[other].host == host)
+
+    def active(self, at_s: float) -> Iterator[Booking]:
+        return (b for b in self.bookings if b.begin_s <= at_s < b.end_s)
+
+    def free_gpus(self, name: str, at_s: float) -> int:
+        return self.cluster[name].gpus - sum(b.gpus for b in self.active(at_s) if b.node == name)
+
+    def served(self, candidate: Candidate, name: str, at_s: float) -> float:
+        """For how many GPUs of a job the host of a node has CPUs and memory."""
+        host = self.cluster[name].host
+        siblings = [self.cluster[sibling] for sibling in self.cluster.on_host(host)]
+        here = [b for b in self.active(at_s) if self.cluster[b.node].host == host]
+        room = (
+            (candidate.layout.cpus_per_gpu, max(n.cpus for n in siblings), [b.cpus for b in here]),
+            (
+                candidate.layout.memory_mb_per_gpu,
+                max(n.memory_mb for n in siblings),
+                [b.memory_mb for b in here],
+            ),
+        )
+        return min(
+            math.floor((has - sum(used) + 1e-6) / each) if each and has else math.inf
+            for each, has, used in room
+        )
+
+
+def _bookings(
+    configuration: Configuration, cpus: float, memory_mb: float, begin_s: float, end_s: float
+) -> list[Booking]:
+    return [
+        Booking(name, gpus, gpus * cpus, gpus * memory_mb, begin_s, end_s)
+        for name, gpus in configuration
+    ]

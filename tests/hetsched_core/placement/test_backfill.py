@@ -1,0 +1,251 @@
+"""The earliest starts of a queue on expected run times, and who is started out of turn."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched_core.placement import rigid_way
+from hetsched_core.placement.backfill import OVERDUE_S, Candidate, Start, Timeline
+from hetsched_core.placement.fewest import fewest_fit, layout_of
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.types import (
+    ALL_SHAPES,
+    Cluster,
+    Configuration,
+    Job,
+    Node,
+    NodeCondition,
+    RequirementSet,
+    Shape,
+    Snapshot,
+)
+from tests.hetsched_core.placement.naive_backfill import NaiveTimeline
+from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, snapshot_of, view
+
+ONE_TYPE = cluster_of(a0=("a100", 4), a1=("a100", 4))
+SHAPES = (ALL_SHAPES, ALL_SHAPES - {Shape.UNEVEN, Shape.MIXED_TYPES})
+
+
+def candidate(snapshot: Snapshot, job: Job, limit_s: float) -> Candidate:
+    way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    assert way is not None
+    layout = layout_of(job, way, snapshot.cluster, snapshot.shapes)
+    return Candidate(job.id, layout, limit_s)
+
+
+def queue_of(snapshot: Snapshot, **jobs: tuple[int, float]) -> list[Candidate]:
+    """Build a queue from name=(GPUs, limit)."""
+    return [
+        candidate(snapshot, view(name, counts=(gpus,)).job, limit_s)
+        for name, (gpus, limit_s) in jobs.items()
+    ]
+
+
+def told(starts: list[Start]) -> dict[str, tuple[float, str]]:
+    return {start.job: (start.start_s, str(start.configuration)) for start in starts}
+
+
+# -- by hand ---------------------------------------------------------------------------------------
+
+
+def test_a_job_starts_now_where_it_fills_a_node_best() -> None:
+    snapshot = snapshot_of(ONE_TYPE, [])
+    timeline = Timeline(snapshot)
+    timeline.hold(view("r").job, on(a1=2), 100.0)
+    starts = timeline.earliest_starts(queue_of(snapshot, j=(2, 10)), 0.0, reserve_all=True)
+    assert told(starts) == {"j": (0.0, "a1:2")}
+
+
+def test_a_wide_job_keeps_the_first_room_that_is_wide_and_long_enough() -> None:
+    snapshot = snapshot_of(ONE_TYPE, [])
+    timeline = Timeline(snapshot)
+    timeline.hold(view("r").job, on(a0=3), 100.0)
+    timeline.hold(view("s").job, on(a1=1), 70.0)
+    starts = timeline.earliest_starts(queue_of(snapshot, j=(4, 10)), 0.0, reserve_all=True)
+    assert told(starts) == {"j": (70.0, "a1:4")}
+
+
+def test_a_hole_before_a_reservation_is_filled_by_who_ends_in_time_and_by_nobody_else() -> None:
+    snapshot = snapshot_of(cluster_of(a0=("a100", 4)), [])
+    timeline = Timeline(snapshot)
+    timeline.hold(view("r").job, on(a0=2), 100.0)
+    queue = queue_of(snapshot, head=(4, 50), long=(2, 101), short=(2, 100))
+    assert told(timeline.earliest_starts(queue, 0.0, reserve_all=True)) == {
+        "head": (100.0, "a0:4"),
+        "long": (150.0, "a0:2"),
+        "short": (0.0, "a0:2"),
+    }
+
+
+def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() -> None:
+    snapshot = snapshot_of(cluster_of(a0=("a100", 4)), [])
+    timeline = Timeline(snapshot)
+    timeline.hold(view("r").job, on(a0=3), 100.0)
+    queue = queue_of(snapshot, head=(3, 10), second=(4, 10), small=(1, 1000))
+    easy = timeline.earliest_starts(queue, 0.0, reserve_all=False)
+    assert told(easy) == {"head": (100.0, "a0:3"), "small": (0.0, "a0:1")}
+    conservative = timeline.earliest_starts(queue, 0.0, reserve_all=True)
+    assert told(conservative) == {
+        "head": (100.0, "a0:3"),
+        "second": (110.0, "a0:4"),
+        "small": (120.0, "a0:1"),
+    }
+
+
+def test_with_easy_backfill_the_first_to_wait_for_each_type_keeps_room() -> None:
+    cluster = cluster_of(a0=("a100", 2), v0=("v100", 2))
+    snapshot = snapshot_of(cluster, [])
+    timeline = Timeline(snapshot)
+    timeline.hold(view("r").job, on(a0=1), 100.0)
+    timeline.hold(view("s").job, on(v0=1), 200.0)
+    only = {"a": frozenset({"a100"}), "v": frozenset({"v100"})}
+    queue = [
+        candidate(snapshot, view(name, counts=(gpus,), gpu_types=only[name[0]]).job, 50.0)
+        for name, gpus in (("a-head", 2), ("a-next", 2), ("v-head", 2), ("v-next", 1))
+    ]
+    assert told(timeline.earliest_starts(queue, 0.0, reserve_all=False)) == {
+        "a-head": (100.0, "a0:2"),
+        "v-head": (200.0, "v0:2"),
+        "v-next": (0.0, "v0:1"),
+    }
+
+
+def test_who_runs_past_its_limit_is_taken_to_end_soon() -> None:
+    snapshot = snapshot_of(cluster_of(a0=("a100", 1)), [])
+    timeline = Timeline(snapshot)
+    timeline.hold(view("r").job, on(a0=1), 100.0)
+    starts = timeline.earliest_starts(queue_of(snapshot, j=(1, 10)), 500.0, reserve_all=True)
+    assert told(starts) == {"j": (500.0 + OVERDUE_S, "a0:1")}
+
+
+def test_nothing_is_promised_on_a_node_that_takes_no_work() -> None:
+    snapshot = snapshot_of(ONE_TYPE, [], nodes={"a0": {"condition": NodeCondition.DRAINED}})
+    starts = Timeline(snapshot).earliest_starts(
+        queue_of(snapshot, j=(4, 10), wide=(8, 10), k=(4, 10)), 0.0, reserve_all=True
+    )
+    assert told(starts) == {"j": (0.0, "a1:4"), "k": (10.0, "a1:4")}
+
+
+def test_more_runs_than_were_ever_noted_before_find_room_in_the_timeline() -> None:
+    cluster = cluster_of(a0=("a100", 200))
+    snapshot = snapshot_of(cluster, [])
+    timeline = Timeline(snapshot)
+    for n in range(199):
+        timeline.hold(view(f"r{n}").job, on(a0=1), 100.0 + n)
+    starts = timeline.earliest_starts(queue_of(snapshot, j=(3, 10)), 0.0, reserve_all=True)
+    assert told(starts) == {"j": (101.0, "a0:3")}
+    for n in range(199):
+        timeline.release(f"r{n}")
+    starts = timeline.earliest_starts(queue_of(snapshot, j=(200, 10)), 0.0, reserve_all=True)
+    assert told(starts) == {"j": (0.0, "a0:200")}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "shapes", "where"),
+    [
+        (4, ALL_SHAPES, None),  # one node could hold it, and no node has room for all of it
+        (6, ALL_SHAPES, None),  # two nodes could hold it, and it would take three
+        (5, ALL_SHAPES, "a0:3+a1:2"),
+        (4, ALL_SHAPES - {Shape.UNEVEN}, None),
+        (2, ALL_SHAPES, "a1:2"),
+    ],
+)
+def test_a_job_gets_as_few_nodes_as_the_idle_cluster_could_give_it_or_waits(
+    gpus: int, shapes: frozenset[Shape], where: str | None
+) -> None:
+    cluster = cluster_of(a0=("a100", 4), a1=("a100", 4), a2=("a100", 4))
+    snapshot = snapshot_of(cluster, [], shapes=shapes)
+    free = FreeGpus.of(snapshot)
+    job = view("j", counts=(gpus,)).job
+    for name, taken in (("a0", 1), ("a1", 2), ("a2", 2)):
+        free.take(job, Configuration(((name, taken),)))
+    way = rigid_way(job, cluster, snapshot.speeds, shapes)
+    assert way is not None
+    found = fewest_fit(snapshot, free, job, way, way.types)
+    assert (None if found is None else str(found)) == where
+
+
+# -- against the naive twin ------------------------------------------------------------------------
+
+
+def random_world(
+    seed: int,
+) -> tuple[Snapshot, list[Candidate], list[tuple[Job, Configuration, float]]]:
+    """A small cluster, some of it in use, and a queue: times are whole, so that sums are exact."""
+    rng = Random(seed)
+    types = rng.sample(["a100", "k80", "v100"], rng.randint(1, 3))
+    counted = rng.random() < 0.6
+    shared = rng.random() < 0.3
+    nodes = tuple(
+        Node(
+            f"n{at}",
+            rng.choice(types),
+            rng.choice((1, 2, 4, 4, 8)),
+            cpus=rng.choice((8, 16)) if counted else 0,
+            memory_mb=rng.choice((64, 128)) if counted else 0,
+            host=f"h{at // 2}" if shared else "",
+        )
+        for at in range(rng.randint(1, 7))
+    )
+    cluster = Cluster(nodes)
+    speeds = linear_speeds(cluster, {"m": dict.fromkeys(types, 1.0)})
+    closed = {n.name: {"condition": NodeCondition.DRAINED} for n in nodes if rng.random() < 0.1}
+    snapshot = snapshot_of(cluster, [], speeds=speeds, shapes=rng.choice(SHAPES), nodes=closed)
+
+    def job(name: str) -> Job:
+        return Job(
+            name,
+            0.0,
+            RequirementSet.rigid(rng.choice((1, 1, 1, 2, 2, 3, 4, 6, 8, 12))),
+            "m",
+            gpu_types=rng.choice((None, None, frozenset({types[0]}))),
+            cpus_per_gpu=rng.choice((0.0, 1.0, 2.0, 3.0)),
+            memory_mb_per_gpu=rng.choice((0.0, 8.0, 20.0)),
+        )
+
+    free = FreeGpus.empty(cluster)
+    held, queue = [], []
+    for number in range(rng.randint(0, 10)):
+        running = job(f"r{number}")
+        way = rigid_way(running, cluster, speeds, snapshot.shapes)
+        found = way and fewest_fit(snapshot, free, running, way, way.types)
+        if found:
+            free.take(running, found)
+            held.append((running, found, float(rng.randint(900, 1100))))
+    for number in range(rng.randint(1, 12)):
+        waiting = job(f"w{number}")
+        if rigid_way(waiting, cluster, speeds, snapshot.shapes) is not None:
+            queue.append(candidate(snapshot, waiting, float(rng.randint(1, 200))))
+    return snapshot, queue, held
+
+
+def timelines(seed: int) -> tuple[Timeline, NaiveTimeline, list[Candidate]]:
+    snapshot, queue, held = random_world(seed)
+    timeline = Timeline(snapshot)
+    for each in held:
+        timeline.hold(*each)
+    closed = frozenset(v.node.name for v in snapshot.node_views() if not v.open)
+    even = Shape.UNEVEN not in snapshot.shapes
+    return timeline, NaiveTimeline(snapshot.cluster, held, closed, even), queue
+
+
+@settings(max_examples=300)
+@given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
+def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) -> None:
+    timeline, naive, queue = timelines(seed)
+    found = timeline.earliest_starts(queue, 950.0, reserve_all=reserve_all)
+    assert found == naive.earliest_starts(queue, 950.0, reserve_all=reserve_all)
+
+
+@settings(max_examples=100)
+@given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
+def test_who_is_behind_makes_nobody_ahead_start_later(seed: int, reserve_all: bool) -> None:
+    timeline, _, queue = timelines(seed)
+    all_starts = timeline.earliest_starts(queue, 950.0, reserve_all=reserve_all)
+    for ahead in range(len(queue)):
+        starts = timeline.earliest_starts(queue[:ahead], 950.0, reserve_all=reserve_all)
+        assert starts == all_starts[: len(starts)]

@@ -1,0 +1,124 @@
+"""Serving jobs in turn at the cost of what changed, held to `pack`, which looks at every job."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import pytest
+
+from hetsched_core.contract import random_scenario
+from hetsched_core.placement import InTurn, Packing, pack
+from hetsched_core.placement.fewest import fewest_fit
+from hetsched_core.placement.pack import Fit, fastest_fit
+from hetsched_core.policy import PolicyInfo
+from hetsched_core.simulate import simulate
+from hetsched_core.types import (
+    ExecutionModel,
+    JobView,
+    Placed,
+    Plan,
+    Replan,
+    Snapshot,
+    Waiting,
+    submission_order,
+)
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    placed,
+    snapshot_of,
+    view,
+)
+
+
+def by_submission(view: JobView, snapshot: Snapshot) -> tuple[float, str]:
+    return submission_order(view)
+
+
+def by_id(view: JobView, snapshot: Snapshot) -> str:
+    return view.id[::-1]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Plans with `InTurn` and asks the twin the same."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo("compared", "in turn", "", model=ExecutionModel.GANG)
+    turns: InTurn
+    followed: list[bool] = field(default_factory=list)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        self.followed.append(self.turns.follows(snapshot))
+        plan = self.turns.plan(snapshot, Replan())
+        order = sorted(snapshot.jobs.values(), key=lambda view: self.turns.key(view, snapshot))
+        twin = pack(snapshot, order, Packing.IN_TURN, Replan(), self.turns.fit)
+        assert dict(plan.entries) == dict(twin.entries)
+        placed = {job for job, entry in plan.entries.items() if isinstance(entry, Placed)}
+        assert set(self.turns.placed) == placed
+        waiting = list(self.turns.waiting())
+        assert len(waiting) == self.turns.queue_length
+        assert all(map(self.turns.waits, waiting))
+        views = [snapshot.jobs[job] for job in waiting]
+        assert views == sorted(views, key=lambda view: self.turns.key(view, snapshot))
+        return plan
+
+
+@pytest.mark.parametrize("fit", [fastest_fit, fewest_fit])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_plans_are_those_of_the_naive_twin(seed: int, fit: Fit) -> None:
+    scenario = random_scenario(seed)
+    compared = Compared(InTurn(by_submission, fit))
+    simulate(
+        scenario.submissions,
+        scenario.cluster,
+        compared,
+        scenario.truth,
+        scenario.settings,
+        estimates=scenario.estimates,
+        incidents=scenario.incidents,
+    )
+    assert any(compared.followed)
+
+
+def test_another_order_holds_from_the_next_plan_on() -> None:
+    cluster = cluster_of(n0=("a100", 1))
+    views = [view("a9", held(on(n0=1))), view("b2", submit_s=1.0), view("c1", submit_s=2.0)]
+    turns = InTurn(by_submission)
+    turns.plan(snapshot_of(cluster, views), Replan())
+    assert list(turns.waiting()) == ["b2", "c1"]
+    turns.reorder(by_id)
+    turns.plan(snapshot_of(cluster, views), Replan())
+    assert list(turns.waiting()) == ["c1", "b2"]
+
+
+def test_a_job_started_out_of_turn_is_part_of_the_plan_and_of_what_follows() -> None:
+    cluster = cluster_of(n0=("a100", 4))
+    speeds = linear_speeds(cluster, {"m": {"a100": 1.0}})
+    running = view("a", held(on(n0=2)), counts=(2,))
+    wide, small = view("b", counts=(4,), submit_s=1.0), view("c", submit_s=2.0)
+    turns = InTurn(by_submission)
+    first = snapshot_of(cluster, [running, wide, small], speeds=speeds)
+    changes = turns.serve(first)
+    turns.start(small.job, on(n0=1), changes)
+    plan = turns.conclude(first, changes, Replan())
+    assert plan.entries["c"] == placed(n0=1)
+    assert list(turns.waiting()) == ["b"]
+
+    started = view("c", held(on(n0=1)), submit_s=2.0)
+    more = [view("d", gpu_types=frozenset({"v100"}), submit_s=3.0), view("e", submit_s=4.0)]
+    after = snapshot_of(
+        cluster,
+        [running, wide, started, *more],
+        speeds=speeds,
+        previous=plan,
+        changed=frozenset({"c", "d", "e"}),
+        nodes_changed=False,
+    )
+    assert turns.follows(after)
+    later = turns.plan(after, Replan())
+    assert later.entries["c"] == placed(n0=1)
+    assert {job for job, e in later.entries.items() if isinstance(e, Waiting)} == {"b", "d", "e"}
+    assert list(turns.waiting()) == ["b", "e"]
