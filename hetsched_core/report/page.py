@@ -280,8 +280,10 @@ def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:
             "Work done at each time, in GPUs of average speed: on a GPU that is twice as fast for "
             "it as the average one, a job counts twice.",
             _one("work", figures.work_over_time(histories, clock)),
-            f"The average is over the cluster’s GPUs that the job can use. {step} A run counts "
-            "with its mean speed, restart included; jobs of unknown speed are left out.",
+            "The average GPU takes the mean of the times that the job would take on each GPU it "
+            "can use; slow GPUs make that long, so that the total can exceed the number of GPUs. "
+            f"{step} A run counts with its mean speed, restart included; jobs of unknown speed are "
+            "left out.",
         ),
         _Figure(
             "queue",
