@@ -70,7 +70,7 @@ def write_report(report: Report, folder: Path) -> Path:
 def to_html(report: Report) -> str:
     """Return the text of the report."""
     environment = Environment(
-        loader=PackageLoader("hetsched_core.report", "page"),
+        loader=PackageLoader("hetsched_core.report", "template"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
