@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hetsched_core.store.database import Transaction
+from hetsched_core.store.merge import IDENTITIES
 from hetsched_core.store.records import MAX_PART_S, MAX_SPEED, MAX_TIME_S, MIN_SPEED
 
 # Each measurement over k nodes adds to the rows of all k.
@@ -57,6 +58,12 @@ def faults(transaction: Transaction) -> tuple[str, ...]:
         # Every block has a checksum, which is compared as it is read.
         transaction.rows(f'SELECT bit_xor(hash(t)) FROM "{table}" t')
     found: list[str] = []
+    for table, keys in IDENTITIES.items():
+        ((number,),) = transaction.rows(
+            f"SELECT count(*) - count(DISTINCT ({', '.join(keys)},)) FROM {table}"
+        )
+        if number:
+            found.append(f"{number} rows of the table {table} stand twice")
     for what, query in _BROKEN.items():
         ((number,),) = transaction.rows(f"SELECT count(*) {query}")
         if number:

@@ -10,7 +10,7 @@ from dataclasses import fields
 import numpy as np
 
 from hetsched_core.store.database import Transaction, texts
-from hetsched_core.store.merge import BANDWIDTH
+from hetsched_core.store.merge import BANDWIDTH, replace
 from hetsched_core.store.names import gpu_type_ids
 from hetsched_core.store.records import BandwidthMeasurement, BandwidthTerm
 from hetsched_core.throughput.gpus import GpuSpec
@@ -59,10 +59,12 @@ def record_gpu_specs(transaction: Transaction, specs: Sequence[GpuSpec]) -> None
     """Keep published rates; those of a type that is there already are replaced."""
     if not specs:
         return
+    specs = list({spec.name: spec for spec in specs}.values())
     rates = {name: np.array([getattr(spec, name) for spec in specs]) for name in _RATES}
-    transaction.run(
-        "INSERT OR REPLACE INTO gpu_spec BY NAME FROM batch",
-        batch={
+    replace(
+        transaction,
+        "gpu_spec",
+        {
             "name": texts([spec.name for spec in specs]),
             **rates,
             "aliases": texts([json.dumps(spec.aliases) for spec in specs]),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from hetsched_core.errors import InputError
 from hetsched_core.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
 from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.merge import replace
 from hetsched_core.store.moments import Moments
 from hetsched_core.store.records import BasicTimes, DataTimes, Measurement
 from hetsched_core.store.speeds import record_speeds
@@ -254,10 +255,7 @@ def _resume(transaction: Transaction, files: list[SpoolFile]) -> None:
 def _record_positions(transaction: Transaction, files: list[SpoolFile]) -> None:
     if files:
         position = np.array([file.position for file in files], dtype=np.int64)
-        transaction.run(
-            "INSERT OR REPLACE INTO spool_file BY NAME FROM batch",
-            batch={**_keys(files), "position": position},
-        )
+        replace(transaction, "spool_file", {**_keys(files), "position": position})
 
 
 def _record_rejected(
@@ -266,8 +264,9 @@ def _record_rejected(
     if rejected:
         transaction.run(
             """
-            INSERT INTO rejected BY NAME FROM batch
-            ON CONFLICT DO UPDATE SET lines = rejected.lines + excluded.lines
+            MERGE INTO rejected AS t USING batch USING (uid, reason)
+            WHEN MATCHED THEN UPDATE SET lines = t.lines + batch.lines
+            WHEN NOT MATCHED THEN INSERT BY NAME
             """,
             batch={
                 "uid": np.array([uid for uid, _ in rejected], dtype=np.int64),

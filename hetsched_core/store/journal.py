@@ -10,6 +10,7 @@ import numpy as np
 
 from hetsched_core.runlog import PlanRecord, RunEnd, RunRecord
 from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.merge import replace
 from hetsched_core.store.names import profile_ids
 from hetsched_core.store.records import Decision, ProfileKey, StoredRun
 from hetsched_core.types import Configuration, Diagnostics, Purpose, Trigger
@@ -19,12 +20,15 @@ def record_runs(transaction: Transaction, runs: Sequence[StoredRun]) -> None:
     """Add runs; one that is there already is replaced, so that a repeated call changes nothing."""
     if not runs:
         return
+    last = {(r.nonce, r.run.job, r.run.number, r.run.copy): r for r in runs}
+    runs = list(last.values())
     profiles = profile_ids(transaction, (r.profile for r in runs))
     # As text, since a column of lists cannot be handed over.
     pieces = [json.dumps([list(piece) for piece in r.run.configuration]) for r in runs]
-    transaction.run(
-        "INSERT OR REPLACE INTO run BY NAME FROM batch",
-        batch={
+    replace(
+        transaction,
+        "run",
+        {
             "nonce": texts([r.nonce for r in runs]),
             "job": texts([r.run.job for r in runs]),
             "number": np.array([r.run.number for r in runs], dtype=np.int32),

@@ -1,8 +1,4 @@
-"""Tables of moments, into which more measurements are merged.
-
-Rows of a batch that fall together are merged with each other, then with what is there, by the
-formulas of Chan, Golub and LeVeque (see `moments`).
-"""
+"""Rows that are merged with those that are there, or take their place."""
 
 from __future__ import annotations
 
@@ -15,15 +11,15 @@ from hetsched_core.store.database import Columns, Transaction
 class MomentsTable:
     """A table whose rows hold the moments of something for each key.
 
-    Its columns are, in this order: `keys`, `fixed`, `count`, `<part>mean` and `<part>m2` of each of
-    `parts`, and `first_s` and `last_s` if `timed`.
+    More measurements are merged in by the formulas of Chan, Golub and LeVeque (see `moments`):
+    first those of a batch that fall together, then these with what is there.
 
     Attributes:
         name: the table.
-        keys: its primary key.
-        parts: prefixes of the moments that share one count.
+        keys: the columns that identify a row.
+        parts: prefixes of the moments that share one count: `<part>mean` and `<part>m2`.
         fixed: columns that are equal wherever the key is.
-        timed: whether it is known when the measurements were made.
+        timed: whether there are `first_s` and `last_s`.
     """
 
     name: str
@@ -35,38 +31,41 @@ class MomentsTable:
     def merge(self, transaction: Transaction, batch: Columns) -> None:
         """Merge rows with the columns of the table, any number of them for each key."""
         if len(batch["count"]):
-            transaction.run(self._sql(), batch=batch)
+            merged = transaction.columns(self._within_batch(), batch=batch)
+            transaction.run(self._with_table(), batch=merged)
 
-    def _sql(self) -> str:
+    def _within_batch(self) -> str:
         keys = ", ".join(self.keys)
-        old, both = f"{self.name}.count", f"({self.name}.count + excluded.count)"
-        centres, groups, changes = [], [], []
-        for part in self.parts:
-            mean, m2, centre = f"{part}mean", f"{part}m2", f"{part}centre"
-            apart = f"(excluded.{mean} - {self.name}.{mean})"
-            # The quotient first: products of counts would leave the range of integers.
-            share = f"(excluded.count / {both})"
-            centres.append(f"sum(count * {mean}) / sum(count) AS {centre}")
-            groups.append(f"any_value({centre}) AS {mean}")
-            groups.append(f"sum({m2} + count * ({mean} - {centre}) ** 2) AS {m2}")
-            changes.append(f"{mean} = {self.name}.{mean} + {apart} * {share}")
-            changes.append(
-                f"{m2} = {self.name}.{m2} + excluded.{m2} + {apart} ** 2 * {old} * {share}"
-            )
-        changes.append(f"count = {both}")
+        centres = [f"sum(count * {p}mean) / sum(count) AS {p}centre" for p in self.parts]
+        values = [f"any_value({column}) AS {column}" for column in self.fixed]
+        values.append("sum(count)::BIGINT AS count")
+        for p in self.parts:
+            values.append(f"any_value({p}centre) AS {p}mean")
+            values.append(f"sum({p}m2 + count * ({p}mean - {p}centre) ** 2) AS {p}m2")
         if self.timed:
-            groups += ["min(first_s) AS first_s", "max(last_s) AS last_s"]
-            changes += [
-                f"first_s = least({self.name}.first_s, excluded.first_s)",
-                f"last_s = greatest({self.name}.last_s, excluded.last_s)",
-            ]
-        fixed = [f"any_value({column}) AS {column}" for column in self.fixed]
+            values += ["min(first_s) AS first_s", "max(last_s) AS last_s"]
         return f"""
-            INSERT INTO {self.name} BY NAME
             WITH centre AS (SELECT {keys}, {", ".join(centres)} FROM batch GROUP BY {keys})
-            SELECT {", ".join([keys, *fixed, "sum(count) AS count", *groups])}
+            SELECT {keys}, {", ".join(values)}
             FROM batch JOIN centre USING ({keys}) GROUP BY {keys}
-            ON CONFLICT DO UPDATE SET {", ".join(changes)}
+        """
+
+    def _with_table(self) -> str:
+        both = "(t.count + batch.count)"
+        changes = [f"count = {both}"]
+        for p in self.parts:
+            apart = f"(batch.{p}mean - t.{p}mean)"
+            # The quotient first: a product of counts would leave the range of integers.
+            share = f"(batch.count / {both})"
+            changes.append(f"{p}mean = t.{p}mean + {apart} * {share}")
+            changes.append(f"{p}m2 = t.{p}m2 + batch.{p}m2 + {apart} ** 2 * t.count * {share}")
+        if self.timed:
+            changes.append("first_s = least(t.first_s, batch.first_s)")
+            changes.append("last_s = greatest(t.last_s, batch.last_s)")
+        return f"""
+            MERGE INTO {self.name} AS t USING batch USING ({", ".join(self.keys)})
+            WHEN MATCHED THEN UPDATE SET {", ".join(changes)}
+            WHEN NOT MATCHED THEN INSERT BY NAME
         """
 
 
@@ -81,3 +80,26 @@ DATA_TIME = MomentsTable(
     "data_time", ("profile", "gpu_type", "bin"), ("data_", "wait_"), timed=False
 )
 BANDWIDTH = MomentsTable("bandwidth", ("gpu_type", "term"))
+
+IDENTITIES: dict[str, tuple[str, ...]] = {
+    "profile": ("owner", "name"),
+    "gpu_type": ("name",),
+    "node": ("name",),
+    "data_mode": ("profile", "gpu_type", "mode"),
+    "gpu_spec": ("name",),
+    "run": ("nonce", "job", "number", "copy"),
+    "decision": ("id",),
+    "spool_file": ("uid", "nonce", "job", "run", "rank"),
+    "rejected": ("uid", "reason"),
+    **{table.name: table.keys for table in (SPEED, BASIC_TIMES, DATA_TIME, BANDWIDTH)},
+}
+"""The columns that identify a row of each table."""
+
+
+def replace(
+    transaction: Transaction, table: str, rows: Columns, keys: tuple[str, ...] = ()
+) -> None:
+    """Put rows in the place of those with the same `keys`, by default what identifies a row."""
+    same = " AND ".join(f"t.{key} = rows.{key}" for key in keys or IDENTITIES[table])
+    transaction.run(f"DELETE FROM {table} AS t USING rows WHERE {same}", rows=rows)
+    transaction.run(f"INSERT INTO {table} BY NAME FROM rows", rows=rows)

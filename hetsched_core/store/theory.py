@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.store.database import Columns, Transaction
-from hetsched_core.store.merge import BASIC_TIMES, DATA_TIME
+from hetsched_core.store.merge import BASIC_TIMES, DATA_TIME, replace
 from hetsched_core.store.names import gpu_type_ids, profile_ids
 from hetsched_core.store.records import BasicTimes, DataTimes
 from hetsched_core.throughput.data_time import DataMode, fit_modes
@@ -168,7 +168,7 @@ def _replace_modes(
 ) -> None:
     if not rows:
         return
-    batch = {
+    batch: Columns = {
         "profile": np.array([profile for profile, _, _, _ in rows], dtype=np.int32),
         "gpu_type": np.array([gpu_type for _, gpu_type, _, _ in rows], dtype=np.int32),
         "mode": np.array([at for _, _, at, _ in rows], dtype=np.int32),
@@ -177,14 +177,5 @@ def _replace_modes(
         "data_sd_s": np.array([mode.data_sd_s for _, _, _, mode in rows]),
         "wait_s": np.array([mode.wait_s for _, _, _, mode in rows]),
     }
-    transaction.run("INSERT OR REPLACE INTO data_mode BY NAME FROM batch", batch=batch)
-    # Where there were two modes and now there is one.
-    transaction.run(
-        """
-        DELETE FROM data_mode USING (SELECT profile, gpu_type, max(mode) AS last FROM batch
-                                     GROUP BY profile, gpu_type) fitted
-        WHERE data_mode.profile = fitted.profile AND data_mode.gpu_type = fitted.gpu_type
-          AND data_mode.mode > fitted.last
-        """,
-        batch=batch,
-    )
+    # There may have been two modes where there is now one.
+    replace(transaction, "data_mode", batch, ("profile", "gpu_type"))

@@ -1,24 +1,27 @@
+-- No table has a primary key: rows are merged and replaced in bulk, for which an index is of no use,
+-- and a damaged index would be seen only when it is used. `hetsched db check` counts rows that stand
+-- twice. What identifies a row comes first in each table.
+
 -- Names that rows refer to by number. Node 0 stands for "not known which".
 
 CREATE SEQUENCE profile_id MINVALUE 1;
 CREATE TABLE profile (
-    id        INTEGER PRIMARY KEY DEFAULT nextval('profile_id'),
+    id        INTEGER NOT NULL DEFAULT nextval('profile_id'),
     owner     VARCHAR NOT NULL,  -- empty: the site
     name      VARCHAR NOT NULL,
-    published BOOLEAN NOT NULL,  -- whether others than the owner may read it
-    UNIQUE (owner, name)
+    published BOOLEAN NOT NULL   -- whether others than the owner may read it
 );
 
 CREATE SEQUENCE gpu_type_id MINVALUE 1;
 CREATE TABLE gpu_type (
-    id   INTEGER PRIMARY KEY DEFAULT nextval('gpu_type_id'),
-    name VARCHAR NOT NULL UNIQUE
+    id   INTEGER NOT NULL DEFAULT nextval('gpu_type_id'),
+    name VARCHAR NOT NULL
 );
 
 CREATE SEQUENCE node_id MINVALUE 1;
 CREATE TABLE node (
-    id   INTEGER PRIMARY KEY DEFAULT nextval('node_id'),
-    name VARCHAR NOT NULL UNIQUE
+    id   INTEGER NOT NULL DEFAULT nextval('node_id'),
+    name VARCHAR NOT NULL
 );
 INSERT INTO node VALUES (0, '');
 
@@ -35,8 +38,7 @@ CREATE TABLE speed (
     mean     DOUBLE  NOT NULL,
     m2       DOUBLE  NOT NULL,   -- sum of squared distances from the mean
     first_s  DOUBLE  NOT NULL,   -- seconds UTC
-    last_s   DOUBLE  NOT NULL,
-    PRIMARY KEY (profile, gpu_type, node, nodes, gpus)
+    last_s   DOUBLE  NOT NULL
 );
 
 -- The theoretical layer: basic times of an iteration, seconds.
@@ -55,8 +57,7 @@ CREATE TABLE basic_times (
     update_mean   DOUBLE  NOT NULL,
     update_m2     DOUBLE  NOT NULL,
     first_s       DOUBLE  NOT NULL,
-    last_s        DOUBLE  NOT NULL,
-    PRIMARY KEY (profile, gpu_type)
+    last_s        DOUBLE  NOT NULL
 );
 
 -- Times of loading (T_d) and of waiting for others (T_w), seconds, in bins of the former.
@@ -68,8 +69,7 @@ CREATE TABLE data_time (
     data_mean DOUBLE  NOT NULL,
     data_m2   DOUBLE  NOT NULL,
     wait_mean DOUBLE  NOT NULL,
-    wait_m2   DOUBLE  NOT NULL,
-    PRIMARY KEY (profile, gpu_type, bin)
+    wait_m2   DOUBLE  NOT NULL
 );
 
 -- The modes fitted to them.
@@ -80,8 +80,7 @@ CREATE TABLE data_mode (
     share     DOUBLE  NOT NULL,
     data_s    DOUBLE  NOT NULL,
     data_sd_s DOUBLE  NOT NULL,
-    wait_s    DOUBLE  NOT NULL,
-    PRIMARY KEY (profile, gpu_type, mode)
+    wait_s    DOUBLE  NOT NULL
 );
 
 -- GPU types.
@@ -93,12 +92,11 @@ CREATE TABLE bandwidth (
     mean     DOUBLE  NOT NULL,
     m2       DOUBLE  NOT NULL,
     first_s  DOUBLE  NOT NULL,
-    last_s   DOUBLE  NOT NULL,
-    PRIMARY KEY (gpu_type, term)
+    last_s   DOUBLE  NOT NULL
 );
 
 CREATE TABLE gpu_spec (
-    name           VARCHAR PRIMARY KEY,
+    name           VARCHAR NOT NULL,
     single_tflops  DOUBLE NOT NULL,
     half_tflops    DOUBLE NOT NULL,
     memory_gb      DOUBLE NOT NULL,
@@ -123,14 +121,13 @@ CREATE TABLE run (
     freed_s       DOUBLE  NOT NULL,
     productive_s  DOUBLE  NOT NULL,
     samples       DOUBLE  NOT NULL,
-    ended_by      VARCHAR NOT NULL,
-    PRIMARY KEY (nonce, job, number, copy)
+    ended_by      VARCHAR NOT NULL
 );
 
 -- In the order in which they were made, whatever the clock said.
 CREATE SEQUENCE decision_id MINVALUE 1;
 CREATE TABLE decision (
-    id        BIGINT  PRIMARY KEY DEFAULT nextval('decision_id'),
+    id        BIGINT  NOT NULL DEFAULT nextval('decision_id'),
     at_s      DOUBLE  NOT NULL,
     policy    VARCHAR NOT NULL,
     triggers  VARCHAR[] NOT NULL,
@@ -154,15 +151,13 @@ CREATE TABLE spool_file (
     job      VARCHAR NOT NULL,
     run      INTEGER NOT NULL,
     rank     INTEGER NOT NULL,
-    position BIGINT  NOT NULL,   -- bytes
-    PRIMARY KEY (uid, nonce, job, run, rank)
+    position BIGINT  NOT NULL    -- bytes
 );
 
 CREATE TABLE rejected (
     uid    BIGINT  NOT NULL,
     reason VARCHAR NOT NULL,
-    lines  BIGINT  NOT NULL,
-    PRIMARY KEY (uid, reason)
+    lines  BIGINT  NOT NULL
 );
 
 -- The layers, by name.

@@ -39,6 +39,9 @@ def test_what_the_store_writes_holds_together(filled: Store) -> None:
         ("INSERT INTO basic_times SELECT 1, 1, 1, 1, 9, 1, 1, 0, 1, 0, 1, 0, 1, 1", "basic times"),
         ("DELETE FROM data_mode", "1 pairs whose data times have no modes"),
         ("UPDATE data_mode SET share = 0.5", "modes that do not add up to 1"),
+        ("INSERT INTO speed FROM speed", "3 rows of the table speed stand twice"),
+        ("INSERT INTO data_mode FROM data_mode", "1 rows of the table data_mode stand twice"),
+        ("INSERT INTO node VALUES (90, 'n1')", "1 rows of the table node stand twice"),
         (
             "INSERT INTO profile VALUES (90, 'bob', 'x', true), (91, 'eve', 'x', true)",
             "1 names of which several profiles are published",

@@ -125,6 +125,13 @@ def test_an_export_that_does_not_fit_leaves_the_files_that_were_there(
     assert store.faults() == ()
 
 
+def test_an_export_does_not_take_the_place_of_a_folder(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "theory.csv").mkdir()
+    with pytest.raises(StoreWriteError, match=r"theory\.csv cannot be written: Is a directory"):
+        store.export(tmp_path, Format.CSV)
+    assert not list(tmp_path.glob(".*"))
+
+
 def test_a_folder_that_is_not_there_cannot_be_exported_to(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreWriteError, match="cannot be written"):
         store.export(tmp_path / "absent", Format.PARQUET)
