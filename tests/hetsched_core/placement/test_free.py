@@ -217,9 +217,10 @@ def test_foreign_gpus_and_lost_nodes_are_no_room_and_drained_ones_are_closed() -
 
 
 def test_fractions_of_a_cpu_add_up_to_a_whole_node() -> None:
-    cluster = Cluster((Node("a", "v100", 10, cpus=1),))
-    free, job = FreeGpus.empty(cluster), submission("j", 1.0, cpus_per_gpu=0.1).job
-    for _ in range(10):
+    """3 - 4 x 0.6 leaves a little less than 0.6 in floats."""
+    cluster = Cluster((Node("a", "v100", 5, cpus=3),))
+    free, job = FreeGpus.empty(cluster), submission("j", 1.0, cpus_per_gpu=0.6).job
+    for _ in range(5):
         found = free.one_node(job, "v100", 1)
         assert found is not None
         free.take(job, found)
@@ -236,3 +237,13 @@ def test_the_fullest_nodes_are_filled_first_and_two_nodes_are_used_at_least() ->
     assert free.fewest_nodes(job, ("v100",), 6, even=True) == on(b=3, c=3)
     assert free.fewest_nodes(job, ("v100",), 15) is None
     assert free.fewest_nodes(job, ("v100",), 9, even=True) is None
+
+
+def test_an_even_spread_counts_what_nodes_of_one_host_share() -> None:
+    host = {"cpus": 4, "host": "h"}
+    cluster = Cluster(
+        (Node("a", "v100", 4, **host), Node("b", "k80", 4, **host), Node("c", "k80", 4))  # type: ignore[arg-type]
+    )
+    free, job = FreeGpus.empty(cluster), submission("j", 1.0, cpus_per_gpu=1.0).job
+    assert free.fewest_nodes(job, TYPES, 6, even=True) == on(a=3, c=3)
+    assert free.fewest_nodes(job, TYPES, 9, even=True) is None

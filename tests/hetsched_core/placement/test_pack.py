@@ -266,6 +266,19 @@ def test_preempt_evicts_the_last_in_order_first_and_only_as_many_as_needed() -> 
     assert told(plan) == {"new": "a:1", "mid": "a:2", "last": "no_room"}
 
 
+def test_preempt_moves_the_last_in_order_and_leaves_those_before_it_where_they_are() -> None:
+    snapshot = snapshot_of(
+        cluster_of(a=("v100", 4), b=("k80", 4)),
+        queue(
+            view("new", gpu_types=V100),
+            view("mid", held(on(a=2)), counts=(2,)),
+            view("last", held(on(a=2)), counts=(2,)),
+        ),
+    )
+    plan = packed(snapshot, Packing.PREEMPT)
+    assert told(plan) == {"new": "a:1", "mid": "a:2", "last": "b:2"}
+
+
 def test_preempt_leaves_running_jobs_in_place_where_idle_gpus_do() -> None:
     """A job ahead takes what is idle before it takes what others hold."""
     snapshot = snapshot_of(

@@ -403,6 +403,17 @@ def test_a_long_run_length_form_is_checked_without_unrolling_it() -> None:
     assert task_rules(snapshot, *one_more) == ["tasks"]
 
 
+def test_the_check_of_the_changes_sees_a_profiling_run_beside_entries_that_did_not_change() -> None:
+    checker = PlanChecker(ExecutionModel.GANG)
+    plan = plan_of({"j": placed(a=4)})
+    assert checker.check(gang(view("j", counts=(4,))), plan) == ()
+    more = plan_of({}, profiles={"j": profiling(on(a=1))}).profiles
+    later = gang(view("j", counts=(4,)), previous=plan, changed=frozenset(), nodes_changed=False)
+    found = checker.check(later, plan.revise({}, profiles=more))
+    assert [violation.rule for violation in found] == ["capacity"]
+    assert checker.check(later, plan.revise({})) == ()
+
+
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     """An entry for a gang, more often right than wrong."""

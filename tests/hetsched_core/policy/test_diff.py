@@ -184,7 +184,7 @@ def test_copies_start_stop_and_stay_one_by_one() -> None:
     snapshot = snapshot_of(three, [view("j", held(on(a=4)), held(on(b=4), copy=1))])
     entry = Placed((Placement(on(a=4)), Placement(on(c=2), copy=2, budget=5.0)))
     assert diff(snapshot, plan_of({"j": entry})) == (
-        Stop(key("j", 1), StopCause.PREEMPT),
+        Stop(key("j", 1), StopCause.MOVE),
         Start(key("j", 2), entry.placements[1], ready=True),
     )
 
