@@ -60,7 +60,7 @@ def faults(transaction: Transaction) -> tuple[str, ...]:
     found: list[str] = []
     for table, keys in IDENTITIES.items():
         ((number,),) = transaction.rows(
-            f"SELECT count(*) - count(DISTINCT ({', '.join(keys)},)) FROM {table}"
+            f"SELECT count(*) - count(DISTINCT row({', '.join(keys)})) FROM {table}"
         )
         if number:
             found.append(f"{number} rows of the table {table} stand twice")
