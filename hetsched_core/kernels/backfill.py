@@ -306,7 +306,7 @@ def earliest_starts(
 
     Args:
         now_s: the earliest start.
-        overdue_s: what is in use ends so much later than now at the earliest.
+        overdue_s: what should have ended is taken to end so much later than now.
         reserve_all: whether every job that waits keeps room (conservative), or the first (EASY).
         even: whether all nodes of a job must give the same number of GPUs.
         hosts: (H, 2) CPUs and MiB of each host, infinite where they are not counted.
@@ -337,7 +337,7 @@ def earliest_starts(
     for r in range(len(held)):
         if held[r, 0] >= 0:
             host, slot = where[held[r, 0], 0], where[held[r, 0], 1]
-            until_s = max(held_until[r, 0], now_s + overdue_s)
+            until_s = held_until[r, 0] if held_until[r, 0] > now_s else now_s + overdue_s
             cpus, memory_mb = held_until[r, 1], held_until[r, 2]
             steps = _book(chain, steps, host, slot, now_s, until_s, held[r, 1], cpus, memory_mb)
 

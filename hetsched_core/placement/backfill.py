@@ -31,7 +31,7 @@ from hetsched_core.types import (
 )
 
 OVERDUE_S = 60.0
-"""A job that runs past its limit is taken to end so much later than now, at any time."""
+"""A job that has run past its limit is taken to end so much later than now, at any time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,7 +105,7 @@ class _Packer:
         self._kept: dict[str, Placed] = {}
         self._holders: dict[str, list[JobView]] = {}
         self._barred: set[str] = set()
-        self._hopeless: set[int] = set()
+        self._hopeless: dict[int, Way] = {}
 
     def pack(self, order: list[JobView], replan: Replan) -> Plan:
         previous = self._snapshot.previous.entries
@@ -129,8 +129,6 @@ class _Packer:
                 self._release(view)
                 self._take(view, kept)
             return kept
-        if before is NEVER:
-            return NEVER
         if before is NO_ROOM or before is AHEAD:
             # It fits in principle, so when nobody can start there is nothing to work out.
             if self._packing is not Packing.IN_TURN:
@@ -163,7 +161,7 @@ class _Packer:
             return placed
         if self._packing is not Packing.IN_TURN:
             # What is left only shrinks, so the next job of the same kind need not look.
-            self._hopeless.add(id(way))
+            self._hopeless[id(way)] = way
             return NO_ROOM
         behind = len(allowed) < len(way.types)
         self._barred.update(way.types)

@@ -43,7 +43,7 @@ class NaiveTimeline:
                 job.cpus_per_gpu,
                 job.memory_mb_per_gpu,
                 now_s,
-                max(until_s, now_s + OVERDUE_S),
+                until_s if until_s > now_s else now_s + OVERDUE_S,
             )
         ]
         waited_for: set[str] = set()
