@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetsched_core.cli.options import usage_errors
+
 if TYPE_CHECKING:
     from hetsched_core.policy import Policy
 
@@ -27,7 +29,8 @@ def policies(names: tuple[str, ...], as_json: bool, check: bool) -> None:
     """
     from hetsched_core.policy import policy_names, policy_type
 
-    chosen = {name: policy_type(name) for name in names or policy_names()}
+    with usage_errors():
+        chosen = {name: policy_type(name) for name in names or policy_names()}
     if check:
         _check(list(chosen))
     elif as_json:

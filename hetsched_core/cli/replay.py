@@ -192,7 +192,13 @@ def replay(
             if report_folder is not None:
                 histories.append(History.of(one.name, one.log))
         for seed in range(settings.seed + 1, settings.seed + seeds):
-            others = run_each(load(seed), policies, replace(settings, seed=seed), ended=ended)
+            others = run_each(
+                load(seed),
+                policies,
+                replace(settings, seed=seed),
+                stopwatch=perf_counter,
+                ended=ended,
+            )
             other_seeds[seed] = {one.name: one.measures for one in others}
     chosen = {
         "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
@@ -332,14 +338,9 @@ def _tell_result(result: Result) -> None:
     """Print the comparison: in colour on a terminal, else as plain text."""
     from rich.console import Console
 
-    from hetsched_core.report.table import comparison
+    from hetsched_core.report.table import comparison, show
 
-    table = comparison(result.policies)
-    console = Console()
-    if console.is_terminal:
-        console.print(table.renderable())
-    else:
-        click.echo(table.text())
+    show(comparison(result.policies), Console())
 
 
 def _write_run_log(one: Replayed, folder: Path) -> None:

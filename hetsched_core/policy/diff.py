@@ -33,7 +33,7 @@ class RunKey:
 
 
 class StopCause(StrEnum):
-    """Why a run is stopped: its job waits from now on, or goes on elsewhere."""
+    """Why a run is stopped: its job waits from now on, or goes on without it or elsewhere."""
 
     PREEMPT = "preempt"
     MOVE = "move"
@@ -114,7 +114,9 @@ def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> 
             for name, _ in run.configuration:
                 leaving[name].append(key)
             if run.draining_until_s is None:
-                stops.append(Stop(key, StopCause.PREEMPT if target is None else StopCause.MOVE))
+                # A copy that is dropped while others go on leaves nobody waiting.
+                elsewhere = bool(placements) and run.purpose is Purpose.RUN
+                stops.append(Stop(key, StopCause.MOVE if elsewhere else StopCause.PREEMPT))
         wanted += [
             (view.job, RunKey(view.id, *which), placement)
             for which, placement in desired.items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from hetsched_core.errors import InputError, PlanError
+from hetsched_core.errors import InputError, PlanError, unknown
 from hetsched_core.policy import (
     Grant,
     PlanChecker,
@@ -46,7 +46,6 @@ from hetsched_core.simulate.world import World
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
-    EndState,
     Entry,
     ExecutionModel,
     Horizon,
@@ -133,9 +132,12 @@ def simulate(
     world = World(cluster, truth, settings, estimates or KnownSpeeds(truth), header, ended)
     simulation = _Simulation(world, jobs, policy, stopwatch)
     for incident in incidents:
-        if not isinstance(incident, JobCrashed):
+        if isinstance(incident, JobCrashed):
+            if incident.job not in jobs:
+                raise unknown("job", incident.job, jobs)
+        else:
             cluster.index(incident.node)
-        world.heap.push(incident.at_s, Priority.INCIDENT, incident)
+        simulation.add_incident(incident)
     return simulation.run()
 
 
@@ -166,6 +168,12 @@ class _Simulation:
         self._in_transit: set[str] = set()
         self._round_due = math.inf
         self._idle_instants = 0
+        self._incidents = 0
+
+    def add_incident(self, incident: Incident) -> None:
+        """Schedule a failure; the run is not over while a node's condition is still to change."""
+        self._incidents += not isinstance(incident, JobCrashed)
+        self._world.heap.push(incident.at_s, Priority.INCIDENT, incident)
 
     def run(self) -> RunLog:
         """Process all events, instant by instant."""
@@ -216,24 +224,27 @@ class _Simulation:
                 if job_id in self._future:
                     self._arrive(self._future[job_id])
                 if job_id in world.active:
-                    world.end(world.active[job_id], EndState.CANCELLED)
+                    world.withdraw(world.active[job_id])
             case JobCrashed(_, job_id):
                 active = world.active.get(job_id)
                 for run_id in list(active.runs) if active else []:
                     world.fail(world.active[job_id], run_id, RunEnd.CRASHED)
                     world.triggers.add(Trigger.END)
             case NodeLost(_, node):
+                self._incidents -= 1
                 world.set_condition(node, NodeCondition.DOWN)
             case NodeDrained(_, node):
+                self._incidents -= 1
                 world.set_condition(node, NodeCondition.DRAINED)
             case NodeBack(_, node):
+                self._incidents -= 1
                 world.set_condition(node, NodeCondition.UP)
             case TasksDue():
                 pass
 
     def _arrive(self, submission: Submission) -> None:
         del self._future[submission.job.id]
-        known = submission.whole_job.hidden_from(self._policy.info.knows)
+        known = submission.job.hidden_from(self._policy.info.knows)
         active = self._world.arrive(submission, known)
         if self._floor is not None:
             self._floor.admit(active)
@@ -258,6 +269,9 @@ class _Simulation:
 
     def _decide(self) -> None:
         world = self._world
+        if self._on_the_grid():
+            # Also where no job was there to schedule it for.
+            world.triggers.add(Trigger.ROUND)
         if self._floor is not None:
             self._floor.settle()
         if not world.active:
@@ -398,6 +412,10 @@ class _Simulation:
         begun = header.origin_s + (index + 1) * header.round_s <= self._world.now
         return index + begun
 
+    def _on_the_grid(self) -> bool:
+        header = self._world.log.header
+        return header.origin_s + self._round_index() * header.round_s == self._world.now
+
     def _keep_rounds(self) -> None:
         """Keep the next start of a round scheduled as long as the policy asks for it."""
         world = self._world
@@ -411,7 +429,7 @@ class _Simulation:
     def _over(self) -> bool:
         """Whether nothing that is still scheduled can change anything."""
         world = self._world
-        if self._future or self._pending is not None:
+        if self._future or self._pending is not None or self._incidents:
             return False
         if any(active.runs for active in world.active.values()):
             self._idle_instants = 0

@@ -105,6 +105,11 @@ class World:
         self.triggers.add(Trigger.END)
         self._ended(len(self.log.jobs))
 
+    def withdraw(self, active: Active) -> None:
+        """Let a user cancel a job; one that could never run is recorded as such."""
+        ran = active.first_start_s is not None or self._can_ever_run(active)
+        self.end(active, EndState.CANCELLED if ran else EndState.NEVER)
+
     def close(self) -> None:
         """Write down the jobs that will never end."""
         for active in list(self.active.values()):
@@ -149,6 +154,10 @@ class World:
                 active.restarts += 1
             active.first_start_s = self.now if not resumed else active.first_start_s
             active.last_start_s = self.now
+        if speed <= 0 and not own_work:
+            self.release(active, (placement.purpose, placement.copy), RunEnd.PROFILED)
+            self.triggers.add(Trigger.PROFILE)
+            return
         if speed <= 0:
             # It does not fit the GPU: the real thing would fall over within seconds.
             self.end(active, EndState.FAILED)

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from enum import Enum, StrEnum
 
+from hetsched_core.errors import InputError
 from hetsched_core.types.cluster import Configuration
 from hetsched_core.types.reason import Reason
 from hetsched_core.types.requirement import LearningRate, RequirementSet
@@ -33,6 +34,13 @@ class TaskShape:
     scale: int
     rounds: int | None = None
     search_group: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse counts below 1."""
+        if self.scale < 1 or (self.rounds is not None and self.rounds < 1):
+            raise InputError(
+                f"tasks of scale {self.scale} and {self.rounds} rounds: both count from 1"
+            )
 
 
 @dataclass(frozen=True, slots=True)

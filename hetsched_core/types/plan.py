@@ -185,6 +185,8 @@ class Plan:
         *,
         replan: Replan | None = None,
         profiles: tuple[ProfilePlacement, ...] = (),
+        sequences: tuple[TaskSequence, ...] = (),
+        valid_from_s: float = -math.inf,
         reservations: tuple[Reservation, ...] = (),
         diagnostics: Diagnostics | None = None,
         memory: Mapping[str, object] | None = None,
@@ -202,6 +204,8 @@ class Plan:
         return Plan(
             revised,
             profiles=profiles,
+            sequences=sequences,
+            valid_from_s=valid_from_s,
             reservations=reservations,
             replan=self.replan if replan is None else replan,
             diagnostics=self.diagnostics if diagnostics is None else diagnostics,

@@ -44,7 +44,8 @@ class Snapshot:
         previous: the plan in force; its `memory` is the policy's own.
         changed: jobs that are new or whose view was replaced since `previous` was asked for.
         gone: jobs of `previous` that are no longer active.
-        nodes_changed: whether any node's view differs from the one `previous` was made with.
+        nodes_changed: whether a node's condition or foreign use has changed since `previous` was
+            asked for; what runs of ours hold does not count.
     """
 
     now: float

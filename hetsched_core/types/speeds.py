@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -31,6 +32,14 @@ class TaskTimes:
 
     train_s: float
     sync_s: float
+
+    def __post_init__(self) -> None:
+        """Refuse times that no task can take."""
+        if not (0 < self.train_s < math.inf and 0 <= self.sync_s < math.inf):
+            raise InputError(
+                f"a task of {self.train_s} s training and {self.sync_s} s synchronisation: "
+                "training takes more than 0 s, synchronisation 0 s or more"
+            )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +78,9 @@ class SpeedTable:
         for part in (self.one_node, self.several_nodes):
             if not np.all(np.isfinite(part)) or np.any(part < 0):
                 raise InputError("a speed table holds a speed that is not a finite number >= 0")
+        for node, factor in self.node_factor.items():
+            if not 0 < factor < math.inf:
+                raise InputError(f"node {node!r} has the speed factor {factor}; more than 0 counts")
 
     def per_gpu(self, gpu_type: str, count: int, nodes: int) -> float:
         """Return samples/s per GPU for `count` GPUs of one type on `nodes` nodes."""

@@ -98,6 +98,7 @@ def submission(
             submit_s=submit_s,
             requirements=RequirementSet(counts),
             profile=profile,
+            total_samples=samples,
             gpu_types=gpu_types,
             cpus_per_gpu=cpus_per_gpu,
             memory_mb_per_gpu=memory_mb_per_gpu,
