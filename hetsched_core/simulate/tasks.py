@@ -34,7 +34,7 @@ from hetsched_core.types import (
 class _Station:
     """One GPU: what it still has to run, and the task it is in.
 
-    The task is run `number` of `job`; it trains until `free_s` and is in step at `in_step_s`.
+    The task is of `job`; it trains until `free_s` and is in step at `in_step_s`.
     """
 
     gpu_type: str
@@ -43,7 +43,6 @@ class _Station:
     todo: Iterator[tuple[str, int]]
     next: tuple[str, int] | None
     job: str | None = None
-    number: int = 0
     free_s: float = 0.0
     in_step_s: float = 0.0
 
@@ -54,7 +53,6 @@ class _TrainingRound:
 
     trained: int = 0
     in_step_s: float = 0.0
-    open_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -80,7 +78,7 @@ class TaskFloor:
             )
         active.progress = TaskProgress()
         self.world.touch(active)
-        self._rounds[active.job.id] = _TrainingRound(open_s=self.world.now)
+        self._rounds[active.job.id] = _TrainingRound()
 
     def assign(self, sequences: tuple[TaskSequence, ...]) -> None:
         """Give every GPU its new sequence; a GPU that is left out gets nothing more to do."""
@@ -136,8 +134,8 @@ class TaskFloor:
     def _in_task(self, station: _Station) -> Active | None:
         """The job whose task a GPU is in; None if it has ended, crashed or lost the node."""
         active = self.world.active.get(station.job or "")
-        held = active.runs.get((Purpose.RUN, station.copy)) if active is not None else None
-        return active if held is not None and held.number == station.number else None
+        run_id = (Purpose.RUN, station.copy)
+        return active if active is not None and run_id in active.runs else None
 
     def _note_trained(self, active: Active, station: _Station) -> None:
         current = self._rounds[active.job.id]
@@ -158,7 +156,7 @@ class TaskFloor:
                 continue
             moved = True
             done = active.progress.rounds_done + 1
-            self._rounds[job_id] = _TrainingRound(open_s=self.world.now)
+            self._rounds[job_id] = _TrainingRound()
             active.progress = replace(active.progress, rounds_done=done, tasks_done=0)
             shape = active.submission.job.tasks
             if shape is not None and done == shape.rounds:
@@ -193,7 +191,7 @@ class TaskFloor:
     def _may_start(self, active: Active, training_round: int, station: _Station) -> bool:
         """Whether the round is open, and the node has what a task needs."""
         done = active.progress.rounds_done if active.progress else 0
-        if training_round != done or self._rounds[active.job.id].open_s > self.world.now:
+        if training_round != done:
             return False
         (name, _), *_ = station.configuration
         node = self.world.nodes[name]
@@ -221,10 +219,10 @@ class TaskFloor:
         tasks = shape.scale * (shape.rounds or 1) if shape else 1
         placement = Placement(station.configuration, copy=station.copy, budget=samples / tasks)
         # Between tasks there is nothing to restore: a switch costs nothing here.
-        held = self.world.hold(active, placement, samples / tasks / times.train_s, 0.0)
+        self.world.hold(active, placement, samples / tasks / times.train_s, 0.0)
         if active.first_start_s is None:
             active.first_start_s = now
-        station.job, station.number = active.job.id, held.number
+        station.job = active.job.id
         station.free_s = now + times.train_s
         station.in_step_s = station.free_s + times.sync_s
         station.next = next(station.todo, None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -52,14 +53,11 @@ class WholeNodes:
         queue = [view for view in snapshot.by_submission() if view.blocked is None]
         copies: dict[str, list[Placement]] = {view.id: [] for view in queue}
         for view in queue:
-            for run in view.runs:
-                name = run.configuration.pieces[0][0]
-                busy = run.budget is None or run.samples < run.budget
-                if run.draining_until_s is None and busy and any(f.node.name == name for f in free):
-                    copies[view.id].append(
-                        Placement(run.configuration, run.copy, budget=run.budget)
-                    )
-                    free = [f for f in free if f.node.host != snapshot.cluster[name].host]
+            for kept in _running_or_due(snapshot, view):
+                name = kept.configuration.pieces[0][0]
+                if any(node.node.name == name for node in free):
+                    copies[view.id].append(kept)
+                    free = [node for node in free if node.node.host != snapshot.cluster[name].host]
         for most, budget in ((1, None), (2, 40.0)):
             for view in queue:
                 found = next(
@@ -77,6 +75,18 @@ class WholeNodes:
             waits = Waiting(view.blocked) if view.blocked else NEVER if never else NO_ROOM
             entries[view.id] = Placed(tuple(mine)) if (mine := copies.get(view.id)) else waits
         return Plan(Map(entries), replan=ALL_TRIGGERS)
+
+
+def _running_or_due(snapshot: Snapshot, view: JobView) -> Iterator[Placement]:
+    """The copies that have something left to do, and those that the plan in force will start."""
+    for run in view.runs:
+        if run.draining_until_s is None and (run.budget is None or run.samples < run.budget):
+            yield Placement(run.configuration, run.copy, budget=run.budget)
+    entry = snapshot.previous.entries.get(view.id)
+    for placement in entry.placements if isinstance(entry, Placed) else ():
+        (name, _), *_ = placement.configuration
+        if snapshot.nodes[name].open and all(run.copy != placement.copy for run in view.runs):
+            yield placement
 
 
 def _holds(snapshot: Snapshot, view: JobView, node: Node) -> bool:
