@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from docs.reproduction import fidelity
+from hetsched_core.policies.gavel import Gavel
 
 
 @pytest.mark.parametrize("trace", ["arrivals", "makespan"])
@@ -19,9 +20,10 @@ def test_gavel_is_near_its_published_simulator_and_as_near_as_the_page_says(
         if setting.name != trace:
             continue
         seen += 1
-        policy = fidelity.Gavel(objective=objective)
+        policy = Gavel(objective=objective)
         found = fidelity.hours(fidelity.run(setting, policy, data_dir))
-        assert found == (pytest.approx(jct, rel=0.02), pytest.approx(makespan, rel=0.022))
+        assert found[0] == pytest.approx(jct, rel=0.02)
+        assert found[1] == pytest.approx(makespan, rel=0.022)
         row = next(
             line
             for line in page.splitlines()
