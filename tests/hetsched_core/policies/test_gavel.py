@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.contract import check_policy
 from hetsched_core.optimize import Point
-from hetsched_core.policies.gavel import Gavel, Objective
+from hetsched_core.policies.gavel import Gavel, Objective, Queue
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
@@ -128,6 +128,27 @@ def test_who_comes_after_the_shares_runs_on_what_is_left_until_they_are_computed
     assert after.memory["shares"] == {"old": [1.0], "new": [1.0]}
 
 
+def test_without_shares_the_fastest_type_is_filled_first_whatever_the_order_of_nodes() -> None:
+    cluster = cluster_of(k=("k80", 1), v=("v100", 1))
+    speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 1.0}})
+    none = Gavel().plan(round_snapshot(snapshot_of(cluster, [view("gone")], now=360.0)))
+    new = view("new", submit_s=400.0)
+    between = snapshot_of(cluster, [new], now=720.0, speeds=speeds, previous=none)
+    assert placed_jobs(Gavel().plan(round_snapshot(between))) == {"new": "v:1"}
+
+
+def test_time_received_is_seconds_on_a_type_whatever_the_number_of_gpus() -> None:
+    cluster = cluster_of(v=("v100", 4), k=("k80", 4))
+    wide = replace(
+        view("wide", held(on(k=4)), counts=(4,)),
+        attained_gpu_s=(("v100", 400.0), ("k80", 40.0)),
+        observed_s=100.0,
+    )
+    queue = Queue.of(snapshot_of(cluster, [wide], now=130.0), {})
+    # 400 / 4 on the V100s; 40 / 4, and 30 s since it was seen, on the K80s.
+    assert queue.received_s.tolist() == [[100.0, 40.0]]
+
+
 def test_shares_are_computed_again_when_gpus_come_back_and_not_when_nothing_changed() -> None:
     cluster = cluster_of(a=("v100", 1), b=("v100", 1))
     jobs = [view("x"), view("y")]
@@ -153,6 +174,51 @@ def test_a_job_that_may_not_be_moved_stays_and_the_others_share_the_rest() -> No
     assert plan.memory["capacity"] == [1.0]
     assert plan.entries["fixed"] == placed(a=2)
     assert plan.memory["shares"] == {"x": [0.5], "y": [0.5]}
+
+
+def test_what_a_chosen_job_cannot_use_goes_to_who_can() -> None:
+    # Two GPUs are left, one on each node, and the first job cannot be spread.
+    cluster = cluster_of(a=("v100", 2), b=("v100", 2))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.0)
+    fixed = [view(f"on-{n}", held(on(**{n: 1})), preemptible=False) for n in "ab"]
+    jobs = [*fixed, view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
+    snapshot = round_snapshot(snapshot_of(cluster, jobs, now=360.0, speeds=speeds))
+    plan = Gavel().plan(snapshot)
+    assert plan.entries["wide"] == Waiting(Reason(ReasonCode.AHEAD))
+    assert placed_jobs(plan) == {"on-a": "a:1", "on-b": "b:1", "small": "a:1"}
+
+
+def test_a_job_has_no_share_of_a_type_that_is_too_small_for_it_now() -> None:
+    cluster = cluster_of(v=("v100", 4), k=("k80", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}})
+    in_use = {"v": {"foreign_gpus": 2}}
+    wide, huge = view("wide", counts=(4,)), view("none", counts=(4,), gpu_types=frozenset({"v100"}))
+    snapshot = snapshot_of(cluster, [wide, huge], now=360.0, speeds=speeds, nodes=in_use)
+    assert Gavel().plan(round_snapshot(snapshot)).memory["shares"] == {
+        "wide": [0.0, 1.0],
+        "none": [0.0, 0.0],
+    }
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "done", "share"), [(300.0, 0.0, 0.75), (None, 300.0, 0.75), (None, 0.0, 1 / 101)]
+)
+def test_where_a_size_is_unknown_the_limit_stands_in_then_what_is_done(
+    limit_s: float | None, done: float, share: float
+) -> None:
+    # One GPU at 1 sample/s; the known job has 100 s left. A new job without a limit counts 1 s.
+    one_gpu = cluster_of(a=("v100", 1))
+    known, unknown = view("known"), view("unknown")
+    known = replace(known, job=replace(known.job, total_samples=100.0))
+    unknown = replace(
+        unknown,
+        job=replace(unknown.job, total_samples=None, time_limit_s=limit_s),
+        samples_done=done,
+    )
+    plan = Gavel(objective=Objective.MAKESPAN).plan(snapshot_of(one_gpu, [known, unknown]))
+    shares = plan.memory["shares"]
+    assert isinstance(shares, dict)
+    assert shares["unknown"] == [pytest.approx(share)]
 
 
 @pytest.mark.parametrize(

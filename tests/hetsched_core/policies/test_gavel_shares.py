@@ -94,8 +94,9 @@ def test_finish_time_fairness_makes_up_for_a_late_start() -> None:
 
 
 def test_isolated_speeds_are_those_of_an_equal_part_of_every_type() -> None:
-    # 1/2 of 4 GPUs of each type; a job of 1 cannot use 4 GPUs' worth of time, one of 4 can use 1/2.
-    assert isolated_speeds(demand_of([[10, 2], [40, 8]], [1, 4], [4, 4])) == pytest.approx([6, 24])
+    # Half of 2 GPUs of each type. One GPU cannot be on both all the time: half of it on each. Four
+    # GPUs have a quarter of the time on each type.
+    assert isolated_speeds(demand_of([[10, 2], [40, 8]], [1, 4], [2, 2])) == pytest.approx([6, 12])
 
 
 # Against naive twins -----------------------------------------------------------------------------
