@@ -35,7 +35,7 @@ KEYS = [ProfileKey(f"model-{number}", f"user-{number % 50}") for number in range
 
 RECORD_TO_MAKING = 4.0
 INGEST_TO_PARSING = 40.0
-LAYERS_TO_FETCHING = 12.0
+LAYERS_TO_FETCHING = 25.0
 
 
 def best_s(work: Callable[[], object], times: int = 5) -> float:

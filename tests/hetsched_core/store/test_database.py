@@ -208,18 +208,24 @@ def test_a_log_cut_off_anywhere_loses_only_what_was_not_yet_recorded(
 # A full disk --------------------------------------------------------------------------------------
 
 
+def fill(store: Store) -> int:
+    """Record batches until the disk is full; return how many were recorded."""
+    recorded = 0
+    with suppress(StoreWriteError):
+        while True:
+            store.record(batch(recorded))
+            recorded += 1
+    return recorded
+
+
 @pytest.mark.parametrize("checkpoint", [NEVER, 200_000], ids=["log only", "merging the log"])
 def test_what_did_not_fit_on_a_full_disk_can_be_recorded_when_there_is_room(
     small_disk: Callable[[str], Path], checkpoint: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(database, "CHECKPOINT_BYTES", checkpoint)
     path = small_disk("2m") / "store.duckdb"
-    recorded = 0
     with Store.open(path, Mode.WRITE) as store:
-        with suppress(StoreWriteError):
-            while True:
-                store.record(batch(recorded))
-                recorded += 1
+        recorded = fill(store)
         assert recorded > 3
         for _ in range(2):
             with pytest.raises(StoreWriteError, match=rf"{path} cannot be written .*make room"):
@@ -232,6 +238,20 @@ def test_what_did_not_fit_on_a_full_disk_can_be_recorded_when_there_is_room(
         for number in range(recorded, recorded + 3):
             store.record(batch(number))
     assert batches(path) == recorded + 3
+
+
+def test_an_error_after_which_duckdb_answers_no_more_ends_one_call_only(
+    small_disk: Callable[[str], Path],
+) -> None:
+    path = small_disk("2m") / "store.duckdb"
+    with Store.open(path, Mode.WRITE) as store:
+        recorded = fill(store)
+        with pytest.raises(StoreWriteError, match="FATAL"), store.transaction() as transaction:
+            transaction.run("CHECKPOINT")
+        assert store.summary().profiles == recorded
+        small_disk("60m")
+        store.record(batch(recorded))
+    assert batches(path) == recorded + 1
 
 
 def test_a_limit_on_the_size_of_files_is_a_full_disk(path: Path) -> None:
