@@ -129,12 +129,13 @@ class SpoolFile:
                 self._validator = self._resumed(descriptor)
             size = min(_MOST_BYTES, MAX_FILE_BYTES - self.position)
             data = os.pread(descriptor, size, self.position)
+            end = self.position + len(data)
         except OSError:
             raise FileRejectedError(FileReject.UNREADABLE, self.run.uid) from None
         finally:
             os.close(descriptor)
         lines = [self._take(text) for text in self._complete_lines(data)]
-        if not lines and seen > MAX_FILE_BYTES and self.position + len(data) >= MAX_FILE_BYTES:
+        if not lines and end == MAX_FILE_BYTES < seen:
             self.position = MAX_FILE_BYTES + 1
             lines = [Rejection(Reject.FILE_TOO_LONG, f"over {MAX_FILE_BYTES} bytes")]
         return lines
