@@ -50,6 +50,7 @@ from hetsched_core.types import (
 NUMBERS = st.floats(-1e300, 1e300)
 AMOUNTS = st.floats(0, 1e300)
 COUNTS = st.integers(0, 2**40)
+ROUNDS = st.integers(1, 2**40)
 TEXTS = st.text(max_size=6)
 RATES = st.floats(1e-9, 1e9)
 
@@ -90,7 +91,7 @@ jobs = st.builds(
     preemptible=st.booleans(),
     asked_count=st.none() | COUNTS,
     learning_rate=st.none() | learning_rates,
-    tasks=st.none() | st.builds(TaskShape, COUNTS, st.none() | COUNTS, TEXTS),
+    tasks=st.none() | st.builds(TaskShape, ROUNDS, st.none() | ROUNDS, TEXTS),
     assumed=st.frozensets(TEXTS),
 )
 job_records = st.builds(
