@@ -95,8 +95,8 @@ def finish_time_fairness(
 
     rho is not linear in x, but "rho at most r for everybody" is, for a given r: it needs a speed of
     every job. With theta(r) the largest multiple of these speeds that all can have at once, the
-    least r has theta = 1. Newton's method finds it on log theta over log r, whose slope the duals
-    give, inside the bounds known by then, until these are within 1e-5 of each other.
+    least r has theta = 1; it is found by Newton's method on log theta, whose slope the duals give,
+    inside the bounds that are known by then, until they are within 1e-5 of each other.
 
     Args:
         demand: the jobs and the types.
@@ -124,12 +124,12 @@ def finish_time_fairness(
             low = max(low, ratio)
         if high - low <= _CLOSE * high:
             break
-        slope = ratio * float((pull * alone / slack).sum())
-        ratio *= float(found.objective ** (-1.0 / slope)) * (1.0 + _CLOSE / 2.0)
-        if ratio <= low:
+        step = np.log(found.objective) / float((pull * alone / slack).sum())
+        ratio = float(ratio - step)
+        if not low < ratio < high:
             ratio = (low + high) / 2.0
-        # What is reached already cannot be missed; a little less shows whether it is the least.
-        ratio = min(ratio, high * (1.0 - _CLOSE / 2.0))
+        elif abs(step) <= _CLOSE * high:
+            break
     return Shares(best.time, high, best.prices)
 
 
