@@ -10,12 +10,14 @@ queue begins. It is not stopped again, and has the GPU to itself.
 It knows task times by GPU type and, but with `unit_size`, the number of training rounds.
 
 Deviations. A job's tasks run one after another on one GPU: AlloX is about whole jobs, and
-parallelism inside them is not used. A GPU that is busy counts from when it will be free. AlloX's
+parallelism inside them is not used. A GPU that is busy counts from when it will be free, and one
+whose node lacks the CPUs or memory for a job is no place for it, as if of a wrong type. AlloX's
 fairness knob (matching only the users that have had least) is left at full efficiency.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -73,7 +75,8 @@ class Allox:
         on_gpu = {gpu: crew.view for crew in going for gpu in crew.gpus}
         gpus, busy = open_task_gpus(snapshot), busy_gpus(snapshot)
         waiting = not_begun(snapshot, going)
-        durations = np.array([self._durations(snapshot, view, gpus) for view in waiting])
+        whole = FreeGpus.of(snapshot)
+        durations = np.array([self._durations(snapshot, whole, view, gpus) for view in waiting])
         free_in_s = np.array(
             [self._duration(snapshot, on_gpu[g], g.node) if g in on_gpu else 0.0 for g in gpus]
         )
@@ -86,15 +89,21 @@ class Allox:
                     begin.append(Crew(first, (gpu,)))
         return task_plan(snapshot, [*going, *begin])
 
-    def _durations(self, snapshot: Snapshot, view: JobView, gpus: Sequence[Gpu]) -> list[float]:
-        by_node = {g.node: self._duration(snapshot, view, g.node) for g in gpus}
+    def _durations(
+        self, snapshot: Snapshot, whole: FreeGpus, view: JobView, gpus: Sequence[Gpu]
+    ) -> list[float]:
+        """Seconds on each GPU; infinite where `whole`, all idle, has too few CPUs or memory."""
+        by_node = {
+            node: self._duration(snapshot, view, node) if _fits(whole, view, node) else math.inf
+            for node in dict.fromkeys(g.node for g in gpus)
+        }
         return [by_node[g.node] for g in gpus]
 
     def _duration(self, snapshot: Snapshot, view: JobView, node: str) -> float:
         """Seconds that the rest of a job takes alone on a GPU of a node; infinite if it cannot."""
         times, shape = task_times(snapshot, view.job, node), view.job.tasks
         if times is None or shape is None:
-            return float("inf")
+            return math.inf
         left, rounds = tasks_left(view)
         if self.unit_size:
             left, rounds = shape.scale, 0
@@ -148,9 +157,16 @@ def match(durations: Floats, free_in_s: Floats) -> list[list[int]]:
 
 def _first_that_fits(free: FreeGpus, queue: Sequence[JobView], gpu: Gpu) -> JobView | None:
     """Take the first job of a queue that the CPUs and memory beside the GPU allow."""
-    one = Configuration(((gpu.node, 1),))
     for view in queue:
-        if free.fits(view.job, one):
-            free.take(view.job, one)
+        if _fits(free, view, gpu.node):
+            free.take(view.job, _one_gpu(gpu.node))
             return view
     return None
+
+
+def _fits(free: FreeGpus, view: JobView, node: str) -> bool:
+    return free.fits(view.job, _one_gpu(node))
+
+
+def _one_gpu(node: str) -> Configuration:
+    return Configuration(((node, 1),))

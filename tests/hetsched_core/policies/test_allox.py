@@ -14,6 +14,8 @@ from hetsched_core.policies.allox import Allox, match
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
+    Cluster,
+    Node,
     Placed,
     TaskItem,
     TaskProgress,
@@ -148,3 +150,23 @@ def test_a_job_that_has_begun_stays_and_a_busy_gpu_counts_from_when_it_is_free()
     # 4 rounds end after 9 s behind the other job, after 12 s on the slow GPU.
     assert {sequence.node for sequence in waits.sequences} == {"fast"}
     assert isinstance(waits.entries["new"], Waiting)
+
+
+@pytest.mark.parametrize(
+    "nodes", [None, {"fast": {"foreign_cpus": 1.0}}], ids=["too few CPUs", "CPUs in use by others"]
+)
+def test_a_gpu_without_the_cpus_for_a_job_is_none_of_its_places(
+    nodes: dict[str, dict[str, object]] | None,
+) -> None:
+    # Ten times as fast, but never with 2 CPUs for the job; it would wait there for ever.
+    cluster = Cluster(
+        (Node("fast", "v100", 1, cpus=1 if nodes is None else 2), Node("slow", "k80", 1, cpus=2))
+    )
+    speeds = linear_speeds(
+        cluster,
+        {"m": {"v100": 10.0, "k80": 1.0}},
+        tasks={"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(10.0, 0.0)}},
+    )
+    job = view("j", tasks=TaskShape(scale=1, rounds=1), cpus_per_gpu=2.0)
+    plan = Allox().plan(snapshot_of(cluster, [job], speeds=speeds, nodes=nodes))
+    assert [sequence.node for sequence in plan.sequences] == ["slow"]
