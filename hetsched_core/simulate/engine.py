@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from hetsched_core.errors import InputError, PlanError, unknown
 from hetsched_core.policy import (
@@ -141,6 +142,22 @@ def simulate(
     return simulation.run()
 
 
+@dataclass(slots=True)
+class _Awaited:
+    """A plan that is not in force yet, and what had changed before it was asked for."""
+
+    plan: Plan
+    changed: set[str]
+    gone: set[str]
+    nodes_changed: bool
+
+    def give_back(self, world: World) -> None:
+        """Let the next plan be told of it: this one never comes into force."""
+        world.gone |= self.gone
+        world.changed |= self.changed - world.gone
+        world.nodes_changed |= self.nodes_changed
+
+
 class _Simulation:
     def __init__(
         self,
@@ -162,7 +179,9 @@ class _Simulation:
                 world.heap.push(submission.cancel_s, Priority.CANCEL, Cancelled(job.id))
 
         self._plan = EMPTY_PLAN
-        self._pending: Plan | None = None
+        self._awaited: _Awaited | None = None
+        self._decided_s = -math.inf
+        self._counted = EMPTY_PLAN
         self._waiting = 0
         # Jobs whose next run waits for GPUs that are being vacated.
         self._in_transit: set[str] = set()
@@ -214,11 +233,13 @@ class _Simulation:
                 if plan is self._plan:
                     world.triggers.add(Trigger.TIMER)
             case PlanTakesEffect(plan):
-                self._pending = None
-                self._adopt(plan)
-                if plan.replan.at_s is not None and plan.replan.at_s <= world.now:
-                    # Its time passed while it was awaited.
-                    world.triggers.add(Trigger.TIMER)
+                awaited = self._awaited is not None and plan is self._awaited.plan
+                if awaited and world.now >= plan.valid_from_s:
+                    self._awaited = None
+                    self._adopt(plan)
+                    if plan.replan.at_s is not None and plan.replan.at_s <= world.now:
+                        # Its time passed while it was awaited.
+                        world.triggers.add(Trigger.TIMER)
             case Cancelled(job_id):
                 # A job withdrawn before it is eligible comes and goes without being seen.
                 if job_id in self._future:
@@ -276,7 +297,7 @@ class _Simulation:
             self._floor.settle()
         if not world.active:
             world.triggers.clear()
-        elif self._pending is None and self._due():
+        elif world.now >= self._decided_s and self._due():
             self._ask()
         self._apply(())
         if self._floor is not None:
@@ -290,6 +311,10 @@ class _Simulation:
 
     def _ask(self) -> None:
         world = self._world
+        if self._awaited is not None:
+            # The plan in force is still the one that was asked for before it.
+            self._awaited.give_back(world)
+            self._awaited = None
         snapshot = self._snapshot(frozenset(world.triggers))
         world.triggers.clear()
         begun = self._stopwatch()
@@ -312,22 +337,26 @@ class _Simulation:
                 self._waiting,
             )
         )
-        world.changed, world.gone, world.nodes_changed = set(), set(), False
+        self._decided_s = snapshot.effective_s
         effective_s = max(snapshot.effective_s, plan.valid_from_s)
         if effective_s > world.now:
-            self._pending = plan
-            world.heap.push(effective_s, Priority.PLAN, PlanTakesEffect(plan))
-        else:
+            self._awaited = _Awaited(plan, world.changed, world.gone, world.nodes_changed)
+            # Once it is decided, another may be asked for, though this one is still to wait.
+            for at_s in sorted({snapshot.effective_s, effective_s} - {world.now}):
+                world.heap.push(at_s, Priority.PLAN, PlanTakesEffect(plan))
+        world.changed, world.gone, world.nodes_changed = set(), set(), False
+        if effective_s <= world.now:
             self._adopt(plan)
 
     def _count_waiting(self, plan: Plan) -> None:
         """Keep the number of waiting jobs at the cost of what changed."""
         before: Mapping[str, Entry] = {}
         changed: Iterable[str] = plan.entries
-        if plan.changed is not None and plan.base is self._plan.identity:
-            before, changed = self._plan.entries, plan.changed
+        if plan.changed is not None and plan.base is self._counted.identity:
+            before, changed = self._counted.entries, plan.changed
         else:
             self._waiting = 0
+        self._counted = plan
         for job_id in changed:
             self._waiting -= isinstance(before.get(job_id), Waiting)
             self._waiting += isinstance(plan.entries.get(job_id), Waiting)
@@ -429,7 +458,7 @@ class _Simulation:
     def _over(self) -> bool:
         """Whether nothing that is still scheduled can change anything."""
         world = self._world
-        if self._future or self._pending is not None or self._incidents:
+        if self._future or self._awaited is not None or self._incidents:
             return False
         if any(active.runs for active in world.active.values()):
             self._idle_instants = 0

@@ -65,7 +65,7 @@ class TimerRings:
 
 @dataclass(frozen=True, slots=True)
 class PlanTakesEffect:
-    """A plan that was made earlier comes into force."""
+    """A plan that was made earlier comes into force; void while it waits, or once replaced."""
 
     plan: Plan
 

@@ -158,7 +158,8 @@ class Plan:
         profiles: profiling runs, on top.
         sequences: for the `tasks` model, what each GPU runs.
         reservations: promised starts.
-        valid_from_s: when the plan takes effect (UTC); -inf for at once.
+        valid_from_s: when the plan takes effect (UTC); -inf for at once. Until then the one in
+            force goes on and asks for plans as it says; a plan made meanwhile replaces this one.
         replan: when to plan again.
         diagnostics: how it was found.
         memory: the policy's own notes, JSON values only with a "version"; may be lost at any time.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -398,6 +398,70 @@ class SoonAgain:
 def test_a_time_to_plan_again_that_passes_while_the_plan_is_awaited_is_not_missed() -> None:
     log = run([submission("j", 10.0)], SoonAgain(), decision_s=5.0)
     assert held(log) == [("a:1", 10.0, 20.0)]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """Place every job on its node, each plan valid from a time of its own."""
+
+    where: Mapping[str, Entry]
+    valid_from_s: Callable[[float], float]
+    seen: list[Snapshot]
+    info: ClassVar[PolicyInfo] = PolicyInfo(name="ahead", summary="", paper="")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        self.seen.append(snapshot)
+        plan = snapshot.previous.revise(
+            {job: self.where[job] for job in snapshot.changed}, snapshot.gone
+        )
+        return replace(plan, valid_from_s=self.valid_from_s(snapshot.now))
+
+
+def test_a_newer_plan_replaces_one_that_waits_for_its_time() -> None:
+    where = {"j": placed(a=1), "k": placed(b=1), "l": placed(b=1)}
+    jobs = [submission("j", 50.0), submission("k", 5.0, submit_s=10.0)]
+    jobs.append(submission("l", 20.0, submit_s=20.0))
+    seen: list[Snapshot] = []
+    log = run(jobs, Ahead(where, lambda now: {10.0: 40.0, 20.0: 30.0}.get(now, 0.0), seen))
+    assert held(log) == [("a:1", 0.0, 50.0)]
+    assert held(log, "l") == [("b:1", 30.0, 50.0)]
+    assert held(log, "k") == [("b:1", 30.0, 35.0)]
+    # What changed before the plan that never came into force is told again.
+    assert [(s.now, set(s.changed)) for s in seen][:3] == [
+        (0.0, {"j"}),
+        (10.0, {"j", "k"}),
+        (20.0, {"j", "k", "l"}),
+    ]
+    assert set(seen[2].previous.entries) == {"j"}
+    assert [plan.waiting for plan in log.plans] == [0] * len(log.plans)
+
+
+def test_a_plan_made_ahead_holds_back_no_other_but_for_the_decision_time() -> None:
+    where = {"j": placed(a=1), "k": placed(b=1)}
+    jobs = [submission("j", 50.0), submission("k", 5.0, submit_s=3.0)]
+    seen: list[Snapshot] = []
+    log = run(jobs, Ahead(where, lambda now: 30.0 if now < 5.0 else 0.0, seen), decision_s=5.0)
+    assert [s.now for s in seen][:2] == [0.0, 5.0]
+    assert held(log) == [("a:1", 10.0, 60.0)]
+    assert held(log, "k") == [("b:1", 10.0, 15.0)]
+
+
+def test_a_plan_made_ahead_starts_nothing_that_has_gone_since() -> None:
+    where = {"j": placed(a=1), "k": placed(b=1)}
+    jobs = [submission("j", 50.0), submission("k", 5.0, cancel_s=20.0)]
+    quiet = Replan(on=frozenset())
+    ahead = Ahead(where, lambda _: 30.0, [])
+
+    @dataclass(frozen=True)
+    class Once:
+        info: ClassVar[PolicyInfo] = ahead.info
+
+        def plan(self, snapshot: Snapshot) -> Plan:
+            return replace(ahead.plan(snapshot), replan=quiet)
+
+    log = run(jobs, Once())
+    assert held(log) == [("a:1", 30.0, 80.0)]
+    assert held(log, "k") == []
 
 
 @dataclass(frozen=True)
