@@ -20,7 +20,15 @@ from hetsched_core.traces.log_types import LogTypes, ToldBy
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobRuns, JobState, link_runs, parse_job_id
 from hetsched_core.traces.workload import Rejected, Workload, arrival_order
-from hetsched_core.types import Cluster, EndState, Job, RequirementSet, Speeds, Submission
+from hetsched_core.types import (
+    Cluster,
+    EndState,
+    Job,
+    LoggedRun,
+    RequirementSet,
+    Speeds,
+    Submission,
+)
 
 SECONDS_PER_HOUR = 3600.0
 LEAST_RUN_S = 1.0
@@ -134,7 +142,7 @@ _Types = frozenset[str]
 
 @dataclass(frozen=True, slots=True)
 class _Held:
-    """What one run held: GPUs of these types, on so many nodes, for so long."""
+    """What one run held: GPUs of these types, on so many nodes, for so long, suspensions apart."""
 
     gpus: int
     gpu_types: _Types
@@ -239,6 +247,7 @@ class _Conversion:
             ),
             samples,
             EndState.FAILED if Assumption.FAILED in assumed else EndState.COMPLETED,
+            logged=tuple(map(_logged, job.runs, held)),
         )
 
     # GPU types
@@ -379,6 +388,12 @@ def _seconds(run: Allocation, following: Allocation | None) -> float | None:
     limit = math.inf if run.time_limit_s is None else run.time_limit_s
     until = math.inf if following is None else following.start_s - run.start_s
     return max(0.0, min(run.elapsed_s, limit, until))
+
+
+def _logged(run: Allocation, held: _Held) -> LoggedRun:
+    """Return when the site ran it; what has no end ends where its work is taken to end."""
+    end_s = run.start_s + held.seconds if run.end_s is None else run.end_s
+    return LoggedRun(run.start_s, max(end_s, run.start_s), held.gpus)
 
 
 def _node_count(run: Allocation) -> int:

@@ -22,6 +22,7 @@ from hetsched_core.types import (
     EndState,
     Job,
     Layer,
+    LoggedRun,
     SpeedTable,
     Submission,
     TaskTimes,
@@ -29,7 +30,7 @@ from hetsched_core.types import (
 
 SCHEMA = "hetsched-workload/1"
 
-_SUBMISSION_KEYS = ("samples", "ends_as", "cancel_s")
+_SUBMISSION_KEYS = ("samples", "ends_as", "cancel_s", "logged")
 _JOB_KEYS = ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
 _SHARED_KEYS = ("profile", "user", "account", "partition")
 """Texts that many jobs have in common: a million jobs need them once."""
@@ -72,6 +73,8 @@ def submission_line(submission: Submission) -> str:
         line["ends_as"] = submission.ends_as
     if submission.cancel_s is not None:
         line["cancel_s"] = submission.cancel_s
+    if submission.logged:
+        line["logged"] = unstructure(submission.logged)
     return _dump(line)
 
 
@@ -203,6 +206,7 @@ def _submission(line: dict[str, Any]) -> Submission:
         if "ends_as" in line
         else EndState.COMPLETED,
         structure(line["cancel_s"], float | None, "cancel_s") if "cancel_s" in line else None,
+        structure(line["logged"], tuple[LoggedRun, ...], "logged") if "logged" in line else (),
     )
     for key, value, least in (
         ("submit_s", job.submit_s, 0.0),

@@ -238,17 +238,36 @@ class EndState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LoggedRun:
+    """GPUs that the site's own scheduler gave a job from `start_s` to `end_s`, seconds UTC."""
+
+    start_s: float
+    end_s: float
+    gpus: int
+
+    def __post_init__(self) -> None:
+        """Refuse a run that ends before it starts, or holds nothing."""
+        if not 0.0 <= self.start_s <= self.end_s or self.gpus < 1:
+            raise InputError(
+                f"a logged run of {self.gpus} GPUs from {self.start_s:.0f} s to {self.end_s:.0f} s;"
+                " expected 1 GPU or more, and an end that is not before the start"
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A job of a workload, with what nobody tells the scheduler.
 
     `samples` is the work it really has, `ends_as` what becomes of it when that is done (completed,
-    or failed), `cancel_s` when its user withdraws it, wherever it stands then.
+    or failed), `cancel_s` when its user withdraws it, wherever it stands then. `logged` is what the
+    site's own scheduler made of it, run by run in order, where an accounting log tells.
     """
 
     job: Job
     samples: float
     ends_as: EndState = EndState.COMPLETED
     cancel_s: float | None = None
+    logged: tuple[LoggedRun, ...] = ()
 
     @property
     def whole_job(self) -> Job:

@@ -18,7 +18,15 @@ from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobState
 from hetsched_core.traces.workload import Workload
-from hetsched_core.types import Cluster, EndState, Job, Node, RequirementSet, Submission
+from hetsched_core.types import (
+    Cluster,
+    EndState,
+    Job,
+    LoggedRun,
+    Node,
+    RequirementSet,
+    Submission,
+)
 
 CLUSTER = ClusterFile(
     Cluster(
@@ -139,6 +147,23 @@ def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() 
     assert found.job.requirements == RequirementSet.rigid(2)
     assert found.ends_as is EndState.FAILED
     assert counted(convert(first, second), Assumption.SEVERAL_RUNS) == 1
+
+
+def test_what_the_site_did_is_kept_run_by_run_beside_the_job() -> None:
+    first = allocation(state=JobState.REQUEUED, elapsed_s=1000.0, end_s=2100.0, restarts=0)
+    second = allocation(
+        submit_s=2100.0,
+        start_s=9000.0,
+        state=JobState.RUNNING,
+        end_s=None,
+        elapsed_s=HOUR,
+        gpus=(("a100", 2),),
+        nodes=("a0",),
+        restarts=1,
+        line=2,
+    )
+    found = only(second, first)
+    assert found.logged == (LoggedRun(1100.0, 2100.0, 1), LoggedRun(9000.0, 9000.0 + HOUR, 2))
 
 
 def test_a_row_that_is_there_twice_counts_once_and_is_told() -> None:

@@ -24,6 +24,7 @@ from hetsched_core.types import (
     Layer,
     LearningRate,
     LearningRateScaling,
+    LoggedRun,
     RequirementSet,
     SpeedTable,
     Submission,
@@ -84,7 +85,9 @@ def jobs(draw: st.DrawFn, job_id: str) -> Submission:
         assumed=draw(st.frozensets(st.sampled_from(["profile", "gpu_types"]))),
     )
     ends_as = draw(st.sampled_from([EndState.COMPLETED, EndState.FAILED]))
-    return Submission(job, draw(positive), ends_as, draw(later))
+    runs = st.builds(LoggedRun, st.floats(0, 1e9), st.floats(1e9, 2e9), st.integers(1, 64))
+    logged = tuple(draw(st.lists(runs, max_size=2)))
+    return Submission(job, draw(positive), ends_as, draw(later), logged)
 
 
 @st.composite
@@ -183,6 +186,14 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(JOB | {"submit_s": -1}, "submit_s is -1; expected 0", id="negative time"),
         pytest.param(JOB | {"eligible_s": 4}, "eligible_s is 4; expected 5", id="eligible early"),
         pytest.param(JOB | {"cancel_s": 4}, "cancel_s is 4; expected 5", id="cancelled early"),
+        pytest.param(
+            JOB | {"logged": [{"start_s": 9, "end_s": 8, "gpus": 1}]},
+            "logged: a logged run of 1 GPUs from 9 s to 8 s",
+            id="logged backwards",
+        ),
+        pytest.param(
+            JOB | {"logged": [{"start_s": 8, "end_s": 9}]}, "logged.gpus: missing", id="no GPUs"
+        ),
         pytest.param(JOB | {"samples": 0}, "samples is 0; expected more", id="no samples"),
         pytest.param(JOB | {"samples": True}, "samples: True is not a number", id="bool"),
         pytest.param(json.dumps(JOB)[:-1] + ', "weight": 1e999}', "beyond", id="infinite weight"),
