@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hetsched_core.logged import Closeness, LoggedMeasures, closeness, logged_measures
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.policy import Policy, settings_of
 from hetsched_core.report.result import Result, ResultInput
@@ -17,11 +18,21 @@ from hetsched_core.traces.load import Loaded
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What one policy, under the name it was asked for by, made of the workload."""
+    """What one policy, under the name it was asked for by, made of the workload.
+
+    Attributes:
+        name: the name.
+        log: what happened.
+        measures: the measures of that.
+        closeness: how close it comes to what the site's own scheduler did, where a log tells.
+        logged: the measures of the site's own scheduler over the same jobs, where a log tells.
+    """
 
     name: str
     log: RunLog
     measures: Measures
+    closeness: Closeness | None = None
+    logged: LoggedMeasures | None = None
 
 
 def replay(
@@ -55,7 +66,14 @@ def replay(
             stopwatch=stopwatch,
             ended=lambda _: ended(),
         )
-        yield Replayed(name, log, measure(log, loaded.speeds))
+        submissions = loaded.workload.submissions
+        yield Replayed(
+            name,
+            log,
+            measure(log, loaded.speeds),
+            closeness(submissions, log.jobs),
+            logged_measures(submissions, log.jobs),
+        )
 
 
 def result_of(
@@ -65,6 +83,8 @@ def result_of(
     sources: Sequence[Path],
     settings: Mapping[str, object],
     other_seeds: Mapping[int, Mapping[str, Measures]],
+    logged: LoggedMeasures | None,
+    closeness: Mapping[str, Closeness],
 ) -> Result:
     """Return the measures together with what they came from.
 
@@ -75,6 +95,8 @@ def result_of(
         sources: the files that the workload was read from.
         settings: what was chosen, by option.
         other_seeds: the same measures for each further seed.
+        logged: the measures of what the site's own scheduler did, where a log tells.
+        closeness: how close each policy comes to that, by name.
     """
     rejected = Counter(str(r.reason) for r in loaded.workload.rejected)
     for report in loaded.reports:
@@ -94,4 +116,6 @@ def result_of(
         ),
         measures,
         other_seeds,
+        logged,
+        closeness,
     )

@@ -15,6 +15,7 @@ from hetsched_core.cli.options import Seconds, claim_outputs, usage_errors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hetsched_core.logged import Closeness, LoggedMeasures
     from hetsched_core.metrics import Measures
     from hetsched_core.policy import Policy
     from hetsched_core.replay import Replayed
@@ -181,11 +182,16 @@ def replay(
     _tell_input(loaded)
     measures: dict[str, Measures] = {}
     other_seeds: dict[int, dict[str, Measures]] = {}
+    logged: LoggedMeasures | None = None
+    closeness: dict[str, Closeness] = {}
     histories: list[History] = []
     never: dict[str, str] = {}
     with _progress(seeds * len(policies) * len(loaded.workload.submissions)) as ended:
         for one in run_each(loaded, policies, settings, stopwatch=perf_counter, ended=ended):
             measures[one.name] = one.measures
+            logged = logged or one.logged
+            if one.closeness is not None:
+                closeness[one.name] = one.closeness
             never.update((r.job.id, _asks(r.job)) for r in one.log.jobs if r.end_state == "never")
             if run_logs is not None:
                 _write_run_log(one, run_logs)
@@ -213,7 +219,7 @@ def replay(
         "seeds": seeds,
         "tz": inputs["tz"],
     }
-    result = result_of(measures, loaded, policies, logs, chosen, other_seeds)
+    result = result_of(measures, loaded, policies, logs, chosen, other_seeds, logged, closeness)
     _tell_result(result)
     _warn_of_never(never)
     if rejects is not None:
@@ -338,9 +344,12 @@ def _tell_result(result: Result) -> None:
     """Print the comparison: in colour on a terminal, else as plain text."""
     from rich.console import Console
 
-    from hetsched_core.report.table import comparison, show
+    from hetsched_core.report.table import closeness_table, comparison, show
 
-    show(comparison(result.policies), Console())
+    show(comparison(result.policies, result.logged), Console())
+    if result.closeness:
+        click.echo()
+        show(closeness_table(result.closeness), Console())
 
 
 def _write_run_log(one: Replayed, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.files import replacing
 from hetsched_core.json_values import plain
+from hetsched_core.logged import Closeness, LoggedMeasures
 from hetsched_core.metrics import Measures, PlanTimes
 from hetsched_core.traces.strict_json import structure
 
@@ -55,11 +56,16 @@ class Result:
         input: what they came from.
         policies: the measures of each policy, under the seed of the settings.
         other_seeds: the same for each further seed.
+        logged: the measures of what the site's own scheduler did, where a log tells; over the jobs
+            that complete under the first policy.
+        closeness: how close each policy comes to that, under the seed of the settings.
     """
 
     input: ResultInput
     policies: Mapping[str, Measures]
     other_seeds: Mapping[int, Mapping[str, Measures]] = field(default_factory=dict)
+    logged: LoggedMeasures | None = None
+    closeness: Mapping[str, Closeness] = field(default_factory=dict)
 
     @property
     def by_seed(self) -> tuple[Mapping[str, Measures], ...]:
@@ -77,15 +83,19 @@ def to_json(result: Result) -> str:
     whole = {
         "schema": SCHEMA,
         "input": given,
-        "policies": _policies_json(result.policies),
+        "policies": _each_json(result.policies),
         "other_seeds": {
-            str(seed): _policies_json(policies) for seed, policies in result.other_seeds.items()
+            str(seed): _each_json(policies) for seed, policies in result.other_seeds.items()
         },
+        "logged": _each_json({"logged": result.logged})["logged"] if result.logged else None,
+        "closeness": _each_json(result.closeness),
     }
     return json.dumps(whole, indent=2) + "\n"
 
 
-def _policies_json(policies: Mapping[str, Measures]) -> dict[str, dict[str, Any]]:
+def _each_json(
+    policies: Mapping[str, Measures] | Mapping[str, LoggedMeasures] | Mapping[str, Closeness],
+) -> dict[str, dict[str, Any]]:
     written = {name: asdict(measures) for name, measures in policies.items()}
     for policy, measures in written.items():
         for key, value in _numbers(measures):
@@ -137,6 +147,13 @@ def _result(value: object) -> Result:
         _input(_object(whole.get("input"), "input")),
         _policies(whole.get("policies"), "policies"),
         {_seed(seed): _policies(one, f"other_seeds.{seed}") for seed, one in seeds.items()},
+        None
+        if whole.get("logged") is None
+        else _known(LoggedMeasures, _object(whole["logged"], "logged"), "logged"),
+        {
+            policy: _known(Closeness, _object(one, f"closeness.{policy}"), f"closeness.{policy}")
+            for policy, one in _object(whole.get("closeness", {}), "closeness").items()
+        },
     )
 
 
@@ -178,14 +195,17 @@ def _input(given: dict[str, Any]) -> ResultInput:
 
 
 def _measures(given: dict[str, Any], key: str) -> Measures:
-    known = _known(Measures, given)
-    if isinstance(known.get("plan_s"), dict):
-        known["plan_s"] = _known(PlanTimes, known["plan_s"])
-    measures: Measures = structure(known, Measures, key)
-    return measures
+    if isinstance(plan_s := given.get("plan_s"), dict):
+        given = {**given, "plan_s": _without_later_keys(PlanTimes, plan_s)}
+    return _known(Measures, given, key)
 
 
-def _known(type_: type[Measures | PlanTimes], given: dict[str, Any]) -> dict[str, Any]:
+def _known(type_: type[_Type], given: dict[str, Any], key: str) -> _Type:
+    known: _Type = structure(_without_later_keys(type_, given), type_, key)
+    return known
+
+
+def _without_later_keys(type_: Any, given: dict[str, Any]) -> dict[str, Any]:
     names = {field.name for field in fields(type_)}
     return {key: value for key, value in given.items() if key in names}
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hetsched_core.logged import Closeness, LoggedMeasures
 from hetsched_core.metrics import Measures
 from hetsched_core.report.units import decimals, duration_unit
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 ABSENT = "-"
+LOGGED = "logged"
+"""What the row of the log is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,64 +76,118 @@ def show(table: Comparison, console: Console) -> None:
         console.file.write(table.text() + "\n")
 
 
-def comparison(policies: Mapping[str, Measures]) -> Comparison:
-    """Return the table that compares policies, a row for each in the given order."""
-    measures = list(policies.values())
+def comparison(
+    policies: Mapping[str, Measures], logged: LoggedMeasures | None = None
+) -> Comparison:
+    """Return the table that compares policies, a row for each in the given order.
+
+    What a log says that the site did stands above them. It is never marked as the best: nobody
+    chose between it and the policies.
+    """
+    measures: list[Measures | LoggedMeasures] = [*policies.values()]
+    names = [*policies]
+    if logged is not None:
+        measures.insert(0, logged)
+        names.insert(0, LOGGED)
+    jobs = max((m.jobs for m in policies.values()), default=0)
+    compared = range(len(names) - len(policies), len(names))
+
+    def values(key: str) -> list[float | None]:
+        return [getattr(one, key, None) for one in measures]
+
+    def durations(heading: tuple[str, str], key: str) -> Column:
+        return _durations(heading, values(key), compared)
+
+    def numbers(heading: tuple[str, str, str], key: str) -> Column:
+        return _column(heading, values(key), compared)
+
     return Comparison(
         columns=(
-            Column(("", "", "policy"), tuple(policies)),
-            Column(("", "jobs", "done"), tuple(f"{m.completed}/{m.jobs}" for m in measures)),
-            _durations(("avg", "JCT"), measures, lambda m: m.avg_jct_s),
-            _durations(("p99", "JCT"), measures, lambda m: m.p99_jct_s),
-            _durations(("avg", "wait"), measures, lambda m: m.avg_wait_s),
-            _numbers(("max", "latency", "ratio"), measures, lambda m: m.max_latency_ratio),
-            _numbers(("avg", "frag-", "ments"), measures, lambda m: m.avg_fragments),
-            _numbers(("GPUs", "held", "%"), measures, lambda m: _percent(m.gpu_utilisation), max),
-            _durations(("lost", "GPU"), measures, lambda m: m.lost_gpu_s),
-            _numbers(("", "re-", "starts"), measures, lambda m: m.restarts),
-            _durations(("make-", "span"), measures, lambda m: m.makespan_s),
+            Column(("", "", "policy"), tuple(names)),
+            Column(("", "jobs", "done"), tuple(f"{m.completed}/{jobs}" for m in measures)),
+            durations(("avg", "JCT"), "avg_jct_s"),
+            durations(("p99", "JCT"), "p99_jct_s"),
+            durations(("avg", "wait"), "avg_wait_s"),
+            numbers(("max", "latency", "ratio"), "max_latency_ratio"),
+            numbers(("avg", "frag-", "ments"), "avg_fragments"),
+            _shares(("GPUs", "held"), values("gpu_utilisation"), compared),
+            durations(("lost", "GPU"), "lost_gpu_s"),
+            numbers(("", "re-", "starts"), "restarts"),
+            durations(("make-", "span"), "makespan_s"),
         ),
         notes=_notes(policies),
     )
 
 
-def _percent(share: float | None) -> float | None:
-    return None if share is None else 100.0 * share
+def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
+    """Return the table that says how close each policy's replay comes to the log."""
+    found = list(policies.values())
+    compared = range(len(found))
+    waits = [found[0].avg_logged_wait_s, *(one.avg_wait_s for one in found)] if found else []
+    unit = duration_unit(waits)
+    places = decimals([wait / unit.size for wait in waits])
+    return Comparison(
+        columns=(
+            Column(("starts", "against", "the log"), tuple(policies)),
+            Column(("", "", "jobs"), tuple(str(one.jobs) for one in found)),
+            _durations(("p50", "error"), [one.p50_error_s for one in found], compared),
+            _durations(("p90", "error"), [one.p90_error_s for one in found], compared),
+            _shares(("within", "5 min"), [one.close_share for one in found], compared),
+            Column(
+                ("waited:", "within", "5 min"),
+                tuple(f"{one.waited_close}/{one.waited}" for one in found),
+            ),
+            Column(
+                ("wait", "in log", unit.name),
+                tuple(f"{one.avg_logged_wait_s / unit.size:.{places}f}" for one in found),
+            ),
+            Column(
+                ("wait", "here", unit.name),
+                tuple(f"{one.avg_wait_s / unit.size:.{places}f}" for one in found),
+            ),
+            _column(
+                ("waits'", "rank", "corr."),
+                [one.wait_rank_correlation for one in found],
+                compared,
+                max,
+            ),
+        ),
+        notes=(),
+    )
 
 
 def _durations(
-    heading: tuple[str, str],
-    measures: Sequence[Measures],
-    value: Callable[[Measures], float | None],
+    heading: tuple[str, str], seconds: Sequence[float | None], compared: range
 ) -> Column:
     """A column of seconds, in the one unit that suits its largest value; less is better."""
-    seconds = [value(m) for m in measures]
     unit = duration_unit(seconds)
-    return _column((*heading, unit.name), [None if s is None else s / unit.size for s in seconds])
+    values = [None if s is None else s / unit.size for s in seconds]
+    return _column((*heading, unit.name), values, compared)
 
 
-def _numbers(
-    heading: tuple[str, str, str],
-    measures: Sequence[Measures],
-    value: Callable[[Measures], float | None],
-    best: Callable[[Iterable[float]], float] = min,
-) -> Column:
-    return _column(heading, [value(m) for m in measures], best)
+def _shares(heading: tuple[str, str], shares: Sequence[float | None], compared: range) -> Column:
+    """A column of shares in per cent; more is better."""
+    values = [None if share is None else 100.0 * share for share in shares]
+    return _column((*heading, "%"), values, compared, max)
 
 
 def _column(
     heading: tuple[str, ...],
     values: Sequence[float | None],
+    compared: range,
     best: Callable[[Iterable[float]], float] = min,
 ) -> Column:
-    """Cells with as many decimals as the largest value leaves room for."""
-    known = [value for value in values if value is not None]
-    places = decimals(known)
+    """Cells with as many decimals as the largest value leaves room for.
+
+    The best is marked of those that are `compared`.
+    """
+    places = decimals(values)
     cells = tuple(ABSENT if v is None else f"{v:.{places}f}" for v in values)
-    if len(set(cells) - {ABSENT}) < 2:
+    rivals = {at: v for at in compared if (v := values[at]) is not None}
+    if len({cells[at] for at in rivals}) < 2:
         return Column(heading, cells)
-    winner = f"{best(known):.{places}f}"
-    return Column(heading, cells, frozenset(at for at, cell in enumerate(cells) if cell == winner))
+    winner = f"{best(rivals.values()):.{places}f}"
+    return Column(heading, cells, frozenset(at for at in rivals if cells[at] == winner))
 
 
 def _notes(policies: Mapping[str, Measures]) -> tuple[str, ...]:

@@ -47,8 +47,36 @@ def test_the_result_file_has_every_key_of_schema_1(log: Path, tmp_path: Path) ->
 
 def test_the_table_has_a_row_for_each_policy(log: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert replay(log, "--policy", "fifo", "--policy", "sjf, srtf") == 0
-    rows = [line.split()[0] for line in capsys.readouterr().out.splitlines() if line.strip()]
-    assert [row for row in rows if row in ("fifo", "sjf", "srtf", "las")] == ["fifo", "sjf", "srtf"]
+    measures, against_the_log = capsys.readouterr().out.split("\n\n")
+    rows = [line.split()[0] for line in measures.splitlines()]
+    assert rows[3:7] == ["logged", "fifo", "sjf", "srtf"]
+    rows = [line.split()[0] for line in against_the_log.splitlines()]
+    assert rows[3:] == ["fifo", "sjf", "srtf"]
+
+
+def test_the_closeness_to_the_log_is_in_the_result_file(log: Path, tmp_path: Path) -> None:
+    out = tmp_path / "result.json"
+    assert replay(log, "--policy", "slurm,las", "--json", str(out)) == 0
+    result = json.loads(out.read_text())
+    assert set(result["closeness"]) == {"slurm", "las"}
+    completed = result["policies"]["slurm"]["completed"]
+    assert result["logged"]["completed"] == completed
+    # The first jobs of the bundled log start on submission, in the log and in any replay.
+    assert result["closeness"]["slurm"]["p50_error_s"] == 0.0
+
+
+def test_a_workload_of_no_log_has_nothing_to_be_close_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs, out = tmp_path / "jobs.jsonl", tmp_path / "result.json"
+    jobs.write_text(
+        '{"schema": "hetsched-workload/1"}\n{"job": "1", "submit_s": 0, "requirements": [1], '
+        '"profile": "resnet50-imagenet", "samples": 1000}\n'
+    )
+    assert replay(jobs, "--policy", "slurm", "--json", str(out)) == 0
+    result = json.loads(out.read_text())
+    assert (result["logged"], result["closeness"]) == (None, {})
+    assert "log" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

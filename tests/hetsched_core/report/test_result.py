@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import HetschedError, InputError
+from hetsched_core.logged import Closeness, LoggedMeasures
 from hetsched_core.metrics import Measures, PlanTimes
 from hetsched_core.report.result import Result, ResultInput, read_result, to_json, write_result
 
@@ -60,6 +61,14 @@ measures = st.builds(
 )
 texts = st.text(max_size=8)
 settings_ = st.dictionaries(texts, st.none() | st.booleans() | count | numbers | texts, max_size=3)
+
+
+def of_numbers(type_: type[Any]) -> st.SearchStrategy[Any]:
+    """Any numbers in the fields of a dataclass."""
+    kinds = {"int": count, "float": numbers, "float | None": maybe}
+    return st.builds(type_, **{f.name: kinds[str(f.type)] for f in dataclasses.fields(type_)})
+
+
 results = st.builds(
     Result,
     st.builds(
@@ -76,6 +85,8 @@ results = st.builds(
     ),
     st.dictionaries(texts, measures, max_size=3),
     st.dictionaries(count, st.dictionaries(texts, measures, max_size=2), max_size=2),
+    st.none() | of_numbers(LoggedMeasures),
+    st.dictionaries(texts, of_numbers(Closeness), max_size=2),
 )
 
 
@@ -92,12 +103,14 @@ def test_a_result_reads_back_exactly_as_it_was_written(a_path: Path, result: Res
     assert list(read.policies) == list(result.policies)
 
 
-def test_further_seeds_are_optional_and_come_after_the_first(
-    tmp_path: Path, example: Result
-) -> None:
+def test_further_seeds_and_the_log_are_optional(tmp_path: Path, example: Result) -> None:
     path = tmp_path / "one.json"
     path.write_text(changed("other_seeds", ...))
     assert read_result(path) == example
+    path.write_text(changed("logged", ...))
+    assert read_result(path) == dataclasses.replace(example, logged=None)
+    path.write_text(changed("closeness", ...))
+    assert read_result(path) == dataclasses.replace(example, closeness={})
     path.write_text(changed("other_seeds", {"7": json.loads(page_example())["policies"]}))
     assert read_result(path).by_seed == (example.policies, example.policies)
 
@@ -105,6 +118,11 @@ def test_further_seeds_are_optional_and_come_after_the_first(
 def test_the_page_defines_every_key_in_its_order() -> None:
     assert page_keys("Input") == [field.name for field in dataclasses.fields(ResultInput)]
     assert page_keys("Measures") == [field.name for field in dataclasses.fields(Measures)]
+    assert page_keys("Closeness") == [field.name for field in dataclasses.fields(Closeness)]
+    told = PAGE.read_text().partition("\n## Logged\n")[2].partition("\n## ")[0]
+    assert {field.name for field in dataclasses.fields(LoggedMeasures)} <= set(
+        re.findall(r"`(\w+)`", told)
+    )
 
 
 def test_the_documented_example_is_a_whole_result(example: Result) -> None:
@@ -189,6 +207,9 @@ def changed(path: str, value: Any) -> str:
         (changed("policies.las.avg_jct_s", "x"), r"policies\.las\.avg_jct_s"),
         (changed("policies.las.plan_s.p95", ...), r"policies\.las\.plan_s\.p95: missing"),
         (changed("policies.las.plan_s", 3), r"policies\.las\.plan_s"),
+        (changed("logged", 3), r"logged: 3 is no JSON object"),
+        (changed("logged.gpu_s", ...), r"logged\.gpu_s: missing"),
+        (changed("closeness.las.waited", 0.5), r"closeness\.las\.waited: 0\.5 is not a whole"),
     ],
 )
 def test_a_file_that_is_no_result_is_named_with_what_is_wrong(

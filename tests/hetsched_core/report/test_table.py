@@ -7,8 +7,9 @@ import re
 import pytest
 from rich.console import Console
 
+from hetsched_core.logged import Closeness, LoggedMeasures
 from hetsched_core.metrics import Measures
-from hetsched_core.report.table import Comparison, comparison, show
+from hetsched_core.report.table import Comparison, closeness_table, comparison, show
 
 FIFO = Measures(
     jobs=120,
@@ -48,6 +49,27 @@ LAS = dataclasses.replace(
     restarts=1043,
     never=1,
 )
+SITE = LoggedMeasures(
+    completed=118,
+    avg_jct_s=4_000.0,
+    p50_jct_s=3_000.0,
+    p99_jct_s=50_000.0,
+    avg_wait_s=300.0,
+    max_latency_ratio=5.0,
+    makespan_s=390_000.0,
+    gpu_s=1e6,
+)
+CLOSE = Closeness(
+    jobs=120,
+    close_share=0.475,
+    waited=80,
+    waited_close=17,
+    p50_error_s=612.0,
+    p90_error_s=28_268.0,
+    avg_logged_wait_s=11_833.0,
+    avg_wait_s=9_904.0,
+    wait_rank_correlation=0.688,
+)
 EMPTY = Measures(
     **{  # type: ignore[arg-type]
         field.name: 0 if field.type in ("int", "float") else None
@@ -72,6 +94,32 @@ def test_the_table_is_aligned_and_reads_like_this() -> None:
         "fifo: 2 failed",
         "las: 2 failed, 1 can never run here",
     ]
+
+
+def test_what_the_site_did_stands_above_the_policies_and_is_never_the_best() -> None:
+    table = comparison({"fifo": FIFO, "las": LAS}, SITE)
+    assert table.text().splitlines()[3:5] == [
+        "logged  118/120  1.11  13.9   5.0      5.0      -     -     -       -   4.51",
+        "fifo    118/120  2.50  13.9  20.0     78.5   3.36  87.3   0.0       0   4.63",
+    ]
+    assert [column.best for column in table.columns if column.heading[:2] == ("avg", "JCT")] == [
+        {2}
+    ]
+    assert all(0 not in column.best for column in table.columns)
+
+
+def test_the_table_against_the_log_reads_like_this() -> None:
+    fifo = dataclasses.replace(
+        CLOSE, close_share=0.429, waited_close=9, avg_wait_s=21_300.0, wait_rank_correlation=None
+    )
+    assert closeness_table({"slurm": CLOSE, "fifo": fifo}).text().splitlines() == [
+        "starts           p50    p90  within  waited:    wait  wait  waits'",
+        "against        error  error   5 min   within  in log  here    rank",
+        "the log  jobs    min      h       %    5 min       h     h   corr.",
+        "slurm     120   10.2   7.85    47.5    17/80    3.29  2.75    0.69",
+        "fifo      120   10.2   7.85    42.9     9/80    3.29  5.92       -",
+    ]
+    assert closeness_table({}).text().splitlines()[3:] == []
 
 
 @pytest.mark.parametrize(
