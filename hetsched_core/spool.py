@@ -344,9 +344,7 @@ def _growing(line: SpoolLine) -> dict[str, float]:
 
 def _parse(text: bytes) -> dict[str, Any]:
     try:
-        line = json.loads(
-            text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant
-        )
+        line = _DECODER.decode(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise _LineError(Reject.NOT_JSON, f"{type(error).__name__} in {_short(text)}") from None
     if not isinstance(line, dict):
@@ -363,6 +361,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(name: str) -> None:
     raise _LineError(Reject.NOT_JSON, f"{name} is no number")
+
+
+# One for all lines: `json.loads` with hooks makes one anew for each.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
 
 
 def _typed(line: dict[str, Any]) -> SpoolLine:

@@ -203,7 +203,7 @@ def survives_a_new_start(trial: Trial) -> Iterator[str]:
     for decision in trial.sample:
         snapshot = replace(
             decision.snapshot,
-            triggers=frozenset({Trigger.START}),
+            triggers=frozenset({Trigger.NODE}),
             previous=EMPTY_PLAN,
             changed=frozenset(decision.snapshot.jobs),
             gone=frozenset(),

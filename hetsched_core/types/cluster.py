@@ -205,8 +205,7 @@ class NodeView:
     """A node as it stands now.
 
     `foreign_*` is in use by jobs that are not ours to move, `held_*` by runs of ours, those being
-    drained included. `busy_until[g]` is when GPU g ends what no plan can stop (a foreign job, a
-    drain, a training task), seconds UTC; empty if nothing is known per GPU.
+    drained included.
     """
 
     node: Node
@@ -217,7 +216,6 @@ class NodeView:
     held_gpus: int = 0
     held_cpus: float = 0.0
     held_memory_mb: float = 0.0
-    busy_until: tuple[float, ...] = ()
 
     @property
     def capacity(self) -> int:
@@ -236,7 +234,6 @@ class NodeView:
             self.held_gpus + gpus,
             self.held_cpus + cpus,
             self.held_memory_mb + memory_mb,
-            self.busy_until,
         )
 
     @property

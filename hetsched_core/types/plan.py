@@ -35,7 +35,6 @@ class Trigger(StrEnum):
     NODE = "node"
     PROFILE = "profile"
     BUDGET = "budget"
-    START = "start"
     TIMER = "timer"
 
 
