@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.types import Cluster, Job, RequirementSet, Shape, Speeds
+from hetsched_core.types import Cluster, Job, RequirementSet, Shape, Speeds, SpeedTable
 
 _REMEMBERED = 1 << 16
 
@@ -31,7 +31,7 @@ def ways_to_fit(
 
     Empty for a job that can never run: too large, of a type that is not there, or too slow to move.
     """
-    return _ways(cluster, speeds, shapes, *_kind(job))
+    return _ways(cluster, speeds.table(job.profile), shapes, *_kind(job))
 
 
 def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> Way | None:
@@ -39,7 +39,7 @@ def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shap
 
     None for a job that can never run. Jobs of one kind get the same object.
     """
-    return _rigid_way(cluster, speeds, shapes, *_kind(job))
+    return _rigid_way(cluster, speeds.table(job.profile), shapes, *_kind(job))
 
 
 _Kind = tuple[str, RequirementSet, frozenset[str] | None, float, float]
@@ -58,9 +58,9 @@ def _kind(job: Job) -> _Kind:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _rigid_way(
-    cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape], *kind: *_Kind
+    cluster: Cluster, table: SpeedTable, shapes: frozenset[Shape], *kind: *_Kind
 ) -> Way | None:
-    ways = _ways(cluster, speeds, shapes, *kind)
+    ways = _ways(cluster, table, shapes, *kind)
     middle = kind[1].lower_median
     exact = next((way for way in ways if way.count == middle), None)
     return exact or (ways[(len(ways) - 1) // 2] if ways else None)
@@ -75,7 +75,7 @@ class _PerGpu:
 @lru_cache(maxsize=_REMEMBERED)
 def _ways(
     cluster: Cluster,
-    speeds: Speeds,
+    table: SpeedTable,
     shapes: frozenset[Shape],
     profile: str,
     requirements: RequirementSet,
@@ -83,6 +83,7 @@ def _ways(
     cpus_per_gpu: float,
     memory_mb_per_gpu: float,
 ) -> tuple[Way, ...]:
+    speeds = Speeds(cluster, {profile: table})
     free, needs = FreeGpus.empty(cluster), _PerGpu(cpus_per_gpu, memory_mb_per_gpu)
     even = Shape.UNEVEN not in shapes
 

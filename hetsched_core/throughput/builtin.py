@@ -53,6 +53,7 @@ def speed_table(
         one_node=one_node,
         several_nodes=several_nodes,
         layers=np.full(one_node.shape, Layer.TRUTH, dtype=np.int8),
+        batch_size=profile.batch_size,
     )
 
 

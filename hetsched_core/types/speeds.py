@@ -57,6 +57,7 @@ class SpeedTable:
         layers: (T, K) `Layer` of each entry.
         node_factor: speed of single nodes relative to their type; a node left out counts as 1.
         tasks: GPU type -> times of one task, for profiles that can run as tasks (Hare).
+        batch_size: samples of one iteration on one GPU; 1 where speeds are in iterations/s.
     """
 
     gpu_types: tuple[str, ...]
@@ -66,6 +67,7 @@ class SpeedTable:
     layers: NDArray[np.int8]
     node_factor: Mapping[str, float] = field(default_factory=dict)
     tasks: Mapping[str, TaskTimes] = field(default_factory=dict)
+    batch_size: float = 1.0
 
     def __post_init__(self) -> None:
         """Refuse tables whose parts do not match or whose speeds are not finite and >= 0."""
@@ -81,6 +83,8 @@ class SpeedTable:
         for node, factor in self.node_factor.items():
             if not 0 < factor < math.inf:
                 raise InputError(f"node {node!r} has the speed factor {factor}; more than 0 counts")
+        if not 0 < self.batch_size < math.inf:
+            raise InputError(f"a batch of {self.batch_size} samples; expected more than 0")
 
     def per_gpu(self, gpu_type: str, count: int, nodes: int) -> float:
         """Return samples/s per GPU for `count` GPUs of one type on `nodes` nodes."""
@@ -97,26 +101,54 @@ class SpeedTable:
             np.any(self.one_node[self.gpu_types.index(gpu_type)] > 0)
         )
 
+    def profiled(self, gpu_type: str) -> bool:
+        """Whether the profile needs no profiling run on this GPU type any more (Hops section 3.2).
+
+        It is profiled once no speed there is a first estimate: the formula answers for every count
+        that was not measured. What was measured at some counts only does not make it so.
+        """
+        return gpu_type in self.gpu_types and bool(
+            np.all(self.layers[self.gpu_types.index(gpu_type)] > Layer.FIRST_ESTIMATE)
+        )
+
+
+@dataclass(slots=True)
+class _Answers:
+    """What was asked of one table before."""
+
+    table: SpeedTable
+    by_configuration: dict[Configuration, float] = field(default_factory=dict)
+    by_type: dict[tuple[str, int, int], float] = field(default_factory=dict)
+    fastest: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
 
 class Speeds:
     """The speed tables of all profiles on one cluster.
 
     The simulator holds one as the truth and shows the policy another as the estimate; both answer
-    through the same rules. Answers are kept, since policies ask the same question every round.
+    through the same rules. It never changes; `revised` returns another that shares what is equal.
+    Answers are kept, since policies ask the same question every round.
     """
 
     def __init__(self, cluster: Cluster, tables: Mapping[str, SpeedTable]) -> None:
         """Hold `tables` by profile key."""
         self._cluster = cluster
-        self._tables = dict(tables)
-        self._by_configuration: dict[tuple[str, Configuration], float] = {}
-        self._by_type: dict[tuple[str, str, int, int], float] = {}
-        self._fastest: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._answers = {profile: _Answers(table) for profile, table in tables.items()}
+
+    def revised(self, tables: Mapping[str, SpeedTable]) -> Speeds:
+        """Return these speeds with other tables for some profiles; the rest are the same objects.
+
+        Which profiles differ between two revisions is told by `table(profile) is not`.
+        """
+        revision = Speeds(self._cluster, {})
+        new = {profile: _Answers(table) for profile, table in tables.items()}
+        revision._answers = {**self._answers, **new}
+        return revision
 
     @property
     def profiles(self) -> tuple[str, ...]:
         """The profile keys, sorted."""
-        return tuple(sorted(self._tables))
+        return tuple(sorted(self._answers))
 
     def table(self, profile: str) -> SpeedTable:
         """Return the table of a profile.
@@ -124,17 +156,14 @@ class Speeds:
         Raises:
             UnknownNameError: there is no such profile.
         """
-        try:
-            return self._tables[profile]
-        except KeyError:
-            raise unknown("profile", profile, self._tables) from None
+        return self._of(profile).table
 
     def per_gpu(self, profile: str, gpu_type: str, count: int, nodes: int = 1) -> float:
         """Return samples/s per GPU for `count` GPUs of one type on `nodes` ordinary nodes."""
-        key = (profile, gpu_type, count, 1 if nodes == 1 else 2)
-        speed = self._by_type.get(key)
+        answers, key = self._of(profile), (gpu_type, count, 1 if nodes == 1 else 2)
+        speed = answers.by_type.get(key)
         if speed is None:
-            speed = self._by_type[key] = self.table(profile).per_gpu(gpu_type, count, nodes)
+            speed = answers.by_type[key] = answers.table.per_gpu(gpu_type, count, nodes)
         return speed
 
     def speed(self, profile: str, configuration: Configuration) -> float:
@@ -143,17 +172,17 @@ class Speeds:
         The slowest link decides: a configuration over several nodes is slow on all of them
         (Hops section 3.5; the same rule for same and mixed types).
         """
-        key = (profile, configuration)
-        speed = self._by_configuration.get(key)
+        answers = self._of(profile)
+        speed = answers.by_configuration.get(configuration)
         if speed is None:
-            table = self.table(profile)
+            table = answers.table
             gpus, nodes = configuration.gpus, len(configuration)
             speed = gpus * min(
                 self.per_gpu(profile, self._cluster[node].gpu_type, gpus, nodes)
                 * table.node_factor.get(node, 1.0)
                 for node, _ in configuration
             )
-            self._by_configuration[key] = speed
+            answers.by_configuration[configuration] = speed
         return speed
 
     def fastest_types(self, profile: str, count: int) -> tuple[str, ...]:
@@ -161,17 +190,26 @@ class Speeds:
 
         Equal speeds keep the cluster's order of types.
         """
-        key = (profile, count)
-        types = self._fastest.get(key)
+        answers = self._of(profile)
+        types = answers.fastest.get(count)
         if types is None:
             speeds = {t: self.per_gpu(profile, t, count) for t in self._cluster.gpu_types}
             types = tuple(sorted((t for t in speeds if speeds[t] > 0), key=lambda t: -speeds[t]))
-            self._fastest[key] = types
+            answers.fastest[count] = types
         return types
 
     def placement_blind(self) -> Speeds:
         """Return the speeds of a world in which spreading a job over nodes costs nothing."""
         return Speeds(
             self._cluster,
-            {key: replace(t, several_nodes=t.one_node) for key, t in self._tables.items()},
+            {
+                profile: replace(answers.table, several_nodes=answers.table.one_node)
+                for profile, answers in self._answers.items()
+            },
         )
+
+    def _of(self, profile: str) -> _Answers:
+        try:
+            return self._answers[profile]
+        except KeyError:
+            raise unknown("profile", profile, self._answers) from None
