@@ -1,0 +1,97 @@
+"""Random problems of any size, the same for the same seed: for tests and benchmarks.
+
+A cluster of nodes of 8 GPUs of 5 types, all idle, and a queue of jobs that accept up to 8 of the
+GPU counts 1 to 16: one GPU with probability 0.9, else none below 2. Jobs from the head of the queue
+enter until their smallest counts add up to the cluster (the service window of Hops, section 3.6).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.choose.problem import ChooseProblem, NodeClasses, Options
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+TYPES = 5
+NODE_GPUS = 8
+MOST_GPUS = 16
+MOST_COUNTS = 8
+
+_TYPE_SPEED = np.array([1.0, 1.6, 2.2, 3.0, 4.0])
+_SENSITIVE = 1.4
+"""Jobs that lose more than this by leaving their node get no configuration over several nodes."""
+
+
+def random_problem(seed: int, gpus: int, offered: int, power: float = 1.0) -> ChooseProblem:
+    """Draw a problem with `gpus` GPUs and the jobs of the window among those `offered`.
+
+    A value is `priority ** power` times the speed of the configuration relative to the slowest of
+    the job (section 3.6); priorities are exponential, as latency ratios of a busy cluster are.
+    """
+    draw = np.random.default_rng(seed)
+    nodes = np.full(TYPES, gpus // NODE_GPUS // TYPES, np.int64)
+    nodes[: gpus // NODE_GPUS % TYPES] += 1
+    accepted = _requirement_sets(draw, offered)
+    smallest = 1 + accepted.argmax(axis=1)
+    jobs = min(offered, 1 + int(np.searchsorted(np.cumsum(smallest), gpus)))
+    accepted, smallest = accepted[:jobs], smallest[:jobs]
+    priority = draw.exponential(size=offered)[:jobs]
+    near, far = _speeds(draw, offered)
+    near, far = near[:jobs], far[:jobs]
+    sensitive = near[:, 0, 0] / (far[:, 0, 1] / 2) > _SENSITIVE
+    spreads = ~sensitive | (smallest > NODE_GPUS)
+    allowed = np.repeat(accepted[:, None, :], TYPES, axis=1)
+    allowed[:, :, NODE_GPUS:] &= spreads[:, None, None]
+    allowed &= (nodes > 1)[None, :, None] | (np.arange(MOST_GPUS) < NODE_GPUS)
+    speed = np.where(np.arange(MOST_GPUS) < NODE_GPUS, near, far)
+    job, gpu_type, count = np.nonzero(allowed)
+    rate = speed[job, gpu_type, count]
+    slowest = np.full(jobs, np.inf)
+    np.minimum.at(slowest, job, rate)
+    gain = rate / slowest[job]
+    count += 1
+    two = count > NODE_GPUS
+    starts = np.zeros(len(job) + 1, np.int64)
+    np.cumsum(1 + two, out=starts[1:])
+    piece_gpus = np.empty(starts[-1], np.int64)
+    piece_gpus[starts[:-1]] = np.minimum(count, NODE_GPUS)
+    piece_gpus[starts[1:][two] - 1] = count[two] - NODE_GPUS
+    return ChooseProblem(
+        NodeClasses(
+            np.full(TYPES, NODE_GPUS, np.int64), nodes, tuple(f"type-{t}" for t in range(TYPES))
+        ),
+        Options(
+            job=job,
+            value=priority[job] ** power * gain,
+            starts=starts,
+            piece_class=np.repeat(gpu_type, 1 + two),
+            piece_gpus=piece_gpus,
+        ),
+        jobs,
+    )
+
+
+def _requirement_sets(draw: np.random.Generator, jobs: int) -> Bools:
+    """Return (J, 16): whether the job accepts each count."""
+    counts = draw.integers(1, MOST_COUNTS + 1, size=jobs)
+    one = draw.random(jobs) < 0.9
+    # A random order of 2 to 16; the first so many of it are accepted.
+    rank = draw.random((jobs, MOST_GPUS - 1)).argsort(axis=1).argsort(axis=1)
+    accepted = np.zeros((jobs, MOST_GPUS), np.bool_)
+    accepted[:, 0] = one
+    accepted[:, 1:] = rank < (counts - one)[:, None]
+    return accepted
+
+
+def _speeds(draw: np.random.Generator, jobs: int) -> tuple[Floats, Floats]:
+    """Return (J, T, 16) samples/s on one node and on several: formulas (1) to (5) in outline."""
+    compute = 1.0 / (_TYPE_SPEED * draw.uniform(0.6, 1.4, (jobs, TYPES)))
+    parameters = draw.lognormal(-3.0, 1.0, jobs)[:, None, None]
+    count = np.arange(1.0, MOST_GPUS + 1)
+    link = 0.3 * parameters * (count - 1) / count
+    network = np.where(count > 1, parameters, 0.0)
+    return count / (compute[:, :, None] + link), count / (compute[:, :, None] + network)
