@@ -12,12 +12,12 @@ from random import Random
 
 import numpy as np
 
-from hetsched_core.runlog import RunRecord
 from hetsched_core.simulate import (
     Estimates,
     Incident,
     JobCrashed,
     KnownSpeeds,
+    Measured,
     NodeBack,
     NodeDrained,
     NodeLost,
@@ -81,9 +81,9 @@ class ImprovingSpeeds:
         """Return what is believed at `now`."""
         return self.first if now < self.from_s else self.truth
 
-    def observe(self, run: RunRecord, speed: float) -> None:
+    def observe(self, measured: Measured) -> None:
         """Learn nothing: what is believed depends on the time alone."""
-        del run, speed
+        del measured
 
 
 def random_scenario(

@@ -2,13 +2,14 @@
 
 from hetsched_core.simulate.engine import simulate
 from hetsched_core.simulate.events import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost
-from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Settings
+from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Measured, Settings
 
 __all__ = [
     "Estimates",
     "Incident",
     "JobCrashed",
     "KnownSpeeds",
+    "Measured",
     "NodeBack",
     "NodeDrained",
     "NodeLost",

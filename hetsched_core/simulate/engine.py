@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hetsched_core.errors import InputError, PlanError, unknown
 from hetsched_core.policy import (
@@ -36,6 +36,7 @@ from hetsched_core.simulate.events import (
     NodeLost,
     PlanTakesEffect,
     RoundStarts,
+    SpeedSeen,
     TasksDue,
     TimerRings,
     WorkDue,
@@ -226,11 +227,17 @@ class _Simulation:
                 if active and run_id in active.runs and active.runs[run_id].number == number:
                     world.release(active, run_id, RunEnd.PROFILED)
                     world.triggers.add(Trigger.PROFILE)
+            case SpeedSeen(job_id, run_id, number):
+                active = world.active.get(job_id)
+                if active and run_id in active.runs and active.runs[run_id].number == number:
+                    active.settle(world.now)
+                    active.runs[run_id].estimated = None
+                    world.touch(active)
             case RoundStarts():
                 self._round_due = math.inf
                 world.triggers.add(Trigger.ROUND)
             case TimerRings(plan):
-                if plan is self._plan:
+                if plan.identity is self._plan.identity:
                     world.triggers.add(Trigger.TIMER)
             case PlanTakesEffect(plan):
                 awaited = self._awaited is not None and plan is self._awaited.plan
@@ -280,9 +287,12 @@ class _Simulation:
             active.samples = active.submission.samples
             world.end(active, active.submission.ends_as)
             return
-        for held in active.used_up():
-            profiled = held.placement.purpose is Purpose.PROFILE
-            world.triggers.add(Trigger.PROFILE if profiled else Trigger.BUDGET)
+        for run_id, held in active.used_up():
+            if held.placement.purpose is Purpose.PROFILE:
+                world.release(active, run_id, RunEnd.PROFILED)
+                world.triggers.add(Trigger.PROFILE)
+            else:
+                world.triggers.add(Trigger.BUDGET)
         world.reschedule(active)
         world.touch(active)
 
@@ -295,6 +305,7 @@ class _Simulation:
             world.triggers.add(Trigger.ROUND)
         if self._floor is not None:
             self._floor.settle()
+        self._leave_out_profiled()
         if not world.active:
             world.triggers.clear()
         elif world.now >= self._decided_s and self._due():
@@ -315,6 +326,7 @@ class _Simulation:
             # The plan in force is still the one that was asked for before it.
             self._awaited.give_back(world)
             self._awaited = None
+        world.speeds = world.estimates.speeds(world.now)
         snapshot = self._snapshot(frozenset(world.triggers))
         world.triggers.clear()
         begun = self._stopwatch()
@@ -372,7 +384,7 @@ class _Simulation:
             cluster=world.cluster,
             nodes=world.nodes,
             jobs=world.jobs,
-            speeds=world.estimates.speeds(world.now),
+            speeds=world.speeds,
             effective_s=world.now + settings.decision_s,
             shapes=settings.shapes,
             seed=settings.seed,
@@ -428,9 +440,18 @@ class _Simulation:
                     case Start():
                         self._in_transit.add(action.key.job)
             world.dirty.clear()
+            self._leave_out_profiled()
             if not (freed and self._in_transit):
                 break
             look_at = set(self._in_transit)
+
+    def _leave_out_profiled(self) -> None:
+        """Take profiling runs that are over out of the plan in force: it would begin them anew."""
+        over = self._world.profiled
+        if over:
+            left = (p for p in self._plan.profiles if (p.job, p.placement.copy) not in over)
+            self._plan = replace(self._plan, profiles=tuple(left))
+            over.clear()
 
     # -- rounds, and the end -----------------------------------------------------------------------
 

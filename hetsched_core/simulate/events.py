@@ -33,6 +33,15 @@ class WorkDue:
 
 
 @dataclass(frozen=True, slots=True)
+class SpeedSeen:
+    """A run has made progress for long enough to tell its speed."""
+
+    job: str
+    run: RunId
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class GivenUp:
     """A profiling run has reached the time at which it is given up."""
 
@@ -114,6 +123,7 @@ Event = (
     Arrives
     | Cancelled
     | WorkDue
+    | SpeedSeen
     | GivenUp
     | Drained
     | RoundStarts

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hetsched_core.errors import InputError
-from hetsched_core.runlog import RunRecord
-from hetsched_core.types import ALL_SHAPES, Shape, Speeds
+from hetsched_core.types import ALL_SHAPES, Configuration, Job, Purpose, Shape, Speeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +46,20 @@ class Settings:
                 raise InputError(f"{name}={value} is not a number of seconds of at least {least:g}")
 
 
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What can be measured of a run that ended: the `samples` it did in `seconds` of progress.
+
+    Those of a profiling run count here, though they are no progress of its job.
+    """
+
+    job: Job
+    purpose: Purpose
+    configuration: Configuration
+    samples: float
+    seconds: float
+
+
 class Estimates(Protocol):
     """What the policy is told about speeds, and how it learns from what ran."""
 
@@ -54,8 +67,8 @@ class Estimates(Protocol):
         """Return the estimates that exist at `now`."""
         ...
 
-    def observe(self, run: RunRecord, speed: float) -> None:
-        """Take note of a run that ended and of the samples/s that it really made."""
+    def observe(self, measured: Measured) -> None:
+        """Take note of a run that has just ended."""
         ...
 
 
@@ -70,6 +83,6 @@ class KnownSpeeds:
         del now
         return self.given
 
-    def observe(self, run: RunRecord, speed: float) -> None:
+    def observe(self, measured: Measured) -> None:
         """Learn nothing."""
-        del run, speed
+        del measured

@@ -28,7 +28,8 @@ RunId = tuple[Purpose, int]
 class Held:
     """One run: GPUs from `since_s`, progress at `speed` samples/s from `progress_from_s`.
 
-    `samples` and `productive_s` are settled up to the job's `observed_s`.
+    `samples` and `productive_s` are settled up to the job's `observed_s`. `estimated` is the speed
+    that policies are shown until it has been seen how fast the run really is.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Held:
     samples: float = 0.0
     productive_s: float = 0.0
     draining_until_s: float | None = None
+    estimated: float | None = None
 
     @property
     def configuration(self) -> Configuration:
@@ -85,7 +87,7 @@ class Held:
             configuration=self.placement.configuration,
             since_s=self.since_s,
             progress_from_s=self.progress_from_s,
-            speed=self.speed,
+            speed=self.speed if self.estimated is None else self.estimated,
             copy=self.placement.copy,
             purpose=self.placement.purpose,
             samples=self.samples,
@@ -149,17 +151,17 @@ class Active:
             progress=self.progress,
         )
 
-    def used_up(self) -> list[Held]:
+    def used_up(self) -> list[tuple[RunId, Held]]:
         """Return the runs that have done their budget, rounding its crumbs away."""
         used_up = []
         # Time has steps: what a run does within the smallest one can never be waited for.
         step_s = math.ulp(self.observed_s)
-        for held in self.runs.values():
+        for run_id, held in self.runs.items():
             if held.budget is None or held.draining_until_s is not None:
                 continue
             if held.left <= max(_CRUMB * max(1.0, held.budget), held.speed * step_s):
                 held.samples = held.budget
-                used_up.append(held)
+                used_up.append((run_id, held))
         return used_up
 
     def done_at(self) -> float:

@@ -15,9 +15,9 @@ from immutables import Map
 from hetsched_core.fairness import RunTimes
 from hetsched_core.placement import ways_to_fit
 from hetsched_core.runlog import JobRecord, NodeRecord, RunEnd, RunLog, RunLogHeader, RunRecord
-from hetsched_core.simulate.events import Drained, Event, GivenUp, WorkDue
+from hetsched_core.simulate.events import Drained, Event, GivenUp, SpeedSeen, WorkDue
 from hetsched_core.simulate.heap import EventHeap, Priority
-from hetsched_core.simulate.settings import Estimates, Settings
+from hetsched_core.simulate.settings import Estimates, Measured, Settings
 from hetsched_core.simulate.state import Active, Held, RunId, gpus_by_type
 from hetsched_core.types import (
     Cluster,
@@ -33,6 +33,9 @@ from hetsched_core.types import (
     Trigger,
 )
 
+SEEN_AFTER_S = 30.0
+"""How long a run must make progress until its speed is known: the wrapper's reporting interval."""
+
 
 class World:
     """Everything that is true at `now`.
@@ -46,6 +49,8 @@ class World:
         changed, gone: jobs whose view was replaced, and that ended, since the last plan was asked.
         nodes_changed: whether a node's condition changed since then.
         dirty: jobs whose runs changed since the plan in force was last applied.
+        speeds: the estimates that the policy was shown last.
+        profiled: (job, copy) of the profiling runs that are over since the plan in force was told.
     """
 
     def __init__(
@@ -73,6 +78,8 @@ class World:
         self.gone: set[str] = set()
         self.nodes_changed = True
         self.dirty: set[str] = set()
+        self.speeds = estimates.speeds(self.now)
+        self.profiled: set[tuple[str, int]] = set()
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
 
@@ -136,6 +143,12 @@ class World:
             gpus_by_type=gpus_by_type(self.cluster, placement.configuration),
             budget=placement.budget,
         )
+        estimated = self.speeds.speed(active.job.profile, placement.configuration)
+        if estimated != speed:
+            held.estimated = estimated
+            run_id = (placement.purpose, placement.copy)
+            seen = SpeedSeen(active.job.id, run_id, held.number)
+            self.heap.push(held.progress_from_s + SEEN_AFTER_S, Priority.WORK, seen)
         active.run_numbers += 1
         active.runs[placement.purpose, placement.copy] = held
         self._book(active, held, 1)
@@ -218,7 +231,17 @@ class World:
             ended_by=ended,
         )
         self.log.runs.append(record)
-        self.estimates.observe(record, held.speed)
+        self.estimates.observe(
+            Measured(
+                active.job,
+                held.placement.purpose,
+                held.placement.configuration,
+                held.samples,
+                held.productive_s,
+            )
+        )
+        if ended is RunEnd.PROFILED:
+            self.profiled.add((active.job.id, held.placement.copy))
         self.dirty.add(active.job.id)
         if active.job.id in self.active:
             self.reschedule(active)

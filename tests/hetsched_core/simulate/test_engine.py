@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
@@ -16,6 +16,7 @@ from hetsched_core.simulate import (
     Incident,
     JobCrashed,
     KnownSpeeds,
+    Measured,
     NodeBack,
     NodeDrained,
     NodeLost,
@@ -33,8 +34,10 @@ from hetsched_core.types import (
     Placed,
     Placement,
     Plan,
+    Purpose,
     Replan,
     Snapshot,
+    Speeds,
     Submission,
     Trigger,
 )
@@ -720,7 +723,74 @@ def test_a_job_that_is_only_profiled_has_not_started_and_does_not_wait() -> None
     assert ends(log) == {"j": 30.0}
 
 
+def test_a_profiling_run_that_has_done_its_budget_is_over_whatever_the_policy_does_about_it() -> (
+    None
+):
+    """It does 4 samples at 2/s, and the plan that names it stays in force until 6."""
+    seen: list[Snapshot] = []
+    measured = replace(profiling(on(b=2), until_s=50.0), budget=4.0)
+    steps = {0.0: Step({"j": placed(a=1)}, {"j": measured}), 6.0: Step({"j": placed(a=1)})}
+    log = run([submission("j", 10.0)], timetable(steps, on=frozenset(), seen=seen))
+    assert [(str(r.configuration), r.since_s, r.freed_s, r.ended_by) for r in log.runs] == [
+        ("b:2", 0.0, 2.0, RunEnd.PROFILED),
+        ("a:1", 0.0, 10.0, RunEnd.COMPLETED),
+    ]
+    assert seen[1].previous.profiles == ()
+
+
+def test_a_profiling_run_where_the_job_does_not_run_is_over_at_once() -> None:
+    only_a = linear_speeds(PAIR, {"m": {"v100": 0.0}})
+    steps = {0.0: Step({}, {"j": profiling(on(b=1), until_s=9.0)}), 3.0: Step()}
+    log = simulate([submission("j", 10.0)], PAIR, timetable(steps), only_a, Settings())
+    assert [(r.since_s, r.freed_s, r.ended_by) for r in log.runs] == [(0.0, 0.0, RunEnd.PROFILED)]
+
+
 # -- what the policy is told -----------------------------------------------------------------------
+
+
+@dataclass
+class Notes:
+    """Estimates of twice the true speed that keep what they are told."""
+
+    given: Speeds
+    told: list[Measured] = field(default_factory=list)
+
+    def speeds(self, now: float) -> Speeds:
+        return self.given
+
+    def observe(self, measured: Measured) -> None:
+        self.told.append(measured)
+
+
+def test_a_run_shows_its_estimate_until_it_has_made_progress_for_a_while() -> None:
+    """It starts at 40 for the second time, makes progress from 50 and shows its speed at 80."""
+    truth, twice = (linear_speeds(PAIR, {"m": {"v100": s}}) for s in (1.0, 2.0))
+    seen: list[Snapshot] = []
+    where = {s: {"j": placed(b=1)} for s in (40.0, 45.0, 60.0, 79.0, 80.0, 90.0)}
+    policy = timetable({0.0: {"j": placed(a=1)}, **where}, seen=seen)
+    simulate([submission("j", 100.0)], PAIR, policy, truth, Settings(), estimates=Notes(twice))
+    shown = [(s.now, run.speed) for s in seen for run in s.jobs["j"].runs]
+    assert shown == [
+        *((40.0, 1.0), (45.0, 2.0), (60.0, 2.0), (79.0, 2.0)),
+        *((80.0, 1.0), (90.0, 1.0)),
+    ]
+    views = {s.now: s.jobs["j"] for s in seen}
+    assert views[79.0].samples_at(79.0) == 40.0 + 2.0 * 29.0
+    assert views[80.0].samples_at(80.0) == 40.0 + 30.0
+
+
+def test_estimates_are_told_of_every_run_that_ends_profiling_runs_too() -> None:
+    truth = linear_speeds(PAIR, {"m": {"v100": 1.0}})
+    notes = Notes(truth)
+    measured = replace(profiling(on(b=2), until_s=50.0), budget=4.0)
+    steps = {0.0: Step({"j": placed(a=1)}, {"j": measured}), 4.0: Step({"j": placed(b=2)})}
+    jobs = [submission("j", 10.0, (1, 2))]
+    simulate(jobs, PAIR, timetable(steps), truth, Settings(restart_cost_s=0.0), estimates=notes)
+    assert [(m.purpose, str(m.configuration), m.samples, m.seconds) for m in notes.told] == [
+        (Purpose.PROFILE, "b:2", 4.0, 2.0),
+        (Purpose.RUN, "a:1", 4.0, 4.0),
+        (Purpose.RUN, "b:2", 6.0, 3.0),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_every_budget_comes_to_its_end_however_time_rounds(
         if len(noticed) == len(copies):
             break
         active.settle(active.next_budget_at())
-        noticed |= {held.number for held in active.used_up()}
+        noticed |= {held.number for _, held in active.used_up()}
     assert len(noticed) == len(copies)
     for (_, budget), held in zip(copies, active.runs.values(), strict=True):
         assert held.samples == budget
