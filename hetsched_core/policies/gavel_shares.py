@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import brentq
 
 from hetsched_core.optimize import Matrix, Point, Program, Solution, Status, solve
 
@@ -71,7 +72,7 @@ def total_throughput(demand: Demand, point: Point) -> Shares:
     speeds = demand.speeds[groups.first]
     scale = speeds.max()
     layout = _Layout.of(speeds, demand.counts[groups.first], groups.sizes, demand.capacity)
-    solution = solve(layout.program(speeds.ravel()[layout.pairs] / scale), point)
+    solution = solve(layout.program(speeds.ravel()[layout.pairs] / scale), point, presolve=False)
     return layout.shares(solution, groups, scale)
 
 
@@ -95,8 +96,9 @@ def finish_time_fairness(
 
     rho is not linear in x, but "rho at most r for everybody" is, for a given r: it needs a speed of
     every job. With theta(r) the largest multiple of these speeds that all can have at once, the
-    least r has theta = 1; it is found by Newton's method on log theta, whose slope the duals give,
-    inside the bounds that are known by then, until they are within 1e-5 of each other.
+    least r has theta = 1. The duals at one r bound theta at every other, and no r can do at which
+    the bound is below 1. So r starts too small and rises to where the bound is 1, until the shares
+    that were found are proven to be within 1e-5 of the best.
 
     Args:
         demand: the jobs and the types.
@@ -107,29 +109,27 @@ def finish_time_fairness(
     """
     alone = isolated_s + remaining / isolated_speeds(demand)
 
-    def worst(time: Floats) -> float:
-        speeds = (demand.speeds * time).sum(axis=1)
-        return float(((elapsed_s + remaining / speeds) / alone).max())
+    def excess(ratio: float, weights: Floats, theta: float) -> float:
+        return float((weights / (ratio * alone - elapsed_s)).sum()) - theta
 
-    best = max_min_fairness(demand, np.ones(len(remaining)), point)
-    high, low = worst(best.time), float((elapsed_s / alone).max())
-    ratio = high
+    # Nobody does better than always on its fastest type.
+    ratio = float(((elapsed_s + remaining / demand.speeds.max(axis=1)) / alone).max())
+    best, high = None, np.inf
     for _ in range(_MOST_STEPS):
         slack = ratio * alone - elapsed_s
         found, pull = _largest_ratio(demand, demand.speeds, remaining / slack, point)
-        reached = worst(found.time)
-        if reached < high:
+        # The programme's tolerance may take all its time from a job that needs next to none.
+        speeds = np.maximum(
+            (demand.speeds * found.time).sum(axis=1), found.objective * remaining / slack
+        )
+        reached = float(((elapsed_s + remaining / speeds) / alone).max())
+        if best is None or reached < high:
             best, high = found, reached
-        if found.objective < 1.0:
-            low = max(low, ratio)
-        if high - low <= _CLOSE * high:
+        bound = pull * slack, found.objective
+        if high - ratio <= _CLOSE * high or not excess(high, *bound) < 0.0 < excess(ratio, *bound):
             break
-        step = np.log(found.objective) / float((pull * alone / slack).sum())
-        ratio = float(ratio - step)
-        if not low < ratio < high:
-            ratio = (low + high) / 2.0
-        elif abs(step) <= _CLOSE * high:
-            break
+        ratio = brentq(excess, ratio, high, args=bound)
+    assert best is not None
     return Shares(best.time, high, best.prices)
 
 
@@ -157,7 +157,7 @@ def _largest_ratio(
     groups = _Groups.of(relative, needs[:, None], demand.counts[:, None])
     relative, needs = relative[groups.first], needs[groups.first]
     layout = _Layout.of(relative, demand.counts[groups.first], groups.sizes, demand.capacity)
-    solution = solve(layout.ratio_program(relative, needs), point)
+    solution = solve(layout.ratio_program(relative, needs), point, presolve=False)
     shares = layout.shares(solution, groups, 1.0 / scale)
     assert solution.row_duals is not None
     pull = np.abs(solution.row_duals[-len(needs) :]) * needs

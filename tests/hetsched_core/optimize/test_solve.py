@@ -108,6 +108,15 @@ def test_a_knapsack_equals_enumeration(case: tuple[list[int], list[list[int]], i
     assert (np.array(weights) @ np.round(found.x) <= room).all()
 
 
+@pytest.mark.parametrize("presolve", [False, True])
+def test_a_need_of_a_hundred_millionth_is_met(presolve: bool) -> None:
+    # max z; x >= z, y >= 1e-8 z, x + y <= 1, written as rows <= 0 and <= 1.
+    needs = program([0, 0, 1], [[-1, 0, 1], [0, -1, 1e-8], [1, 1, 0]], [0, 0, 1])
+    found = solve(needs, presolve=presolve)
+    assert found.x is not None
+    assert found.x[1] == pytest.approx(1e-8)
+
+
 @pytest.mark.parametrize("point", Point)
 @pytest.mark.parametrize("integer", [False, True])
 def test_what_has_no_solution_says_so(point: Point, integer: bool) -> None:
