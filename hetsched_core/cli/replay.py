@@ -229,8 +229,11 @@ def replay(
 
         write_result(result, json_file)
     if report_folder is not None:
+        from hetsched_core.report.logged_history import LoggedHistory
+
         infos = {name: policy.info for name, policy in policies.items()}
-        write_report(result, infos, histories, report_folder)
+        site = LoggedHistory.of(loaded.workload.submissions)
+        write_report(result, infos, histories, site, report_folder)
 
 
 def _policies(names: tuple[str, ...], parameters: tuple[str, ...]) -> dict[str, Policy]:

@@ -13,6 +13,7 @@ from click.core import ParameterSource
 from hetsched_core.errors import InputError
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.report.history import History
+from hetsched_core.report.logged_history import LoggedHistory
 from hetsched_core.report.result import Result
 from hetsched_core.report.source import SourceFile
 from hetsched_core.traces.sacct import parse_zone
@@ -39,7 +40,11 @@ def require_report() -> None:
 
 
 def write_report(
-    result: Result, policies: Mapping[str, PolicyInfo], histories: Sequence[History], folder: Path
+    result: Result,
+    policies: Mapping[str, PolicyInfo],
+    histories: Sequence[History],
+    logged: LoggedHistory | None,
+    folder: Path,
 ) -> None:
     """Write the report of the running command into a folder, and say on standard error where.
 
@@ -59,6 +64,7 @@ def write_report(
             files=tuple(map(SourceFile.of, sources)),
             command=command_line(context),
             zone=parse_zone(given["tz"]) if given["tz"] else UTC,
+            logged=logged,
         ),
         folder,
     )

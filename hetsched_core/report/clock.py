@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.report.history import History
+from hetsched_core.report.logged_history import LoggedHistory
 from hetsched_core.report.units import DAY, HOUR, Unit, duration_unit
 
 Floats = NDArray[np.float64]
@@ -32,8 +33,8 @@ class Clock:
     zone: tzinfo | None
 
     @classmethod
-    def of(cls, histories: Sequence[History], zone: tzinfo) -> Clock:
-        """Return the time from the first submission to the last end under any of the policies."""
+    def of(cls, histories: Sequence[History | LoggedHistory], zone: tzinfo) -> Clock:
+        """Return the time from the first submission to the last end under any of the histories."""
         begin_s = min(history.span_s[0] for history in histories)
         end_s = max(history.span_s[1] for history in histories)
         return cls(begin_s, max(end_s, begin_s + 1.0), zone if begin_s > _FIRST_REAL_S else None)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import tzinfo
 
 import numpy as np
@@ -18,9 +19,11 @@ from numpy.typing import NDArray
 from hetsched_core.report.clock import Clock
 from hetsched_core.report.gantt import Bars, Shades, bars, fits_bars, shades
 from hetsched_core.report.history import History, Spans
+from hetsched_core.report.logged_history import LoggedHistory
 from hetsched_core.report.svg import (
     GRID,
     INK,
+    LOGGED_COLOUR,
     MUTED,
     SIZE_COLOURS,
     WIDTH_IN,
@@ -28,7 +31,7 @@ from hetsched_core.report.svg import (
     policy_colour,
     size_colour,
 )
-from hetsched_core.report.units import DAY, HOUR, MINUTE
+from hetsched_core.report.units import DAY, HOUR, LOGGED, MINUTE
 from hetsched_core.types import Cluster
 
 Floats = NDArray[np.float64]
@@ -37,15 +40,18 @@ Ints = NDArray[np.int64]
 MAX_POINTS = 400
 """Of a distribution of more jobs, so many evenly spaced ranks are drawn, the last one included."""
 
+LOGGED_DASHES = (1.2, 1.2)
+"""Dash pattern of what the log says, in line widths."""
+
 DASHES: tuple[tuple[float, ...], ...] = ((), (6, 2), (2, 1.5), (7, 2, 2, 2))
 """Dash patterns of the policies' lines, in line widths."""
 
 RATIO_FLOOR = 0.01
 """Latency ratios below this are drawn here: a logarithmic axis has no 0."""
 
-_JCT_FLOOR_S = 1.0
-_JCT_TICKS = {
-    1.0: "1 s",
+_DURATION_FLOOR_S = 1.0
+_DURATION_TICKS = {
+    1.0: "≤ 1 s",
     10.0: "10 s",
     60.0: "1 min",
     600.0: "10 min",
@@ -69,19 +75,27 @@ def jct_distribution(histories: Sequence[History]) -> str:
     """Draw the share of completed jobs that took at most so long, by policy."""
     with drawing(2.2) as (figure, svg):
         axes = _wide_axes(figure, bottom_in=0.42)
-        _distributions(axes, [history.jobs.jct_s for history in histories], _JCT_FLOOR_S)
-        low, high = axes.get_xlim()
-        axes.xaxis.set_major_locator(FixedLocator([s for s in _JCT_TICKS if low <= s <= high]))
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda s, _: _JCT_TICKS[s]))
-        axes.set_xlabel("time from submission to end (logarithmic axis)")
+        _distributions(axes, _curves(histories, lambda one: one.jobs.jct_s), _DURATION_FLOOR_S)
+        _duration_axis(axes, "time from submission to end (logarithmic axis)")
         return svg("Distribution of completion times")
+
+
+def wait_distribution(histories: Sequence[History], logged: LoggedHistory) -> str:
+    """Draw the share of jobs that waited at most so long before they started, in log and replay."""
+    with drawing(2.2) as (figure, svg):
+        axes = _wide_axes(figure, bottom_in=0.42)
+        site = _Curve(logged.first_wait_s, LOGGED_COLOUR, LOGGED_DASHES)
+        replays = _curves(histories, lambda one: one.jobs.first_wait_s)
+        _distributions(axes, [*replays, site], _DURATION_FLOOR_S)
+        _duration_axis(axes, "wait before the first start (logarithmic axis)")
+        return svg("Distribution of waits in the log and in the replays")
 
 
 def latency_ratio_distribution(histories: Sequence[History]) -> str:
     """Draw the share of completed jobs that waited at most so many times their run time."""
     with drawing(2.2) as (figure, svg):
         axes = _wide_axes(figure, bottom_in=0.42)
-        _distributions(axes, [history.jobs.latency_ratio for history in histories], RATIO_FLOOR)
+        _distributions(axes, _curves(histories, lambda one: one.jobs.latency_ratio), RATIO_FLOOR)
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda ratio, _: f"{'≤ ' if ratio <= RATIO_FLOOR else ''}{ratio:,.10g}")
         )
@@ -89,20 +103,26 @@ def latency_ratio_distribution(histories: Sequence[History]) -> str:
         return svg("Distribution of latency ratios")
 
 
-def gpus_over_time(histories: Sequence[History], clock: Clock) -> str:
-    """Draw the GPUs in use, a panel for each policy."""
+def gpus_over_time(
+    histories: Sequence[History], clock: Clock, logged: LoggedHistory | None = None
+) -> str:
+    """Draw the GPUs in use, a panel for the log if there is one, and for each policy."""
+    curves = {history.policy: history.held for history in histories}
     capacity = histories[0].cluster.gpus
-    return _over_time(histories, clock, lambda history: history.held, "GPUs", capacity)
+    return _over_time(curves, clock, "GPUs", logged.held if logged else None, capacity)
 
 
 def work_over_time(histories: Sequence[History], clock: Clock) -> str:
     """Draw the throughput of the cluster, a panel for each policy."""
-    return _over_time(histories, clock, lambda history: history.work, "avg. GPUs")
+    return _over_time({history.policy: history.work for history in histories}, clock, "avg. GPUs")
 
 
-def queue_over_time(histories: Sequence[History], clock: Clock) -> str:
-    """Draw the number of waiting jobs, a panel for each policy."""
-    return _over_time(histories, clock, lambda history: history.waiting, "jobs")
+def queue_over_time(
+    histories: Sequence[History], clock: Clock, logged: LoggedHistory | None = None
+) -> str:
+    """Draw the number of waiting jobs, a panel for the log if there is one, and for each policy."""
+    curves = {history.policy: history.waiting for history in histories}
+    return _over_time(curves, clock, "jobs", logged.waiting if logged else None)
 
 
 def nodes_over_time(
@@ -137,28 +157,51 @@ def nodes_over_time(
 # Kinds of figure ----------------------------------------------------------------------------------
 
 
-def _distributions(axes: Axes, columns: Sequence[Floats], floor: float) -> None:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Curve:
+    """Values to be drawn, and as what line."""
+
+    values: Floats
+    colour: str
+    dashes: tuple[float, ...] = ()
+
+
+def _curves(histories: Sequence[History], values: Callable[[History], Floats]) -> Sequence[_Curve]:
+    return [
+        _Curve(values(history), policy_colour(at), DASHES[at % len(DASHES)])
+        for at, history in enumerate(histories)
+    ]
+
+
+def _distributions(axes: Axes, curves: Sequence[_Curve], floor: float) -> None:
     """Draw cumulative shares; what is below `floor` is drawn there."""
-    columns = [values[np.isfinite(values)] for values in columns]
-    top = max(float(values.max(initial=floor)) for values in columns)
+    finite = [curve.values[np.isfinite(curve.values)] for curve in curves]
+    top = max(float(values.max(initial=floor)) for values in finite)
     axes.set_xscale("log")
     axes.set_xlim(floor, max(100.0 * floor, 1.3 * top))
     axes.set_ylim(0, 101)
     axes.set_ylabel("share of jobs")
     axes.yaxis.set_major_locator(FixedLocator([0, 25, 50, 75, 100]))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda percent, _: f"{percent:.0f} %"))
-    for at, values in enumerate(columns):
+    for curve, values in zip(curves, finite, strict=True):
         if values.size:
             x, percent = _cumulative(np.maximum(values, floor))
             axes.step(
                 np.append(x, axes.get_xlim()[1]),
                 np.append(percent, 100.0),
                 where="post",
-                color=policy_colour(at),
+                color=curve.colour,
                 linewidth=1.4,
-                linestyle=(0, DASHES[at % len(DASHES)] or None),
+                linestyle=(0, curve.dashes or None),
             )
     axes.xaxis.set_minor_locator(NullLocator())
+
+
+def _duration_axis(axes: Axes, label: str) -> None:
+    low, high = axes.get_xlim()
+    axes.xaxis.set_major_locator(FixedLocator([s for s in _DURATION_TICKS if low <= s <= high]))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda s, _: _DURATION_TICKS[s]))
+    axes.set_xlabel(label)
 
 
 def _cumulative(values: Floats) -> tuple[Floats, Floats]:
@@ -172,28 +215,27 @@ def _cumulative(values: Floats) -> tuple[Floats, Floats]:
 
 
 def _over_time(
-    histories: Sequence[History],
+    curves: Mapping[str, Spans],
     clock: Clock,
-    spans_of: Callable[[History], Spans],
     unit: str,
+    logged: Spans | None = None,
     capacity: float = 0.0,
 ) -> str:
-    """Draw bin means as panels of one scale; the first policy comes again in the others."""
+    """Draw bin means as panels of one scale, the log above; the first policy comes again in all."""
     edges = clock.edges()
-    means = [spans_of(history).mean_over(edges) for history in histories]
-    top = max(1.0, capacity, *(float(mean.max()) for mean in means))
-    panels = _alike(
-        [(history.policy, mean) for history, mean in zip(histories, means, strict=True)]
-    )
+    means = [spans.mean_over(edges) for spans in curves.values()]
+    panels = [(means[at], policy_colour(at), names) for at, names in _alike(curves, means)]
+    if logged is not None:
+        panels.insert(0, (logged.mean_over(edges), LOGGED_COLOUR, LOGGED))
+    top = max(1.0, capacity, *(float(mean.max()) for mean, *_ in panels))
     x = _times(clock, edges)
     with drawing(0.42 + 0.76 * len(panels)) as (figure, svg):
         columns = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         _margins(figure, top_in=0.16, bottom_in=0.36, between=0.42)
-        for axes, (at, names) in zip(columns, panels, strict=True):
-            colour = policy_colour(at)
-            axes.stairs(means[at], x, fill=True, color=colour, alpha=0.28, linewidth=0)
-            axes.stairs(means[at], x, color=colour, linewidth=0.9, baseline=None)
-            if at:
+        for axes, (mean, colour, names) in zip(columns, panels, strict=True):
+            axes.stairs(mean, x, fill=True, color=colour, alpha=0.28, linewidth=0)
+            axes.stairs(mean, x, color=colour, linewidth=0.9, baseline=None)
+            if mean is not means[0]:
                 axes.stairs(
                     means[0],
                     x,
@@ -213,14 +255,14 @@ def _over_time(
         return svg(f"{unit} over time")
 
 
-def _alike(curves: Sequence[tuple[str, Floats]]) -> list[tuple[int, str]]:
+def _alike(names: Iterable[str], curves: Sequence[Floats]) -> list[tuple[int, str]]:
     """The place of each curve that differs from those before it, and the names of all like it."""
     first: dict[bytes, int] = {}
-    names: dict[int, list[str]] = {}
-    for at, (name, curve) in enumerate(curves):
+    alike: dict[int, list[str]] = {}
+    for at, (name, curve) in enumerate(zip(names, curves, strict=True)):
         # Rounding apart: what no eye can tell is alike.
-        names.setdefault(first.setdefault(curve.round(6).tobytes(), at), []).append(name)
-    return [(at, ", ".join(same)) for at, same in names.items()]
+        alike.setdefault(first.setdefault(curve.round(6).tobytes(), at), []).append(name)
+    return [(at, ", ".join(same)) for at, same in alike.items()]
 
 
 def _bars(history: History, clock: Clock, sizes: Ints) -> str:

@@ -11,13 +11,16 @@ from hetsched_core.metrics import Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.gains import LEAST_S, Gains
 from hetsched_core.report.history import History
-from hetsched_core.report.units import UNCHANGED, change, duration
+from hetsched_core.report.units import UNCHANGED, change, duration, durations
 from hetsched_core.traces.sacct import EXPORT
 
 
 @dataclass(frozen=True, slots=True)
 class Caution:
-    """What must be known before relying on a comparison, and a command that would mend it."""
+    """What must be known before relying on a comparison, and a command that would mend it.
+
+    What is to be typed stands in backquotes in the text.
+    """
 
     text: str
     command: str = ""
@@ -39,9 +42,9 @@ _NAMED = 4
 
 _INFERRED = (
     "Nodes and GPUs were inferred from the log, which shows what was used: what never was in use "
-    "is missing. Give the cluster as it is with --cluster (hetsched cluster infer makes a draft)."
+    "is missing. Give the cluster as it is with `--cluster`; `hetsched cluster infer` drafts it."
 )
-_BLIND = "Spreading a job over several nodes costs nothing here (--placement-blind)."
+_BLIND = "Spreading a job over several nodes costs nothing here (`--placement-blind`)."
 _ALWAYS = (
     (
         "The replay begins with an empty cluster and knows no jobs but those of the input: what "
@@ -64,18 +67,18 @@ def findings(seeds: Seeds, histories: Sequence[History], gains: Sequence[Gains])
     if not others:
         told.append(_alone(seeds, first))
     by_policy = {one.policy: one for one in gains}
-    alike = []
+    # Policies of which the same is to be said share a sentence.
+    alike: dict[str, list[str]] = {}
     for policy in others:
-        text = _against(seeds, first, policy)
-        if text is None:
-            alike.append(policy)
-        else:
-            told.append(text + _for_whom(by_policy.get(policy), len(seeds)))
-    if alike:
-        jct, _ = _means(seeds, first)
-        took = f", {duration(jct.mean)} on average" if jct else ""
-        told.append(f"Under {' and '.join(alike)} jobs take as long as under {first}{took}.")
+        text = _against(seeds, first, policy) + _for_whom(by_policy.get(policy), len(seeds))
+        alike.setdefault(text, []).append(policy)
+    told += [f"Under {_listed(policies)} {text}" for text, policies in alike.items()]
     return tuple(told)
+
+
+def _listed(names: Sequence[str]) -> str:
+    *head, last = names
+    return f"{', '.join(head)} and {last}" if head else last
 
 
 def _quiet(histories: Sequence[History]) -> Iterator[str]:
@@ -88,10 +91,10 @@ def _quiet(histories: Sequence[History]) -> Iterator[str]:
     most = max(peak(history) for history in histories)
     who = "No job waits" if waits == 0 else f"Only {waits:,} of {jobs:,} jobs wait"
     yield (
-        f"{who} for more than a minute, whatever the policy: even at the busiest moment no more "
-        f"than {most:,} of {first.cluster.gpus:,} GPUs are held. Where there is no queue to put in "
-        "order, schedulers hardly differ, so this input cannot tell which of them is better. "
-        "Replay a busier period."
+        f"{who} for more than a minute in the replay, whatever the policy: even at the busiest "
+        f"moment no more than {most:,} of {first.cluster.gpus:,} GPUs are held. Where there is no "
+        "queue to put in order, schedulers hardly differ, so this input cannot tell which of them "
+        "is better. Replay a busier period."
     )
 
 
@@ -123,24 +126,31 @@ def _alone(seeds: Seeds, policy: str) -> str:
     )
 
 
-def _against(seeds: Seeds, first: str, policy: str) -> str | None:
-    """Compare a policy with the first; None where jobs take equally long."""
+def _against(seeds: Seeds, first: str, policy: str) -> str:
+    """Say what becomes of jobs under a policy, against the first; begins after its name."""
     old, old_wait = _means(seeds, first)
     new, new_wait = _means(seeds, policy)
-    if old is None or new is None or old_wait is None or new_wait is None:
-        return f"No job completes under {first if old is None else policy}: nothing to compare."
+    if new is None or new_wait is None:
+        return "no job completes: nothing to compare."
+    if old is None or old_wait is None:
+        return f"jobs complete, and under {first} none: nothing to compare."
     by = relative_change(
         [measures[first].avg_jct_s for measures in seeds],
         [measures[policy].avg_jct_s for measures in seeds],
     )
     relative = change(by.mean if by else 0.0)
     if relative == UNCHANGED:
-        return None
+        return f"jobs take as long as under {first}, {duration(old.mean)} on average."
+    after, before = durations(new.mean, old.mean)
+    wait, old_waiting = durations(new_wait.mean, old_wait.mean)
     text = (
-        f"Under {policy} a job takes {duration(new.mean)} on average from submission to end, "
-        f"against {duration(old.mean)} under {first} ({relative}). It waits for "
-        f"{duration(new_wait.mean)} of that, against {duration(old_wait.mean)}."
+        f"a job takes {after} on average from submission to end, against {before} under {first} "
+        f"({relative})."
     )
+    if max(new_wait.mean, old_wait.mean) >= LEAST_S:
+        text += f" It waits for {wait} of that, against {old_waiting}."
+    else:
+        text += " It hardly waits under either; it runs on faster or slower GPUs."
     if by is not None and by.in_doubt:
         text += " The difference is within what the seeds alone make: take it for none."
     return text
@@ -210,6 +220,6 @@ def _drawn(first: History, seeds: int) -> str:
     return (
         f"What {drawn:,} of {jobs:,} jobs compute is not in the input: a model of the same class "
         "of GPU hours was drawn for each, and with it how much faster or slower the job would be "
-        "on another GPU type. Name the models in a file for --rules."
-        + ("" if seeds > 1 else " --seeds 5 shows how far the draw moves the result.")
+        "on another GPU type. Name the models in a file for `--rules`."
+        + ("" if seeds > 1 else " `--seeds 5` shows how far the draw moves the result.")
     )

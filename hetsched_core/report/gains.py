@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,6 +112,14 @@ def gains(first: History, other: History) -> Gains | None:
         groupings.append(_by_user(first.jobs.users, compared))
     (total,) = _present([compared.group("all jobs", both)])
     return Gains(other.policy, total, tuple(groupings), _losers(first, compared))
+
+
+def together(gains: Iterable[Gains]) -> tuple[Gains, ...]:
+    """Return the gains of policies that make the same of every job as those of one policy."""
+    names: dict[Gains, list[str]] = {}
+    for one in gains:
+        names.setdefault(replace(one, policy=""), []).append(one.policy)
+    return tuple(replace(one, policy=", ".join(same)) for one, same in names.items())
 
 
 def size_classes(history: History) -> NDArray[np.int64]:

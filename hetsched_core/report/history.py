@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.fairness import latency_ratio
+from hetsched_core.logged import eligible_from_s
 from hetsched_core.runlog import JobRecord, RunLog, RunRecord
 from hetsched_core.types import Cluster, EndState, Purpose
 
@@ -64,6 +65,7 @@ class Jobs:
         submit_s: submission, seconds UTC.
         jct_s: completion time in seconds, of completed jobs.
         wait_s: seconds in which the job was eligible and held no GPU.
+        first_wait_s: those before its first start, of jobs that started.
         latency_ratio: wait / expected run time, of completed jobs whose speed is known.
         gpu_hours: GPU hours held, profiling included.
         gpu_types: the type on which a job held most GPU seconds, "" if it never held one.
@@ -76,6 +78,7 @@ class Jobs:
     submit_s: Floats
     jct_s: Floats
     wait_s: Floats
+    first_wait_s: Floats
     latency_ratio: Floats
     gpu_hours: Floats
     gpu_types: tuple[str, ...]
@@ -173,6 +176,12 @@ def _jobs(
         submit_s=np.array([r.job.submit_s for r in records]),
         jct_s=np.array(jct_s),
         wait_s=wait_s,
+        first_wait_s=np.array(
+            [
+                np.nan if r.first_start_s is None else r.first_start_s - eligible_from_s(r.job)
+                for r in records
+            ]
+        ),
         latency_ratio=np.where(completed, latency_ratio(wait_s, expected_s), np.nan),
         gpu_hours=np.array([sum(gpu_s.values()) for gpu_s in by_type]) / SECONDS_PER_HOUR,
         # Of equal types the one that the cluster names first.
@@ -225,7 +234,7 @@ def _waits(
     if record.end_state is EndState.NEVER:
         return
     job = record.job
-    since = max(job.submit_s, job.eligible_s or job.submit_s)
+    since = eligible_from_s(job)
     end = closed_s if record.end_s is None else record.end_s
     # A job may hold GPUs several times over: copies, tasks, profiling.
     for run in sorted(runs, key=lambda run: run.since_s):

@@ -10,22 +10,25 @@ from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
 
+import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from hetsched_core import __version__
 from hetsched_core.files import replacing
 from hetsched_core.metrics import Measures
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.report import figures
+from hetsched_core.report.against_log import against_log
 from hetsched_core.report.clock import BINS, Clock
 from hetsched_core.report.estimates import CONFIDENCE
 from hetsched_core.report.findings import Caution, cautions, findings
-from hetsched_core.report.gains import SIZES, Gains, gains, size_classes
+from hetsched_core.report.gains import SIZES, Gains, gains, size_classes, together
 from hetsched_core.report.gantt import Shades
 from hetsched_core.report.history import History
+from hetsched_core.report.logged_history import LoggedHistory
 from hetsched_core.report.result import Result
-from hetsched_core.report.rows import Row, rows
+from hetsched_core.report.rows import CloseRow, Row, close_rows, rows
 from hetsched_core.report.source import SourceFile
 from hetsched_core.report.svg import POLICY_COLOURS, with_ids
 from hetsched_core.report.units import SPACE, change, duration, duration_unit, durations
@@ -42,6 +45,7 @@ class Report:
         result: the measures, under one or several seeds.
         policies: what each policy says of itself, by its name in the result.
         histories: what each policy did under the first seed, in the order of the result.
+        logged: what the site's own scheduler did, where the input is a log.
         files: the files of the input.
         command: the command line that makes this report.
         zone: in which zone times of the calendar are shown.
@@ -53,6 +57,7 @@ class Report:
     files: tuple[SourceFile, ...]
     command: str
     zone: tzinfo
+    logged: LoggedHistory | None = None
 
 
 def write_report(report: Report, folder: Path) -> Path:
@@ -77,9 +82,18 @@ def to_html(report: Report) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"change": change}
-    environment.globals["durations"] = durations
+    environment.filters |= {"change": change, "typed": _typed}
+    environment.globals |= {"durations": durations, "logged_dashes": _dashes(figures.LOGGED_DASHES)}
     return environment.get_template("report.html").render(page=_page(report))
+
+
+def _typed(text: str) -> Markup:
+    """A text in which what stands in backquotes is to be typed."""
+    parts = (
+        Markup("<code>{}</code>").format(part) if at % 2 else escape(part)
+        for at, part in enumerate(text.split("`"))
+    )
+    return Markup("").join(parts)
 
 
 # What the template gets ---------------------------------------------------------------------------
@@ -96,7 +110,10 @@ class _Line:
 
 @dataclass(frozen=True, slots=True)
 class _Figure:
-    """A figure: its heading, how to read it, its drawings (each under a name, or none)."""
+    """A figure: its heading, how to read it, its drawings (each under a name, or none).
+
+    `legend` says which one it has: "policies", "sizes", "shades" or none; `with_log` adds the log.
+    """
 
     key: str
     heading: str
@@ -104,6 +121,7 @@ class _Figure:
     drawings: tuple[tuple[str, Markup], ...]
     note: str = ""
     legend: str = ""
+    with_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +147,8 @@ class _Page:
     unmoved: tuple[str, ...]
     rows: tuple[Row, ...]
     findings: tuple[str, ...]
+    against_log: tuple[str, ...]
+    closeness: tuple[CloseRow, ...]
     cautions: tuple[Caution, ...]
     lines: tuple[_Line, ...]
     sizes: tuple[str, ...]
@@ -140,11 +160,12 @@ class _Page:
 
 def _page(report: Report) -> _Page:
     result, histories = report.result, report.histories
-    clock = Clock.of(histories, report.zone)
+    logged = report.logged if result.closeness else None
+    clock = Clock.of([*histories, logged] if logged else histories, report.zone)
     gained = [gains(histories[0], other) for other in histories[1:]]
     known = tuple(one for one in gained if one is not None)
     settings = result.input.settings
-    compared = rows(result.by_seed)
+    compared = rows(result.by_seed, result.logged)
     return _Page(
         version=__version__,
         report=report,
@@ -154,24 +175,33 @@ def _page(report: Report) -> _Page:
         unmoved=_unmoved(result, [row.key for row in compared]),
         rows=compared,
         findings=findings(result.by_seed, histories, known),
+        against_log=(
+            against_log(result.closeness, logged, histories[0].cluster.gpus) if logged else ()
+        ),
+        closeness=close_rows(result.closeness),
         cautions=cautions(result.by_seed, histories[0], settings),
         lines=tuple(
             _Line(
                 history.policy,
                 at % POLICY_COLOURS,
-                " ".join(f"{2 * dash:g}" for dash in figures.DASHES[at % len(figures.DASHES)]),
+                _dashes(figures.DASHES[at % len(figures.DASHES)]),
             )
             for at, history in enumerate(histories)
         ),
         sizes=tuple(label for _, label in SIZES),
-        figures=_figures(histories, clock),
-        gains=known,
+        figures=_figures(histories, clock, logged),
+        gains=together(known),
         policies=tuple(
             _policy(name, info, result.input.parameters.get(name, {}))
             for name, info in report.policies.items()
         ),
         costs=_costs(settings),
     )
+
+
+def _dashes(pattern: Sequence[float]) -> str:
+    """A dash pattern in the units of the legend's swatches."""
+    return " ".join(f"{2 * dash:g}" for dash in pattern)
 
 
 def _unmoved(result: Result, keys: Sequence[str]) -> tuple[str, ...]:
@@ -233,7 +263,9 @@ def _exact(seconds: float) -> str:
     return f"{seconds / unit.size:g}{SPACE}{unit.name}"
 
 
-def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:
+def _figures(
+    histories: Sequence[History], clock: Clock, logged: LoggedHistory | None
+) -> tuple[_Figure, ...]:
     jobs = len(histories[0].jobs.ids)
     sampled = (
         f"Each line goes through {figures.MAX_POINTS} of up to {jobs:,} jobs, evenly spaced by "
@@ -246,7 +278,10 @@ def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:
     if len(histories) > 1:
         step += f" Thin and dashed: {first} again. Policies that do the same share a panel."
     nodes, shades = figures.nodes_over_time(histories, clock, size_classes(histories[0]))
+    ratios = (np.nanmax(history.jobs.latency_ratio, initial=0.0) for history in histories)
+    waits = any(ratio > figures.RATIO_FLOOR for ratio in ratios)
     return (
+        *(() if logged is None else (_waits(histories, logged, sampled),)),
         _Figure(
             "jct",
             "How long jobs take",
@@ -261,9 +296,11 @@ def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:
             "How long jobs wait for their size",
             "The same for the latency ratio, wait / expected run time: at 1, a job waited for as "
             "long as it needs to run; higher is better.",
-            _one("latency-ratio", figures.latency_ratio_distribution(histories)),
+            _one("latency-ratio", figures.latency_ratio_distribution(histories)) if waits else (),
             f"A line begins at the share of jobs with a ratio of {figures.RATIO_FLOOR} or less, "
-            f"which hardly waited. {sampled}",
+            f"which hardly waited. {sampled}"
+            if waits
+            else "No completed job waits for a hundredth of its run time: nothing to draw.",
             "policies",
         ),
         _Figure(
@@ -271,8 +308,8 @@ def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:
             "GPUs in use",
             "GPUs held by jobs, out of the cluster’s, which is the line across; room below it "
             "while jobs wait was left unused.",
-            _one("gpus", figures.gpus_over_time(histories, clock)),
-            step,
+            _one("gpus", figures.gpus_over_time(histories, clock, logged)),
+            f"{step} {_OF_THE_LOG}" if logged else step,
         ),
         _Figure(
             "throughput",
@@ -289,10 +326,26 @@ def _figures(histories: Sequence[History], clock: Clock) -> tuple[_Figure, ...]:
             "queue",
             "Queue length",
             "Jobs that were ready to run and held no GPU: lower is better.",
-            _one("queue", figures.queue_over_time(histories, clock)),
-            step,
+            _one("queue", figures.queue_over_time(histories, clock, logged)),
+            f"{step} {_OF_THE_LOG}" if logged else step,
         ),
         _nodes(nodes, shades, first, clock),
+    )
+
+
+_OF_THE_LOG = "“logged” is what the log says of the same jobs; what else the site ran is not in it."
+
+
+def _waits(histories: Sequence[History], logged: LoggedHistory, sampled: str) -> _Figure:
+    return _Figure(
+        "waits",
+        "Waits in the log and in the replays",
+        "The share of jobs that started no later than so long after they could have: where a "
+        "replay’s line lies above that of the log, jobs start sooner than they did.",
+        _one("waits", figures.wait_distribution(histories, logged)),
+        sampled,
+        "policies",
+        with_log=True,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from hetsched_core.logged import Closeness, LoggedMeasures
 from hetsched_core.metrics import Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.units import (
@@ -13,10 +14,13 @@ from hetsched_core.report.units import (
     GPU_HOUR,
     NUMBER,
     PERCENT,
+    SPACE,
     Unit,
     change,
     decimals,
+    duration,
     duration_unit,
+    durations,
     number,
 )
 
@@ -142,9 +146,10 @@ _MEASURES = (
     _Shown(
         "gpu_utilisation",
         "GPUs held",
-        "GPUs held by jobs / GPUs of the nodes that are up. A held GPU need not be busy.",
+        "GPUs held by jobs / GPUs of the nodes that are up. A held GPU need not be busy, and the "
+        "same work on slower GPUs holds more of them.",
         _Kind.SHARE,
-        Better.MORE,
+        Better.NEITHER,
     ),
     _Shown(
         "avg_fragments",
@@ -212,39 +217,61 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measure: its key in the result file, its name, unit and meaning, and its cells."""
+    """One measure: its key in the result file, its name, unit and meaning, and its cells.
+
+    `logged` is the same of what the site's own scheduler did; None where there is no log.
+    """
 
     key: str
     label: str
     unit: str
     meaning: str
     cells: tuple[Cell, ...]
+    logged: Cell | None = None
 
 
-def rows(seeds: Sequence[Mapping[str, Measures]]) -> tuple[Row, ...]:
+def rows(
+    seeds: Sequence[Mapping[str, Measures]], logged: LoggedMeasures | None = None
+) -> tuple[Row, ...]:
     """Return the rows that compare policies.
 
     Args:
         seeds: for each seed the measures of the same policies in the same order, the first of
             which the others are compared with.
+        logged: the measures of what the site's own scheduler did, where a log tells.
     """
-    return tuple(_rows(seeds))
+    return tuple(_rows(seeds, logged))
 
 
-def _rows(seeds: Sequence[Mapping[str, Measures]]) -> Iterator[Row]:
+def _rows(seeds: Sequence[Mapping[str, Measures]], logged: LoggedMeasures | None) -> Iterator[Row]:
     for shown in _MEASURES:
         columns = [
             [_value(measures[policy], shown.key) for measures in seeds] for policy in seeds[0]
         ]
         if not shown.only_if_any or any(value for column in columns for value in column):
-            unit = _unit(shown.kind, columns)
-            cells = _cells(shown, columns, unit)
-            yield Row(shown.key, shown.label, unit.name, shown.meaning, cells)
+            there = None if logged is None else _value(logged, shown.key)
+            unit = _unit(shown.kind, [*columns, [there]])
+            yield Row(
+                shown.key,
+                shown.label,
+                unit.name,
+                shown.meaning,
+                _cells(shown, columns, unit),
+                None if logged is None else _logged_cell(shown.kind, there, unit),
+            )
 
 
-def _value(measures: Measures, key: str) -> _Value:
-    value: _Value = getattr(measures, key)
+def _value(measures: Measures | LoggedMeasures, key: str) -> _Value:
+    """The value of a measure; None where it is none that a log has."""
+    value: _Value = getattr(measures, key, None)
     return value
+
+
+def _logged_cell(kind: _Kind, value: _Value, unit: Unit) -> Cell:
+    if value is None:
+        return Cell(None, ABSENT)
+    inside = _shown_value(kind, float(value), unit)
+    return Cell(value, number(inside, decimals([inside])))
 
 
 def _unit(kind: _Kind, columns: Sequence[Sequence[_Value]]) -> Unit:
@@ -305,3 +332,37 @@ def _change(shown: _Shown, first: Sequence[_Value], other: Sequence[_Value]) -> 
     if shown.better is Better.NEITHER or shown.kind is _Kind.SHARE:
         return None
     return relative_change(first, other)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseRow:
+    """How close the replay of one policy comes to the log, as shown."""
+
+    policy: str
+    p50_error: str
+    p90_error: str
+    close: str
+    waited_close: str
+    logged_wait: str
+    wait: str
+    rank_correlation: str
+
+
+def close_rows(policies: Mapping[str, Closeness]) -> tuple[CloseRow, ...]:
+    """Return the rows that say how close each policy comes to the log."""
+    return tuple(_close_row(policy, found) for policy, found in policies.items())
+
+
+def _close_row(policy: str, found: Closeness) -> CloseRow:
+    logged_wait, wait = durations(found.avg_logged_wait_s, found.avg_wait_s)
+    coefficient = found.wait_rank_correlation
+    return CloseRow(
+        policy,
+        duration(found.p50_error_s),
+        duration(found.p90_error_s),
+        f"{100.0 * found.close_share:.0f}{SPACE}%",
+        f"{found.waited_close:,} of {found.waited:,}",
+        logged_wait,
+        wait,
+        ABSENT if coefficient is None else f"{coefficient:.2f}",
+    )

@@ -26,12 +26,13 @@ SIZE_COLOURS = 4
 """So many shades the style sheet has for size classes."""
 
 # Stand-ins that become variables of the style sheet.
-INK, MUTED, GRID = "#010101", "#010102", "#010103"
+INK, MUTED, GRID, LOGGED_COLOUR = "#010101", "#010102", "#010103", "#010104"
 _POLICY, _SIZE = "#0102", "#0103"
 _VARIABLES = {
     INK: "ink",
     MUTED: "muted",
     GRID: "grid",
+    LOGGED_COLOUR: "logged",
     **{f"{_POLICY}{at:02x}": f"policy-{at}" for at in range(POLICY_COLOURS)},
     **{f"{_SIZE}{at:02x}": f"size-{at}" for at in range(SIZE_COLOURS)},
 }

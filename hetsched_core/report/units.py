@@ -10,6 +10,9 @@ ABSENT = "–"
 SPACE = "\N{NO-BREAK SPACE}"
 """Between a number and its unit, which belong on one line."""
 
+LOGGED = "logged"
+"""What the site's own scheduler is called beside the policies."""
+
 UNCHANGED = f"±0{SPACE}%"
 
 

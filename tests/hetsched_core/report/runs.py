@@ -5,15 +5,17 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import cache
 
+from hetsched_core.logged import closeness, logged_measures
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.policy import make_policy
 from hetsched_core.report.history import History
+from hetsched_core.report.logged_history import LoggedHistory
 from hetsched_core.report.page import Report
 from hetsched_core.report.result import Result, ResultInput
 from hetsched_core.report.source import SourceFile
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
-from hetsched_core.types import Cluster, EndState, Node, Speeds, Submission
+from hetsched_core.types import Cluster, EndState, LoggedRun, Node, Speeds, Submission
 from tests.hetsched_core.worlds import linear_speeds, submission
 
 MONDAY_S = 1_741_000_000.0
@@ -35,6 +37,23 @@ def jobs(count: int = 40, *, user: str = "user {}", gap_s: float = 60.0) -> list
         )
         made.append(replace(one, job=replace(one.job, user=user.format(at % 5))))
     return made
+
+
+def logged_jobs(wait_s: float = 1200.0) -> list[Submission]:
+    """The usual jobs as a site ran them: each waits so long, then runs for an hour."""
+    return [
+        replace(
+            one,
+            logged=(
+                LoggedRun(
+                    one.job.submit_s + wait_s,
+                    one.job.submit_s + wait_s + 3600.0,
+                    one.job.requirements.smallest,
+                ),
+            ),
+        )
+        for one in jobs()
+    ]
 
 
 def run_log(
@@ -66,6 +85,7 @@ def report_of(
     zone: tzinfo = UTC,
     speeds: Speeds = SPEEDS,
     command: str = "hetsched replay jobs --report DIR",
+    site: Sequence[Submission] = (),
 ) -> Report:
     """A report on run logs of one cluster, by name of policy."""
     first = next(iter(logs.values()))
@@ -85,10 +105,13 @@ def report_of(
             ),
             {name: measure(log, speeds) for name, log in logs.items()},
             other_seeds or {},
+            logged_measures(site, first.jobs) if site else None,
+            {name: close for name, log in logs.items() if (close := closeness(site, log.jobs))},
         ),
         policies={name: make_policy(log.header.policy).info for name, log in logs.items()},
         histories=tuple(History.of(name, log) for name, log in logs.items()),
         files=(SourceFile("jobs", 1234, "ab" * 32),),
         command=command,
         zone=zone,
+        logged=LoggedHistory.of(site),
     )

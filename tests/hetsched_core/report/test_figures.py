@@ -89,12 +89,12 @@ def test_a_distribution_is_true_at_every_point_it_shows(count: int) -> None:
 
 
 def test_policies_that_do_the_same_share_a_panel() -> None:
-    curves: list[tuple[str, Floats]] = [
-        ("a", np.array([1.0, 2.0])),
-        ("b", np.array([1.0, 3.0])),
-        ("c", np.array([1.0, 2.0 + 1e-9])),
+    curves: list[Floats] = [
+        np.array([1.0, 2.0]),
+        np.array([1.0, 3.0]),
+        np.array([1.0, 2.0 + 1e-9]),
     ]
-    assert figures._alike(curves) == [(0, "a, c"), (1, "b")]
+    assert figures._alike("abc", curves) == [(0, "a, c"), (1, "b")]
     fifo, las = usual("fifo", "las")
     clock = Clock.of([fifo, las], UTC)
     assert {"fifo", "las"} <= set(texts(figures.gpus_over_time([fifo, las], clock)))

@@ -43,12 +43,31 @@ def test_a_policy_is_compared_with_the_first_in_words() -> None:
     histories = usual("fifo", "las")
     (sentence,) = told(histories, seed)
     assert sentence.startswith(
-        "Under las a job takes 60.0 min on average from submission to end, against 2.00 h under "
-        "fifo (−50 %). It waits for 60.0 s of that, against 60.0 min."
+        "Under las a job takes 1.00 h on average from submission to end, against 2.00 h under "
+        "fifo (−50 %). It waits for 1.0 min of that, against 60.0 min."
     )
     gained = gains(*histories)
     assert gained is not None
     assert f"{gained.total.sooner} end sooner and {gained.total.later} later" in sentence
+
+
+def test_policies_of_which_the_same_is_to_be_said_share_a_sentence() -> None:
+    fifo, las = usual("fifo", "las")
+    seed = measured("fifo", "las")
+    seed = {**seed, "twin": seed["las"], "sjf": replace(seed["fifo"])}
+    twin, sjf = replace(las, policy="twin"), replace(fifo, policy="sjf")
+    histories = [fifo, las, twin, sjf]
+    together, alike = told(histories, seed)
+    assert together.startswith("Under las and twin a job takes ")
+    assert alike.startswith("Under sjf jobs take as long as under fifo, ")
+
+
+def test_a_change_of_speed_alone_is_called_that() -> None:
+    seed = measured("fifo", "las")
+    seed["fifo"] = replace(seed["fifo"], avg_jct_s=7200.0, avg_wait_s=0.0)
+    seed["las"] = replace(seed["las"], avg_jct_s=3600.0, avg_wait_s=0.0)
+    (sentence,) = told(usual("fifo", "las"), seed)
+    assert "It hardly waits under either" in sentence
 
 
 def test_groups_that_lose_are_named() -> None:
@@ -82,7 +101,7 @@ def test_a_difference_that_seeds_alone_make_is_called_none() -> None:
 def test_where_nobody_waits_the_report_says_that_it_tells_nothing() -> None:
     quiet, seed = quiet_history()
     first, _ = told([quiet], seed)
-    assert first.startswith("No job waits for more than a minute, whatever the policy: ")
+    assert first.startswith("No job waits for more than a minute in the replay, ")
     assert "no more than 6 of 10 GPUs are held" in first
     assert not any("cannot tell" in sentence for sentence in told(usual("fifo"), measured("fifo")))
 
@@ -106,7 +125,7 @@ def test_one_policy_alone_is_described_and_one_without_completed_jobs_too() -> N
     assert told(usual("fifo"), {"fifo": none}) == ["No job completes under fifo."]
     seed = {"fifo": none, "las": measured("las")["las"]}
     sentences = told(usual("fifo", "las"), seed)
-    assert sentences[0].startswith("No job completes under fifo: nothing to compare.")
+    assert sentences[0].startswith("Under las jobs complete, and under fifo none: nothing to ")
 
 
 def test_the_limits_of_the_comparison_are_named() -> None:

@@ -14,6 +14,7 @@ from hetsched_core.types import EndState
 from tests.hetsched_core.report.runs import (
     MONDAY_S,
     jobs,
+    logged_jobs,
     report_of,
     run_log,
     usual_log,
@@ -213,7 +214,47 @@ def test_a_run_of_which_hardly_anything_is_left_still_makes_a_page(submissions: 
     logs = {policy: run_log(policy, submissions) for policy in ("fifo", "las")}
     shown = Page(to_html(report_of(logs)))
     assert "In short" in shown.text
-    assert sum(tag == "svg" and "role" in given for tag, given in shown.elements) == 6
+    # Of latency ratios that are all next to nothing no figure is made.
+    assert sum(tag == "svg" and "role" in given for tag, given in shown.elements) == 5
+    assert "nothing to draw" in shown.text
+
+
+def test_a_log_stands_beside_the_policies_and_how_close_they_come_to_it() -> None:
+    report = report_of({"slurm": usual_log("slurm"), "las": usual_log("las")}, site=logged_jobs())
+    page = Page(to_html(report))
+    result = report.result
+    assert result.logged is not None
+    assert [cell[2] for cell in page.tables[0] if cell[0] == "Wait, mean"] == [
+        f"{result.logged.avg_wait_s / 3600:.2f}"
+    ]
+    # The log is no policy: it is neither the best nor compared.
+    assert page.values["m-avg_wait_s"] == [one.avg_wait_s for one in result.policies.values()]
+    slurm = result.closeness["slurm"]
+    (row,) = (row for row in page.tables[1] if row[0] == "slurm")
+    assert row[4] == f"{slurm.waited_close} of {slurm.waited}"
+    assert {"log", "f-waits"} <= set(page.ids())
+    assert "How close the replay comes to the log: jobs wait 0.33" in page.text
+
+
+def test_policies_that_make_the_same_of_every_job_share_a_table_of_gains() -> None:
+    las = usual_log("las")
+    page = Page(to_html(report_of({"fifo": usual_log("fifo"), "las": las, "twin": las})))
+    assert "las, twin in place of fifo" in page.text
+    assert page.text.count("in place of fifo") == 1
+
+
+def test_what_is_to_be_typed_is_marked_and_stays_whole(usual_report: Report) -> None:
+    text = to_html(replace(usual_report, command="hetsched replay --seeds 5"))
+    assert '<span class="word">--seeds</span> <span class="word">5</span>' in text
+    assert "<code>--cluster</code>" in to_html(
+        replace(
+            usual_report,
+            result=replace(
+                usual_report.result,
+                input=replace(usual_report.result.input, settings={"cluster": None}),
+            ),
+        )
+    )
 
 
 def test_a_single_policy_makes_a_page_without_comparisons() -> None:
