@@ -42,6 +42,7 @@ __all__ = [
     "float64",
     "int64",
     "kernel",
+    "record",
     "scalar",
     "table",
     "void",
@@ -67,6 +68,11 @@ def table(dtype: Any = float64, *, out: bool = False) -> Any:
 def cube(dtype: Any = float64, *, out: bool = False) -> Any:
     """Return the type of a contiguous three-dimensional array, written to if `out`."""
     return numba.types.Array(dtype, 3, "C", readonly=not out)
+
+
+def record(cls: type[tuple[Any, ...]], *fields: Any) -> Any:
+    """Return the type of a `typing.NamedTuple`, from the types of its fields in order."""
+    return numba.types.NamedTuple(fields, cls)  # type: ignore[no-untyped-call]
 
 
 def _to_stderr(message: str) -> None:

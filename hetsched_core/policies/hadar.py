@@ -1,0 +1,243 @@
+"""Hadar: prices that rise with load, and whoever gains most from GPUs at these prices.
+
+Source: Sultana, Yuan, Tzeng, Chen, "Resource Heterogeneity-Aware and Utilization-Enhanced
+Scheduling for Deep Learning Clusters" (first published at IPDPS '24), section III: a GPU on a node
+with g of its c GPUs in use costs U_min (U_max / U_min)^(g / c) (equation 5); a job is placed where
+its utility less that cost is largest, if that is above 0; a dynamic programme over the queue
+decides who is placed (Algorithm 2, `hadar_queue`). The GPUs of a job may be of several types: it
+runs at the speed of the slowest. `docs/policies/hadar.md` traces each formula and line to the code.
+
+It knows speeds and how many samples a job has.
+
+Deviations. The branch of the programme with the larger sum of payoffs wins; that of least cost, as
+printed, schedules nothing. A job that finds no paying placement does not keep those behind it from
+theirs. The price counts for one slot, the present one. Among the placements of a job the largest
+payoff wins, not the least cost, which would pick slow GPUs. The communication cost, not published,
+is what being spread takes from the utility by the speeds, and a tenth of it for each further node
+where these say nothing. Where a size is unknown, the time limit stands in, then what the job has
+done so far. Jobs are rigid: the lower median of the requirement set. Jobs that are not preemptible
+keep what they have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+
+from hetsched_core.errors import InputError
+from hetsched_core.placement import FreeGpus, Way, rigid_way
+from hetsched_core.placement.assign import immovable, present, staying
+from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, fastest_fit
+from hetsched_core.policies.hadar_market import Bids, OpenNodes
+from hetsched_core.policies.hadar_prices import UTILITIES, Utility
+from hetsched_core.policies.hadar_queue import Limits, Outcome, plan_queue
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.types import (
+    Configuration,
+    Diagnostics,
+    Entry,
+    JobView,
+    Knowledge,
+    Placed,
+    Placement,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
+
+NOT_AT_THIS_PRICE = Waiting(Reason(ReasonCode.PRICE))
+
+
+class Replanning(StrEnum):
+    """Who is planned in a round: those who wait, or all."""
+
+    INCREMENTAL = "incremental"
+    FULL = "full"
+
+
+class Order(StrEnum):
+    """Who comes first in the queue: the first submitted, or the most utility per GPU at best."""
+
+    ARRIVAL = "arrival"
+    DENSITY = "density"
+
+
+@dataclass(frozen=True)
+class Hadar:
+    """Place whoever gains most from GPUs at prices that rise with load."""
+
+    replan: Replanning = parameter(
+        Replanning.INCREMENTAL, "who is planned in a round: those who wait, or all"
+    )
+    utility: Utility = parameter(Utility.EFFECTIVE_THROUGHPUT, "what a job is worth")
+    order: Order = parameter(Order.ARRIVAL, "order of the queue")
+    communication: float = parameter(
+        0.1, "share of its utility that each further node costs a job where speeds do not tell"
+    )
+    states: int = parameter(4096, "states of the dynamic programme, over the whole queue")
+    beam: int = parameter(8, "states that it keeps after each job at least")
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="hadar",
+        summary="prices that rise with load, and a dynamic programme over payoffs; mixes GPU types",
+        paper="Hadar (Sultana et al., IPDPS '24, section III)",
+        knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse a programme without states, and a cost that is none."""
+        if self.states < 1 or self.beam < 1:
+            raise InputError(
+                f"hadar.states={self.states} and hadar.beam={self.beam}: both count from 1"
+            )
+        if not 0.0 <= self.communication <= 1.0:
+            raise InputError(
+                f"hadar.communication={self.communication} is no share; from 0 to 1, such as 0.1"
+            )
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Plan the queue at this round's prices."""
+        full = self.replan is Replanning.FULL
+        kept = _fixed(snapshot) if full else staying(snapshot)
+        jobs: list[tuple[JobView, Way]] = []
+        queue, has = [], {}
+        for view in snapshot.by_submission():
+            way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+            if way is None or view.blocked is not None:
+                continue
+            if view.id not in kept:
+                queue.append(len(jobs))
+                configuration = present(snapshot, view) if full else None
+                if configuration is not None and _on_open_nodes(snapshot, configuration):
+                    has[len(jobs)] = configuration
+            jobs.append((view, way))
+        placed, left, diagnostics = kept, {}, Diagnostics(method="nobody waits")
+        if queue:
+            outcome, nodes = self._plan_queue(snapshot, kept, jobs, queue, has)
+            placed = _on_nodes(snapshot, kept, jobs, nodes, outcome)
+            left = {jobs[at][0].id: payoff for at, payoff in outcome.left.items()}
+            diagnostics = _diagnostics(outcome, nodes)
+        return _revise(snapshot, placed, left, diagnostics)
+
+    def _plan_queue(
+        self,
+        snapshot: Snapshot,
+        kept: Mapping[str, Placed],
+        jobs: list[tuple[JobView, Way]],
+        queue: list[int],
+        has: Mapping[int, Configuration],
+    ) -> tuple[Outcome, OpenNodes]:
+        nodes = OpenNodes.of(snapshot, kept, sorted({view.job.profile for view, _ in jobs}))
+        utility = UTILITIES[self.utility]
+        market = Bids.of(snapshot, nodes, jobs, has, utility, self.communication).market
+        if self.order is Order.DENSITY:
+            best = np.maximum(
+                market.one_node.max(axis=1, initial=0.0), market.several.max(axis=1, initial=0.0)
+            )
+            density = (best / market.demand[:, 0])[queue]
+            queue = [queue[at] for at in np.argsort(-density, kind="stable")]
+        limits = Limits(self.states, self.beam)
+        apart = self.replan is Replanning.FULL
+        return plan_queue(nodes.nodes, market, queue, limits, apart=apart), nodes
+
+
+def _fixed(snapshot: Snapshot) -> dict[str, Placed]:
+    """Return what keeps its place even where all are planned: who may not move or not come back."""
+    fixed = immovable(snapshot)
+    for view in snapshot.by_submission():
+        running = view.configuration
+        if running is None or view.id in fixed or view.blocked is not None:
+            continue
+        if not _on_open_nodes(snapshot, running):
+            fixed[view.id] = Placed((Placement(running),))
+    return fixed
+
+
+def _on_open_nodes(snapshot: Snapshot, configuration: Configuration) -> bool:
+    return all(
+        snapshot.nodes[name].open and snapshot.nodes[name].capacity > 0 for name, _ in configuration
+    )
+
+
+def _on_nodes(
+    snapshot: Snapshot,
+    kept: Mapping[str, Placed],
+    jobs: list[tuple[JobView, Way]],
+    nodes: OpenNodes,
+    outcome: Outcome,
+) -> dict[str, Placed]:
+    """Return where everybody goes.
+
+    Nodes that share a host share its CPUs and memory, which prices do not see: who finds these
+    taken goes wherever else it fits.
+    """
+    free = FreeGpus.of(snapshot)
+    placed = dict(kept)
+    for job_id, entry in kept.items():
+        free.take(snapshot.jobs[job_id].job, entry.placements[0].configuration)
+    for at, pieces in outcome.placed.items():
+        view, way = jobs[at]
+        found: Configuration | None = Configuration.of(
+            (nodes.names[node], gpus) for node, gpus in pieces
+        )
+        if found is not None and not free.fits(view.job, found):
+            found = fastest_fit(snapshot, free, view.job, way, way.types)
+        if found is not None:
+            free.take(view.job, found)
+            placed[view.id] = Placed((Placement(found),))
+    return placed
+
+
+def _diagnostics(outcome: Outcome, nodes: OpenNodes) -> Diagnostics:
+    return Diagnostics(
+        method=outcome.method,
+        objective=outcome.payoff,
+        bound=outcome.payoff if outcome.exact else None,
+        prices={
+            f"{nodes.gpu_types[nodes.type_of_sort[sort]]} {used}/{capacity}": price
+            for (sort, capacity, used), price in sorted(outcome.prices.items())
+        },
+    )
+
+
+def _revise(
+    snapshot: Snapshot,
+    placed: Mapping[str, Placed],
+    left: Mapping[str, float],
+    diagnostics: Diagnostics,
+) -> Plan:
+    before = snapshot.previous.entries
+    changes: dict[str, Entry] = {}
+    for job_id, view in snapshot.jobs.items():
+        entry: Entry
+        if job_id in placed:
+            entry = placed[job_id]
+        elif view.blocked is not None:
+            entry = Waiting(view.blocked)
+        elif rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes) is None:
+            entry = NEVER
+        else:
+            entry = _why(left.get(job_id, 0.0))
+        if entry != before.get(job_id):
+            changes[job_id] = entry
+    return snapshot.previous.revise(
+        changes,
+        snapshot.gone,
+        replan=Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
+        diagnostics=diagnostics,
+    )
+
+
+def _why(payoff: float) -> Waiting:
+    """Why a job waits whose best placement pays so much at last."""
+    if payoff == -np.inf:
+        return NO_ROOM
+    return NOT_AT_THIS_PRICE if payoff <= 0.0 else AHEAD

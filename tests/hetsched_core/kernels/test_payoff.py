@@ -1,0 +1,172 @@
+"""The kernels of Hadar against their naive twins, and what prices must be like."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched_core.kernels.payoff import Market, prices
+from hetsched_core.policies.hadar_queue import Limits, Nodes, Outcome, plan_queue
+from tests.hetsched_core.kernels.naive_payoff import (
+    best_vector,
+    find,
+    naive_nodes,
+    serve_naively,
+    value,
+)
+from tests.hetsched_core.policies.markets import market_of, nodes_of, random_market
+
+
+def price_of(lowest: float, highest: float, capacity: int) -> list[float]:
+    used = np.arange(capacity + 1.0)
+    out = np.empty_like(used)
+    low, high = np.full_like(used, lowest), np.full_like(used, highest)
+    prices(low, high, used, np.full_like(used, float(capacity)), out)
+    found: list[float] = out.tolist()
+    return found
+
+
+def test_h1_prices() -> None:
+    assert price_of(1.0, 16.0, 4) == pytest.approx([1, 2, 4, 8, 16], abs=1e-9)
+    assert price_of(0.5, 10.0, 2) == pytest.approx([0.5, 2.2360679775, 10.0], abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("highest", "payoff", "taken"), [(10.0, 0.7639320225, True), (30.0, -0.8729833462, False)]
+)
+def test_h1_a_job_is_taken_where_its_utility_is_above_the_price(
+    highest: float, payoff: float, taken: bool
+) -> None:
+    market = market_of([1], [[3.0]], lowest=[0.5], highest=[highest])
+    outcome = plan_queue(nodes_of([0], [2], [1]), market, [0])
+    assert (0 in outcome.placed) is taken
+    found = outcome.payoff if taken else outcome.left[0]
+    assert found == pytest.approx(payoff, abs=1e-9)
+
+
+@given(
+    lowest=st.floats(1e-9, 1e6),
+    times=st.floats(1.0, 1e12),
+    capacity=st.integers(1, 64),
+)
+def test_prices_rise_with_load_from_the_lowest_to_the_highest_and_by_equal_factors(
+    lowest: float, times: float, capacity: int
+) -> None:
+    found = price_of(lowest, lowest * times, capacity)
+    assert found[0] == pytest.approx(lowest)
+    assert found[-1] == pytest.approx(lowest * times)
+    assert all(after >= before for before, after in pairwise(found))
+    factors = [after / before for before, after in pairwise(found)]
+    assert factors == pytest.approx([times ** (1 / capacity)] * capacity)
+
+
+def test_equal_bounds_give_a_constant_price() -> None:
+    assert price_of(3.0, 3.0, 5) == [3.0] * 6
+
+
+def replay(nodes: Nodes, market: Market, outcome: Outcome) -> float:
+    """Hold every placement against the naive best at its time; return the sum of payoffs."""
+    now, total = naive_nodes(nodes), 0.0
+    for job, pieces in outcome.placed.items():
+        best, mine = find(now, market, job), value(now, market, job, pieces)
+        assert best is not None
+        assert sum(gpus for _, gpus in pieces) == market.demand[job, 0]
+        assert len({node for node, _ in pieces}) == len(pieces)
+        assert mine.payoff == pytest.approx(best.payoff, rel=1e-9, abs=1e-9)
+        assert mine.payoff > 0
+        for at, gpus in pieces:
+            assert gpus <= now[at].usable(market, job)
+            now[at] = now[at].loaded(market, job, gpus)
+        total += mine.payoff
+    for job, payoff in outcome.left.items():
+        best = find(now, market, job)
+        expected = -np.inf if best is None else best.payoff
+        assert payoff == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    return total
+
+
+@pytest.mark.parametrize("options", [{}, {"mixed": False}, {"mixed": False, "even": True}])
+@pytest.mark.parametrize("limits", [Limits(), Limits(states=1, beam=1), Limits(states=1, beam=4)])
+def test_every_job_gets_the_placement_that_pays_it_most_when_its_turn_comes(
+    options: dict[str, bool], limits: Limits
+) -> None:
+    methods = set()
+    for seed in range(150):
+        rng = Random(seed)
+        nodes, market = random_market(rng, rng.randint(1, 12), rng.randint(1, 7), **options)
+        queue = rng.sample(range(len(market.demand)), len(market.demand))
+        outcome = plan_queue(nodes, market, queue, limits)
+        assert replay(nodes, market, outcome) == pytest.approx(outcome.payoff)
+        methods.add(outcome.method)
+        apart = plan_queue(nodes, market, queue, limits, apart=True)
+        assert replay(nodes, market, apart) == pytest.approx(apart.payoff)
+    assert ("lazy greedy" in methods) is (limits.states == 1)
+
+
+def test_the_dynamic_programme_equals_the_enumeration_of_all_vectors_of_take_and_leave() -> None:
+    gained = 0
+    for seed in range(400):
+        rng = Random(seed)
+        nodes, market = random_market(rng, rng.randint(1, 6), rng.randint(1, 4))
+        market.needs[:, 0] = 0.0
+        queue = rng.sample(range(len(market.demand)), len(market.demand))
+        outcome = plan_queue(nodes, market, queue)
+        assert outcome.exact
+        assert outcome.method == "dynamic programme"
+        naive = naive_nodes(nodes)
+        payoff, cost = best_vector(naive, market, queue)
+        assert outcome.payoff == pytest.approx(payoff, abs=1e-9)
+        costs = 0.0
+        for job, pieces in outcome.placed.items():
+            costs += value(naive, market, job, pieces).cost
+            for at, gpus in pieces:
+                naive[at] = naive[at].loaded(market, job, gpus)
+        assert costs == pytest.approx(cost, abs=1e-9)
+        in_turn = serve_naively(naive_nodes(nodes), market, queue)
+        gained += payoff > sum(p.payoff for p in in_turn if p and p.payoff > 0) + 1e-9
+    # To leave somebody pays often enough for the programme to matter.
+    assert gained > 40
+
+
+def test_a_narrow_beam_is_never_better_and_sometimes_worse_than_the_whole_programme() -> None:
+    worse = 0
+    for seed in range(200):
+        rng = Random(seed)
+        nodes, market = random_market(rng, 8, rng.randint(2, 4))
+        best = plan_queue(nodes, market, range(8))
+        beam = plan_queue(nodes, market, range(8), Limits(states=1, beam=2))
+        assert best.exact
+        if beam.method != "lazy greedy":
+            assert beam.payoff <= best.payoff + 1e-9
+        worse += beam.payoff < best.payoff - 1e-9
+    assert worse > 5
+
+
+def test_the_greedy_serves_whoever_has_most_payoff_per_gpu_each_time() -> None:
+    seen = 0
+    for seed in range(300):
+        rng = Random(seed)
+        nodes, market = random_market(rng, 10, rng.randint(2, 4))
+        market.needs[:, 0] = 0.0
+        outcome = plan_queue(nodes, market, range(10), Limits(states=1, beam=1))
+        if outcome.method != "lazy greedy":
+            continue
+        seen += 1
+        now = naive_nodes(nodes)
+        for job, pieces in outcome.placed.items():
+            rest = [
+                j
+                for j in range(10)
+                if j not in list(outcome.placed)[: list(outcome.placed).index(job)]
+            ]
+            found = {j: find(now, market, j) for j in rest}
+            density = {j: p.payoff / market.demand[j, 0] for j, p in found.items() if p}
+            assert density[job] == pytest.approx(max(density.values()))
+            for at, gpus in pieces:
+                now[at] = now[at].loaded(market, job, gpus)
+    assert seen > 50
