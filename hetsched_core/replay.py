@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 from hetsched_core.logged import Closeness, LoggedMeasures, closeness, logged_measures
@@ -12,8 +13,53 @@ from hetsched_core.metrics import Measures, measure
 from hetsched_core.policy import Policy, settings_of
 from hetsched_core.report.result import Result, ResultInput
 from hetsched_core.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate
+from hetsched_core.simulate.settings import MEASUREMENT_NOISE
+from hetsched_core.throughput.node_spread import NodeSpread, spread_out
 from hetsched_core.traces.load import Loaded
+
+
+class EstimateSource(StrEnum):
+    """Where the speeds that policies plan with come from: the truth, or what has run so far."""
+
+    TRUTH = "truth"
+    LEARNED = "learned"
+
+    def of(self, loaded: Loaded, seed: int) -> Estimates:
+        """Return the estimates of one run of a policy, at its beginning; `seed` is of the noise."""
+        if self is EstimateSource.TRUTH:
+            return KnownSpeeds(loaded.speeds)
+        # It brings the estimator and the store along, which take a while to import.
+        from hetsched_core.simulate.learned import FORMULA_2, LearnedSpeeds
+        from hetsched_core.throughput.fit import USUAL
+
+        # Measured tables have a ring between nodes, the built-in speeds have none.
+        prior = USUAL if loaded.workload.tables else FORMULA_2
+        return LearnedSpeeds(loaded.cluster, loaded.speeds, seed=seed, prior=prior)
+
+
+LEARNING = (
+    "Policies see speeds that were learned from the runs before, each measured once with a noise "
+    f"of {MEASUREMENT_NOISE:.0%}; on which GPU types a job fits is known."
+)
+
+
+def with_node_spread(loaded: Loaded, spread: NodeSpread, seed: int) -> Loaded:
+    """Return the workload on nodes whose true speeds differ by model and node, as was measured."""
+    return replace(
+        assuming(
+            loaded,
+            f"Nodes of one GPU type differ as {spread.nodes} nodes with {spread.gpu_type} of "
+            f"{spread.cluster} did with {spread.job}, each model on its own.",
+        ),
+        speeds=spread_out(loaded.speeds, loaded.cluster, spread, seed),
+    )
+
+
+def assuming(loaded: Loaded, sentence: str) -> Loaded:
+    """Return the workload with one more assumption."""
+    assumptions = (*loaded.workload.assumptions, sentence)
+    return replace(loaded, workload=replace(loaded.workload, assumptions=assumptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +86,7 @@ def replay(
     policies: Mapping[str, Policy],
     settings: Settings,
     *,
+    estimates: EstimateSource = EstimateSource.TRUTH,
     stopwatch: Callable[[], float] = lambda: 0.0,
     ended: Callable[[], None] = lambda: None,
 ) -> Iterator[Replayed]:
@@ -49,6 +96,7 @@ def replay(
         loaded: jobs, true speeds and cluster.
         policies: the schedulers to compare, by name.
         settings: the same costs and rounds for all.
+        estimates: what policies are told about speeds; each starts knowing nothing of the others'.
         stopwatch: seconds, for measuring how long decisions take.
         ended: called whenever a job has ended.
 
@@ -62,6 +110,7 @@ def replay(
             policy,
             loaded.speeds,
             settings,
+            estimates=estimates.of(loaded, settings.seed),
             assumptions=loaded.workload.assumptions,
             stopwatch=stopwatch,
             ended=lambda _: ended(),

@@ -89,6 +89,18 @@ _SHOWN = 12
 @click.option(
     "--placement-blind", is_flag=True, help="Pretend that spreading over nodes costs nothing."
 )
+@click.option(
+    "--estimates",
+    type=click.Choice(["truth", "learned"]),
+    default="truth",
+    show_default=True,
+    help="The speeds that policies plan with: the true ones, or those learned from what has run.",
+)
+@click.option(
+    "--node-spread",
+    metavar="NAME",
+    help="Let nodes of one GPU type differ as much as was measured: longhorn-resnet, for example.",
+)
 @click.option("--json", "json_file", type=FILE, help="Write the results to this file.")
 @click.option(
     "--run-log",
@@ -127,6 +139,8 @@ def replay(
     checkpoint_s: float,
     decision_s: float,
     placement_blind: bool,
+    estimates: str,
+    node_spread: str | None,
     json_file: Path | None,
     run_logs: Path | None,
     report_folder: Path | None,
@@ -145,14 +159,17 @@ def replay(
     from time import perf_counter
 
     from hetsched_core.cli.replay_report import require_report, write_report
+    from hetsched_core.replay import LEARNING, EstimateSource, assuming, result_of, with_node_spread
     from hetsched_core.replay import replay as run_each
-    from hetsched_core.replay import result_of
     from hetsched_core.report.history import History
     from hetsched_core.simulate import Settings
+    from hetsched_core.throughput.node_spread import node_spread as find_node_spread
     from hetsched_core.traces.load import load_workload
 
     with usage_errors():
         policies = _policies(names, parameters)
+        spread = None if node_spread is None else find_node_spread(node_spread)
+    source = EstimateSource(estimates)
     settings = Settings(
         round_s=round_s,
         restart_cost_s=restart_cost_s,
@@ -175,8 +192,10 @@ def replay(
     def load(seed: int) -> Loaded:
         loaded = load_workload(logs, cluster, replace(options, seed=seed))
         if placement_blind:
-            return replace(loaded, speeds=loaded.speeds.placement_blind())
-        return loaded
+            loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
+        if spread is not None:
+            loaded = with_node_spread(loaded, spread, seed)
+        return assuming(loaded, LEARNING) if source is EstimateSource.LEARNED else loaded
 
     loaded = load(settings.seed)
     _tell_input(loaded)
@@ -187,7 +206,9 @@ def replay(
     histories: list[History] = []
     never: dict[str, str] = {}
     with _progress(seeds * len(policies) * len(loaded.workload.submissions)) as ended:
-        for one in run_each(loaded, policies, settings, stopwatch=perf_counter, ended=ended):
+        for one in run_each(
+            loaded, policies, settings, estimates=source, stopwatch=perf_counter, ended=ended
+        ):
             measures[one.name] = one.measures
             logged = logged or one.logged
             if one.closeness is not None:
@@ -202,6 +223,7 @@ def replay(
                 load(seed),
                 policies,
                 replace(settings, seed=seed),
+                estimates=source,
                 stopwatch=perf_counter,
                 ended=ended,
             )
@@ -214,6 +236,8 @@ def replay(
         "checkpoint_s": checkpoint_s,
         "decision_s": decision_s,
         "placement_blind": placement_blind,
+        "estimates": estimates,
+        "node_spread": node_spread,
         "elastic": inputs["elastic"],
         "seed": inputs["seed"],
         "seeds": seeds,

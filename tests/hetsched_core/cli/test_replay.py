@@ -92,6 +92,8 @@ def test_a_workload_of_no_log_has_nothing_to_be_close_to(
         ("--set", "fifo.speed=3", "speed"),
         ("--tz", "Nowhere/City", "Nowhere/City"),
         ("--seed", "-1", "-1"),
+        ("--estimates", "guessed", "'truth', 'learned'"),
+        ("--node-spread", "longhorn-bart", "did you mean 'longhorn-bert'"),
     ],
 )
 def test_wrong_usage_is_told_with_exit_code_2(
@@ -99,6 +101,33 @@ def test_wrong_usage_is_told_with_exit_code_2(
 ) -> None:
     assert replay(log, option, value) == 2
     assert told in capsys.readouterr().err
+
+
+def test_learned_estimates_and_a_spread_of_nodes_change_the_run_and_are_told(
+    log: Path, tmp_path: Path
+) -> None:
+    results = {}
+    for name, options in {
+        "plain": [],
+        "truth": ["--estimates", "truth"],
+        "learned": ["--estimates", "learned"],
+        "again": ["--estimates", "learned"],
+        "spread": ["--node-spread", "lonestar6-resnet"],
+    }.items():
+        out = tmp_path / f"{name}.json"
+        logs = tmp_path / name
+        options = [*options, "--policy", "srtf", "--json", str(out), "--run-log", str(logs)]
+        assert replay(log, *options) == 0
+        runs = [line for line in (logs / "srtf.jsonl").read_text().splitlines() if '"run"' in line]
+        results[name] = (json.loads(out.read_text()), runs)
+    assert results["plain"][1] == results["truth"][1]
+    assert results["learned"][1] == results["again"][1]
+    assert len({tuple(runs) for _, runs in results.values()}) == 3
+    told = {name: result["input"] for name, (result, _) in results.items()}
+    assert told["learned"]["settings"]["estimates"] == "learned"
+    assert told["spread"]["settings"]["node_spread"] == "lonestar6-resnet"
+    assert "noise of 1%" in told["learned"]["assumptions"][-1]
+    assert "73 nodes with A100 of Lonestar6 did with ResNet" in told["spread"]["assumptions"][-1]
 
 
 @pytest.mark.parametrize("option", ["--json", "--rejects"])

@@ -1,0 +1,286 @@
+"""Estimates that are learned in a replay: what they know, when, and how well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.simulate import Measured, Settings, simulate
+from hetsched_core.simulate.learned import LearnedSpeeds
+from hetsched_core.throughput import builtin_speeds
+from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
+from hetsched_core.throughput.node_spread import node_spread, spread_out
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Layer,
+    Node,
+    Plan,
+    Purpose,
+    Snapshot,
+    Speeds,
+    SpeedTable,
+    Submission,
+)
+from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, submission
+
+MIXED = cluster_of(v1=("v100", 8), v2=("v100", 8), k1=("k80", 8), k2=("k80", 8))
+TRUTH = builtin_speeds(MIXED)
+MODEL = "resnet50-imagenet"
+OTHER = "bert-base-squad"
+
+
+def run(
+    configuration: Configuration,
+    truth: Speeds = TRUTH,
+    *,
+    profile: str = MODEL,
+    purpose: Purpose = Purpose.RUN,
+    iterations: float = 100.0,
+) -> Measured:
+    """A run as the simulator would tell of it."""
+    speed = truth.speed(profile, configuration)
+    samples = iterations * truth.table(profile).batch_size * configuration.gpus
+    job = submission("j", 1.0, profile=profile).job
+    return Measured(job, purpose, configuration, samples, samples / speed)
+
+
+def learned(runs: Sequence[Measured], truth: Speeds = TRUTH, **options: float) -> Speeds:
+    estimates = LearnedSpeeds(MIXED, truth, **options)  # type: ignore[arg-type]
+    for measured in runs:
+        estimates.observe(measured)
+    return estimates.speeds(0.0)
+
+
+def same(one: SpeedTable, other: SpeedTable) -> bool:
+    return (
+        np.array_equal(one.one_node, other.one_node)
+        and np.array_equal(one.several_nodes, other.several_nodes)
+        and np.array_equal(one.layers, other.layers)
+        and one.node_factor == other.node_factor
+    )
+
+
+def error(speeds: Speeds, configuration: Configuration, profile: str = MODEL) -> float:
+    return abs(speeds.speed(profile, configuration) / TRUTH.speed(profile, configuration) - 1)
+
+
+def test_at_first_formula_10_is_all_there_is() -> None:
+    table = learned([]).table(MODEL)
+    assert set(table.layers.flatten()) == {Layer.FIRST_ESTIMATE}
+    assert not any(table.profiled(t) for t in MIXED.gpu_types)
+    facts = ProfileFacts(batch_size=TRUTH.table(MODEL).batch_size)
+    for gpu_type in MIXED.gpu_types:
+        expected = first_estimate(GpuFacts.published(gpu_type), facts)
+        assert table.per_gpu(gpu_type, 4, 1) == pytest.approx(expected)
+
+
+def test_a_profiling_run_gives_the_formula_for_its_type_and_a_ratio_for_the_others() -> None:
+    speeds = learned([run(on(v1=1), purpose=Purpose.PROFILE)], noise=0.0)
+    table = speeds.table(MODEL)
+    assert (table.profiled("v100"), table.profiled("k80")) == (True, False)
+    assert set(table.layers[table.gpu_types.index("v100")]) == {Layer.THEORY}
+    for configuration in (on(v1=1), on(v1=8), on(v1=4, v2=4), on(v1=8, v2=8)):
+        assert error(speeds, configuration) < 0.02
+    first = learned([])
+    assert table.per_gpu("k80", 1, 1) / first.per_gpu(MODEL, "k80", 1) == pytest.approx(
+        table.per_gpu("v100", 1, 1) / first.per_gpu(MODEL, "v100", 1)
+    )
+
+
+def test_a_profile_that_is_known_serves_every_job_of_its_key_and_no_other() -> None:
+    speeds = learned([run(on(v1=1), purpose=Purpose.PROFILE)])
+    assert speeds.table(MODEL).profiled("v100")
+    assert not speeds.table(OTHER).profiled("v100")
+    assert same(speeds.table(OTHER), learned([]).table(OTHER))
+
+
+def test_too_few_iterations_say_nothing() -> None:
+    for purpose in Purpose:
+        few, enough = (run(on(v1=2), purpose=purpose, iterations=n) for n in (9.0, 10.0))
+        assert same(learned([few]).table(MODEL), learned([]).table(MODEL))
+        assert not same(learned([enough]).table(MODEL), learned([]).table(MODEL))
+
+
+def test_a_run_is_measured_for_its_type_and_on_one_node_for_that_node() -> None:
+    table = learned([run(on(v1=4))], noise=0.0).table(MODEL)
+    row, column = table.gpu_types.index("v100"), table.counts.tolist().index(4)
+    assert table.one_node[row, column] == pytest.approx(TRUTH.per_gpu(MODEL, "v100", 4))
+    assert set(table.node_factor) == {"v1"}
+    # The other counts are not known, so that a profiling run is still worth it.
+    assert not table.profiled("v100")
+    apart = learned([run(on(v1=2, v2=2))], noise=0.0).table(MODEL)
+    assert apart.several_nodes[row, column] == pytest.approx(TRUTH.per_gpu(MODEL, "v100", 4, 2))
+    assert apart.node_factor == {}
+
+
+def test_a_run_on_two_types_says_of_neither_how_fast_it_is() -> None:
+    assert same(learned([run(on(v1=2, k1=2))]).table(MODEL), learned([]).table(MODEL))
+
+
+def test_a_job_has_no_speed_where_it_cannot_run() -> None:
+    gpu_types = {"v100": 1.0, "k80": 0.0}
+    truth = linear_speeds(MIXED, {"m": gpu_types})
+    known = learned([run(on(v1=1), truth, profile="m")], truth)
+    for speeds in (learned([], truth), known):
+        assert speeds.speed("m", on(k1=4)) == 0.0
+        assert speeds.speed("m", on(v1=4)) > 0.0
+        assert not speeds.table("m").runs_on("k80")
+
+
+def test_estimates_of_unchanged_profiles_are_the_same_objects() -> None:
+    estimates = LearnedSpeeds(MIXED, TRUTH)
+    before = estimates.speeds(0.0)
+    assert estimates.speeds(1.0) is before
+    estimates.observe(run(on(v1=4)))
+    after = estimates.speeds(2.0)
+    changed = {p for p in TRUTH.profiles if after.table(p) is not before.table(p)}
+    assert changed == {MODEL}
+
+
+def test_equal_seeds_measure_equally() -> None:
+    runs = [run(on(v1=4)), run(on(v2=4)), run(on(k1=1), purpose=Purpose.PROFILE)]
+    assert same(learned(runs, seed=1).table(MODEL), learned(runs, seed=1).table(MODEL))
+    assert not same(learned(runs, seed=1).table(MODEL), learned(runs, seed=2).table(MODEL))
+
+
+def test_a_noise_that_is_none_is_refused() -> None:
+    with pytest.raises(InputError, match=r"noise of -0\.1"):
+        LearnedSpeeds(MIXED, TRUTH, noise=-0.1)
+
+
+def test_the_error_falls_with_the_number_of_runs() -> None:
+    found = []
+    for runs in (1, 10, 100):
+        errors = [
+            error(learned([run(on(v1=4))] * runs, seed=seed, noise=0.05), on(v1=4))
+            for seed in range(20)
+        ]
+        found.append(np.mean(errors))
+    assert found[0] > 2 * found[1] > 4 * found[2]
+
+
+def test_under_a_spread_of_nodes_the_entity_layer_is_nearer_than_the_type_layer() -> None:
+    nodes = Cluster(tuple(Node(f"n{at}", "v100", 8) for at in range(20)))
+    plain = linear_speeds(nodes, {"m": {"v100": 10.0}})
+    truth = spread_out(plain, nodes, node_spread("longhorn-resnet"), 3)
+    rng = np.random.default_rng(4)
+    estimates, found = LearnedSpeeds(nodes, truth, seed=5), {}
+    places = [on(**{f"n{at}": 4}) for at in range(20)]
+    for done in range(1, 301):
+        estimates.observe(run(places[rng.integers(20)], truth, profile="m"))
+        speeds = estimates.speeds(0.0)
+        table = speeds.table("m")
+        without = speeds.revised({"m": replace(table, node_factor={})})
+        found[done] = [
+            np.mean([abs(s.speed("m", c) / truth.speed("m", c) - 1) for c in places])
+            for s in (speeds, without)
+        ]
+    assert found[300][0] < 0.4 * found[300][1]
+    assert found[300][0] < 0.5 * found[10][0]
+    assert found[100][0] < found[100][1]
+
+
+# -- nothing of the future -------------------------------------------------------------------------
+
+PIECES = st.sampled_from([on(v1=1), on(v1=4), on(v2=8), on(v1=2, v2=2), on(v1=8, v2=8)])
+
+
+@settings(deadline=None, max_examples=30)
+@given(
+    st.lists(st.tuples(PIECES, st.sampled_from(Purpose), st.floats(1, 1000)), max_size=6),
+    st.floats(0.2, 5.0),
+)
+def test_what_has_not_run_has_no_part_in_any_estimate(
+    seen: list[tuple[Configuration, Purpose, float]], factor: float
+) -> None:
+    """Runs are of one model on V100; everything else could be as fast as it likes."""
+    runs = [run(c, purpose=purpose, iterations=n) for c, purpose, n in seen]
+    table = TRUTH.table(MODEL)
+    k80 = np.array([[factor if t == "k80" else 1.0] for t in table.gpu_types])
+    elsewhere = {
+        MODEL: replace(
+            table, one_node=k80 * table.one_node, several_nodes=k80 * table.several_nodes
+        )
+    }
+    for profile in TRUTH.profiles:
+        if profile != MODEL:
+            other = TRUTH.table(profile)
+            elsewhere[profile] = replace(
+                other, one_node=factor * other.one_node, several_nodes=factor * other.several_nodes
+            )
+    one, other_truth = learned(runs), learned(runs, TRUTH.revised(elsewhere))
+    assert all(same(one.table(p), other_truth.table(p)) for p in TRUTH.profiles)
+
+
+def watched(policy: Policy, seen: list[Snapshot]) -> Policy:
+    @dataclass(frozen=True)
+    class Watched:
+        info: ClassVar[PolicyInfo] = policy.info
+
+        def plan(self, snapshot: Snapshot) -> Plan:
+            seen.append(snapshot)
+            return policy.plan(snapshot)
+
+    return Watched()
+
+
+@pytest.mark.parametrize("name", ["srtf", "gavel"])
+def test_estimates_do_not_depend_on_what_is_still_to_come(name: str) -> None:
+    """With and without the jobs that come after an hour, everything before it is the same."""
+    rng = np.random.default_rng(6)
+    jobs: list[Submission] = [
+        submission(
+            str(at),
+            float(rng.uniform(1e4, 1e6)),
+            (int(rng.choice([1, 2, 4])),),
+            submit_s=90.0 * at,
+            profile=(MODEL, OTHER)[at % 2],
+        )
+        for at in range(80)
+    ]
+    shown = []
+    for submissions in (jobs, [job for job in jobs if job.job.submit_s < 3600.0]):
+        seen: list[Snapshot] = []
+        estimates = LearnedSpeeds(MIXED, TRUTH, seed=7)
+        policy = watched(make_policy(name), seen)
+        simulate(submissions, MIXED, policy, TRUTH, Settings(), estimates=estimates)
+        shown.append([snapshot for snapshot in seen if snapshot.now < 3600.0])
+    assert len(shown[0]) == len(shown[1]) >= 10
+    learned_something = False
+    for one, other in zip(*shown, strict=True):
+        for profile in (MODEL, OTHER):
+            assert same(one.speeds.table(profile), other.speeds.table(profile))
+            learned_something |= bool(one.speeds.table(profile).node_factor)
+        runs = {job: view.runs for job, view in one.jobs.items()}
+        assert runs == {job: view.runs for job, view in other.jobs.items()}
+    assert learned_something
+
+
+def test_a_run_does_not_tell_its_true_speed_at_its_start() -> None:
+    seen: list[Snapshot] = []
+    jobs = [submission(str(at), 5e5, (4,), submit_s=10.0 * at, profile=MODEL) for at in range(12)]
+    estimates = LearnedSpeeds(MIXED, TRUTH, seed=8)
+    policy = watched(make_policy("las"), seen)
+    simulate(jobs, MIXED, policy, TRUTH, Settings(), estimates=estimates)
+    early = late = 0
+    for snapshot in seen:
+        for view in snapshot.jobs.values():
+            for held in view.runs:
+                true = TRUTH.speed(MODEL, held.configuration)
+                if snapshot.now >= held.progress_from_s + 30.0:
+                    late += 1
+                    assert held.speed == true
+                else:
+                    early += 1
+                    assert held.speed != true
+    assert early > 5
+    assert late > 5
