@@ -3,17 +3,18 @@
 PYTHON ?= python3
 BUNDLED := hetsched_core/traces/bundled
 BIN := .venv/bin
+REPORT := build/report
 
 .DEFAULT_GOAL := help
 .PHONY: help env replay test bench lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
-	@echo "make replay  replay the bundled Slurm log under fifo, srtf and las, and compare them"
+	@echo "make replay  replay the bundled Slurm log under slurm, fifo, srtf and las; report in $(REPORT)"
 	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
 	@echo "make bench   benchmarks"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
-	@echo "make clean   remove .venv, caches and compiled kernels"
+	@echo "make clean   remove .venv, build, caches and compiled kernels"
 
 env: .venv/.installed
 
@@ -25,7 +26,8 @@ env: .venv/.installed
 	@touch $@
 
 replay: env
-	$(BIN)/hetsched replay $(BUNDLED)/sacct.txt --cluster $(BUNDLED)/cluster.toml --policy fifo,srtf,las
+	$(BIN)/hetsched replay $(BUNDLED)/sacct.txt --cluster $(BUNDLED)/cluster.toml --tz UTC \
+		--policy slurm,fifo,srtf,las --report $(REPORT)
 
 test: env
 	$(BIN)/ruff check .

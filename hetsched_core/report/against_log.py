@@ -64,9 +64,10 @@ def _idle(found: Closeness, logged: LoggedHistory, gpus: int) -> Iterator[str]:
     told = f"While jobs waited in the log, its jobs held {held:.1f} of {gpus:,} GPUs on average"
     if held < _BUSY_SHARE * gpus:
         yield (
-            f"{told}. The others were idle though jobs waited, down or drained, in partitions "
-            "closed to those jobs, or held by jobs that are not in this log: a replay knows none "
-            "of it, and starts jobs on them."
+            f"{told}. The others were idle all the same (too few on one node, of a type those jobs "
+            "could not take, or kept for others), down or drained, in partitions closed to those "
+            "jobs, or held by jobs that are not in this log. A replay knows little of this, and "
+            "starts jobs there."
         )
     else:
         yield f"{told}: it was for want of GPUs, and who went first, that jobs waited."

@@ -53,7 +53,7 @@ def test_where_hardly_a_job_waits_there_is_little_to_say() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "says"), [(1, "1.0 of 8 GPUs on average. The others were"), (8, "for want of GPUs")]
+    ("held", "says"), [(1, "1.0 of 8 GPUs on average. The others"), (8, "for want of GPUs")]
 )
 def test_gpus_that_the_log_leaves_free_while_jobs_wait_are_told(held: int, says: str) -> None:
     _, why = against_log({"slurm": FOUND}, log(held), 8)
