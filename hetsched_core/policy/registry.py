@@ -7,13 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from hetsched_core.errors import HetschedError, InputError, unknown
 from hetsched_core.policy.protocol import Policy
 
 GROUP = "hetsched.policies"
 """The entry-point group in which a package names its policies."""
+
+
+_NONE = "none"
+"""How None is written, where a parameter may be that."""
 
 
 class PolicyLoadError(HetschedError):
@@ -31,7 +36,10 @@ class Parameter:
 
 
 def parameter(default: Any, doc: str) -> Any:
-    """Declare a policy's parameter as a dataclass field with its default and its meaning."""
+    """Declare a policy's parameter as a dataclass field with its default and its meaning.
+
+    It is a bool, int, float, str or Enum, or one of these or None, which is written `none`.
+    """
     return dataclasses.field(default=default, metadata={"doc": doc})
 
 
@@ -45,7 +53,8 @@ def policy_type(name: str) -> type[Policy]:
 
     Raises:
         UnknownNameError: no policy has this name.
-        PolicyLoadError: its package fails to import, or is not a policy.
+        PolicyLoadError: its package fails to import, is not a policy, or has a parameter that
+            cannot be set from text.
     """
     found = _found()
     if name not in found:
@@ -62,6 +71,12 @@ def policy_type(name: str) -> type[Policy]:
             f"policy {name!r} ({found[name].value}) is no dataclass with an `info`; "
             "see the example in docs/policies/writing-one.md"
         )
+    for key, hint in _hints(loaded).items():
+        if not _from_text(_kind(hint)[0]):
+            raise PolicyLoadError(
+                f"parameter {key!r} of policy {name!r} ({found[name].value}) is a {hint!r}, which "
+                "cannot be set from text; make it a bool, int, float, str or Enum, or that | None"
+            )
     return loaded  # type: ignore[return-value]
 
 
@@ -73,19 +88,18 @@ def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:
         PolicyLoadError: see `policy_type`.
     """
     cls = policy_type(name)
-    hints = get_type_hints(cls)
-    fields = {field.name: field for field in _fields(cls)}
+    hints = _hints(cls)
     values: dict[str, Any] = {}
     for key, text in (settings or {}).items():
-        if key not in fields:
-            raise unknown(f"parameter of policy {name!r}", key, fields)
+        if key not in hints:
+            raise unknown(f"parameter of policy {name!r}", key, hints)
         values[key] = _convert(f"{name}.{key}", text, hints[key])
     return cls(**values)
 
 
 def parameters_of(cls: type[Policy]) -> tuple[Parameter, ...]:
     """Return the parameters of a policy class, in the order of its fields."""
-    hints = get_type_hints(cls)
+    hints = _hints(cls)
     return tuple(
         Parameter(
             field.name, _text(field.default), _choices(hints[field.name]), field.metadata["doc"]
@@ -107,32 +121,55 @@ def _fields(cls: type[Policy]) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(cls) if "doc" in field.metadata]  # type: ignore[arg-type]
 
 
+def _hints(cls: type[Policy]) -> dict[str, Any]:
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in _fields(cls)}
+
+
 def _text(value: object) -> str:
     if isinstance(value, Enum):
         return str(value.value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
 
 
-def _choices(hint: object) -> tuple[str, ...]:
-    if hint is bool:
-        return ("true", "false")
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return tuple(str(member.value) for member in hint)
-    return ()
+def _kind(hint: Any) -> tuple[Any, bool]:
+    """The type T of a T or a T | None, and whether it is the latter."""
+    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    others = [kind for kind in kinds if kind is not NoneType]
+    return (others[0], True) if len(others) == 1 < len(kinds) else (hint, False)
+
+
+def _from_text(kind: Any) -> bool:
+    return kind in (bool, int, float, str) or (isinstance(kind, type) and issubclass(kind, Enum))
+
+
+def _choices(hint: Any) -> tuple[str, ...]:
+    kind, optional = _kind(hint)
+    if kind is bool:
+        found: tuple[str, ...] = ("true", "false")
+    elif isinstance(kind, type) and issubclass(kind, Enum):
+        found = tuple(str(member.value) for member in kind)
+    else:
+        return ()
+    return (*found, _NONE) if optional else found
 
 
 def _convert(key: str, text: str, hint: Any) -> Any:
+    kind, optional = _kind(hint)
+    if optional and text == _NONE:
+        return None
     choices = _choices(hint)
     if choices:
         if text not in choices:
             raise unknown(f"value of {key}", text, choices)
-        return text == "true" if hint is bool else hint(text)
+        return text == "true" if kind is bool else kind(text)
     try:
-        value = hint(text)
+        value = kind(text)
         if value != value:
             raise ValueError(text)
         return value
-    except (TypeError, ValueError):
+    except ValueError:
+        or_none = f" or {_NONE!r}" if optional else ""
         raise InputError(
-            f"{key}={text!r} is not of type {hint.__name__}; see `hetsched policies`"
+            f"{key}={text!r} is not of type {kind.__name__}{or_none}; see `hetsched policies`"
         ) from None

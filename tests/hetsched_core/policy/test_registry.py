@@ -27,7 +27,7 @@ from hetsched_core.types import Plan, Snapshot
 MODULE = """
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar
+from typing import ClassVar, Optional
 
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policy import PolicyInfo, parameter
@@ -47,10 +47,22 @@ class Tunable:
     window: int = parameter(10, "jobs to look at")
     strict: bool = parameter(False, "whether nobody may overtake")
     note: str = parameter("", "a word for the log")
+    most: int | None = parameter(None, "jobs to place at most")
+    second: Optional[Order] = parameter(None, "which of equals go first")
     _cache: dict = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return Fifo().plan(snapshot)
+
+
+@dataclass(frozen=True)
+class Listing(Tunable):
+    sizes: list[int] = parameter((1, 2), "a list is no text")
+
+
+@dataclass(frozen=True)
+class Either(Tunable):
+    size: int | str | None = parameter(None, "which of the two is '1'?")
 
 
 class NoDataclass:
@@ -67,6 +79,8 @@ ENTRY_POINTS = """
 tunable = third_party_policies:Tunable
 no-dataclass = third_party_policies:NoDataclass
 no-info = third_party_policies:NoInfo
+listing = third_party_policies:Listing
+either = third_party_policies:Either
 no-attribute = third_party_policies:Missing
 no-module = third_party_that_does_not_exist:Policy
 raises = third_party_that_raises:Policy
@@ -120,7 +134,15 @@ def test_an_installed_policy_is_listed_and_made_with_its_parameters() -> None:
     assert "tunable" in policy_names()
     policy = make_policy(
         "tunable",
-        {"order": "narrowest", "weight": "0.25", "window": "3", "strict": "true", "note": "x y"},
+        {
+            "order": "narrowest",
+            "weight": "0.25",
+            "window": "3",
+            "strict": "true",
+            "note": "x y",
+            "most": "7",
+            "second": "widest",
+        },
     )
     assert settings_of(policy) == {
         "order": "narrowest",
@@ -128,6 +150,8 @@ def test_an_installed_policy_is_listed_and_made_with_its_parameters() -> None:
         "window": "3",
         "strict": "true",
         "note": "x y",
+        "most": "7",
+        "second": "widest",
     }
     assert settings_of(make_policy("tunable", {"window": "3"})) == {
         "order": "widest",
@@ -135,7 +159,17 @@ def test_an_installed_policy_is_listed_and_made_with_its_parameters() -> None:
         "window": "3",
         "strict": "false",
         "note": "",
+        "most": "none",
+        "second": "none",
     }
+
+
+@pytest.mark.usefixtures("third_party")
+def test_a_parameter_that_may_be_none_takes_the_word_as_well_as_a_value() -> None:
+    nothing = make_policy("tunable", {"most": "none", "second": "none"})
+    assert nothing == make_policy("tunable")
+    assert settings_of(make_policy("tunable", settings_of(nothing))) == settings_of(nothing)
+    assert make_policy("tunable", {"most": "7"}) != nothing
 
 
 @pytest.mark.usefixtures("third_party")
@@ -153,6 +187,8 @@ def test_parameters_are_listed_with_default_choices_and_meaning_and_nothing_else
         ("window", "10", (), "jobs to look at"),
         ("strict", "false", ("true", "false"), "whether nobody may overtake"),
         ("note", "", (), "a word for the log"),
+        ("most", "none", (), "jobs to place at most"),
+        ("second", "none", ("widest", "narrowest", "none"), "which of equals go first"),
     ]
 
 
@@ -168,6 +204,9 @@ def test_parameters_are_listed_with_default_choices_and_meaning_and_nothing_else
         ({"window": "3.5"}, ["tunable.window='3.5' is not of type int"]),
         ({"weight": "heavy"}, ["tunable.weight='heavy' is not of type float"]),
         ({"weight": "nan"}, ["tunable.weight='nan'"]),
+        ({"weight": "none"}, ["tunable.weight='none' is not of type float; "]),
+        ({"most": "few"}, ["tunable.most='few' is not of type int or 'none'"]),
+        ({"second": "non"}, ["value of tunable.second", "did you mean 'none'", "widest"]),
     ],
     ids=[
         "unknown parameter",
@@ -178,6 +217,9 @@ def test_parameters_are_listed_with_default_choices_and_meaning_and_nothing_else
         "not a whole number",
         "no number",
         "not a number at all",
+        "none where there must be a number",
+        "neither a number nor none",
+        "neither a choice nor none",
     ],
 )
 def test_a_wrong_setting_is_refused_with_the_value_and_what_is_valid(
@@ -198,6 +240,8 @@ def test_a_wrong_setting_is_refused_with_the_value_and_what_is_valid(
         ("raises", "no licence"),
         ("no-dataclass", "is no dataclass with an `info`"),
         ("no-info", "is no dataclass with an `info`"),
+        ("listing", "parameter 'sizes' of policy 'listing' (third_party_policies:Listing) is a"),
+        ("either", "parameter 'size' of policy 'either' (third_party_policies:Either) is a"),
     ],
 )
 def test_a_broken_package_is_named_and_breaks_no_other_policy(name: str, words: str) -> None:
