@@ -44,7 +44,7 @@ class InTurn:
     snapshot follows on the plan that it made last, and is otherwise made again.
 
     Attributes:
-        key: the place of a job in the order; fixed for a job, given the speeds.
+        key: the place of a job in the order; fixed for a job, given the speeds of its profile.
         fit: where a job goes.
     """
 
@@ -64,16 +64,19 @@ class InTurn:
 
     def follows(self, snapshot: Snapshot) -> bool:
         """Whether what is remembered of the last plan holds for this snapshot."""
+        return self._goes_on(snapshot) and snapshot.speeds is self._speeds
+
+    def _goes_on(self, snapshot: Snapshot) -> bool:
+        """Whether what is remembered holds but for jobs whose speeds were revised."""
         return (
             self._last is not None
             and snapshot.previous.identity is self._last.identity
-            and snapshot.speeds is self._speeds
             and not snapshot.nodes_changed
         )
 
     def serve(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Start waiting jobs in turn; return the entries that change, for `conclude`."""
-        if self._free is None or not self.follows(snapshot):
+        if self._free is None or self._speeds is None or not self._goes_on(snapshot):
             return self._afresh(snapshot)
         changes: dict[str, Entry] = {}
         for job_id in snapshot.gone:
@@ -82,8 +85,32 @@ class InTurn:
             entry = self._take_in(snapshot, snapshot.jobs[job_id], self._free)
             if entry is not None:
                 changes[job_id] = entry
+        if snapshot.speeds is not self._speeds:
+            changes.update(self._reconsider(snapshot, self._speeds, self._free))
         self._serve(snapshot, self._free, changes)
         return changes
+
+    def _reconsider(
+        self, snapshot: Snapshot, before: Speeds, free: FreeGpus
+    ) -> Iterator[tuple[str, Entry]]:
+        """Put the waiting jobs whose speeds were revised into their new places."""
+        speeds = snapshot.speeds
+        known = set(before.profiles)
+        revised = {
+            p for p in speeds.profiles if p not in known or speeds.table(p) is not before.table(p)
+        }
+        for view in snapshot.jobs.values():
+            job_id = view.job.id
+            if (
+                view.job.profile not in revised
+                or job_id in self._placed
+                or view.blocked is not None
+            ):
+                continue
+            waited = job_id in self._place
+            self._forget(job_id, free)
+            if self._enqueue(snapshot, view) is not waited:
+                yield job_id, NEVER if waited else AHEAD
 
     def start(self, job: Job, configuration: Configuration, changes: dict[str, Entry]) -> None:
         """Start a waiting job out of turn, on GPUs that are free: one more of the changes."""

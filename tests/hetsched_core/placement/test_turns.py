@@ -10,9 +10,10 @@ import pytest
 from hetsched_core.contract import random_scenario
 from hetsched_core.placement import InTurn, Packing, pack
 from hetsched_core.placement.fewest import fewest_fit
-from hetsched_core.placement.pack import Fit, fastest_fit
+from hetsched_core.placement.pack import NEVER, Fit, fastest_fit
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.simulate import simulate
+from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.types import (
     ExecutionModel,
     JobView,
@@ -81,6 +82,43 @@ def test_the_plans_are_those_of_the_naive_twin(seed: int, fit: Fit) -> None:
         incidents=scenario.incidents,
     )
     assert any(compared.followed)
+
+
+def by_speed(view: JobView, snapshot: Snapshot) -> tuple[float, str]:
+    speeds, profile = snapshot.speeds, view.job.profile
+    return (max(speeds.per_gpu(profile, t, 1) for t in snapshot.cluster.gpu_types), view.id)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_plans_are_those_of_the_naive_twin_while_speeds_are_learned(seed: int) -> None:
+    scenario = random_scenario(seed)
+    compared = Compared(InTurn(by_speed))
+    simulate(
+        scenario.submissions,
+        scenario.cluster,
+        compared,
+        scenario.truth,
+        scenario.settings,
+        estimates=LearnedSpeeds(scenario.cluster, scenario.truth, seed=seed),
+        incidents=scenario.incidents,
+    )
+    assert not all(compared.followed)
+
+
+def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> None:
+    cluster = cluster_of(n0=("a100", 1))
+    views = [view("a", held(on(n0=1))), view("b", submit_s=1.0), view("c", submit_s=2.0)]
+    fast, none = (linear_speeds(cluster, {"m": {"a100": s}}) for s in (1.0, 0.0))
+    turns = InTurn(by_submission)
+    plan = turns.plan(snapshot_of(cluster, views, speeds=fast), Replan())
+    for speeds, waiting in ((none, []), (fast, ["b", "c"])):
+        told = snapshot_of(
+            cluster, views, speeds=speeds, previous=plan, changed=frozenset(), nodes_changed=False
+        )
+        plan = turns.plan(told, Replan())
+        assert list(turns.waiting()) == waiting
+        assert (plan.entries["b"] is NEVER) is not bool(waiting)
+        assert plan.entries["a"] == placed(n0=1)
 
 
 def test_another_order_holds_from_the_next_plan_on() -> None:
