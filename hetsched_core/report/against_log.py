@@ -35,15 +35,17 @@ def _starts(policy: str, found: Closeness) -> Iterator[str]:
     close = round(found.close_share * found.jobs)
     text = (
         f"How close the replay comes to the log: jobs wait {there} on average before they start in "
-        f"the log, and {here} under {policy}. Of {found.jobs:,} jobs {close:,} start within 5 "
-        "minutes of their logged start"
+        f"the log, and {here} under {policy}. Within 5 minutes of their logged start {close:,} of "
+        f"{found.jobs:,} jobs start"
     )
     if not found.waited:
         yield f"{text}; none waits for longer than that in either."
         return
     others = "they" if found.waited == found.jobs else f"the {found.waited:,} others"
     hardly = found.jobs - found.waited
-    text += f", {hardly:,} of them because they hardly wait in either" if hardly else ""
+    if hardly:
+        some = "" if hardly == close else f"{hardly:,} of them "
+        text += f", {some}because they hardly wait in either"
     text += (
         f"; of {others} {found.waited_close or 'none'}. Half of all starts are off by at most "
         f"{duration(found.p50_error_s)}, nine of ten by at most {duration(found.p90_error_s)}."

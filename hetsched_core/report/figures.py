@@ -65,6 +65,8 @@ _DURATION_TICKS = {
 
 _LEFT_IN = 1.12
 """Room for names and numbers left of every time axis, so that all figures have the same one."""
+_TIME_AXIS_IN = 0.42
+"""Room for a time axis with its label below."""
 _MAX_NAME = 18
 
 _SHADE = ListedColormap([(0.15, 0.45, 0.75, level / 15) for level in range(16)])
@@ -229,9 +231,9 @@ def _over_time(
         panels.insert(0, (logged.mean_over(edges), LOGGED_COLOUR, LOGGED))
     top = max(1.0, capacity, *(float(mean.max()) for mean, *_ in panels))
     x = _times(clock, edges)
-    with drawing(0.42 + 0.76 * len(panels)) as (figure, svg):
+    with drawing(_TIME_AXIS_IN + 0.06 + 0.76 * len(panels)) as (figure, svg):
         columns = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-        _margins(figure, top_in=0.16, bottom_in=0.36, between=0.42)
+        _margins(figure, top_in=0.16, bottom_in=_TIME_AXIS_IN, between=0.42)
         for axes, (mean, colour, names) in zip(columns, panels, strict=True):
             axes.stairs(mean, x, fill=True, color=colour, alpha=0.28, linewidth=0)
             axes.stairs(mean, x, color=colour, linewidth=0.9, baseline=None)
@@ -268,8 +270,8 @@ def _alike(names: Iterable[str], curves: Sequence[Floats]) -> list[tuple[int, st
 def _bars(history: History, clock: Clock, sizes: Ints) -> str:
     cluster = history.cluster
     drawn = bars(history.pieces, cluster)
-    with drawing(_height_in(cluster.gpus) + 0.42) as (figure, svg):
-        axes = _wide_axes(figure, bottom_in=0.36)
+    with drawing(_height_in(cluster.gpus) + _TIME_AXIS_IN + 0.06) as (figure, svg):
+        axes = _wide_axes(figure, bottom_in=_TIME_AXIS_IN)
         axes.grid(visible=False, axis="y")
         ends = np.cumsum([node.gpus for node in cluster])
         for end in ends[:-1]:
@@ -300,8 +302,8 @@ def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: Clock) -> Outline:
 
 def _shades(drawn: Shades, clock: Clock) -> str:
     rows = len(drawn.share)
-    with drawing(_height_in(rows) + 0.42) as (figure, svg):
-        axes = _wide_axes(figure, bottom_in=0.36)
+    with drawing(_height_in(rows) + _TIME_AXIS_IN + 0.06) as (figure, svg):
+        axes = _wide_axes(figure, bottom_in=_TIME_AXIS_IN)
         axes.grid(visible=False)
         left, right = _times(clock, np.array([clock.begin_s, clock.end_s]))
         axes.imshow(

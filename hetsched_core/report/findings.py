@@ -90,8 +90,9 @@ def _quiet(histories: Sequence[History]) -> Iterator[str]:
         return
     most = max(peak(history) for history in histories)
     who = "No job waits" if waits == 0 else f"Only {waits:,} of {jobs:,} jobs wait"
+    whatever = ", whatever the policy" if len(histories) > 1 else ""
     yield (
-        f"{who} for more than a minute in the replay, whatever the policy: even at the busiest "
+        f"{who} for more than a minute in the replay{whatever}: even at the busiest "
         f"moment no more than {most:,} of {first.cluster.gpus:,} GPUs are held. Where there is no "
         "queue to put in order, schedulers hardly differ, so this input cannot tell which of them "
         "is better. Replay a busier period."

@@ -77,6 +77,8 @@ def change(relative: float) -> str:
     if abs(percent) < 0.05:
         return UNCHANGED
     sign = "+" if percent > 0 else "−"
-    # A fall from 3000 to 9 is not one to nothing.
+    # A fall from 3000 to 9 is not one to nothing, and from 3,000,000 neither.
+    if relative > -1.0:
+        percent = max(percent, -99.9)
     places = 0 if 10 <= abs(percent) < 99 or abs(percent) >= 100 else 1
     return f"{sign}{abs(percent):.{places}f}{SPACE}%"

@@ -101,7 +101,7 @@ def test_a_difference_that_seeds_alone_make_is_called_none() -> None:
 def test_where_nobody_waits_the_report_says_that_it_tells_nothing() -> None:
     quiet, seed = quiet_history()
     first, _ = told([quiet], seed)
-    assert first.startswith("No job waits for more than a minute in the replay, ")
+    assert first.startswith("No job waits for more than a minute in the replay: ")
     assert "no more than 6 of 10 GPUs are held" in first
     assert not any("cannot tell" in sentence for sentence in told(usual("fifo"), measured("fifo")))
 
