@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from immutables import Map
+
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Fit, Packing, fastest_fit, pack
 from hetsched_core.placement.ways import rigid_way
@@ -31,6 +33,7 @@ from hetsched_core.types import (
     Speeds,
     Waiting,
 )
+from hetsched_core.types.snapshot import NOTHING_RAN
 
 Key = Any
 """What jobs are ordered by: any values that can be compared, unique to each job."""
@@ -44,7 +47,8 @@ class InTurn:
     snapshot follows on the plan that it made last, and is otherwise made again.
 
     Attributes:
-        key: the place of a job in the order; fixed for a job, given the speeds of its profile.
+        key: the place of a job in the order; fixed for a job, given the speeds and the past run
+            time of its profile.
         fit: where a job goes.
     """
 
@@ -52,6 +56,7 @@ class InTurn:
     fit: Fit = fastest_fit
     _last: Plan | None = None
     _speeds: Speeds | None = None
+    _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
     _queues: dict[frozenset[str], list[tuple[Key, str]]] = field(default_factory=dict)
@@ -64,15 +69,18 @@ class InTurn:
 
     def follows(self, snapshot: Snapshot) -> bool:
         """Whether what is remembered of the last plan holds for this snapshot."""
-        return self._goes_on(snapshot) and snapshot.speeds is self._speeds
+        return self._goes_on(snapshot) and not self._revised(snapshot)
 
     def _goes_on(self, snapshot: Snapshot) -> bool:
-        """Whether what is remembered holds but for jobs whose speeds were revised."""
+        """Whether what is remembered holds but for jobs whose estimates were revised."""
         return (
             self._last is not None
             and snapshot.previous.identity is self._last.identity
             and not snapshot.nodes_changed
         )
+
+    def _revised(self, snapshot: Snapshot) -> bool:
+        return snapshot.speeds is not self._speeds or snapshot.past_run_s is not self._past_run_s
 
     def serve(self, snapshot: Snapshot) -> dict[str, Entry]:
         """Start waiting jobs in turn; return the entries that change, for `conclude`."""
@@ -85,7 +93,7 @@ class InTurn:
             entry = self._take_in(snapshot, snapshot.jobs[job_id], self._free)
             if entry is not None:
                 changes[job_id] = entry
-        if snapshot.speeds is not self._speeds:
+        if self._revised(snapshot):
             changes.update(self._reconsider(snapshot, self._speeds, self._free))
         self._serve(snapshot, self._free, changes)
         return changes
@@ -93,11 +101,14 @@ class InTurn:
     def _reconsider(
         self, snapshot: Snapshot, before: Speeds, free: FreeGpus
     ) -> Iterator[tuple[str, Entry]]:
-        """Put the waiting jobs whose speeds were revised into their new places."""
-        speeds = snapshot.speeds
-        known = set(before.profiles)
+        """Put the waiting jobs whose estimates were revised into their new places."""
+        speeds, past_run_s, known = snapshot.speeds, snapshot.past_run_s, set(before.profiles)
         revised = {
-            p for p in speeds.profiles if p not in known or speeds.table(p) is not before.table(p)
+            profile
+            for profile in speeds.profiles
+            if profile not in known
+            or speeds.table(profile) is not before.table(profile)
+            or past_run_s.get(profile) != self._past_run_s.get(profile)
         }
         for view in snapshot.jobs.values():
             job_id = view.job.id
@@ -131,7 +142,7 @@ class InTurn:
         self._last = snapshot.previous.revise(
             changes, snapshot.gone, replan=replan, reservations=reservations, memory=memory
         )
-        self._speeds = snapshot.speeds
+        self._speeds, self._past_run_s = snapshot.speeds, snapshot.past_run_s
         return self._last
 
     @property

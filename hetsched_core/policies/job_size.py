@@ -12,17 +12,21 @@ from hetsched_core.types import Cluster, Job, Snapshot, Speeds
 def expected_run_s(job: Job, snapshot: Snapshot) -> float:
     """Return the expected run time in seconds (Hops formula 9), as far as it can be known.
 
-    The time limit stands in where the number of samples is unknown, infinity where nothing is.
+    Where the number of samples is unknown, the mean of the past runs of the profile key stands in,
+    then the time limit, and infinity where nothing is known.
     """
     if job.total_samples is not None:
-        expected = _run_times(snapshot.speeds, snapshot.cluster).expected_run_s(
+        expected = run_times(snapshot.speeds, snapshot.cluster).expected_run_s(
             job, job.total_samples
         )
         if expected is not None:
             return expected
+    elif (past_s := snapshot.past_run_s.get(job.profile)) is not None:
+        return past_s
     return math.inf if job.time_limit_s is None else job.time_limit_s
 
 
 @lru_cache(maxsize=8)
-def _run_times(speeds: Speeds, cluster: Cluster) -> RunTimes:
+def run_times(speeds: Speeds, cluster: Cluster) -> RunTimes:
+    """Return the run times at these speeds, the same object each time."""
     return RunTimes(speeds, cluster)

@@ -385,6 +385,7 @@ class _Simulation:
             nodes=world.nodes,
             jobs=world.jobs,
             speeds=world.speeds,
+            past_run_s=world.past_run_s,
             effective_s=world.now + settings.decision_s,
             shapes=settings.shapes,
             seed=settings.seed,

@@ -102,6 +102,7 @@ class Active:
 
     submission: Submission
     job: Job
+    arrived_s: float
     observed_s: float
     restart_cost_s: float
     runs: dict[RunId, Held] = field(default_factory=dict)

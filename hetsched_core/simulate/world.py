@@ -50,6 +50,7 @@ class World:
         nodes_changed: whether a node's condition changed since then.
         dirty: jobs whose runs changed since the plan in force was last applied.
         speeds: the estimates that the policy was shown last.
+        past_run_s: profile key -> mean run time of the completed jobs that told no size.
         profiled: (job, copy) of the profiling runs that are over since the plan in force was told.
     """
 
@@ -79,6 +80,8 @@ class World:
         self.nodes_changed = True
         self.dirty: set[str] = set()
         self.speeds = estimates.speeds(self.now)
+        self.past_run_s: Map[str, float] = Map()
+        self._past_runs: dict[str, tuple[int, float]] = {}
         self.profiled: set[tuple[str, int]] = set()
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
@@ -87,7 +90,7 @@ class World:
 
     def arrive(self, submission: Submission, known: Job) -> Active:
         """Let a job in, of which policies know only what `known` says."""
-        active = Active(submission, known, self.now, self.settings.restart_cost_s)
+        active = Active(submission, known, self.now, self.now, self.settings.restart_cost_s)
         self.active[known.id] = active
         self.touch(active)
         self.triggers.add(Trigger.ARRIVAL)
@@ -109,8 +112,18 @@ class World:
         for run_id in list(active.runs):
             self.release(active, run_id, RunEnd(state.value))
         self.log.jobs.append(self._record(active, state, self.now))
+        if state is EndState.COMPLETED and active.submission.job.total_samples is None:
+            self._remember(active)
         self.triggers.add(Trigger.END)
         self._ended(len(self.log.jobs))
+
+    def _remember(self, active: Active) -> None:
+        """Let the run time of a job that told no size stand for the next ones of its profile."""
+        profile = active.job.profile
+        runs, total_s = self._past_runs.get(profile, (0, 0.0))
+        runs, total_s = runs + 1, total_s + self.now - active.arrived_s - active.wait_s
+        self._past_runs[profile] = runs, total_s
+        self.past_run_s = self.past_run_s.set(profile, total_s / runs)
 
     def withdraw(self, active: Active) -> None:
         """Let a user cancel a job; one that could never run is recorded as such."""

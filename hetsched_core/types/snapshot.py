@@ -22,6 +22,10 @@ class Round:
     end_s: float
 
 
+NOTHING_RAN: Map[str, float] = Map()
+"""What is known of past runs at first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All that is known at `now`, for one policy.
@@ -38,6 +42,8 @@ class Snapshot:
         nodes: node name -> how it stands.
         jobs: job id -> what is known of each active job.
         speeds: estimates of samples/s.
+        past_run_s: profile key -> mean seconds for which its completed jobs that told no size held
+            GPUs: what stands in for the run time of the next one.
         effective_s: when a plan made now takes effect (UTC).
         shapes: the shapes of configuration that can be realised here.
         seed: for policies that draw random numbers.
@@ -58,6 +64,7 @@ class Snapshot:
     effective_s: float
     shapes: frozenset[Shape] = ALL_SHAPES
     seed: int = 0
+    past_run_s: Map[str, float] = NOTHING_RAN
     previous: Plan = EMPTY_PLAN
     changed: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()

@@ -859,6 +859,41 @@ def test_a_snapshot_names_what_is_new_and_what_has_gone_since_the_plan_in_force_
     ]
 
 
+def unsized(job_id: str, samples: float, **options: float) -> Submission:
+    one = submission(job_id, samples, **options)  # type: ignore[arg-type]
+    return replace(one, job=replace(one.job, total_samples=None))
+
+
+def test_run_times_of_jobs_that_told_no_size_stand_for_the_next_ones_of_their_profile() -> None:
+    """j runs from 0 to 10; k waits from 2 and runs from 10 to 14; the others do not count."""
+    jobs = [
+        unsized("j", 10.0),
+        unsized("k", 4.0, submit_s=2.0),
+        submission("told", 1.0, submit_s=20.0),
+        replace(unsized("failed", 9.0, submit_s=30.0), ends_as=EndState.FAILED),
+        unsized("withdrawn", 9.0, submit_s=50.0, cancel_s=52.0),
+        unsized("last", 1.0, submit_s=60.0),
+    ]
+    seen: list[Snapshot] = []
+
+    @dataclass(frozen=True)
+    class Seeing:
+        info: ClassVar[PolicyInfo] = FIFO.info
+
+        def plan(self, snapshot: Snapshot) -> Plan:
+            seen.append(snapshot)
+            return FIFO.plan(snapshot)
+
+    run(jobs, Seeing(), cluster=cluster_of(a=("v100", 1)))
+    told = {snapshot.now: dict(snapshot.past_run_s) for snapshot in seen}
+    assert {now: means for now, means in told.items() if now < 14.0} == {
+        0.0: {},
+        2.0: {},
+        10.0: {"m": 10.0},
+    }
+    assert told[20.0] == told[60.0] == {"m": 7.0}
+
+
 # -- input, and the log as a whole -----------------------------------------------------------------
 
 

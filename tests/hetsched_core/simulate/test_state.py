@@ -22,7 +22,7 @@ def test_every_budget_comes_to_its_end_however_time_rounds(
     """At most two looks for each: one at the time foreseen, one at what rounding left over."""
     start_s = NOW + later
     whole = submission("j", 1e12)
-    active = Active(whole, whole.job, start_s, restart_cost_s=0.0)
+    active = Active(whole, whole.job, start_s, start_s, restart_cost_s=0.0)
     for number, (speed, budget) in enumerate(copies):
         placement = Placement(on(a=1), number, budget=budget)
         active.runs[Purpose.RUN, number] = Held(
