@@ -71,13 +71,14 @@ def policy_type(name: str) -> type[Policy]:
             f"policy {name!r} ({found[name].value}) is no dataclass with an `info`; "
             "see the example in docs/policies/writing-one.md"
         )
-    for key, hint in _hints(loaded).items():
+    cls: type[Policy] = loaded  # type: ignore[assignment]
+    for key, hint in _hints(cls).items():
         if not _from_text(_kind(hint)[0]):
             raise PolicyLoadError(
                 f"parameter {key!r} of policy {name!r} ({found[name].value}) is a {hint!r}, which "
                 "cannot be set from text; make it a bool, int, float, str or Enum, or that | None"
             )
-    return loaded  # type: ignore[return-value]
+    return cls
 
 
 def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:

@@ -111,7 +111,8 @@ def test_a_knapsack_equals_enumeration(case: tuple[list[int], list[list[int]], i
 @pytest.mark.parametrize("presolve", [False, True])
 def test_a_need_of_a_hundred_millionth_is_met(presolve: bool) -> None:
     # max z; x >= z, y >= 1e-8 z, x + y <= 1, written as rows <= 0 and <= 1.
-    needs = program([0, 0, 1], [[-1, 0, 1], [0, -1, 1e-8], [1, 1, 0]], [0, 0, 1])
+    rows = np.array([[-1.0, 0.0, 1.0], [0.0, -1.0, 1e-8], [1.0, 1.0, 0.0]])
+    needs = program([0, 0, 1], rows, [0, 0, 1])
     found = solve(needs, presolve=presolve)
     assert found.x is not None
     assert found.x[1] == pytest.approx(1e-8)

@@ -114,7 +114,7 @@ def test_all_gpus_of_a_job_are_of_one_type_and_the_fastest_type_is_served_first(
 def test_who_comes_after_the_shares_runs_on_what_is_left_until_they_are_computed_again() -> None:
     two_gpus = cluster_of(a=("v100", 2))
     old, new = view("old"), view("new", submit_s=400.0)
-    policy = Gavel(reallocate_s=1000.0)
+    policy = Gavel(reallocate_s=1080.0)
     before = policy.plan(round_snapshot(snapshot_of(two_gpus, [old], now=360.0)))
     between = policy.plan(
         round_snapshot(snapshot_of(two_gpus, [old, new], now=720.0, previous=before))
@@ -147,6 +147,49 @@ def test_time_received_is_seconds_on_a_type_whatever_the_number_of_gpus() -> Non
     queue = Queue.of(snapshot_of(cluster, [wide], now=130.0), {})
     # 400 / 4 on the V100s; 40 / 4, and 30 s since it was seen, on the K80s.
     assert queue.received_s.tolist() == [[100.0, 40.0]]
+
+
+def test_what_was_received_before_the_shares_does_not_count() -> None:
+    one_gpu = cluster_of(a=("v100", 1))
+    served = replace(view("served"), attained_gpu_s=(("v100", 3600.0),), observed_s=3600.0)
+    jobs = [served, view("never", submit_s=1.0)]
+    plan = Gavel().plan(round_snapshot(snapshot_of(one_gpu, jobs, now=3600.0)))
+    assert placed_jobs(plan) == {"served": "a:1"}
+
+
+def test_speeds_are_those_of_one_node_where_one_is_large_enough() -> None:
+    cluster = cluster_of(v=("v100", 4), k1=("k80", 2), k2=("k80", 2))
+    speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 1.0}}, several_nodes=0.5)
+    wide = view("wide", counts=(4,))
+    assert Queue.of(snapshot_of(cluster, [wide], speeds=speeds), {}).speeds.tolist() == [
+        [12.0, 2.0]
+    ]
+
+
+def test_a_job_of_twice_the_weight_has_twice_the_share() -> None:
+    one_gpu = cluster_of(a=("v100", 1))
+    heavy = view("heavy")
+    heavy = replace(heavy, job=replace(heavy.job, weight=2.0))
+    plan = Gavel().plan(snapshot_of(one_gpu, [heavy, view("light")]))
+    assert plan.memory["shares"] == {
+        "heavy": [pytest.approx(2 / 3)],
+        "light": [pytest.approx(1 / 3)],
+    }
+
+
+def test_finish_time_fairness_counts_the_time_since_submission() -> None:
+    # As by hand for the programme: 100 s of work each, and one has waited 100 s: a^2 - 3a + 1 = 0.
+    one_gpu = cluster_of(a=("v100", 1))
+    jobs = [view("new", submit_s=900.0), view("old", submit_s=800.0)]
+    jobs = [replace(v, job=replace(v.job, total_samples=100.0)) for v in jobs]
+    plan = Gavel(objective=Objective.FINISH_TIME_FAIRNESS).plan(
+        snapshot_of(one_gpu, jobs, now=900.0)
+    )
+    share = (3 - 5**0.5) / 2
+    assert plan.memory["shares"] == {
+        "new": [pytest.approx(share, rel=1e-4)],
+        "old": [pytest.approx(1 - share, rel=1e-4)],
+    }
 
 
 def test_shares_are_computed_again_when_gpus_come_back_and_not_when_nothing_changed() -> None:
@@ -201,22 +244,23 @@ def test_a_job_has_no_share_of_a_type_that_is_too_small_for_it_now() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit_s", "done", "share"), [(300.0, 0.0, 0.75), (None, 300.0, 0.75), (None, 0.0, 1 / 101)]
+    ("limit_s", "done", "share"), [(300.0, 0.0, 0.75), (None, 600.0, 0.75), (None, 0.0, 1 / 101)]
 )
 def test_where_a_size_is_unknown_the_limit_stands_in_then_what_is_done(
     limit_s: float | None, done: float, share: float
 ) -> None:
-    # One GPU at 1 sample/s; the known job has 100 s left. A new job without a limit counts 1 s.
+    # One GPU at 2 samples/s; the known job has 100 s left. A new job without a limit counts 1 s.
     one_gpu = cluster_of(a=("v100", 1))
+    speeds = linear_speeds(one_gpu, {"m": {"v100": 2.0}})
     known, unknown = view("known"), view("unknown")
-    known = replace(known, job=replace(known.job, total_samples=100.0))
+    known = replace(known, job=replace(known.job, total_samples=200.0))
     unknown = replace(
         unknown,
         job=replace(unknown.job, total_samples=None, time_limit_s=limit_s),
         samples_done=done,
     )
-    plan = Gavel(objective=Objective.MAKESPAN).plan(snapshot_of(one_gpu, [known, unknown]))
-    shares = plan.memory["shares"]
+    snapshot = snapshot_of(one_gpu, [known, unknown], speeds=speeds)
+    shares = Gavel(objective=Objective.MAKESPAN).plan(snapshot).memory["shares"]
     assert isinstance(shares, dict)
     assert shares["unknown"] == [pytest.approx(share)]
 
