@@ -83,6 +83,17 @@ def test_service_decides_the_queue(queues: int, service: float, queue: int) -> N
     assert Tiresias(queues=queues, threshold_gpu_s=100.0, factor=4.0).queue_of(service) == queue
 
 
+def test_by_default_the_first_of_two_queues_ends_at_3250_gpu_seconds() -> None:
+    assert [Tiresias().queue_of(service) for service in (3249.0, 3250.0, 1e9)] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("policy", [Las2D(), Tiresias()])
+def test_who_is_first_gets_all_gpus_if_it_needs_all(policy: Policy) -> None:
+    jobs = [view("wide", counts=(4,)), view("narrow", submit_s=1.0)]
+    snapshot = snapshot_of(cluster_of(a=("v100", 4)), jobs, triggers=ROUND)
+    assert where(policy.plan(snapshot)) == {"wide": "a:4"}
+
+
 def test_service_counts_gpus_times_seconds() -> None:
     # Both have held GPUs for 100 s: 4 of them have had 400 GPU seconds, 1 has had 100.
     wide, narrow = view("wide", held(on(a=4)), counts=(4,)), view("narrow", held(on(b=1)))
@@ -140,6 +151,8 @@ def test_the_fewest_nodes_are_those_of_the_healthy_cluster() -> None:
     assert least_nodes(cluster, ALL_SHAPES, "v100", 99, light) is None
     even = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
     assert least_nodes(cluster, even, "v100", 9, light) == 3
+    assert least_nodes(cluster, ALL_SHAPES, "v100", 7, light) == 2
+    assert least_nodes(cluster, even, "v100", 7, light) is None
 
 
 def test_a_lost_node_moves_jobs_at_once() -> None:

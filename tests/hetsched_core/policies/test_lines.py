@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hetsched_core.policies.gavel_fifo import GavelFifo
@@ -9,6 +11,7 @@ from hetsched_core.policies.yarn_cs import YarnCs
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
+    NodeCondition,
     Placed,
     Plan,
     Reason,
@@ -97,6 +100,33 @@ def test_yarn_cs_spreads_a_job_only_where_no_node_holds_it() -> None:
     even_only = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
     snapshot = snapshot_of(CLUSTER, [three], speeds=SPEEDS, shapes=even_only)
     assert where(YarnCs().plan(snapshot)) == {}
+
+
+def test_yarn_cs_waits_for_an_even_spread_where_no_other_can_be_had() -> None:
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
+    jobs = [view(f"x{n}", held(on(**{n: 1}))) for n in "abc"]
+    jobs += [view("wide", counts=(8,), submit_s=1.0)]
+    snapshot = snapshot_of(cluster, jobs)
+    assert where(YarnCs().plan(snapshot))["wide"] == "a:3+b:3+c:2"
+    even_only = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
+    waits = YarnCs().plan(replace(snapshot, shapes=even_only))
+    assert waits.entries["wide"] == NO_ROOM
+
+
+@LINES
+def test_a_job_goes_to_no_type_that_it_does_not_accept(policy: Policy) -> None:
+    cluster = cluster_of(k1=("k80", 2), k2=("k80", 2), v=("v100", 2), w=("v100", 2))
+    only = frozenset({"v100"})
+    for count, found in ((2, "v:2"), (4, "v:2+w:2")):
+        job = view("j", counts=(count,), gpu_types=only)
+        assert where(policy.plan(snapshot_of(cluster, [job]))) == {"j": found}
+
+
+@LINES
+def test_a_node_that_is_being_drained_takes_nobody(policy: Policy) -> None:
+    nodes = {"k": {"condition": NodeCondition.DRAINED}, "v": {"condition": NodeCondition.DRAINED}}
+    snapshot = snapshot_of(CLUSTER, [view("j")], speeds=SPEEDS, nodes=nodes)
+    assert where(policy.plan(snapshot)) == {"j": "w:1"}
 
 
 def test_by_hand_two_gpu_types_and_three_jobs() -> None:

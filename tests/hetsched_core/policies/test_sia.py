@@ -176,6 +176,9 @@ def test_jobs_of_equal_claim_are_served_by_submission() -> None:
     cluster = cluster_of(a=("v100", 2))
     views = [view(name, submit_s=when) for name, when in (("c", 0.0), ("b", 1.0), ("a", 2.0))]
     assert set(where(Sia().plan(snapshot_of(cluster, views)))) == {"c", "b"}
+    elastic = [view(name, counts=(1, 2), submit_s=when) for name, when in (("z", 0.0), ("y", 1.0))]
+    three = cluster_of(a=("v100", 2), b=("v100", 1))
+    assert where(Sia().plan(snapshot_of(three, elastic))) == {"z": "a:2", "y": "b:1"}
 
 
 def test_who_finds_no_node_for_its_choice_takes_other_room_that_is_left() -> None:
