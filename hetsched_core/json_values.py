@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from enum import Enum
@@ -25,3 +26,21 @@ def plain(value: object) -> Any:
             return value
         case _:
             return str(value)
+
+
+def refuse_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which are no JSON though Python reads them: a `parse_constant`."""
+    raise ValueError(f"{name} is no number")
+
+
+_STRICT = json.JSONDecoder(parse_constant=refuse_constant)
+
+
+def strict_json(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: It is no JSON; NaN and Infinity are none.
+        RecursionError: It is nested too deep.
+    """
+    return _STRICT.decode(text)

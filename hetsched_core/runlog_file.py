@@ -15,7 +15,7 @@ from typing import Any, TextIO, get_type_hints
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.files import replacing
-from hetsched_core.json_values import plain
+from hetsched_core.json_values import plain, strict_json
 from hetsched_core.runlog import (
     JobRecord,
     NodeRecord,
@@ -187,7 +187,7 @@ def _parse(text: bytes) -> dict[str, Any]:
     if len(text) == MAX_LINE_BYTES:
         raise InputError(f"longer than {MAX_LINE_BYTES} bytes; this is no run log")
     try:
-        line = json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
+        line = strict_json(text.decode("utf-8"))
     except UnicodeDecodeError:
         raise InputError("not text in UTF-8; this is no run log") from None
     except (ValueError, RecursionError) as error:
@@ -195,10 +195,6 @@ def _parse(text: bytes) -> dict[str, Any]:
     if not isinstance(line, dict):
         raise InputError(f"{text[:60]!r} is no JSON object {{...}}")
     return line
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
 
 
 def _header(line: dict[str, Any]) -> RunLogHeader:

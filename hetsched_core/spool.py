@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, get_type_hints
 
+from hetsched_core.json_values import refuse_constant
 from hetsched_core.types.requirement import MAX_GPU_COUNT
 
 SCHEMA = "hetsched-spool/1"
@@ -359,12 +360,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return line
 
 
-def _refuse_constant(name: str) -> None:
-    raise _LineError(Reject.NOT_JSON, f"{name} is no number")
-
-
 # One for all lines: `json.loads` with hooks makes one anew for each.
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=refuse_constant)
 
 
 def _typed(line: dict[str, Any]) -> SpoolLine:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.files import replacing
-from hetsched_core.json_values import plain
+from hetsched_core.json_values import plain, strict_json
 from hetsched_core.logged import Closeness, LoggedMeasures
 from hetsched_core.metrics import Measures, PlanTimes
 from hetsched_core.traces.strict_json import structure
@@ -131,7 +131,7 @@ def read_result(path: Path) -> Result:
     except UnicodeDecodeError:
         raise InputError(f"{path} is not text in UTF-8; expected a result file") from None
     try:
-        return _result(json.loads(text, parse_constant=_refuse_constant))
+        return _result(strict_json(text))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except (ValueError, RecursionError) as error:
@@ -222,7 +222,3 @@ def _numbers(measures: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield from ((f"{key}.{inner}", number) for inner, number in _numbers(value))
         elif value is not None:
             yield key, value
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hetsched_core.errors import InputError, unknown
+from hetsched_core.json_values import strict_json
 from hetsched_core.traces.strict_json import structure, unstructure
 from hetsched_core.traces.workload import Rejected, Workload, arrival_order
 from hetsched_core.types import (
@@ -157,7 +158,7 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
 
 def _parse(text: str) -> dict[str, Any]:
     try:
-        line = _DECODER.decode(text)
+        line = strict_json(text)
     except ValueError as error:
         raise InputError(f"not valid JSON ({error}): {text[:60]!r}; is the line cut off?") from None
     except RecursionError:
@@ -165,13 +166,6 @@ def _parse(text: str) -> dict[str, Any]:
     if not isinstance(line, dict):
         raise InputError(f"{text[:60]!r} is no JSON object {{...}}")
     return line
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
-
-
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def _header(line: dict[str, Any]) -> tuple[str, ...]:

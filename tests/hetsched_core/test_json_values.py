@@ -2,7 +2,9 @@
 
 import math
 
-from hetsched_core.json_values import plain
+import pytest
+
+from hetsched_core.json_values import plain, strict_json
 from hetsched_core.types import Purpose, RequirementSet
 
 
@@ -10,3 +12,10 @@ def test_values_become_what_json_can_hold() -> None:
     values = {1: math.inf, "kind": Purpose.RUN, "set": frozenset({"b", "a"}), "tuple": (1, None)}
     assert plain(values) == {"1": "inf", "kind": "run", "set": ["a", "b"], "tuple": [1, None]}
     assert plain(RequirementSet((1, 2))) == "1,2"
+
+
+@pytest.mark.parametrize("text", ["NaN", "[1, -Infinity]", '{"a": Infinity}'])
+def test_what_python_reads_and_json_does_not_have_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"(NaN|Infinity) is no number"):
+        strict_json(text)
+    assert strict_json('{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}
