@@ -1,0 +1,1 @@
+"""The commands that slurm_plugin adds to `hetsched`."""

@@ -1,0 +1,33 @@
+"""A private Slurm with fake GPUs on one host: for the tests, the documentation, and trying out.
+
+`install` fetches Slurm's packages into a prefix of its own, `Testbed` runs a cluster from there.
+Neither touches a Slurm that the machine may have.
+"""
+
+from slurm_plugin.testbed.errors import TestbedError, TestbedUnavailableError
+from slurm_plugin.testbed.install import (
+    Installation,
+    default_cache,
+    find_installed,
+    install,
+    why_unavailable,
+)
+from slurm_plugin.testbed.layout import DEFAULT_GPUS, FakeNode, Layout, fake_nodes
+from slurm_plugin.testbed.testbed import Status, Testbed, default_directory
+
+__all__ = [
+    "DEFAULT_GPUS",
+    "FakeNode",
+    "Installation",
+    "Layout",
+    "Status",
+    "Testbed",
+    "TestbedError",
+    "TestbedUnavailableError",
+    "default_cache",
+    "default_directory",
+    "fake_nodes",
+    "find_installed",
+    "install",
+    "why_unavailable",
+]

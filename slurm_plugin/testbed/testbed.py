@@ -1,0 +1,378 @@
+"""A running testbed: munged, MariaDB, slurmdbd, slurmctld and one slurmd for each node."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hetsched_core.errors import InputError
+from slurm_plugin.testbed.errors import TestbedError
+from slurm_plugin.testbed.install import Installation
+from slurm_plugin.testbed.layout import DEVICES_PER_NODE, FakeNode, Layout
+from slurm_plugin.testbed.processes import run, wait_until
+
+_RECORD = "testbed.json"
+_NVIDIA_MAJOR = 195
+_LONGEST_BASE = 60
+"""A socket's path may have 108 bytes."""
+
+_START_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How a testbed stands: which daemons run, and the state of each node ("" if unknown)."""
+
+    daemons: tuple[tuple[str, bool], ...]
+    nodes: tuple[tuple[FakeNode, str], ...]
+
+    @property
+    def up(self) -> bool:
+        """Whether everything runs."""
+        return all(runs for _, runs in self.daemons)
+
+
+def default_directory() -> Path:
+    """Return where a testbed lives that nobody gave a directory: in the user's state folder."""
+    root = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(root) / "hetsched" / "testbed"
+
+
+@dataclass(frozen=True, slots=True)
+class Testbed:
+    """A cluster in a directory, whether it runs or not."""
+
+    __test__ = False  # no test class, whatever its name begins with
+
+    installed: Installation
+    layout: Layout
+
+    @classmethod
+    def create(
+        cls, installed: Installation, base: Path, nodes: tuple[FakeNode, ...], port: int = 0
+    ) -> Testbed:
+        """Lay out a new cluster; port 0 means any that are free.
+
+        Raises:
+            InputError: the directory's path is too long, or holds a testbed or other files.
+        """
+        base = base.resolve()
+        if len(str(base)) > _LONGEST_BASE:
+            raise InputError(
+                f"the directory {base} has a path of {len(str(base))} characters; sockets need "
+                f"one of at most {_LONGEST_BASE}"
+            )
+        if base.exists() and (not base.is_dir() or any(base.iterdir())):
+            raise InputError(
+                f"{base} is not empty; take the testbed there down first "
+                f"(hetsched testbed down --directory {base}), or give another directory"
+            )
+        host = socket.gethostname()
+        draft = Layout(base, installed.plugins, port, host, nodes)
+        first = port or _free_ports(draft.ports)
+        return cls(installed, Layout(base, installed.plugins, first, host, nodes))
+
+    @classmethod
+    def find(cls, installed: Installation, base: Path) -> Testbed:
+        """Return the testbed that was brought up in a directory.
+
+        Raises:
+            TestbedError: there is none.
+        """
+        base = base.resolve()
+        try:
+            record = json.loads((base / _RECORD).read_text())
+        except (OSError, ValueError):
+            raise TestbedError(
+                f"there is no testbed in {base}; bring one up with: hetsched testbed up"
+            ) from None
+        nodes = tuple(FakeNode(**node) for node in record["nodes"])
+        prefix = Path(record["prefix"])
+        if prefix != installed.prefix:
+            raise TestbedError(f"the testbed in {base} runs from {prefix}, which is gone")
+        return cls(
+            installed, Layout(base, installed.plugins, record["port"], record["host"], nodes)
+        )
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that make Slurm's commands and pyslurm speak to this cluster."""
+        return self.installed.environment() | {"SLURM_CONF": str(self.layout.slurm_conf)}
+
+    def up(self) -> None:
+        """Start everything and wait until all nodes are idle.
+
+        Raises:
+            TestbedError: something did not start; the message names its log.
+        """
+        self._write_files()
+        self.start_munge()
+        self._start_database()
+        self._start_database_daemon()
+        self.start_controller()
+        self._start_nodes()
+
+    def down(self) -> None:
+        """Stop everything and remove the directory; whatever does not run is passed over."""
+        layout = self.layout
+        self._stop(f"{layout.runtime}/slurmctld.pid")
+        for node in layout.nodes:
+            self._stop(f"{layout.runtime}/slurmd-{node.name}.pid")
+        for process in self._job_processes():
+            _kill(process, signal.SIGKILL)
+        for name in ("slurmdbd", "mariadbd", "munged"):
+            self._stop(f"{layout.runtime}/{name}.pid")
+        shutil.rmtree(layout.base, ignore_errors=True)
+
+    def status(self) -> Status:
+        """Return what runs."""
+        names = ["munged", "mariadbd", "slurmdbd", "slurmctld"]
+        daemons = [(name, self._runs(name)) for name in names]
+        seen: dict[str, str] = {}
+        if all(runs for _, runs in daemons):
+            listing = self.command("sinfo", "--noheader", "--Node", "--format=%N %T")
+            seen = dict(line.split(maxsplit=1) for line in listing.splitlines())
+        nodes = tuple((node, seen.get(node.name, "")) for node in self.layout.nodes)
+        daemons += [
+            (f"slurmd {node.name}", self._runs(f"slurmd-{node.name}")) for node in self.layout.nodes
+        ]
+        return Status(tuple(daemons), nodes)
+
+    def command(self, name: str, *arguments: str | Path, timeout_s: float = 30.0) -> str:
+        """Run one of Slurm's commands against this cluster and return what it printed.
+
+        Raises:
+            TestbedError: it failed.
+        """
+        program = self.installed.program(name)
+        return run([program, *arguments], env=self.environment(), timeout_s=timeout_s)
+
+    # -- single daemons, which tests take away and give back ---------------------------------------
+
+    def start_munge(self) -> None:
+        """Start the authentication daemon."""
+        layout = self.layout
+        run(
+            [
+                self.installed.program("munged"),
+                "--force",
+                f"--socket={layout.runtime}/munge.sock",
+                f"--key-file={layout.configuration}/munge.key",
+                f"--pid-file={layout.runtime}/munged.pid",
+                f"--log-file={layout.logs}/munged.log",
+                f"--seed-file={layout.runtime}/munged.seed",
+            ]
+        )
+
+    def stop_munge(self) -> None:
+        """Stop the authentication daemon."""
+        self._stop(f"{self.layout.runtime}/munged.pid")
+
+    def start_controller(self) -> None:
+        """Start slurmctld and wait until it answers."""
+        layout = self.layout
+        run([self.installed.program("slurmctld"), "-f", layout.slurm_conf], env=self.environment())
+        wait_until(
+            lambda: self._succeeds("scontrol", "ping"),
+            f"an answer of slurmctld (see {layout.logs}/slurmctld.log)",
+            _START_S,
+        )
+
+    def stop_controller(self) -> None:
+        """Stop slurmctld as an orderly shutdown does."""
+        self._stop(f"{self.layout.runtime}/slurmctld.pid")
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    def _write_files(self) -> None:
+        layout = self.layout
+        for folder in ("etc", "log", "run", "state", "spool", "dev", "mysql"):
+            (layout.base / folder).mkdir(parents=True, exist_ok=True)
+        layout.base.chmod(0o755)
+        for number in range(DEVICES_PER_NODE):
+            device = layout.devices / f"nvidia{number}"
+            if not device.exists():
+                os.mknod(device, 0o666 | stat.S_IFCHR, os.makedev(_NVIDIA_MAJOR, number))
+        key = layout.configuration / "munge.key"
+        key.write_bytes(secrets.token_bytes(1024))
+        key.chmod(0o400)
+        for name, text in layout.files().items():
+            path = layout.configuration / name
+            path.write_text(text)
+            path.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
+        record = {
+            "prefix": str(self.installed.prefix),
+            "port": layout.port,
+            "host": layout.host,
+            "nodes": [asdict(node) for node in layout.nodes],
+        }
+        (layout.base / _RECORD).write_text(json.dumps(record, indent=2) + "\n")
+
+    def _start_database(self) -> None:
+        layout, installed = self.layout, self.installed
+        socket_path = layout.runtime / "mysql.sock"
+        common = [
+            "--no-defaults",
+            "--user=root",
+            f"--datadir={layout.base}/mysql",
+            f"--basedir={installed.prefix}/usr",
+            f"--lc-messages-dir={installed.prefix}/usr/share/mysql",
+        ]
+        make = installed.program("mariadb-install-db")
+        run([make, *common, "--auth-root-authentication-method=normal", "--skip-test-db"])
+        with (layout.logs / "mariadb.log").open("ab") as log:
+            # In a session of its own: an interrupt from the terminal is not meant for it.
+            subprocess.run(
+                [
+                    "setsid",
+                    "--fork",
+                    installed.program("mariadbd"),
+                    *common,
+                    f"--plugin-dir={installed.libraries}/mariadb19/plugin",
+                    f"--socket={socket_path}",
+                    f"--port={layout.database_port}",
+                    "--bind-address=127.0.0.1",
+                    f"--pid-file={layout.runtime}/mariadbd.pid",
+                    "--innodb-buffer-pool-size=64M",
+                    "--innodb-log-file-size=64M",
+                    "--innodb-lock-wait-timeout=900",
+                    "--innodb-flush-log-at-trx-commit=0",
+                    "--skip-name-resolve",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                check=True,
+            )
+        grant = (
+            "create user if not exists slurm@'127.0.0.1' identified by 'slurm'; "
+            "grant all on *.* to slurm@'127.0.0.1'"
+        )
+        client = [str(installed.program("mariadb")), "--no-defaults", "-uroot", "-e", grant]
+        wait_until(
+            lambda: not _fails(lambda: run([*client, f"--socket={socket_path}"])),
+            f"an answer of MariaDB (see {layout.logs}/mariadb.log)",
+            _START_S,
+        )
+
+    def _start_database_daemon(self) -> None:
+        run([self.installed.program("slurmdbd")], env=self.environment())
+        wait_until(
+            lambda: _listens(self.layout.database_daemon_port),
+            f"an answer of slurmdbd (see {self.layout.logs}/slurmdbd.log)",
+            _START_S,
+        )
+
+    def _start_nodes(self) -> None:
+        slurmd, slurmstepd = map(self.installed.program, ("slurmd", "slurmstepd"))
+        for node in self.layout.nodes:
+            words: list[str | Path] = [
+                slurmd,
+                "-f",
+                self.layout.slurm_conf,
+                "-d",
+                slurmstepd,
+                "-N",
+                node.name,
+            ]
+            run(words, env=self.environment())
+        wait_until(
+            lambda: all(state == "idle" for _, state in self.status().nodes),
+            f"all {len(self.layout.nodes)} nodes idle (see {self.layout.logs})",
+            _START_S,
+            every_s=0.2,
+        )
+
+    def _succeeds(self, name: str, *arguments: str) -> bool:
+        return not _fails(lambda: self.command(name, *arguments))
+
+    def _runs(self, name: str) -> bool:
+        return self._process(Path(f"{self.layout.runtime}/{name}.pid")) is not None
+
+    def _process(self, pid_file: Path) -> int | None:
+        """Return the process that a file names, if it is alive and one of this testbed's."""
+        try:
+            process = int(pid_file.read_text())
+            command = Path(f"/proc/{process}/cmdline").read_bytes()
+            state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+        except (OSError, ValueError):
+            return None
+        ours = str(self.layout.base).encode() in command
+        ours = ours or str(self.installed.prefix).encode() in command
+        return process if ours and state != "Z" else None
+
+    def _stop(self, pid_file: str) -> None:
+        path = Path(pid_file)
+        process = self._process(path)
+        if process is None:
+            return
+        _kill(process, signal.SIGTERM)
+        try:
+            wait_until(lambda: self._process(path) is None, "", 15.0)
+        except TestbedError:
+            _kill(process, signal.SIGKILL)
+
+    def _job_processes(self) -> Iterator[int]:
+        """Yield what jobs have left behind: processes told of this cluster, and their keepers."""
+        mine = f"SLURM_CONF={self.layout.slurm_conf}".encode()
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                variables = (folder / "environ").read_bytes().split(b"\0")
+                program, place = (folder / "exe").readlink(), (folder / "cwd").readlink()
+            except OSError:
+                continue
+            in_a_job = any(each.startswith(b"SLURMD_NODENAME=") for each in variables)
+            # slurmstepd overwrites its environment with its title.
+            keeper = program.name.startswith("slurmstepd") and place == self.layout.logs
+            if keeper or (in_a_job and mine in variables):
+                yield int(folder.name)
+
+
+def _kill(process: int, number: signal.Signals) -> None:
+    try:
+        os.kill(process, number)
+    except ProcessLookupError:
+        return
+    try:
+        os.waitpid(process, os.WNOHANG)
+    except ChildProcessError:
+        return
+
+
+def _fails(act: Callable[[], object]) -> bool:
+    try:
+        act()
+    except TestbedError:
+        return True
+    return False
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _free_ports(count: int) -> int:
+    """Return the first of `count` consecutive free ports below those that Linux hands out."""
+    for first in range(16_817, 32_000, count):
+        if all(_free(port) for port in range(first, first + count)):
+            return first
+    raise TestbedError(f"there are no {count} consecutive free ports between 16817 and 32000")
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True

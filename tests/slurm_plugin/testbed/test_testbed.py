@@ -1,0 +1,137 @@
+"""The private Slurm: real daemons, real jobs."""
+
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from slurm_plugin.testbed import (
+    Installation,
+    Testbed,
+    TestbedError,
+    default_cache,
+    fake_nodes,
+    install,
+)
+from slurm_plugin.testbed.pyslurm_build import why_no_pyslurm
+
+pytestmark = pytest.mark.slurm
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "hetsched"
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder whose path is short enough for sockets."""
+    path = Path(tempfile.mkdtemp(prefix="hs-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def hetsched(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the command line to its end."""
+    return subprocess.run(
+        [SCRIPT, *words], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_all_nodes_are_idle_with_their_gpus(testbed: Testbed) -> None:
+    status = testbed.status()
+    assert status.up
+    assert {state for _, state in status.nodes} == {"idle"}
+    listing = testbed.command("sinfo", "--noheader", "--Node", "--format=%N %G")
+    shown = dict(line.split() for line in listing.splitlines())
+    assert shown == {node.name: f"gpu:{node.gpu_type}:{node.gpus}" for node, _ in status.nodes}
+
+
+def test_a_job_gets_gpus_of_its_node_and_accounting_counts_them_by_type(testbed: Testbed) -> None:
+    out = testbed.layout.base / "out"
+    said = testbed.command(
+        *("sbatch", "--parsable", "--wait", "--nodelist=n1", "--gpus-per-node=3"),
+        *(f"--output={out}", '--wrap=echo "$SLURMD_NODENAME $SLURM_GPUS_ON_NODE"'),
+    )
+    job = said.split()[0]
+    assert out.read_text().split() == ["n1", "3"]
+    deadline = time.monotonic() + 10
+    row = ""
+    while "v100" not in row and time.monotonic() < deadline:
+        row = testbed.command("sacct", "-X", "-n", "-P", f"--jobs={job}", "--format=AllocTRES")
+    assert "gres/gpu:v100=3" in row
+
+
+def test_the_prefix_is_used_again_without_asking_the_network(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.testbed.packages.run", lambda *_, **__: pytest.fail("run"))
+    assert install(default_cache()) == installation
+
+
+def test_nothing_of_it_is_installed_on_the_host(installation: Installation) -> None:
+    known = subprocess.run(
+        ["dpkg", "--search", installation.program("slurmctld")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert known.returncode == 1, known.stdout
+
+
+def test_a_slurm_of_another_version_says_why_there_is_no_pyslurm() -> None:
+    assert why_no_pyslurm((26, 5, 5)) == ""
+    assert "no pyslurm is known to fit Slurm 27.11.1" in why_no_pyslurm((27, 11, 1))
+
+
+def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
+    installation: Installation, folder: Path
+) -> None:
+    base = folder / "tb"
+    at = f"--directory={base}"
+    up = hetsched("testbed", "up", "--nodes=2", "--gpus=h100:2", at)
+    try:
+        assert up.returncode == 0, up.stderr
+        ran = subprocess.run(
+            [
+                "bash",
+                "-c",
+                'eval "$1"; sbatch --wrap "sleep 100" >&2; squeue -h -o %P',
+                "-",
+                up.stdout,
+            ],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert ran.stdout.split() == ["gpu"]
+        shown = hetsched("testbed", "status", at)
+        assert shown.returncode == 0, shown.stderr
+        assert "n1         h100:2" in shown.stdout
+        again = hetsched("testbed", "up", at)
+        assert again.returncode == 1
+        assert "is not empty" in again.stderr
+    finally:
+        down = hetsched("testbed", "down", at)
+    assert down.returncode == 0, down.stderr
+    assert not base.exists()
+    left = subprocess.run(["pgrep", "-f", str(base)], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+    gone = hetsched("testbed", "status", at)
+    assert gone.returncode == 1
+    assert "hetsched testbed up" in gone.stderr
+
+
+def test_a_directory_that_cannot_hold_a_testbed_is_refused(
+    installation: Installation, folder: Path
+) -> None:
+    (folder / "file").touch()
+    with pytest.raises(InputError, match="is not empty"):
+        Testbed.create(installation, folder, fake_nodes(1))
+    with pytest.raises(InputError, match="at most 60"):
+        Testbed.create(installation, folder / ("x" * 60), fake_nodes(1))
+    with pytest.raises(TestbedError, match="there is no testbed in"):
+        Testbed.find(installation, folder / "none")
