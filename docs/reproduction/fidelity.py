@@ -2,7 +2,7 @@
 
     HETSCHED_DATA=... python docs/reproduction/fidelity.py
 
-writes them between the markers of the page (about two minutes).
+writes them between the markers of the page (about three minutes of a CPU).
 """
 
 from __future__ import annotations

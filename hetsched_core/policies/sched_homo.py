@@ -14,7 +14,8 @@ Deviations. The paper chooses workers and parameter servers of several kinds for
 job's scale is fixed and there are none of the latter. Whether a batch can be finished in time is
 judged by its GPU seconds and each job's own length, and its jobs begin in the order of weight per
 GPU second as GPUs come free, larger ones being passed by smaller ones only where they do not fit.
-The first batch is as long as the shortest job. A job of more tasks than there are GPUs runs on all.
+The first batch is as long as the shortest job, and none is longer than all that waits would take
+one by one. A job of more tasks than there are GPUs for it runs on all of them.
 """
 
 from __future__ import annotations
