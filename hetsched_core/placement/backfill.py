@@ -13,7 +13,7 @@ from itertools import islice
 
 import numpy as np
 
-from hetsched_core.kernels.backfill import earliest_starts
+from hetsched_core.kernels.backfill import Floats, Ints, earliest_starts
 from hetsched_core.placement.fewest import Layout, layout_of
 from hetsched_core.placement.turns import InTurn
 from hetsched_core.placement.ways import rigid_way
@@ -32,6 +32,9 @@ from hetsched_core.types import (
 
 OVERDUE_S = 60.0
 """A job that has run past its limit is taken to end so much later than now, at any time."""
+
+_ROWS = 8
+"""For how many parts of runs a host has rows at first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,47 +63,51 @@ class Timeline:
         cluster, views = snapshot.cluster, tuple(snapshot.node_views())
         self._cluster = cluster
         self._even = Shape.UNEVEN not in snapshot.shapes
-        names = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
-        self._hosts = np.array([_room(cluster, views, host) for host in names])
-        slots = [cluster.on_host(node.host).index(node.name) for node in cluster]
-        self._where = np.array(
-            [
-                (names[view.node.host], slot, max(0, view.capacity))
-                for view, slot in zip(views, slots, strict=True)
-            ],
-            np.int64,
-        )
+        hosts = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
+        self._hosts = np.array([_room(cluster, views, host) for host in hosts])
+        self._where = [
+            (hosts[node.host], cluster.on_host(node.host).index(node.name)) for node in cluster
+        ]
+        places = 1 + max(place for _, place in self._where)
+        self._capacity = np.zeros((len(hosts), places), np.int64)
+        for where, view in zip(self._where, views, strict=True):
+            self._capacity[where] = max(0, view.capacity)
         by_type = [
             [at for at, v in enumerate(views) if v.open and v.node.gpu_type == gpu_type]
             for gpu_type in cluster.gpu_types
         ]
-        self._members = np.array([at for nodes in by_type for at in nodes], np.int64)
+        members = [(*self._where[at], at) for nodes in by_type for at in nodes]
+        self._members = np.array(members, np.int64).reshape(-1, 3)
         self._type_from = np.cumsum([0, *map(len, by_type)], dtype=np.int64)
-        self._held = np.full((64, 2), -1, np.int64)
-        self._held_until = np.zeros((64, 3))
-        self._unused = list(range(64))
-        self._rows: dict[str, list[int]] = {}
+        self._held = np.zeros((len(hosts), _ROWS, 2), np.int64)
+        self._held_until = np.zeros((len(hosts), _ROWS, 3))
+        self._unused = [list(range(_ROWS)) for _ in hosts]
+        self._rows: dict[str, list[tuple[int, int]]] = {}
+        self._kinds = _Kinds()
+        self._single: dict[tuple[tuple[int, int], ...], Configuration] = {}
 
     def hold(self, job: Job, configuration: Configuration, until_s: float) -> None:
-        """Note that a job is expected to hold GPUs until then (UTC), and nothing else."""
-        self.release(job.id)
+        """Note that a job that holds nothing is expected to hold GPUs until then (UTC)."""
+        assert job.id not in self._rows, f"job {job.id} holds GPUs already"
         rows = self._rows[job.id] = []
         for name, gpus in configuration:
-            if not self._unused:
+            host, place = self._where[self._cluster.index(name)]
+            if not self._unused[host]:
                 self._grow()
-            row = self._unused.pop()
+            row = (host, self._unused[host].pop())
             rows.append(row)
-            self._held[row, 0] = self._cluster.index(name)
-            self._held[row, 1] = gpus
-            self._held_until[row, 0] = until_s
-            self._held_until[row, 1] = gpus * job.cpus_per_gpu
-            self._held_until[row, 2] = gpus * job.memory_mb_per_gpu
+            self._held[row] = (place, gpus)
+            self._held_until[row] = (
+                until_s,
+                gpus * job.cpus_per_gpu,
+                gpus * job.memory_mb_per_gpu,
+            )
 
     def release(self, job_id: str) -> None:
         """Note that a job holds nothing."""
-        for row in self._rows.pop(job_id, ()):
-            self._held[row, 0] = -1
-            self._unused.append(row)
+        for host, row in self._rows.pop(job_id, ()):
+            self._held[host, row] = 0
+            self._unused[host].append(row)
 
     def earliest_starts(
         self, queue: Sequence[Candidate], now_s: float, *, reserve_all: bool
@@ -115,52 +122,110 @@ class Timeline:
                 that waits for it (EASY).
 
         Returns:
-            In the order of the queue, without those who neither start nor keep anything.
+            In the order of the queue, without those who neither start nor keep anything. The queue
+            is followed up to the last job that can start now or that is the first to want a GPU
+            type; what is left of it keeps nobody from anything.
         """
         if not queue:
             return []
-        layouts = [candidate.layout for candidate in queue]
-        jobs = [(c.limit_s, c.layout.cpus_per_gpu, c.layout.memory_mb_per_gpu) for c in queue]
+        kinds = self._kinds.of(queue)
         starts_s = np.empty(len(queue))
-        pieces = np.empty((sum(max(layout.nodes) for layout in layouts), 3), np.int64)
+        pieces = np.empty((len(queue) * self._kinds.most_nodes + 1, 3), np.int64)
         earliest_starts(
             now_s,
             OVERDUE_S,
             reserve_all,
             self._even,
+            self._capacity,
             self._hosts,
-            self._where,
-            self._members,
-            self._type_from,
             self._held,
             self._held_until,
-            np.array([layout.count for layout in layouts], np.int64),
-            np.array(jobs, np.float64),
-            np.array([layout.nodes for layout in layouts], np.int64),
+            self._members,
+            self._type_from,
+            self._kinds.sizes,
+            self._kinds.counts,
+            self._kinds.needs,
+            self._kinds.nodes,
+            self._kinds.columns,
+            kinds,
+            np.array([candidate.limit_s for candidate in queue], np.float64),
             starts_s,
             pieces,
         )
-        return self._starts(queue, starts_s.tolist(), pieces.tolist())
+        found = pieces[: np.argmax(pieces[:, 0] < 0)].tolist()
+        return self._starts(queue, starts_s, found)
 
     def _starts(
-        self, queue: Sequence[Candidate], starts_s: list[float], pieces: Iterable[list[int]]
+        self, queue: Sequence[Candidate], starts_s: Floats, pieces: Iterable[list[int]]
     ) -> list[Start]:
-        nodes = self._cluster.nodes
-        found: dict[int, list[tuple[str, int]]] = {}
+        found: dict[int, list[tuple[int, int]]] = {}
         for job, node, gpus in pieces:
-            if job < 0:
-                break
-            found.setdefault(job, []).append((nodes[node].name, gpus))
+            found.setdefault(job, []).append((node, gpus))
         return [
-            Start(queue[at].job, Configuration.of(parts), starts_s[at])
+            Start(queue[at].job, self._configuration(tuple(parts)), float(starts_s[at]))
             for at, parts in found.items()
         ]
 
+    def _configuration(self, parts: tuple[tuple[int, int], ...]) -> Configuration:
+        """Return the configuration of (number of node, GPUs); single nodes come again and again."""
+        known = self._single.get(parts)
+        if known is None:
+            nodes = self._cluster.nodes
+            known = Configuration.of((nodes[node].name, gpus) for node, gpus in parts)
+            if len(parts) == 1:
+                self._single[parts] = known
+        return known
+
     def _grow(self) -> None:
-        rows = len(self._held)
-        self._unused.extend(range(rows, 2 * rows))
-        self._held = np.concatenate((self._held, np.full_like(self._held, -1)))
-        self._held_until = np.concatenate((self._held_until, np.zeros_like(self._held_until)))
+        rows = self._held.shape[1]
+        for unused in self._unused:
+            unused.extend(range(rows, 2 * rows))
+        self._held = np.concatenate((self._held, np.zeros_like(self._held)), axis=1)
+        self._held_until = np.concatenate(
+            (self._held_until, np.zeros_like(self._held_until)), axis=1
+        )
+
+
+class _Kinds:
+    """The layouts of jobs, numbered in the order of their coming, as arrays for the kernel."""
+
+    def __init__(self) -> None:
+        self._layouts: list[Layout] = []
+        # By identity, since it is asked for every job of every pass; the list keeps them alive.
+        self._numbers: dict[int, int] = {}
+
+    def of(self, queue: Sequence[Candidate]) -> Ints:
+        """Return the kind of each job."""
+        numbers = self._numbers
+        try:
+            kinds = [numbers[id(candidate.layout)] for candidate in queue]
+        except KeyError:
+            for candidate in queue:
+                if id(candidate.layout) not in numbers:
+                    numbers[id(candidate.layout)] = len(self._layouts)
+                    self._layouts.append(candidate.layout)
+            self._draw_up()
+            kinds = [numbers[id(candidate.layout)] for candidate in queue]
+        return np.array(kinds, np.int64)
+
+    def _draw_up(self) -> None:
+        layouts = self._layouts
+        sizes = sorted({1, *(least for each in layouts for _, _, least in each.alone)})
+        self.sizes = np.array(sizes, np.int64)
+        self.counts = np.array([each.count for each in layouts], np.int64)
+        self.needs = np.array(
+            [(each.cpus_per_gpu, each.memory_mb_per_gpu) for each in layouts], np.float64
+        )
+        self.nodes = np.array([each.nodes for each in layouts], np.int64)
+        self.most_nodes = int(self.nodes.max())
+        # A node of a mix may give a single GPU: that is column 0.
+        self.columns = np.zeros_like(self.nodes)
+        for kind, each in enumerate(layouts):
+            alone = iter(each.alone)
+            for at, nodes in enumerate(each.nodes[:-1]):
+                if nodes > 0:
+                    _, _, least = next(alone)
+                    self.columns[kind, at] = sizes.index(least)
 
 
 @dataclass(slots=True)
@@ -224,13 +289,12 @@ class Backfill:
             self._candidates.clear()
             self._touched = set(self.turns.placed)
         unsettled = set()
+        # First what is given up, so that a host never has rows for more than it can hold.
         for job_id in self._touched:
             self._candidates.pop(job_id, None)
-            held = self.turns.placed.get(job_id)
-            if held is None:
-                timeline.release(job_id)
-                continue
-            job, configuration = held
+            timeline.release(job_id)
+        for job_id in sorted(self._touched & self.turns.placed.keys()):
+            job, configuration = self.turns.placed[job_id]
             since_s = _running_since(snapshot.jobs[job_id])
             if since_s is None:
                 since_s = snapshot.effective_s

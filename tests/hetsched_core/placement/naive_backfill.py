@@ -47,8 +47,10 @@ class NaiveTimeline:
             )
         ]
         waited_for: set[str] = set()
-        found = []
-        for candidate in queue:
+        wanted: set[str] = set()
+        followed = 0
+        found: list[tuple[int, Start]] = []
+        for place, candidate in enumerate(queue):
             types = {
                 gpu_type
                 for gpu_type, nodes in zip(
@@ -56,13 +58,18 @@ class NaiveTimeline:
                 )
                 if nodes
             }
+            if not types <= wanted:
+                followed = place
+            wanted |= types
             keeps = reserve_all or not types <= waited_for
             start = self.first(candidate, self.instants() if keeps else [now_s])
             if start is None:
                 continue
-            found.append(start)
+            found.append((place, start))
             if start.start_s > now_s:
                 waited_for |= types
+            else:
+                followed = place
             layout = candidate.layout
             self.bookings += _bookings(
                 start.configuration,
@@ -71,7 +78,7 @@ class NaiveTimeline:
                 start.start_s,
                 start.start_s + candidate.limit_s,
             )
-        return found
+        return [start for place, start in found if place <= followed]
 
     def instants(self) -> list[float]:
         """Now, and whenever something is taken or freed later."""

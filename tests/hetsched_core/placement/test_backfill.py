@@ -85,7 +85,7 @@ def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() 
     snapshot = snapshot_of(cluster_of(a0=("a100", 4)), [])
     timeline = Timeline(snapshot)
     timeline.hold(view("r").job, on(a0=3), 100.0)
-    queue = queue_of(snapshot, head=(3, 10), second=(4, 10), small=(1, 1000))
+    queue = queue_of(snapshot, head=(3, 10), second=(4, 10), small=(1, 1000), tiny=(1, 90))
     easy = timeline.earliest_starts(queue, 0.0, reserve_all=False)
     assert told(easy) == {"head": (100.0, "a0:3"), "small": (0.0, "a0:1")}
     conservative = timeline.earliest_starts(queue, 0.0, reserve_all=True)
@@ -93,6 +93,34 @@ def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() 
         "head": (100.0, "a0:3"),
         "second": (110.0, "a0:4"),
         "small": (120.0, "a0:1"),
+        "tiny": (0.0, "a0:1"),
+    }
+
+
+def test_the_queue_is_followed_no_further_than_anybody_can_start_or_is_first() -> None:
+    cluster = cluster_of(a0=("a100", 4), v0=("v100", 4))
+    snapshot = snapshot_of(cluster, [])
+    timeline = Timeline(snapshot)
+    timeline.hold(view("r").job, on(a0=4), 100.0)
+    timeline.hold(view("s").job, on(v0=3), 100.0)
+    queue = [
+        candidate(snapshot, view(name, counts=(gpus,), gpu_types=frozenset({kind})).job, limit_s)
+        for name, gpus, kind, limit_s in (
+            ("a-head", 4, "a100", 10),
+            ("a-next", 4, "a100", 10),
+            ("v-head", 4, "v100", 10),
+            ("v-next", 4, "v100", 10),
+            ("v-long", 1, "v100", 101),
+        )
+    ]
+    followed = {"a-head": (100.0, "a0:4"), "a-next": (110.0, "a0:4"), "v-head": (100.0, "v0:4")}
+    assert told(timeline.earliest_starts(queue, 0.0, reserve_all=True)) == followed
+    short = candidate(snapshot, view("short", gpu_types=frozenset({"v100"})).job, 100)
+    assert told(timeline.earliest_starts([*queue, short], 0.0, reserve_all=True)) == {
+        **followed,
+        "v-next": (110.0, "v0:4"),
+        "v-long": (120.0, "v0:1"),
+        "short": (0.0, "v0:1"),
     }
 
 
@@ -125,9 +153,9 @@ def test_who_runs_past_its_limit_is_taken_to_end_soon() -> None:
 def test_nothing_is_promised_on_a_node_that_takes_no_work() -> None:
     snapshot = snapshot_of(ONE_TYPE, [], nodes={"a0": {"condition": NodeCondition.DRAINED}})
     starts = Timeline(snapshot).earliest_starts(
-        queue_of(snapshot, j=(4, 10), wide=(8, 10), k=(4, 10)), 0.0, reserve_all=True
+        queue_of(snapshot, wide=(8, 10), j=(4, 10)), 0.0, reserve_all=True
     )
-    assert told(starts) == {"j": (0.0, "a1:4"), "k": (10.0, "a1:4")}
+    assert told(starts) == {"j": (0.0, "a1:4")}
 
 
 def test_more_runs_than_were_ever_noted_before_find_room_in_the_timeline() -> None:
