@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetsched_core.cli.options import usage_errors
+
 if TYPE_CHECKING:
     from hetsched_core.traces.node_types import NodeTypes
 
@@ -61,10 +63,11 @@ def infer(
     from hetsched_core.traces.sacct import SacctOptions, parse_fields, read_sacct
     from hetsched_core.traces.slurm_nodes import read_scontrol, read_sinfo
 
-    rules = _rules(node_types)
-    options = SacctOptions(
-        fields=parse_fields(sacct_fields) if sacct_fields else None, delimiter=sacct_delimiter
-    )
+    with usage_errors():
+        rules = _rules(node_types)
+        options = SacctOptions(
+            fields=parse_fields(sacct_fields) if sacct_fields else None, delimiter=sacct_delimiter
+        )
     read = [read_sacct(log, options) for log in logs]
     inferred = infer_cluster(
         (allocation for log in read for allocation in log),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
@@ -164,6 +164,7 @@ class _Conversion:
     usable: dict[tuple[str, _Types | None], _Types] = field(default_factory=dict)
     running: dict[tuple[_Types, _Types | None], list[ModelProfile]] = field(default_factory=dict)
     room: dict[tuple[_Types, int, int], tuple[float, float]] = field(default_factory=dict)
+    followed: set[Rule] = field(default_factory=set)
 
     def convert(self, jobs: Iterable[JobRuns]) -> Workload:
         """Return the jobs, the assumptions about them, and what was rejected."""
@@ -179,13 +180,25 @@ class _Conversion:
                 rejected.append(Rejected(job_id, found, job.runs[0].line))
         return Workload(
             tuple(sorted(submissions.values(), key=arrival_order)),
-            assumptions=tuple(
-                f"{self.assumed[assumption]} of {len(submissions)} jobs: {assumption}."
-                for assumption in Assumption
-                if self.assumed[assumption]
+            assumptions=(
+                *(
+                    f"{self.assumed[assumption]} of {len(submissions)} jobs: {assumption}."
+                    for assumption in Assumption
+                    if self.assumed[assumption]
+                ),
+                *self._idle_rules(),
             ),
             rejected=tuple(rejected),
         )
+
+    def _idle_rules(self) -> Iterator[str]:
+        """Name the rules that no job followed: a pattern may be misspelt."""
+        for number, rule in enumerate(self.options.rules.rules, 1):
+            if rule not in self.followed:
+                yield (
+                    f"Rule {number} ({rule.patterns}) decides nothing: no job matches it, or "
+                    "earlier rules match them all."
+                )
 
     def _submit(self, job_id: str, job: JobRuns) -> Submission | RejectReason:
         """Return one job, or why it cannot be replayed."""
@@ -211,6 +224,7 @@ class _Conversion:
         rule = self.options.rules.find(
             job_name=run.name, partition=run.partition, account=run.account, user=run.user
         )
+        self.followed.add(rule)
         accepted = self._accepted(run, rule, assumed)
         draw = f"{self.options.seed}/{parse_job_id(job.job_id).job}/{job.reuse}"
         profile = rule.profile or self._draw(draw, held, accepted, assumed)

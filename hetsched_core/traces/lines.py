@@ -10,7 +10,7 @@ from typing import BinaryIO, cast
 
 from hetsched_core.errors import InputError
 
-_GZIP = b"\x1f\x8b"
+GZIP = b"\x1f\x8b"
 
 
 def read_head(file: BinaryIO, size: int) -> str:
@@ -56,6 +56,6 @@ def read_lines(file: BinaryIO, source: str) -> Iterator[str]:
 def _unpacked(file: BinaryIO) -> BinaryIO:
     """Return a file from its start, unpacked where it is compressed."""
     file.seek(0)
-    packed = file.read(len(_GZIP)) == _GZIP
+    packed = file.read(len(GZIP)) == GZIP
     file.seek(0)
     return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if packed else file

@@ -28,7 +28,7 @@ from hetsched_core.traces.gavel import (
 )
 from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import LogOptions, jobs_from_log
-from hetsched_core.traces.lines import read_head, read_lines
+from hetsched_core.traces.lines import GZIP, read_head, read_lines
 from hetsched_core.traces.measured import read_measured
 from hetsched_core.traces.rules import Rules, read_rules
 from hetsched_core.traces.sacct import Allocation, ReadReport, SacctOptions, Unusable, read_sacct
@@ -220,11 +220,18 @@ def recognise(file: BinaryIO, source: str) -> Kind:
 
 
 def _open(path: Path) -> BinaryIO:
-    """Open a file; a pipe, which can be read only once, is taken into memory."""
+    """Open a file; a pipe, which can be read only once, is taken into memory.
+
+    What begins like no text is refused before that: /dev/zero has no end.
+    """
     try:
         if path.is_file():
             return path.open("rb")
-        piped = BytesIO(path.read_bytes())
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+            if b"\0" in head and not head.startswith(GZIP):
+                raise InputError(f"{path}: a binary file, not text; expected a log or workload")
+            piped = BytesIO(head + file.read())
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     piped.name = str(path)

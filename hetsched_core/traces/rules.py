@@ -34,6 +34,12 @@ class Rule:
     gpu_types: frozenset[str] = frozenset()
     requirements: RequirementSet | None = None
 
+    @property
+    def patterns(self) -> str:
+        """The patterns in words, such as `job_name train* or fit?, user ann`."""
+        given = ((key, getattr(self, key)) for key in PATTERN_KEYS)
+        return ", ".join(f"{key} {' or '.join(texts)}" for key, texts in given if texts) or "any"
+
     def matches(self, *, job_name: str, partition: str, account: str, user: str) -> bool:
         """Whether a job with these texts matches."""
         return all(

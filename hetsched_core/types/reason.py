@@ -18,7 +18,6 @@ class ReasonCode(Enum):
     """The reasons a policy or the cluster can give: a word, its horizon, and its sentence."""
 
     NEVER_FITS = ("never_fits", Horizon.NEVER, "no accepted GPU count fits this cluster")
-    TYPE_REFUSED = ("type_refused", Horizon.NEVER, "the cluster has no GPU type the job accepts")
     NODES_DOWN = ("nodes_down", Horizon.NOT_YET, "the nodes it fits on are down or drained")
     NO_ROOM = ("no_room", Horizon.NOT_YET, "too few GPUs are free where it fits")
     AHEAD = ("ahead", Horizon.BEHIND, "jobs ahead of it in the queue go first")

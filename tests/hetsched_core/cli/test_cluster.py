@@ -137,14 +137,23 @@ def test_a_source_that_cannot_be_used_is_one_line_and_exit_1(
         pytest.param("n1=", "'' is no GPU type", id="no type"),
     ],
 )
-def test_a_node_type_that_cannot_be_read_is_exit_1(
+def test_a_node_type_that_cannot_be_read_is_a_wrong_command_line(
     files: dict[str, Path], capsys: pytest.CaptureFixture[str], rule: str, expected: str
 ) -> None:
     code, _, err = hetsched(
         capsys, "cluster", "infer", "--scontrol", files["scontrol"], "--node-type", rule
     )
-    assert code == 1
+    assert code == 2
     assert expected in err
+
+
+def test_columns_that_cannot_be_are_a_wrong_command_line(
+    files: dict[str, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    fields = ("--sacct-fields", "JobID,Foo")
+    code, _, err = hetsched(capsys, "cluster", "infer", "--log", files["log"], *fields)
+    assert code == 2
+    assert "unknown sacct field 'Foo'" in err
 
 
 @pytest.mark.parametrize(

@@ -494,3 +494,20 @@ print(*workload_lines(loaded.workload), sep="\\n")
     ]
     assert outputs[0] == outputs[1]
     assert outputs[0].count('"job"') == 7
+
+
+def test_a_rule_that_no_job_follows_is_told_with_its_patterns() -> None:
+    rules = Rules(
+        (
+            Rule(job_name=("train*",), requirements=RequirementSet((1,))),
+            Rule(job_name=("tarin*", "fit"), user=("ann",), requirements=RequirementSet((2,))),
+            Rule(requirements=RequirementSet((4,))),
+        )
+    )
+    told = [text for text in convert(allocation(), rules=rules).assumptions if "Rule" in text]
+    assert [text.partition(" decides nothing")[0] for text in told] == [
+        "Rule 2 (job_name tarin* or fit, user ann)",
+        "Rule 3 (any)",
+    ]
+    both = convert(allocation(), allocation(job_id="8", name="x"), rules=rules)
+    assert not [text for text in both.assumptions if "Rule 3" in text]

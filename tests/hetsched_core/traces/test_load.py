@@ -271,3 +271,9 @@ def test_the_bundled_log_is_used_whole_on_its_own_cluster() -> None:
     assert lines == classes
     assert not list(found.rejects())
     assert {s.job.profile for s in found.workload.submissions} == set(found.speeds.profiles)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
+def test_a_file_that_never_ends_is_refused_at_its_beginning() -> None:
+    with pytest.raises(InputError, match="/dev/zero: a binary file"):
+        load_workload([Path("/dev/zero")])
