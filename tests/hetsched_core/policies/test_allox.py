@@ -17,6 +17,8 @@ from hetsched_core.types import (
     Cluster,
     Node,
     Placed,
+    Reason,
+    ReasonCode,
     TaskItem,
     TaskProgress,
     TaskShape,
@@ -170,3 +172,26 @@ def test_a_gpu_without_the_cpus_for_a_job_is_none_of_its_places(
     job = view("j", tasks=TaskShape(scale=1, rounds=1), cpus_per_gpu=2.0)
     plan = Allox().plan(snapshot_of(cluster, [job], speeds=speeds, nodes=nodes))
     assert [sequence.node for sequence in plan.sequences] == ["slow"]
+
+
+TIMES = {"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(9.0, 0.0)}}
+
+
+def test_a_gpu_that_still_runs_a_task_of_a_held_job_begins_no_other() -> None:
+    speeds = linear_speeds(CLUSTER, {"m": {"v100": 9.0, "k80": 1.0}}, tasks=TIMES)
+    shape = TaskShape(scale=1, rounds=2)
+    stopping = view("stopping", held(on(fast=1)), tasks=shape, blocked=Reason(ReasonCode.HELD))
+    new = view("new", tasks=shape, submit_s=1.0)
+    plan = Allox().plan(snapshot_of(CLUSTER, [stopping, new], speeds=speeds))
+    # It is better off a moment later on the fast GPU than now on the slow one.
+    assert plan.sequences == ()
+    assert isinstance(plan.entries["new"], Waiting)
+
+
+def test_jobs_that_begin_at_once_share_the_cpus_of_a_node() -> None:
+    cluster = Cluster((Node("n", "v100", 2, cpus=3),))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, tasks=TIMES)
+    jobs = [view(name, tasks=TaskShape(scale=1, rounds=1), cpus_per_gpu=2.0) for name in "ab"]
+    plan = Allox().plan(snapshot_of(cluster, jobs, speeds=speeds))
+    assert len(plan.sequences) == 1
+    assert sorted(isinstance(plan.entries[job], Placed) for job in "ab") == [False, True]

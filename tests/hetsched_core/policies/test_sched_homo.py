@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from immutables import Map
 
 from hetsched_core.policies.sched_homo import Claim, SchedHomo, heaviest
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
-from hetsched_core.types import Cluster, Reason, ReasonCode, TaskShape, TaskTimes, Waiting
+from hetsched_core.types import (
+    Cluster,
+    JobView,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    Speeds,
+    TaskProgress,
+    TaskShape,
+    TaskTimes,
+    Waiting,
+)
 from tests.hetsched_core.worlds import (
     cluster_of,
+    held,
     linear_speeds,
+    on,
     snapshot_of,
     submission,
     view,
@@ -163,3 +179,68 @@ def test_a_held_job_does_not_keep_the_next_batch_from_forming() -> None:
     plan = SchedHomo().plan(then)
     assert plan.memory["jobs"] == ["new"]
     assert plan.entries["held"] == Waiting(Reason(ReasonCode.HELD))
+
+
+def times_of(cluster: Cluster, **seconds: float) -> Speeds:
+    """Speeds of profiles named by their seconds a task, synchronised in half a second."""
+    types = cluster.gpu_types
+    return linear_speeds(
+        cluster,
+        {name: dict.fromkeys(types, 1.0) for name in seconds},
+        tasks={
+            name: {t: TaskTimes(train_s, 0.5) for t in types} for name, train_s in seconds.items()
+        },
+    )
+
+
+def job_of(name: str, shape: TaskShape, profile: str = "m", weight: float = 1.0) -> JobView:
+    found = view(name, tasks=shape)
+    return replace(found, job=replace(found.job, profile=profile, weight=weight))
+
+
+def test_a_job_counts_as_long_as_its_tasks_take_one_after_another_on_each_gpu() -> None:
+    # Two rounds of 3 tasks of 3 s on 2 GPUs: two after another, and half a second: 6.5 s each.
+    snapshot = snapshot_of(
+        TWO_GPUS, [job_of("wide", TaskShape(3, 2))], speeds=times_of(TWO_GPUS, m=3.0)
+    )
+    assert SchedHomo().plan(snapshot).memory["length_s"] == 13.0
+
+
+@pytest.mark.parametrize(
+    ("last_s", "waiting", "length_s"),
+    [(2.0, 10, 4.0), (0.5, 10, 1.5), (100.0, 4, 6.0)],
+    ids=["twice as long", "as the shortest job", "as all that waits"],
+)
+def test_a_batch_is_twice_as_long_as_the_last_within_reason(
+    last_s: float, waiting: int, length_s: float
+) -> None:
+    one_gpu = cluster_of(a=("v100", 1))
+    jobs = [job_of(f"j{n}", TaskShape(1, 1)) for n in range(waiting)]
+    last = Plan(Map(), memory={"version": 1, "length_s": last_s, "jobs": []})
+    snapshot = snapshot_of(one_gpu, jobs, speeds=times_of(one_gpu, m=1.0), previous=last)
+    plan = SchedHomo().plan(snapshot)
+    assert plan.memory["length_s"] == length_s
+    assert isinstance(plan.memory["jobs"], list)
+    assert len(plan.memory["jobs"]) == length_s // 1.5
+
+
+def test_a_heavy_long_job_goes_before_a_light_short_one() -> None:
+    one_gpu = cluster_of(a=("v100", 1))
+    jobs = [
+        job_of("light", TaskShape(1, 1), "short", weight=1.0),
+        job_of("heavy", TaskShape(1, 1), "long", weight=9.0),
+    ]
+    last = Plan(Map(), memory={"version": 1, "length_s": 100.0, "jobs": []})
+    speeds = times_of(one_gpu, short=1.0, long=3.0)
+    plan = SchedHomo().plan(snapshot_of(one_gpu, jobs, speeds=speeds, previous=last))
+    assert plan.memory["jobs"] == ["heavy", "light"]
+
+
+def test_a_job_waits_until_all_the_gpus_that_it_uses_at_once_are_idle() -> None:
+    batch = Plan(Map(), memory={"version": 1, "length_s": 9.0, "jobs": ["busy", "wide", "thin"]})
+    busy = view("busy", held(on(a=1)), tasks=TaskShape(1, 9), progress=TaskProgress())
+    jobs = [busy, job_of("wide", TaskShape(2, 1)), job_of("thin", TaskShape(1, 1))]
+    snapshot = snapshot_of(TWO_GPUS, jobs, speeds=times_of(TWO_GPUS, m=1.0), previous=batch)
+    plan = SchedHomo().plan(snapshot)
+    assert plan.entries["wide"] == Waiting(Reason(ReasonCode.AHEAD))
+    assert plan.entries["busy"] == plan.entries["thin"] == Placed(())
