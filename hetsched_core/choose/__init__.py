@@ -4,6 +4,7 @@ The integer programme of Hops (section 3.6), over classes of interchangeable nod
 which configuration each job gets and proves how good that is, `assign_nodes` on which nodes.
 """
 
+from hetsched_core.choose.nodes import assign_nodes
 from hetsched_core.choose.problem import (
     Choice,
     ChooseProblem,
@@ -12,6 +13,7 @@ from hetsched_core.choose.problem import (
     Options,
     ProblemError,
 )
+from hetsched_core.choose.solver import choose, choose_in_order
 
 __all__ = [
     "Choice",
@@ -20,4 +22,7 @@ __all__ = [
     "NodeClasses",
     "Options",
     "ProblemError",
+    "assign_nodes",
+    "choose",
+    "choose_in_order",
 ]

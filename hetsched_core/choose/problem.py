@@ -155,8 +155,20 @@ class ChooseProblem:
                 f"piece {at} has {options.piece_gpus[at]} GPUs; a node of class "
                 f"{classes.label[of]!r} has {classes.capacity[of]}"
             )
-        owner = np.repeat(np.arange(len(options)), np.diff(options.starts))
-        place, nodes = np.unique(owner * len(classes) + options.piece_class, return_counts=True)
+        self._expect_nodes_enough()
+
+    def _expect_nodes_enough(self) -> None:
+        options, classes = self.options, self.classes
+        sizes = np.diff(options.starts)
+        fewest = np.minimum.reduceat(classes.count[options.piece_class], options.starts[:-1])
+        doubtful = np.flatnonzero(sizes > fewest)
+        if len(doubtful) == 0:
+            return
+        chosen = np.repeat(sizes > fewest, sizes)
+        owner = np.repeat(doubtful, sizes[doubtful])
+        place, nodes = np.unique(
+            owner * len(classes) + options.piece_class[chosen], return_counts=True
+        )
         of_class = place % len(classes)
         many = nodes > classes.count[of_class]
         if many.any():

@@ -1,0 +1,354 @@
+"""From classes to nodes: where the chosen pieces go, so that who keeps its pieces keeps its nodes.
+
+Who takes just what it has stays, and the others go, the widest piece first, where they fill a node
+best. Where that leaves someone without room, the nodes of the class are cut anew by an integer
+programme over (what a node keeps, pattern) that moves as few pieces as possible. That always
+succeeds where the class formulation holds and no two pieces of a job could share a node. Where they
+could, pieces of different jobs change places; if that fails, too, a programme over pieces and nodes
+decides, where it is small enough.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.choose.patterns import patterns
+from hetsched_core.choose.problem import ChooseProblem, JobPieces, ProblemError
+from hetsched_core.kernels.fill import fill
+from hetsched_core.optimize import Limits, Matrix, Program, solve
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_MOST_PATTERNS = 20_000
+_MOST_PIECES_AND_NODES = 20_000
+_LIMITS = Limits(gap=1e-3, nodes=1000)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Wanted:
+    """Pieces, those of one job together and its widest first, and where they are now.
+
+    Attributes:
+        job: (P,).
+        of_class: (P,).
+        gpus: (P,).
+        at: (P,) node of a piece that may stay, -1 for others.
+    """
+
+    job: Ints
+    of_class: Ints
+    gpus: Ints
+    at: Ints
+
+
+def assign_nodes(
+    problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces
+) -> JobPieces:
+    """Return the nodes of each job that has an option.
+
+    Args:
+        problem: whose option it is.
+        option: (J,) what was chosen for each job, -1 for none; it fits, as that of `choose` does.
+        node_class: (N,) class of each node.
+        now: what jobs have at present; a job that is to have just that keeps it if it can.
+
+    Raises:
+        ProblemError: the nodes are not those of the classes, or what was chosen does not fit.
+    """
+    counts = np.bincount(node_class, minlength=len(problem.classes))
+    if not np.array_equal(counts, problem.classes.count):
+        raise ProblemError(
+            f"the classes have {counts.tolist()} nodes; "
+            f"the problem says {problem.classes.count.tolist()}"
+        )
+    placed = place(problem, option, node_class, now)
+    if placed is None:
+        placed = place(problem, option, node_class, JobPieces.none(problem.jobs))
+    if placed is None:
+        raise ProblemError("what was chosen does not fit on the nodes; choose() gives what does")
+    return placed
+
+
+def place(
+    problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces
+) -> JobPieces | None:
+    """Return the same as `assign_nodes`, or None where it finds no room."""
+    wanted = _wanted(problem, option, node_class, now)
+    at = wanted.at.copy()
+    full = _fill_up(wanted, problem.classes.capacity[node_class], node_class, at)
+    for c in np.unique(wanted.of_class[full]):
+        mine = np.flatnonzero(wanted.of_class == c)
+        nodes = np.flatnonzero(node_class == c)
+        capacity = int(problem.classes.capacity[c])
+        pieces = wanted.job[mine], wanted.gpus[mine], wanted.at[mine]
+        found = _cut_anew(capacity, nodes, *pieces)
+        if found is None:
+            found = _piece_by_piece(capacity, nodes, *pieces)
+        if found is None:
+            return None
+        at[mine] = found
+    starts = np.searchsorted(wanted.job, np.arange(problem.jobs + 1))
+    return JobPieces(starts, at, wanted.gpus)
+
+
+def without_those_in_the_way(problem: ChooseProblem, option: Ints) -> Ints:
+    """Return what was chosen less the jobs that find no room behind the others."""
+    node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
+    wanted = _wanted(problem, option, node_class, JobPieces.none(problem.jobs))
+    free = problem.classes.capacity[node_class]
+    full = _fill_up(wanted, free, node_class, wanted.at.copy())
+    left = option.copy()
+    left[wanted.job[full]] = -1
+    return left
+
+
+def _wanted(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces) -> _Wanted:
+    """Return the pieces chosen, with the nodes of those who take what they have."""
+    options, classes = problem.options, problem.classes
+    has = np.flatnonzero(option >= 0)
+    job, of_class, gpus = _by_job(
+        has,
+        options.starts[option[has]],
+        options.starts[option[has] + 1],
+        options.piece_class,
+        options.piece_gpus,
+    )
+    order = np.lexsort((of_class, -gpus, job))
+    job, of_class, gpus = job[order], of_class[order], gpus[order]
+
+    had_class = node_class[now.node]
+    all_jobs = np.arange(problem.jobs)
+    had_job, had_class, had_gpus = _by_job(
+        all_jobs, now.starts[:-1], now.starts[1:], had_class, now.gpus
+    )
+    order = np.lexsort((had_class, -had_gpus, had_job))
+    had_node = now.node[order]
+    had_class, had_gpus = had_class[order], had_gpus[order]
+
+    # Compare piece by piece the jobs with as many pieces as they had.
+    many = np.bincount(job, minlength=problem.jobs)
+    alike = (many == np.diff(now.starts)) & (many > 0)
+    at = np.full(len(job), -1, np.int64)
+    mine, theirs = np.flatnonzero(alike[job]), np.flatnonzero(alike[had_job[order]])
+    differs = (of_class[mine] != had_class[theirs]) | (gpus[mine] != had_gpus[theirs])
+    alike[job[mine][differs]] = False
+    at[mine] = np.where(alike[job[mine]], had_node[theirs], -1)
+    # More may be said to run on a node than it has room for; then nobody stays there.
+    stays = at >= 0
+    held = np.bincount(at[stays], weights=gpus[stays], minlength=len(node_class))
+    crowded = held > classes.capacity[node_class]
+    leave = np.isin(job, job[stays][crowded[at[stays]]])
+    at[leave] = -1
+    return _Wanted(job, of_class, gpus, at)
+
+
+def _by_job(
+    jobs: Ints, begins: Ints, ends: Ints, of_class: Ints, gpus: Ints
+) -> tuple[Ints, Ints, Ints]:
+    """Return job, class and GPUs of the pieces `begins` to `ends` of each job."""
+    sizes = ends - begins
+    job = np.repeat(jobs, sizes)
+    before = np.cumsum(sizes) - sizes
+    at = np.repeat(begins - before, sizes) + np.arange(len(job))
+    return job, of_class[at], gpus[at]
+
+
+def _fill_up(wanted: _Wanted, free: Ints, node_class: Ints, at: Ints) -> Ints:
+    """Find nodes for those who do not stay, in `at`; return the pieces of jobs that found none.
+
+    `free` holds the GPUs of each node, and what is left of them afterwards.
+    """
+    stays = at >= 0
+    np.subtract.at(free, at[stays], wanted.gpus[stays])
+    loose = np.flatnonzero(at < 0)
+    if len(loose) == 0:
+        return loose
+    jobs, first = np.unique(wanted.job[loose], return_index=True)
+    starts = np.append(first, len(loose))
+    every = np.arange(len(jobs))
+    widest = np.diff(starts).max()
+    choice, held = every.copy(), np.full((len(jobs), widest), -1, np.int64)
+    fill(
+        node_class,
+        np.argsort(-wanted.gpus[loose][first], kind="stable"),
+        np.arange(len(jobs) + 1),
+        np.ones(len(jobs)),
+        every,
+        np.zeros(len(jobs)),
+        starts,
+        wanted.of_class[loose],
+        wanted.gpus[loose],
+        0,
+        choice,
+        free,
+        held,
+    )
+    owner = np.repeat(every, np.diff(starts))
+    at[loose] = held[owner, np.arange(len(loose)) - starts[owner]]
+    return loose[choice[owner] < 0]
+
+
+def _cut_anew(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
+    """Return a node for each piece of one class, so that most stay; None if that fails.
+
+    Args:
+        capacity: GPUs of each node.
+        nodes: (N,) the nodes.
+        job: (P,) whose piece.
+        gpus: (P,) its GPUs.
+        at: (P,) where it is and may stay, -1 for those that are to be placed.
+    """
+    sizes, size = np.unique(gpus, return_inverse=True)
+    cuts = patterns(capacity, tuple(sizes.tolist()), _MOST_PATTERNS)
+    if cuts is None:
+        return None
+    keeps = np.zeros((len(nodes), len(sizes)), np.int64)
+    stays = np.flatnonzero(at >= 0)
+    np.add.at(keeps, (np.searchsorted(nodes, at[stays]), size[stays]), 1)
+    kinds, kind = np.unique(keeps, axis=0, return_inverse=True)
+    times = _cut_kinds(cuts, kinds, np.bincount(kind), np.bincount(size))
+    if times is None:
+        return None
+    # Equal nodes are interchangeable: the first ones get the first patterns.
+    pattern = np.empty(len(nodes), np.int64)
+    for k in range(len(kinds)):
+        pattern[kind == k] = np.repeat(np.arange(len(cuts)), times[k])
+    slots = cuts[pattern]
+    found = np.full(len(job), -1, np.int64)
+    for p in stays:
+        n = np.searchsorted(nodes, at[p])
+        if slots[n, size[p]] > 0:
+            slots[n, size[p]] -= 1
+            found[p] = n
+    n, s = np.nonzero(slots)
+    node, room = np.repeat(n, slots[n, s]), np.repeat(sizes[s], slots[n, s])
+    by_room = np.argsort(-room, kind="stable")
+    moved = np.flatnonzero(found < 0)
+    moved = moved[np.argsort(-gpus[moved], kind="stable")]
+    if not _take_slots(moved, job, gpus, node[by_room], room[by_room], found):
+        return None
+    return nodes[found]
+
+
+def _cut_kinds(cuts: Ints, kinds: Ints, number: Ints, pieces: Ints) -> Ints | None:
+    """Return (K, Z) how many nodes of each kind are cut by each pattern, so that most pieces stay.
+
+    Args:
+        cuts: (Z, S) pieces of each size in a pattern.
+        kinds: (K, S) pieces of each size that a node of a kind could keep.
+        number: (K,) nodes of each kind.
+        pieces: (S,) pieces of each size in all.
+    """
+    stay = np.minimum(kinds[:, None, :], cuts[None, :, :]).sum(axis=2)
+    at_least = cuts[:, ::-1].cumsum(axis=1)[:, ::-1]
+    columns = stay.size
+    kind, cut = np.divmod(np.arange(columns), len(cuts))
+    enough, size = np.nonzero(np.tile(at_least, (len(kinds), 1)))
+    found = solve(
+        Program(
+            cost=stay.ravel().astype(np.float64),
+            lower=np.zeros(columns),
+            upper=number[kind].astype(np.float64),
+            matrix=Matrix.of(
+                len(kinds) + len(pieces),
+                np.concatenate([kind, len(kinds) + size]),
+                np.concatenate([np.arange(columns), enough]),
+                np.concatenate([np.ones(columns), at_least[cut[enough], size]]),
+            ),
+            row_lower=np.concatenate([number, pieces[::-1].cumsum()[::-1]]).astype(np.float64),
+            row_upper=np.concatenate([number, np.full(len(pieces), np.inf)]).astype(np.float64),
+            maximise=True,
+            integer=np.ones(columns, np.bool_),
+        ),
+        limits=_LIMITS,
+    )
+    return None if found.x is None else np.rint(found.x).astype(np.int64).reshape(stay.shape)
+
+
+def _piece_by_piece(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
+    """Return the same as `_cut_anew` from a programme that knows every piece and every node."""
+    pieces = len(job)
+    if pieces * len(nodes) > _MOST_PIECES_AND_NODES:
+        return None
+    piece, node = np.divmod(np.arange(pieces * len(nodes)), len(nodes))
+    owners, owner = np.unique(job, return_inverse=True)
+    found = solve(
+        Program(
+            cost=(nodes[node] == at[piece]).astype(np.float64),
+            lower=np.zeros(len(piece)),
+            upper=np.ones(len(piece)),
+            matrix=Matrix.of(
+                pieces + len(nodes) + len(owners) * len(nodes),
+                np.concatenate(
+                    [piece, pieces + node, pieces + len(nodes) * (1 + owner[piece]) + node]
+                ),
+                np.tile(np.arange(len(piece)), 3),
+                np.concatenate([np.ones(len(piece)), gpus[piece], np.ones(len(piece))]),
+            ),
+            row_lower=np.append(np.ones(pieces), np.full(len(nodes) * (1 + len(owners)), -np.inf)),
+            row_upper=np.concatenate(
+                [np.ones(pieces), np.full(len(nodes), capacity), np.ones(len(owners) * len(nodes))]
+            ).astype(np.float64),
+            maximise=True,
+            integer=np.ones(len(piece), np.bool_),
+        ),
+        limits=_LIMITS,
+    )
+    if found.x is None:
+        return None
+    chosen: Ints = found.x.reshape(pieces, len(nodes)).argmax(axis=1)
+    return nodes[chosen]
+
+
+def _take_slots(moved: Ints, job: Ints, gpus: Ints, node: Ints, room: Ints, found: Ints) -> bool:
+    """Give each moved piece a slot on a node without another piece of its job; False if it fails.
+
+    Slots and pieces are in falling order, so that the first slot left is always wide enough.
+    """
+    nodes_of: dict[int, set[int]] = {}
+    for p in np.flatnonzero(found >= 0).tolist():
+        nodes_of.setdefault(int(job[p]), set()).add(int(found[p]))
+    slots = node.tolist()
+    for i, p in enumerate(moved.tolist()):
+        mine = nodes_of.setdefault(int(job[p]), set())
+        k = next(
+            (k for k in range(i, len(slots)) if slots[k] not in mine and room[k] >= gpus[p]), None
+        )
+        if k is not None:
+            slots[i], slots[k] = slots[k], slots[i]
+            room[[i, k]] = room[[k, i]]
+        else:
+            k = _partner(i, moved, job, gpus, slots, room, nodes_of)
+            if k is None:
+                return False
+            theirs = nodes_of[int(job[moved[k]])]
+            theirs.remove(slots[k])
+            theirs.add(slots[i])
+            slots[i], slots[k] = slots[k], slots[i]
+            room[[i, k]] = room[[k, i]]
+            found[moved[k]] = slots[k]
+        found[p] = slots[i]
+        mine.add(slots[i])
+    return True
+
+
+def _partner(
+    i: int,
+    moved: Ints,
+    job: Ints,
+    gpus: Ints,
+    slots: list[int],
+    room: Ints,
+    nodes_of: dict[int, set[int]],
+) -> int | None:
+    """Return the place of a piece with a slot already that can change slots with piece i."""
+    mine = nodes_of[int(job[moved[i]])]
+    for k in range(i):
+        theirs = nodes_of[int(job[moved[k]])]
+        if slots[k] not in mine and slots[i] not in theirs and room[i] >= gpus[moved[k]]:
+            return k
+    return None

@@ -1,0 +1,337 @@
+"""Prices of GPUs at which jobs, left to themselves, take about what there is; and the bound.
+
+Give each piece size s of each node class c a price. Whatever the prices, no choice is worth more
+than what the jobs gain beyond the prices, each with its best option, plus what the nodes are worth,
+each cut in its best way (Lagrangian duality):
+
+    bound(prices) = sum_i max(0, max_q value_iq - price(q)) + sum_c count_c * worth_c(prices)
+
+The least of these bounds is the optimum of the linear programme over node classes. It is looked for
+by Newton's method on a smoothed bound, in which each maximum is a log-sum-exp of some softness,
+while the softness falls; where Newton's path leads is guessed from its last two points. Prices are
+first one for each class, by GPU, then one for each class and piece size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.choose.offers import Offers, Slots
+from hetsched_core.choose.patterns import patterns
+from hetsched_core.choose.problem import NodeClasses
+from hetsched_core.kernels.prices import add_soft_surplus, best_offers, node_worth
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+COARSE = (0.3, 0.05)
+FINE = (0.01,)
+BY_SIZE = (0.01, 0.003, 0.001, 0.0003)
+"""Softness of each step, as a share of what a GPU is worth."""
+
+WARM = (0.05,)
+"""The same in place of `COARSE` where earlier prices are known."""
+
+_SAMPLE = 2000
+"""Coarse prices are found from about so many jobs."""
+
+_NEWTON_STEPS = 12
+_HALVINGS = 12
+_TOLERANCE = 1e-6
+_RIDGE = 1e-9
+_REACH = 10.0
+
+MOST_CUTS = 1000
+"""A class with more ways to cut a node has one price per GPU."""
+
+MOST_SIZES = 400
+"""With more prices by class and size than this, each class has one price per GPU."""
+
+MOST_CLASSES = 1000
+"""Beyond it, classes of one capacity share a price."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """What came of the price loop.
+
+    Attributes:
+        slot: (K,) price of a piece of each kind.
+        per_gpu: (C,) what a node of each class is worth, by GPU.
+        bound: proven: no choice is worth more.
+        best: (J,) what each job gains beyond the prices with its best option, or 0.
+        second: (J,) the same with the best but one; below 0 possible where none is the best.
+        choice: (J,) its best option, -1 for none.
+    """
+
+    slot: Floats
+    per_gpu: Floats
+    bound: float
+    best: Floats
+    second: Floats
+    choice: Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Choosers:
+    """Who chooses among offers, in the terms of `add_soft_surplus`; offers cost `terms @ x`."""
+
+    starts: Ints
+    weight: Floats
+    value: Floats
+    bundle: Ints
+    term_starts: Ints
+    variable: Ints
+    amount: Floats
+
+    def add_to(
+        self, x: Floats, softness: float, surplus: Floats, gradient: Floats, hessian: Floats
+    ) -> None:
+        """Add what they gain at price variables x."""
+        if len(self.weight) == 0:
+            return
+        cost = np.add.reduceat(x[self.variable] * self.amount, self.term_starts[:-1])
+        add_soft_surplus(
+            self.starts,
+            self.weight,
+            self.value,
+            self.bundle,
+            cost,
+            self.term_starts,
+            self.variable,
+            self.amount,
+            softness,
+            surplus,
+            gradient,
+            hessian,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Scheme:
+    """How V price variables x make prices: a piece of kind k costs `amount[k] * x[variable[k]]`."""
+
+    variable: Ints
+    amount: Floats
+    variables: int
+    nodes: _Choosers
+
+    def slot_prices(self, x: Floats) -> Floats:
+        """Return (K,) the price of a piece of each kind."""
+        return self.amount * x[self.variable]
+
+    def jobs(self, offers: Offers) -> _Choosers:
+        """Return the jobs as choosers."""
+        return _Choosers(
+            offers.starts,
+            np.ones(len(offers.starts) - 1),
+            offers.value,
+            offers.bundle,
+            offers.bundle_starts,
+            self.variable[offers.bundle_slots],
+            self.amount[offers.bundle_slots],
+        )
+
+
+def find_prices(classes: NodeClasses, offers: Offers, earlier: Floats | None) -> Priced:
+    """Return prices whose bound is near the least.
+
+    Args:
+        classes: the node classes.
+        offers: what jobs could take.
+        earlier: (C,) prices per GPU to start from, of the last round, say.
+    """
+    has = np.diff(offers.starts) > 0
+    most = np.maximum.reduceat(offers.value, offers.starts[:-1][has])
+    unit = float(most.sum() / max(1, classes.capacity @ classes.count))
+    by_gpu = _one_price_each(classes, offers.slots)
+    steps: tuple[float, ...] = COARSE
+    x = np.full(by_gpu.variables, unit)
+    if earlier is not None:
+        steps = WARM
+        shared = _shared(classes)
+        x = np.bincount(shared, weights=earlier) / np.bincount(shared)
+    jobs = by_gpu.jobs(offers)
+    *_, x = _follow(by_gpu, _sampled(jobs), x, unit, steps)
+    found = [by_gpu.slot_prices(x) for x in _follow(by_gpu, jobs, x, unit, FINE)]
+    by_size = _price_each_size(classes, offers.slots)
+    if by_size is not None:
+        x = np.zeros(by_size.variables)
+        x[by_size.variable] = found[-1] / by_size.amount
+        found += [
+            by_size.slot_prices(x) for x in _follow(by_size, by_size.jobs(offers), x, unit, BY_SIZE)
+        ]
+    # The last ones are the best almost always, and any are valid.
+    return min(
+        (_bound(classes, offers, slot) for slot in found[-2:]), key=lambda priced: priced.bound
+    )
+
+
+def _bound(classes: NodeClasses, offers: Offers, slot: Floats) -> Priced:
+    """Return what the prices of pieces prove."""
+    jobs = len(offers.starts) - 1
+    best, second, choice = np.empty(jobs), np.empty(jobs), np.empty(jobs, np.int64)
+    cost = offers.cost(slot)
+    best_offers(offers.starts, offers.value, offers.bundle, cost, best, second, choice)
+    worth = np.empty(len(classes))
+    node_worth(classes.capacity, offers.slots.starts, offers.slots.gpus, slot, worth)
+    bound = float(best.sum() + worth @ classes.count)
+    per_gpu = worth / np.maximum(1, classes.capacity)
+    return Priced(slot, per_gpu, bound, best, second, choice)
+
+
+def _follow(
+    scheme: _Scheme, jobs: _Choosers, x: Floats, unit: float, steps: tuple[float, ...]
+) -> Iterator[Floats]:
+    """Yield the price variables at the least smoothed bound, for each softness in turn."""
+    before = x
+    for at, step in enumerate(steps):
+        start = x
+        if at > 1:
+            # The path is nearly straight.
+            guess = x + (x - before) * (steps[at - 1] - step) / (steps[at - 2] - steps[at - 1])
+            sums = [_smoothed(scheme, jobs, y, step * unit)[0] for y in (x, guess)]
+            start = guess if sums[1] < sums[0] else x
+        before, x = x, _newton(scheme, jobs, start, step * unit)
+        yield x
+
+
+def _newton(scheme: _Scheme, jobs: _Choosers, x: Floats, softness: float) -> Floats:
+    surplus, gradient, hessian = _smoothed(scheme, jobs, x, softness)
+    for _ in range(_NEWTON_STEPS):
+        # Where nobody is in two minds the bound is flat: no step is longer than the prices allow.
+        reach = _REACH * max(softness, float(np.abs(x).max()))
+        ridge = max(_RIDGE * float(np.trace(hessian)), float(np.linalg.norm(gradient)) / reach)
+        if ridge == 0.0:
+            break
+        step = -np.linalg.solve(hessian + ridge * np.eye(len(x)), gradient)
+        slope = float(gradient @ step)
+        if -slope <= _TOLERANCE * surplus:
+            break
+        for _ in range(_HALVINGS):
+            there = _smoothed(scheme, jobs, x + step, softness)
+            if there[0] <= surplus + 1e-4 * slope:
+                break
+            step, slope = step / 2, slope / 2
+        else:
+            break
+        x = x + step
+        surplus, gradient, hessian = there
+    return x
+
+
+def _smoothed(
+    scheme: _Scheme, jobs: _Choosers, x: Floats, softness: float
+) -> tuple[float, Floats, Floats]:
+    """Return the smoothed bound, its gradient and its Hessian."""
+    surplus, gradient = np.zeros(1), np.zeros(len(x))
+    hessian = np.zeros((len(x), len(x)))
+    jobs.add_to(x, softness, surplus, gradient, hessian)
+    scheme.nodes.add_to(x, softness, surplus, gradient, hessian)
+    return float(surplus[0]), gradient, hessian
+
+
+def _sampled(jobs: _Choosers) -> _Choosers:
+    """Return every so manieth job, with the weight of those left out."""
+    number = len(jobs.weight)
+    every = max(1, number // _SAMPLE)
+    if every == 1:
+        return jobs
+    kept = np.arange(0, number, every)
+    sizes = np.diff(jobs.starts)[kept]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    owner = np.repeat(np.arange(len(kept)), sizes)
+    at = jobs.starts[kept][owner] + np.arange(starts[-1]) - starts[owner]
+    return replace(
+        jobs,
+        starts=starts,
+        weight=np.full(len(kept), number / len(kept)),
+        value=jobs.value[at],
+        bundle=jobs.bundle[at],
+    )
+
+
+def _shared(classes: NodeClasses) -> Ints:
+    """Return (C,) the variable that is the price of a GPU of each class."""
+    if len(classes) <= MOST_CLASSES:
+        return np.arange(len(classes))
+    return np.unique(classes.capacity, return_inverse=True)[1].astype(np.int64)
+
+
+def _one_price_each(classes: NodeClasses, slots: Slots) -> _Scheme:
+    """Return the scheme of one price per GPU for each class."""
+    variable = _shared(classes)
+    every = np.arange(len(classes) + 1)
+    return _Scheme(
+        variable=variable[slots.of_class],
+        amount=slots.gpus.astype(np.float64),
+        variables=int(variable.max()) + 1,
+        # A node sells all its GPUs, or none.
+        nodes=_Choosers(
+            every,
+            classes.count.astype(np.float64),
+            np.zeros(len(classes)),
+            every[:-1],
+            every,
+            variable,
+            -classes.capacity.astype(np.float64),
+        ),
+    )
+
+
+def _price_each_size(classes: NodeClasses, slots: Slots) -> _Scheme | None:
+    """Return the scheme of one price for each kind of piece; None if it would add nothing.
+
+    Where there is one node only, or too many ways to cut it, a GPU has a price.
+    """
+    cuts = [_cuts(classes, slots, c) for c in range(len(classes))]
+    wide = sum(cut.shape[1] for cut in cuts if cut is not None)
+    if wide == 0 or wide + len(classes) > MOST_SIZES:
+        return None
+    variable, amount = np.empty(len(slots), np.int64), np.ones(len(slots))
+    starts, sizes, variables, amounts = [0], [], [], []
+    free = 0
+    for c, cut in enumerate(cuts):
+        mine = slice(slots.starts[c], slots.starts[c + 1])
+        if cut is None:
+            variable[mine], amount[mine] = free, slots.gpus[mine]
+            cut = np.maximum(1, classes.capacity[c : c + 1, None])
+        else:
+            variable[mine] = free + np.arange(cut.shape[1])
+        row, column = np.nonzero(cut)
+        variables.append(free + column)
+        amounts.append(-cut[row, column].astype(np.float64))
+        sizes.append(np.bincount(row))
+        starts.append(starts[-1] + len(sizes[-1]))
+        free += cut.shape[1]
+    return _Scheme(
+        variable,
+        amount,
+        free,
+        _Choosers(
+            np.array(starts),
+            classes.count.astype(np.float64),
+            np.zeros(starts[-1]),
+            np.arange(starts[-1]),
+            np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+            np.concatenate(variables),
+            np.concatenate(amounts),
+        ),
+    )
+
+
+def _cuts(classes: NodeClasses, slots: Slots, c: int) -> Ints | None:
+    """Return (Z, S) the ways to cut a node of a class, those that waste GPUs included."""
+    gpus = slots.gpus[slots.starts[c] : slots.starts[c + 1]]
+    if classes.count[c] < 2 or len(gpus) == 0:
+        return None
+    # A piece of one GPU that nobody asked for is waste.
+    cuts = patterns(int(classes.capacity[c]), (1, *gpus.tolist()), MOST_CUTS)
+    if cuts is None:
+        return None
+    sold = cuts[:, 1:]
+    return sold[sold.any(axis=1)]

@@ -1,0 +1,151 @@
+"""The integer programme over node classes, for the options that are left open.
+
+Columns: x_q, whether option q is taken; z_{c,p}, how many nodes of class c are cut by pattern p;
+and how many pieces of each size get a slot of the next larger one. Rows: one option for each job,
+no more pieces of a size than slots, no more cuts than nodes. What a class with a single node holds
+is one row instead; the same stands, as a relaxation, for nodes with too many patterns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.choose.offers import Offers
+from hetsched_core.choose.patterns import patterns
+from hetsched_core.choose.problem import NodeClasses
+from hetsched_core.optimize import Matrix, Program
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_PATTERNS = 2000
+
+
+@dataclass(slots=True)
+class _Entries:
+    """Nonzeros, row bounds and columns of a programme, as they are added."""
+
+    rows: int = 0
+    columns: int = 0
+    row: list[Ints] = field(default_factory=list)
+    column: list[Ints] = field(default_factory=list)
+    value: list[Floats] = field(default_factory=list)
+    row_upper: list[Floats] = field(default_factory=list)
+    upper: list[Floats] = field(default_factory=list)
+    integer: list[NDArray[np.bool_]] = field(default_factory=list)
+
+    def add(self, row: Ints, column: Ints, value: Floats) -> None:
+        """Add nonzeros; several of one place count as their sum."""
+        self.row.append(row)
+        self.column.append(column)
+        self.value.append(value)
+
+    def add_rows(self, upper: Floats) -> int:
+        """Add rows `... <= upper`; return the number of the first."""
+        first = self.rows
+        self.rows += len(upper)
+        self.row_upper.append(upper)
+        return first
+
+    def add_columns(self, upper: Floats, *, whole: bool) -> int:
+        """Add columns from 0 to `upper`; return the number of the first."""
+        first = self.columns
+        self.columns += len(upper)
+        self.upper.append(upper)
+        self.integer.append(np.full(len(upper), whole))
+        return first
+
+
+def formulate(classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints) -> Program:
+    """Return the programme whose first columns are the `opened` options.
+
+    Args:
+        classes: the node classes.
+        offers: what jobs could take.
+        opened: (X,) options that may be taken, ascending; none of a job that has a fixed one.
+        fixed: options that are taken.
+    """
+    parts = _Entries()
+    parts.add_columns(np.ones(len(opened)), whole=True)
+    owner = np.searchsorted(offers.starts, opened, side="right") - 1
+    jobs, job_row = np.unique(owner, return_inverse=True)
+    first = parts.add_rows(np.ones(len(jobs)))
+    parts.add(first + job_row, np.arange(len(opened)), np.ones(len(opened)))
+
+    column, slot = _pieces(offers, opened)
+    taken = np.bincount(_pieces(offers, fixed)[1], minlength=len(offers.slots))
+    asked = taken + np.bincount(slot, minlength=len(offers.slots))
+    slot_row = np.full(len(offers.slots), -1)
+    weight = np.ones(len(offers.slots))
+    for c in range(len(classes)):
+        mine = offers.slots.starts[c] + np.flatnonzero(
+            asked[offers.slots.starts[c] : offers.slots.starts[c + 1]]
+        )
+        if len(mine) == 0:
+            continue
+        gpus = offers.slots.gpus[mine]
+        capacity, count = int(classes.capacity[c]), int(classes.count[c])
+        cuts = cuts_of(capacity, gpus) if count > 1 else None
+        if cuts is None:
+            slot_row[mine] = parts.add_rows(np.array([capacity * count - gpus @ taken[mine]]))
+            weight[mine] = gpus
+        else:
+            slot_row[mine] = _add_cuts(parts, cuts, count, taken[mine])
+    parts.add(slot_row[slot], column, weight[slot])
+    return _program(parts, offers.value[opened])
+
+
+def cuts_of(capacity: int, gpus: Ints) -> Ints | None:
+    """Return the cuts of a node into pieces of these sizes; None if there are too many."""
+    return patterns(capacity, tuple(gpus.tolist()), MOST_PATTERNS)
+
+
+def _add_cuts(parts: _Entries, cuts: Ints, count: int, taken: Ints) -> Ints:
+    """Add how the nodes of a class are cut; return the row of each piece size, ascending."""
+    sizes = cuts.shape[1]
+    first = parts.add_rows(np.append(-taken.astype(np.float64), count))
+    rows = first + np.arange(sizes)
+    z = parts.add_columns(np.full(len(cuts), count), whole=True)
+    cut, size = np.nonzero(cuts)
+    parts.add(first + size, z + cut, -cuts[cut, size].astype(np.float64))
+    parts.add(np.full(len(cuts), first + sizes), z + np.arange(len(cuts)), np.ones(len(cuts)))
+    # A slot of the next larger size does as well.
+    larger = parts.add_columns(np.full(sizes - 1, np.inf), whole=False) + np.arange(sizes - 1)
+    parts.add(rows[:-1], larger, np.full(sizes - 1, -1.0))
+    parts.add(rows[1:], larger, np.ones(sizes - 1))
+    return rows
+
+
+def _pieces(offers: Offers, options: Ints) -> tuple[Ints, Ints]:
+    """Return the position in `options` and the kind of each piece that they take."""
+    bundle = offers.bundle[options]
+    sizes = np.diff(offers.bundle_starts)[bundle]
+    position = np.repeat(np.arange(len(options)), sizes)
+    before = np.cumsum(sizes) - sizes
+    at = offers.bundle_starts[bundle][position] + np.arange(len(position)) - before[position]
+    return position, offers.bundle_slots[at]
+
+
+def _program(parts: _Entries, value: Floats) -> Program:
+    place = np.concatenate(parts.row) * parts.columns + np.concatenate(parts.column)
+    places, at = np.unique(place, return_inverse=True)
+    cost = np.zeros(parts.columns)
+    cost[: len(value)] = value
+    return Program(
+        cost=cost,
+        lower=np.zeros(parts.columns),
+        upper=np.concatenate(parts.upper),
+        matrix=Matrix.of(
+            parts.rows,
+            places // parts.columns,
+            places % parts.columns,
+            np.bincount(at, weights=np.concatenate(parts.value)),
+        ),
+        row_lower=np.full(parts.rows, -np.inf),
+        row_upper=np.concatenate(parts.row_upper),
+        maximise=True,
+        integer=np.concatenate(parts.integer),
+    )

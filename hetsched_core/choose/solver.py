@@ -1,0 +1,343 @@
+"""Choosing: prices, then an integer programme over what the prices leave open.
+
+At prices with a bound U, an option *loses* what its job would gain more with its best option. A
+choice with an option that loses more than d is worth at most U - d. So the programme is solved over
+the options that lose d or less, jobs without a second such option being settled, and what it proves
+holds for the whole problem, up to U - d. If that is not near enough, d grows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.choose.nodes import place, without_those_in_the_way
+from hetsched_core.choose.offers import Offers, offers_of
+from hetsched_core.choose.prices import Priced, find_prices
+from hetsched_core.choose.problem import (
+    Choice,
+    ChooseProblem,
+    JobPieces,
+    NodeClasses,
+    Options,
+)
+from hetsched_core.choose.program import cuts_of, formulate
+from hetsched_core.kernels.fill import fill
+from hetsched_core.optimize import Limits, Solution, Status, solve
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+ALL = "integer programme over node classes"
+OPEN = "prices, then an integer programme over the options left open"
+ROUNDED = "prices, then one job after another"
+BY_NODE = "integer programme over nodes"
+IN_ORDER = "one job after another"
+
+FEW_OPTIONS = 500
+"""So many options are all left open at once."""
+
+FIRST_OPEN = 300
+"""Options left open at first."""
+
+MOST_OPEN = 20_000
+"""No more options than this are left open to improve a choice."""
+
+_GROWTH = 3.0
+_SWEEPS = 4
+_MOST_BY_NODE = 5000
+
+_WORK, _FEWEST_NODES, _MOST_NODES = 2_000_000, 50, 5000
+"""Branch-and-bound nodes times columns, and nodes, at which a solve stops."""
+
+
+def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = None) -> Choice:
+    """Choose at most one option for each job so that the values add up to the most.
+
+    Equal input gives an equal result: limits are in branch-and-bound nodes and options.
+
+    Args:
+        problem: what there is to choose.
+        gap: relative gap between the choice and the bound at which it is good enough.
+        prices: (C,) prices per GPU to start from, such as those of an earlier choice.
+    """
+    classes = problem.classes
+    if len(problem.options) == 0:
+        nothing = np.full(problem.jobs, -1, np.int64)
+        return Choice(nothing, 0.0, 0.0, 0.0, ALL, np.zeros(len(classes)))
+    top = float(problem.options.value.max())
+    offers = offers_of(problem)
+    offers = replace(offers, value=offers.value / top)
+    earlier = None if prices is None else prices / top
+    priced = find_prices(classes, offers, earlier)
+    found = _search(problem, offers, priced, gap)
+    return _choice(problem, found, priced.per_gpu, top)
+
+
+def _choice(problem: ChooseProblem, found: _Found, per_gpu: Floats, unit: float) -> Choice:
+    """Return the choice in the problem's own units of value."""
+    objective = float(problem.options.value[found.option[found.option >= 0]].sum())
+    bound = max(objective, found.bound * unit)
+    gap = (bound - objective) / objective if objective > 0 else math.inf
+    return Choice(found.option, objective, bound, gap, found.method, per_gpu * unit, found.limits)
+
+
+def choose_in_order(problem: ChooseProblem, order: Ints) -> Choice:
+    """Give one job after another its most valuable option among those that still fit.
+
+    Hops for a lambda beyond the precision of any gap: strict priority.
+
+    Args:
+        problem: what there is to choose.
+        order: (J,) the jobs, the first to be served first.
+    """
+    if len(problem.options) == 0:
+        return choose(problem)
+    offers = offers_of(problem)
+    priced = find_prices(problem.classes, offers, None)
+    nothing = np.full(problem.jobs, -1, np.int64)
+    free_of_charge = np.zeros(len(offers.bundle_starts) - 1)
+    option = _fill(problem.classes, offers, order, nothing, free_of_charge, 1)
+    return _choice(problem, _Found(option, priced.bound, IN_ORDER), priced.per_gpu, 1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Found:
+    """The best so far: an option for each job, and what is proven about all others."""
+
+    option: Ints
+    bound: float
+    method: str
+    limits: tuple[str, ...] = ()
+
+
+def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) -> _Found:
+    """Leave more and more options open until the gap is reached."""
+    loss = np.repeat(priced.best, np.diff(offers.starts))
+    loss -= offers.value - offers.cost(priced.slot)[offers.bundle]
+    best = _Found(np.full(problem.jobs, -1, np.int64), priced.bound, ROUNDED)
+    within = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN)
+    while True:
+        opened, fixed = _open(offers, priced, loss, within)
+        if len(opened) > MOST_OPEN and not math.isinf(within):
+            best = replace(best, limits=("options left open",))
+            break
+        found = _solve(problem.classes, offers, opened, fixed, gap)
+        if found.x is None:
+            if found.limits:
+                best = replace(best, limits=found.limits)
+                break
+            # What is settled asks for more than there is.
+            within = _wider(loss, within)
+            continue
+        taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
+        option = np.full(problem.jobs, -1, np.int64)
+        option[_owners(offers, taken)] = taken
+        if _worth(offers, option) < _worth(offers, best.option):
+            option = best.option
+        proven = math.inf if found.bound is None else found.bound + offers.value[fixed].sum()
+        best = _Found(
+            option,
+            min(best.bound, max(proven, priced.bound - within)),
+            ALL if math.isinf(within) else OPEN,
+            found.limits,
+        )
+        value = _worth(offers, option)
+        if best.limits or math.isinf(within) or best.bound <= (1 + gap) * value:
+            break
+        within = _wider(loss, max(within, (priced.bound - (1 + gap) * value) / _GROWTH))
+    return _made_to_fit(problem, offers, priced, best, gap)
+
+
+def _enough(loss: Floats, number: int) -> float:
+    """Return the loss within which so many options are; infinity for all."""
+    if len(loss) <= max(number, FEW_OPTIONS):
+        return math.inf
+    return max(0.0, float(np.partition(loss, number)[number]))
+
+
+def _wider(loss: Floats, within: float) -> float:
+    """Return a larger loss, within which there are more options; infinity for all."""
+    wider = max(_GROWTH * within, _enough(loss, 2 * int((loss <= within).sum())))
+    return wider if wider < loss.max() else math.inf
+
+
+def _open(offers: Offers, priced: Priced, loss: Floats, within: float) -> tuple[Ints, Ints]:
+    """Return the options that lose so much at most, and apart those of jobs with a single one.
+
+    A job that could lose no more by getting nothing has a second one.
+    """
+    settled = (priced.choice >= 0) & (priced.best - priced.second > within)
+    loose = np.repeat(~settled, np.diff(offers.starts))
+    return np.flatnonzero(loose & (loss <= within)), priced.choice[settled]
+
+
+def _solve(classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, gap: float) -> Solution:
+    """Solve the programme over the opened options; the fixed ones are taken."""
+    if len(opened) == 0:
+        return Solution(status=Status.INFEASIBLE)
+    program = formulate(classes, offers, opened, fixed)
+    # The programme's own gap is relative to what is open.
+    settled = float(offers.value[fixed].sum())
+    rest = float(np.maximum.reduceat(offers.value[opened], _firsts(offers, opened)).sum())
+    share = (settled + rest) / max(rest, 1e-300)
+    nodes = int(np.clip(_WORK / len(program.cost), _FEWEST_NODES, _MOST_NODES))
+    return solve(program, limits=Limits(gap=min(1.0, 0.5 * gap * share), nodes=nodes))
+
+
+def _made_to_fit(
+    problem: ChooseProblem, offers: Offers, priced: Priced, found: _Found, gap: float
+) -> _Found:
+    """Return what was found with what is left used up; what does not fit gives way.
+
+    The class formulation lets two pieces of one job share a node where they are small enough.
+    """
+    order = _widest_first(offers, priced, found.option)
+    cost = offers.cost(priced.slot)
+    filled = _fill(problem.classes, offers, order, found.option, cost, _SWEEPS)
+    if _worth(offers, filled) >= _worth(offers, found.option):
+        found = replace(found, option=filled)
+    if _surely_fits(problem.classes, offers) or _fits(problem, found.option):
+        return found
+    by_node = _by_node(problem, gap)
+    if by_node is not None and _fits(problem, by_node.option):
+        return replace(by_node, bound=min(found.bound, by_node.bound))
+    return replace(
+        found,
+        option=without_those_in_the_way(problem, filled),
+        limits=(*found.limits, "pieces of one job on one node"),
+    )
+
+
+def _surely_fits(classes: NodeClasses, offers: Offers) -> bool:
+    """Return whether what the programme finds always fits on nodes.
+
+    It does where no two pieces of an option could share a node: then any cut that has the slots
+    does. With one price per GPU instead of cuts the programme does not know the slots.
+    """
+    slots, owner = (
+        offers.slots,
+        np.repeat(np.arange(len(offers.bundle_starts) - 1), np.diff(offers.bundle_starts)),
+    )
+    narrow = slots.gpus < classes.capacity[slots.of_class]
+    place = (owner * len(classes) + slots.of_class[offers.bundle_slots])[
+        narrow[offers.bundle_slots]
+    ]
+    return len(np.unique(place)) == len(place) and all(
+        classes.count[c] < 2
+        or cuts_of(int(classes.capacity[c]), slots.gpus[slots.starts[c] : slots.starts[c + 1]])
+        is not None
+        for c in range(len(classes))
+    )
+
+
+def _fits(problem: ChooseProblem, option: Ints) -> bool:
+    node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
+    return place(problem, option, node_class, JobPieces.none(problem.jobs)) is not None
+
+
+def _fill(
+    classes: NodeClasses, offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int
+) -> Ints:
+    """Return the options of those who find room, and what others take of the rest."""
+    of_class = np.repeat(np.arange(len(classes)), classes.count)
+    widest = int(np.diff(offers.bundle_starts).max())
+    choice = option.copy()
+    fill(
+        of_class,
+        order,
+        offers.starts,
+        offers.value,
+        offers.bundle,
+        cost,
+        offers.bundle_starts,
+        offers.slots.of_class[offers.bundle_slots],
+        offers.slots.gpus[offers.bundle_slots],
+        sweeps,
+        choice,
+        classes.capacity[of_class],
+        np.empty((len(choice), widest), np.int64),
+    )
+    return choice
+
+
+def _widest_first(offers: Offers, priced: Priced, option: Ints) -> Ints:
+    """Return the jobs, those with the widest pieces first, then those who gain the most."""
+    width = np.zeros(len(option), np.int64)
+    has = option >= 0
+    first = offers.bundle_starts[offers.bundle[option[has]]]
+    width[has] = offers.slots.gpus[offers.bundle_slots[first]]
+    return np.lexsort((-priced.best, -width))
+
+
+def _by_node(problem: ChooseProblem, gap: float) -> _Found | None:
+    """Return the same for a class of its own for each node; None if that has too many options."""
+    classes, options = problem.classes, problem.options
+    first = np.concatenate([[0], np.cumsum(classes.count)])
+    origin: list[int] = []
+    pieces: list[tuple[int, ...]] = []
+    gpus: list[Ints] = []
+    for q in range(len(options)):
+        mine = slice(options.starts[q], options.starts[q + 1])
+        # Pieces that are alike are on nodes in ascending order.
+        alike: dict[tuple[int, int], int] = {}
+        for piece in zip(
+            options.piece_class[mine].tolist(), options.piece_gpus[mine].tolist(), strict=True
+        ):
+            alike[piece] = alike.get(piece, 0) + 1
+        ways = product(
+            *(combinations(range(first[c], first[c + 1]), times) for (c, _), times in alike.items())
+        )
+        sizes = np.repeat(
+            np.array([g for _, g in alike], np.int64), np.array(list(alike.values()), np.int64)
+        )
+        for way in ways:
+            nodes = tuple(node for part in way for node in part)
+            if len(set(nodes)) == len(nodes):
+                origin.append(q)
+                pieces.append(nodes)
+                gpus.append(sizes)
+            if len(origin) > _MOST_BY_NODE:
+                return None
+    number = int(first[-1])
+    top = float(options.value.max())
+    found = choose(
+        ChooseProblem(
+            NodeClasses(
+                np.repeat(classes.capacity, classes.count),
+                np.ones(number, np.int64),
+                tuple(str(node) for node in range(number)),
+            ),
+            Options(
+                options.job[origin],
+                options.value[origin],
+                np.concatenate([[0], np.cumsum([len(nodes) for nodes in pieces])]),
+                np.array([node for nodes in pieces for node in nodes], np.int64),
+                np.concatenate(gpus),
+            ),
+            problem.jobs,
+        ),
+        gap,
+    )
+    option = np.where(found.option >= 0, np.array(origin)[found.option], -1)
+    return _Found(option, found.bound / top, BY_NODE, found.limits)
+
+
+def _owners(offers: Offers, options: Ints) -> Ints:
+    """Return the job of each option."""
+    return np.searchsorted(offers.starts, options, side="right") - 1
+
+
+def _firsts(offers: Offers, options: Ints) -> Ints:
+    """Return where in `options`, ascending, those of each job begin."""
+    owners = _owners(offers, options)
+    return np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
+
+
+def _worth(offers: Offers, option: Ints) -> float:
+    """Return the sum of the values of a choice."""
+    return float(offers.value[option[option >= 0]].sum())
