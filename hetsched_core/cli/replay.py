@@ -34,8 +34,8 @@ _SHOWN = 12
     "--policy",
     "names",
     multiple=True,
-    default=("fifo,srtf,las",),
-    show_default="fifo,srtf,las",
+    default=("slurm,fifo,srtf,las",),
+    show_default="slurm,fifo,srtf,las",
     help="Policies to compare, separated by commas; `hetsched policies` lists them.",
 )
 @click.option(

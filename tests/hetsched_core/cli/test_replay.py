@@ -54,6 +54,14 @@ def test_the_table_has_a_row_for_each_policy(log: Path, capsys: pytest.CaptureFi
     assert rows[3:] == ["fifo", "sjf", "srtf"]
 
 
+def test_slurm_is_what_others_are_compared_with_unless_told_otherwise(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert replay(log) == 0
+    rows = [line.split()[:1] for line in capsys.readouterr().out.splitlines()]
+    assert rows[3:8] == [["logged"], ["slurm"], ["fifo"], ["srtf"], ["las"]]
+
+
 def test_the_closeness_to_the_log_is_in_the_result_file(log: Path, tmp_path: Path) -> None:
     out = tmp_path / "result.json"
     assert replay(log, "--policy", "slurm,las", "--json", str(out)) == 0

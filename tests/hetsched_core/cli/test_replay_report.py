@@ -147,6 +147,7 @@ def test_run_logs_and_reports_are_of_the_first_seed(files: Path, run: Run) -> No
     assert sorted(path.name for path in (files / "logs").iterdir()) == [
         "fifo.jsonl",
         "las.jsonl",
+        "slurm.jsonl",
         "srtf.jsonl",
     ]
     header = json.loads((files / "logs/fifo.jsonl").read_text().splitlines()[0])
@@ -205,4 +206,9 @@ def test_the_report_of_the_fox_log_says_that_it_cannot_tell_schedulers_apart(
     assert "No job waits for more than a minute" in text
     assert "60 of 65 jobs were submitted in the last tenth of the time" in text
     assert "Nodes and GPUs were inferred from the log" in text
-    assert values(text, "avg_wait_s") == [0.0, 0.0, 0.0]
+    assert values(text, "avg_wait_s") == [0.0, 0.0, 0.0, 0.0]
+    # What the site did to the same jobs is another matter.
+    assert "jobs wait 12.0 h on average before they start in the log, and 0 h under slurm" in (
+        text.replace("\N{NO-BREAK SPACE}", " ")
+    )
+    assert "its jobs held 2.0 of 47 GPUs on average" in text
