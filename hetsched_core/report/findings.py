@@ -12,6 +12,7 @@ from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.gains import LEAST_S, Gains
 from hetsched_core.report.history import History
 from hetsched_core.report.units import UNCHANGED, change, duration, durations
+from hetsched_core.traces.jobs import Assumption
 from hetsched_core.traces.sacct import EXPORT
 
 
@@ -175,16 +176,20 @@ def _for_whom(gains: Gains | None, seeds: int) -> str:
     return text
 
 
-def cautions(seeds: Seeds, first: History, settings: Mapping[str, object]) -> tuple[Caution, ...]:
+def cautions(
+    seeds: Seeds, first: History, settings: Mapping[str, object], assumptions: Sequence[str]
+) -> tuple[Caution, ...]:
     """Return what limits the comparison, with what would mend it.
 
     Args:
         seeds: for each seed the measures of each policy.
         first: what the first policy did.
         settings: what was chosen, by option.
+        assumptions: what was assumed to get from the input to the jobs.
     """
     texts = (
         _few(first),
+        *_running(assumptions),
         _drawn(first, len(seeds)),
         _INFERRED if settings.get("cluster", "") is None else "",
         _BLIND if settings.get("placement_blind") else "",
@@ -212,6 +217,13 @@ def _few(first: History) -> str:
     if jobs >= FEW_JOBS:
         return ""
     return f"{jobs:,} jobs are few: one long job moves a mean, and the 99th percentile is one job."
+
+
+def _running(assumptions: Sequence[str]) -> Iterator[str]:
+    """Say of jobs that ran on past the end of the log that they are cut short."""
+    for assumption in assumptions:
+        if assumption.endswith(f"{Assumption.RUNNING}."):
+            yield f"{assumption} What they did later is missing, and their true run times."
 
 
 def _drawn(first: History, seeds: int) -> str:

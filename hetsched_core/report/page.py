@@ -179,7 +179,7 @@ def _page(report: Report) -> _Page:
             against_log(result.closeness, logged, histories[0].cluster.gpus) if logged else ()
         ),
         closeness=close_rows(result.closeness),
-        cautions=cautions(result.by_seed, histories[0], settings),
+        cautions=cautions(result.by_seed, histories[0], settings, result.input.assumptions),
         lines=tuple(
             _Line(
                 history.policy,

@@ -10,6 +10,7 @@ from hetsched_core.report.findings import cautions, findings, peak
 from hetsched_core.report.gains import gains
 from hetsched_core.report.history import History
 from hetsched_core.report.units import SPACE
+from hetsched_core.traces.jobs import Assumption
 from tests.hetsched_core.report.runs import MONDAY_S, SPEEDS, run_log, usual, usual_log
 from tests.hetsched_core.worlds import submission
 
@@ -25,7 +26,7 @@ def measured(*policies: str) -> dict[str, Measures]:
 
 
 def warned(history: History, seeds: int = 1, **settings: object) -> str:
-    found = cautions([measured("fifo")] * seeds, history, settings)
+    found = cautions([measured("fifo")] * seeds, history, settings, ())
     return "\n".join(f"{one.text} {one.command}" for one in found)
 
 
@@ -126,6 +127,15 @@ def test_one_policy_alone_is_described_and_one_without_completed_jobs_too() -> N
     seed = {"fifo": none, "las": measured("las")["las"]}
     sentences = told(usual("fifo", "las"), seed)
     assert sentences[0].startswith("Under las jobs complete, and under fifo none: nothing to ")
+
+
+def test_jobs_that_the_log_cuts_short_are_warned_of() -> None:
+    running = f"18 of 65 jobs: {Assumption.RUNNING}."
+    (fifo,) = usual("fifo")
+    found = cautions([measured("fifo")], fifo, {}, (f"3 of 65 jobs: {Assumption.FAILED}.", running))
+    assert [one.text for one in found if "of 65 jobs" in one.text] == [
+        f"{running} What they did later is missing, and their true run times."
+    ]
 
 
 def test_the_limits_of_the_comparison_are_named() -> None:
