@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from hetsched_core.errors import InputError, PlanError, unknown
 from hetsched_core.policy import (
@@ -327,7 +328,7 @@ class _Simulation:
             self._awaited.give_back(world)
             self._awaited = None
         world.speeds = world.estimates.speeds(world.now)
-        snapshot = self._snapshot(frozenset(world.triggers))
+        snapshot = self._snapshot(_the_same(frozenset(world.triggers)))
         world.triggers.clear()
         begun = self._stopwatch()
         plan = self._policy.plan(snapshot)
@@ -413,10 +414,12 @@ class _Simulation:
     def _apply(self, among: Iterable[str]) -> None:
         """Bring the runs nearer to the plan in force, as far as GPUs are free."""
         world = self._world
-        look_at = {*among, *world.dirty, *self._in_transit}
+        # Most of what ends leaves nothing to look at.
+        look_at = {*among, *world.dirty, *self._in_transit} & world.active.keys()
         if self._floor is not None:
             # Tasks are started by the floor, from the sequences of the plan.
             look_at.clear()
+        if not look_at:
             world.dirty.clear()
         while look_at and self._plan is not EMPTY_PLAN:
             freed = False
@@ -495,6 +498,12 @@ class _Simulation:
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
+
+
+@lru_cache
+def _the_same(triggers: frozenset[Trigger]) -> frozenset[Trigger]:
+    """Return one object for all equal sets: a run log keeps one for each of its plans."""
+    return triggers
 
 
 def _eligible_s(job: Job) -> float:
