@@ -96,6 +96,16 @@ def test_a_profiling_run_gives_the_formula_for_its_type_and_a_ratio_for_the_othe
     )
 
 
+def test_a_profiling_run_is_off_by_as_much_as_its_node_and_its_noise() -> None:
+    table = TRUTH.table(MODEL)
+    slow = TRUTH.revised({MODEL: replace(table, node_factor={"v1": 0.8})})
+    for truth, noise, least, most in ((slow, 0.0, 0.79, 0.81), (TRUTH, 0.05, 1.005, 1.02)):
+        found = learned([run(on(v1=1), truth, purpose=Purpose.PROFILE)], truth, noise=noise, seed=2)
+        for count in (1, 2, 8):
+            ratio = found.per_gpu(MODEL, "v100", count) / TRUTH.per_gpu(MODEL, "v100", count)
+            assert least < ratio < most
+
+
 def test_a_profile_that_is_known_serves_every_job_of_its_key_and_no_other() -> None:
     speeds = learned([run(on(v1=1), purpose=Purpose.PROFILE)])
     assert speeds.table(MODEL).profiled("v100")
