@@ -60,6 +60,16 @@ def test_a_job_that_was_not_eligible_yet_did_not_wait() -> None:
     found = closeness([later], [record(later, 800.0)])
     assert found is not None
     assert (found.avg_logged_wait_s, found.avg_wait_s) == (100.0, 0.0)
+    assert waits_s(later.job, later.logged) == ((800.0, 900.0),)
+
+
+def test_a_job_that_started_before_it_was_eligible_waited_for_no_time() -> None:
+    one = logged("a", (900.0, 1_000.0))
+    flawed = replace(one, job=replace(one.job, eligible_s=950.0))
+    found = closeness([flawed], [record(flawed, 960.0)])
+    assert found is not None
+    assert (found.avg_logged_wait_s, found.avg_wait_s) == (0.0, 10.0)
+    assert waits_s(flawed.job, flawed.logged) == ()
 
 
 def test_jobs_that_start_in_one_of_the_two_alone_are_left_out() -> None:

@@ -7,8 +7,9 @@ import pytest
 
 from hetsched_core.report.clock import Clock
 from hetsched_core.report.history import History
+from hetsched_core.report.logged_history import LoggedHistory
 from hetsched_core.report.units import DAY, HOUR, MINUTE, Unit
-from tests.hetsched_core.report.runs import MONDAY_S, run_log, usual
+from tests.hetsched_core.report.runs import MONDAY_S, logged_jobs, run_log, usual
 from tests.hetsched_core.worlds import submission
 
 OSLO = ZoneInfo("Europe/Oslo")
@@ -21,6 +22,15 @@ def test_the_axis_goes_from_the_first_submission_to_the_last_end_of_any_policy()
     assert clock.end_s == max(history.held.until_s.max() for history in histories)
     edges = clock.edges(4)
     assert (edges[0], edges[-1], len(edges)) == (clock.begin_s, clock.end_s, 5)
+
+
+def test_the_axis_reaches_to_the_end_of_the_log() -> None:
+    histories = usual("fifo")
+    site = LoggedHistory.of(logged_jobs(wait_s=1e6))
+    assert site is not None
+    clock = Clock.of([*histories, site], UTC)
+    assert (clock.begin_s, clock.end_s) == (MONDAY_S, site.held.until_s.max())
+    assert clock.end_s > histories[0].held.until_s.max()
 
 
 def test_a_run_without_any_time_still_has_an_axis() -> None:

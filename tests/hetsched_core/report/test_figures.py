@@ -14,9 +14,10 @@ from hetsched_core.report.clock import BINS, Clock
 from hetsched_core.report.figures import Floats
 from hetsched_core.report.gains import size_classes
 from hetsched_core.report.history import History
+from hetsched_core.report.logged_history import LoggedHistory
 from hetsched_core.report.svg import with_ids
 from hetsched_core.types import Cluster, Node
-from tests.hetsched_core.report.runs import jobs, run_log, usual
+from tests.hetsched_core.report.runs import jobs, logged_jobs, run_log, usual
 from tests.hetsched_core.worlds import linear_speeds
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -147,3 +148,22 @@ def test_figures_of_many_jobs_are_hardly_larger_than_those_of_few(
         sizes.append([len(one) for one in drawings])
     for few, many in zip(*sizes, strict=True):
         assert many < 1.3 * few
+
+
+def test_a_log_has_a_panel_above_the_policies_and_a_line_among_the_waits() -> None:
+    histories = usual("fifo", "las")
+    site = LoggedHistory.of(logged_jobs())
+    assert site is not None
+    clock = Clock.of([*histories, site], UTC)
+    for svg in (
+        figures.gpus_over_time(histories, clock, site),
+        figures.queue_over_time(histories, clock, site),
+    ):
+        assert [text for text in texts(svg) if text in ("logged", "fifo", "las")] == [
+            "logged",
+            "fifo",
+            "las",
+        ]
+        assert "var(--logged)" in svg
+    assert figures.wait_distribution(histories, site).count("var(--logged)") == 1
+    assert "var(--logged)" not in figures.gpus_over_time(histories, clock)

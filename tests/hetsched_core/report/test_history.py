@@ -123,3 +123,19 @@ def test_pieces_name_the_nodes_of_the_cluster() -> None:
     assert set(history.pieces.node) == set(range(len(CLUSTER)))
     held = history.pieces.gpus * (history.pieces.until_s - history.pieces.since_s)
     assert held.sum() == pytest.approx(history.jobs.gpu_hours.sum() * 3600)
+
+
+def test_the_first_wait_begins_when_a_job_may_start_and_ends_with_its_first_run() -> None:
+    log = run_log(
+        "fifo",
+        [
+            submission("all", 20_000.0, (10,), submit_s=MONDAY_S),
+            submission("later", 100.0, (1,), submit_s=MONDAY_S + 1.0, eligible_s=MONDAY_S + 100.0),
+            submission("never", 100.0, (64,), submit_s=MONDAY_S + 2.0),
+        ],
+    )
+    first, later, never = History.of("fifo", log).jobs.first_wait_s
+    ended_s = next(record.end_s for record in log.jobs if record.job.id == "all")
+    assert ended_s is not None
+    assert (first, later) == (0.0, ended_s - MONDAY_S - 100.0)
+    assert np.isnan(never)

@@ -166,6 +166,11 @@ def test_what_the_site_did_is_kept_run_by_run_beside_the_job() -> None:
     assert found.logged == (LoggedRun(1100.0, 2100.0, 1), LoggedRun(9000.0, 9000.0 + HOUR, 2))
 
 
+def test_a_job_that_was_suspended_held_its_gpus_until_its_end() -> None:
+    suspended = allocation(elapsed_s=HOUR - 600.0, suspended_s=600.0)
+    assert only(suspended).logged == (LoggedRun(1100.0, 1100.0 + HOUR, 1),)
+
+
 def test_a_row_that_is_there_twice_counts_once_and_is_told() -> None:
     row = allocation()
     found = convert(row, allocation(line=2))
