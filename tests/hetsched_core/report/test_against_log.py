@@ -36,12 +36,12 @@ def log(gpus: int) -> LoggedHistory:
 def test_the_replay_of_slurm_is_the_one_that_is_told_of() -> None:
     first, *_ = against_log({"las": replace(FOUND, jobs=1), "slurm": FOUND}, log(1), 8)
     assert first.replace(SPACE, " ") == (
-        "How close the replay comes to the log: jobs wait 90.0 min on average before they start in "
-        "the log, and 60.0 min under slurm. Within 5 minutes of their logged start 40 of 100 "
-        "jobs start, 30 of them because they hardly wait in either; of the 70 others 10. Half of "
-        "all starts are off by at most 10.0 min, nine of ten by at most 2.00 h. The rank "
-        "correlation of the waits is 0.50: 1 if jobs that wait longer in the log wait longer in the replay, 0 "
-        "if that is left to chance."
+        "How close the replay comes to the log: jobs wait 90.0 min on average before they start"
+        " in the log, and 60.0 min under slurm. Within 5 minutes of their logged start 40 of "
+        "100 jobs start, 30 of them because they hardly wait in either; of the 70 others 10. "
+        "Half of all starts are off by at most 10.0 min, nine of ten by at most 2.00 h. The "
+        "rank correlation of the waits is 0.50: 1 if jobs that wait longer in the log wait "
+        "longer in the replay, 0 if that is left to chance."
     )
     assert "under las" in against_log({"las": FOUND}, log(1), 8)[0]
 
