@@ -89,11 +89,11 @@ def crews(snapshot: Snapshot) -> list[Crew]:
     return found
 
 
-def busy_gpus(snapshot: Snapshot) -> set[Gpu]:
-    """Return the GPUs that a training task runs on."""
+def busy_gpus(snapshot: Snapshot) -> dict[Gpu, JobView]:
+    """Return the GPUs that a training task runs on, and whose it is."""
     first = _first_copies(snapshot.cluster)
     return {
-        _gpu_of(run.configuration, run.copy, first)
+        _gpu_of(run.configuration, run.copy, first): view
         for view in snapshot.jobs.values()
         for run in view.runs
     }

@@ -18,7 +18,7 @@ fairness knob (matching only the users that have had least) is left at full effi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -77,9 +77,7 @@ class Allox:
         waiting = not_begun(snapshot, going)
         whole = FreeGpus.of(snapshot)
         durations = np.array([self._durations(snapshot, whole, view, gpus) for view in waiting])
-        free_in_s = np.array(
-            [self._duration(snapshot, on_gpu[g], g.node) if g in on_gpu else 0.0 for g in gpus]
-        )
+        free_in_s = np.array([self._free_in_s(snapshot, gpu, on_gpu, busy) for gpu in gpus])
         queues = match(durations.reshape(len(waiting), len(gpus)), free_in_s)
         free, begin = room_beside(snapshot, going), []
         for gpu, queue in zip(gpus, queues, strict=True):
@@ -88,6 +86,21 @@ class Allox:
                 if first is not None:
                     begin.append(Crew(first, (gpu,)))
         return task_plan(snapshot, [*going, *begin])
+
+    def _free_in_s(
+        self,
+        snapshot: Snapshot,
+        gpu: Gpu,
+        on_gpu: Mapping[Gpu, JobView],
+        busy: Mapping[Gpu, JobView],
+    ) -> float:
+        """Seconds until the job on a GPU has ended, or the task of one that does not stay."""
+        if gpu in on_gpu:
+            return self._duration(snapshot, on_gpu[gpu], gpu.node)
+        if gpu not in busy:
+            return 0.0
+        times = task_times(snapshot, busy[gpu].job, gpu.node)
+        return 0.0 if times is None else times.train_s + times.sync_s
 
     def _durations(
         self, snapshot: Snapshot, whole: FreeGpus, view: JobView, gpus: Sequence[Gpu]

@@ -194,7 +194,7 @@ def _begin(snapshot: Snapshot, going: Sequence[Crew], members: Sequence[JobView]
     """Begin who finds its GPUs idle, in order."""
     gpus = open_task_gpus(snapshot)
     free, whole = room_beside(snapshot, going), FreeGpus.of(snapshot)
-    taken = busy_gpus(snapshot) | {gpu for crew in going for gpu in crew.gpus}
+    taken = {*busy_gpus(snapshot), *(gpu for crew in going for gpu in crew.gpus)}
     begun = []
     most: dict[tuple[object, ...], int] = {}
     for view in members:

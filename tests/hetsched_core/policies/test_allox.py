@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -177,15 +178,39 @@ def test_a_gpu_without_the_cpus_for_a_job_is_none_of_its_places(
 TIMES = {"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(9.0, 0.0)}}
 
 
-def test_a_gpu_that_still_runs_a_task_of_a_held_job_begins_no_other() -> None:
-    speeds = linear_speeds(CLUSTER, {"m": {"v100": 9.0, "k80": 1.0}}, tasks=TIMES)
-    shape = TaskShape(scale=1, rounds=2)
+def test_a_gpu_that_still_runs_a_task_of_a_held_job_is_free_after_it() -> None:
+    cluster = cluster_of(fast=("v100", 2), slow=("k80", 1))
+    speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}}, tasks=TIMES)
+    shape = TaskShape(scale=1, rounds=1)
     stopping = view("stopping", held(on(fast=1)), tasks=shape, blocked=Reason(ReasonCode.HELD))
-    new = view("new", tasks=shape, submit_s=1.0)
-    plan = Allox().plan(snapshot_of(CLUSTER, [stopping, new], speeds=speeds))
-    # It is better off a moment later on the fast GPU than now on the slow one.
-    assert plan.sequences == ()
-    assert isinstance(plan.entries["new"], Waiting)
+    new = [view(name, tasks=shape, submit_s=1.0) for name in ("next", "later")]
+    plan = Allox().plan(snapshot_of(cluster, [stopping, *new], speeds=speeds))
+    # GPU 0 runs the task for a second more: both do best on the fast GPUs, one of them at once.
+    assert [(sequence.node, sequence.gpu) for sequence in plan.sequences] == [("fast", 1)]
+    assert [type(plan.entries[name]) for name in ("next", "later")].count(Waiting) == 1
+
+
+def test_synchronisation_and_every_task_of_every_round_make_a_job_longer() -> None:
+    one_gpu = cluster_of(a=("v100", 1))
+    tasks = {"quick": {"v100": TaskTimes(1.0, 5.0)}, "slow": {"v100": TaskTimes(3.0, 0.0)}}
+    speeds = linear_speeds(one_gpu, {p: {"v100": 1.0} for p in tasks}, tasks=tasks)
+
+    def first(one: tuple[str, TaskShape], other: tuple[str, TaskShape]) -> str:
+        views = [
+            replace(v, job=replace(v.job, profile=profile))
+            for v, profile in (
+                (view(name, tasks=shape), profile)
+                for name, (profile, shape) in (("a", one), ("b", other))
+            )
+        ]
+        (sequence,) = Allox().plan(snapshot_of(one_gpu, views, speeds=speeds)).sequences
+        return sequence.blocks[0].items[0].job
+
+    once = TaskShape(scale=1, rounds=1)
+    # 1 + 5 s against 3 s.
+    assert first(("quick", once), ("slow", once)) == "b"
+    # 2 rounds of 3 tasks against 4 rounds of one, 3 s each: 18 s against 12 s.
+    assert first(("slow", TaskShape(3, 2)), ("slow", TaskShape(1, 4))) == "b"
 
 
 def test_jobs_that_begin_at_once_share_the_cpus_of_a_node() -> None:
