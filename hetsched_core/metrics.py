@@ -67,6 +67,8 @@ class Measures:
     plans: int
     plan_s: PlanTimes | None
     wall_s: float
+    gru: float | None = None
+    cru: float | None = None
 
 
 def measure(log: RunLog, speeds: Speeds) -> Measures:
@@ -83,7 +85,7 @@ def measure(log: RunLog, speeds: Speeds) -> Measures:
     grid = _Occupancy.sample(log, *span) if span else None
     ftf = _ftf(log, done, jct_s, speeds, *span) if span else np.empty(0)
     ratios = _latency_ratios(done)
-    gpu_s = lost_gpu_s = profiling_gpu_s = 0.0
+    gpu_s = lost_gpu_s = profiling_gpu_s = own_gpu_s = busy_gpu_s = 0.0
     for run in log.runs:
         gpus = run.configuration.gpus
         held_gpu_s = gpus * (run.freed_s - run.since_s)
@@ -92,6 +94,9 @@ def measure(log: RunLog, speeds: Speeds) -> Measures:
             profiling_gpu_s += held_gpu_s
         else:
             lost_gpu_s += held_gpu_s - gpus * run.productive_s
+            own_gpu_s += held_gpu_s
+            busy_gpu_s += gpus * run.productive_s
+    slots_gpu_s = log.header.cluster.gpus * log.rounds * log.header.round_s
     return Measures(
         jobs=len(log.jobs),
         completed=states[EndState.COMPLETED],
@@ -119,6 +124,8 @@ def measure(log: RunLog, speeds: Speeds) -> Measures:
         plans=len(log.plans),
         plan_s=_plan_times(np.array([plan.plan_s for plan in log.plans])),
         wall_s=log.wall_s,
+        gru=busy_gpu_s / own_gpu_s if own_gpu_s else None,
+        cru=busy_gpu_s / slots_gpu_s if slots_gpu_s else None,
     )
 
 

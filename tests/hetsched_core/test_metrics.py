@@ -147,6 +147,18 @@ def test_the_state_is_that_right_after_the_plans_of_the_instant() -> None:
     assert measures.gpu_utilisation == pytest.approx(8 / 20)
 
 
+def test_gru_counts_what_jobs_hold_and_cru_all_slots_of_the_cluster() -> None:
+    runs = [
+        a_run("one", 0, 20, {"a0": 4}, productive=15.0),
+        a_run("two", 0, 10, {"b0": 2}, productive=10.0),
+        a_run("two", 10, 20, {"b0": 2}, purpose=Purpose.PROFILE),
+    ]
+    log = a_log(jobs=[a_job("one", 0, 20), a_job("two", 0, 20)], runs=runs, rounds=2)
+    measures = measure(log, SPEEDS)
+    assert measures.gru == pytest.approx((4 * 15 + 2 * 10) / (4 * 20 + 2 * 10))
+    assert measures.cru == pytest.approx((4 * 15 + 2 * 10) / (CLUSTER.gpus * 20))
+
+
 def test_only_completed_jobs_are_averaged() -> None:
     log = a_log(
         jobs=[
@@ -300,6 +312,8 @@ def test_what_has_no_value_is_none() -> None:
         "ftf_unfair_share",
         "gpu_utilisation",
         "plan_s",
+        "gru",
+        "cru",
     }
 
 
@@ -518,7 +532,19 @@ def naive_measure(log: RunLog) -> Measures:
         if plan_s
         else None,
         wall_s=log.wall_s,
+        gru=naive_ratio(
+            sum(k for k, p in zip(kept_s, profiles, strict=True) if not p),
+            sum(h for h, p in zip(held_s, profiles, strict=True) if not p),
+        ),
+        cru=naive_ratio(
+            sum(k for k, p in zip(kept_s, profiles, strict=True) if not p),
+            sum(node.gpus for node in CLUSTER) * log.rounds * log.header.round_s,
+        ),
     )
+
+
+def naive_ratio(part: float, whole: float) -> float | None:
+    return part / whole if whole else None
 
 
 @settings(max_examples=300)

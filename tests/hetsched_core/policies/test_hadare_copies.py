@@ -1,0 +1,96 @@
+"""The arithmetic of HadarE's copies: H6, and what holds for all splits."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hetsched_core.errors import InputError
+from hetsched_core.policies.hadare_copies import (
+    Averaging,
+    consolidation_s,
+    consolidation_weights,
+    copy_id,
+    split_steps,
+    within_slot,
+)
+
+H6 = (5.0, 1.0, 1.0, 2.5, 2.5)
+"""Steps/s of the five nodes."""
+
+
+@pytest.mark.parametrize(
+    ("steps", "parts"),
+    [
+        (1000, [417, 84, 83, 208, 208]),
+        (2000, [833, 167, 167, 417, 416]),
+        (3, [1, 0, 0, 1, 1]),
+        (0, [0, 0, 0, 0, 0]),
+    ],
+)
+def test_h6_steps_are_split_by_largest_remainder(steps: int, parts: list[int]) -> None:
+    assert split_steps(steps, H6) == parts
+
+
+def test_h6_a_slot_of_90_s_lets_1080_of_2000_steps_be_done() -> None:
+    done = within_slot(split_steps(2000, H6), H6, 90.0)
+    assert done == [450, 90, 90, 225, 225]
+    assert sum(done) == 1080
+    assert 2000 - sum(done) == 920
+
+
+@pytest.mark.parametrize(("steps", "average"), [(1000, 2.706), (2000, 2.7083333333)])
+def test_h6_parameters_weigh_by_steps(steps: int, average: float) -> None:
+    # 2,000 steps in a slot of 90 s: what was done weighs, not what was assigned.
+    done = split_steps(1000, H6) if steps == 1000 else within_slot(split_steps(2000, H6), H6, 90)
+    weights = consolidation_weights(done)
+    assert sum(w * v for w, v in zip(weights, range(1, 6), strict=True)) == pytest.approx(average)
+    plain = consolidation_weights(done, Averaging.PLAIN)
+    assert sum(w * v for w, v in zip(plain, range(1, 6), strict=True)) == pytest.approx(3.0)
+
+
+def test_h6_copy_ids() -> None:
+    assert [copy_id(7, copy, 100) for copy in range(1, 6)] == [107, 207, 307, 407, 507]
+
+
+@pytest.mark.parametrize(("parent", "copy"), [(100, 1), (-1, 1), (7, 0)])
+def test_ids_that_could_meet_are_refused(parent: int, copy: int) -> None:
+    with pytest.raises(InputError, match="copies count from 1"):
+        copy_id(parent, copy, 100)
+
+
+@given(steps=st.integers(0, 10**9), rates=st.lists(st.floats(0.001, 1e6), min_size=1, max_size=12))
+def test_a_split_adds_up_and_nobody_is_a_step_away_from_its_share(
+    steps: int, rates: list[float]
+) -> None:
+    parts = split_steps(steps, rates)
+    assert sum(parts) == steps
+    for part, rate in zip(parts, rates, strict=True):
+        assert abs(part - steps * rate / math.fsum(rates)) < 1 + 1e-6
+
+
+def test_a_node_that_makes_no_progress_gets_no_steps() -> None:
+    assert split_steps(10, [0.0, 2.0, 0.0]) == [0, 10, 0]
+    assert split_steps(10, [0.0, 0.0]) == [0, 0]
+    assert within_slot([5, 5], [0.0, 1.0], 3.0) == [0, 3]
+
+
+def test_a_copy_too_slow_for_one_step_in_a_slot_starts_one_all_the_same() -> None:
+    assert within_slot([4], [0.001], 90.0) == [1]
+
+
+def test_nothing_done_is_nothing_to_average() -> None:
+    with pytest.raises(InputError, match="no copy did a step"):
+        consolidation_weights([0.0, 0.0])
+
+
+def test_averaging_sends_the_parameters_and_gets_them_back() -> None:
+    # ResNet-18: 11.17 million parameters of 4 bytes, both ways over 1 GB/s.
+    expected = 2 * 4 * 11.17e6 / 1e9
+    assert consolidation_s("resnet18-cifar10", 1.0) == pytest.approx(expected)
+    assert consolidation_s("ResNet-18 (batch size 32)", 1.0) == pytest.approx(expected)
+    assert consolidation_s("nobody knows", 1.0) == pytest.approx(0.2)
+    assert consolidation_s("resnet18-cifar10", math.inf) == 0.0
