@@ -184,6 +184,8 @@ def test_a_gpu_that_still_runs_a_task_of_a_held_job_is_free_after_it() -> None:
     shape = TaskShape(scale=1, rounds=1)
     stopping = view("stopping", held(on(fast=1)), tasks=shape, blocked=Reason(ReasonCode.HELD))
     new = [view(name, tasks=shape, submit_s=1.0) for name in ("next", "later")]
+    alone = Allox().plan(snapshot_of(cluster, [stopping, new[0]], speeds=speeds))
+    assert [(sequence.node, sequence.gpu) for sequence in alone.sequences] == [("fast", 1)]
     plan = Allox().plan(snapshot_of(cluster, [stopping, *new], speeds=speeds))
     # GPU 0 runs the task for a second more: both do best on the fast GPUs, one of them at once.
     assert [(sequence.node, sequence.gpu) for sequence in plan.sequences] == [("fast", 1)]
