@@ -372,23 +372,6 @@ def serve(
         pieces_from[at + 1] = used
 
 
-@kernel(void(_STATE, _MARKET, INTS, FLOATS_OUT))
-def assess(state: State, market: Market, jobs: Ints, payoff: Floats) -> None:
-    """Fill `payoff` (K,) with that of each job's best placement if it came next, -inf for none.
-
-    Args:
-        state: what is free.
-        market: the jobs.
-        jobs: (K,) which of them.
-        payoff: (K,).
-    """
-    found = np.empty((len(state.grid), 2), np.int64)
-    trial = np.empty_like(found)
-    picked = np.empty(len(state.grid), np.int64)
-    for at in range(len(jobs)):
-        payoff[at] = _find(state, market, jobs[at], found, trial, picked)[0]
-
-
 @kernel(void(_STATE, _MARKET, INTS, FLOATS_OUT, int64[::1]))
 def greedy(state: State, market: Market, queue: Ints, bound: Floats, order: Ints) -> None:
     """Serve whoever has the largest payoff per GPU, again and again; the state changes.

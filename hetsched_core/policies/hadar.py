@@ -11,12 +11,12 @@ It knows speeds and how many samples a job has.
 
 Deviations. The branch of the programme with the larger sum of payoffs wins; that of least cost, as
 printed, schedules nothing. A job that finds no paying placement does not keep those behind it from
-theirs. The price counts for one slot, the present one. Among the placements of a job the largest
-payoff wins, not the least cost, which would pick slow GPUs. The communication cost, not published,
-is what being spread takes from the utility by the speeds, and a tenth of it for each further node
-where these say nothing. Where a size is unknown, the time limit stands in, then what the job has
-done so far. Jobs are rigid: the lower median of the requirement set. Jobs that are not preemptible
-keep what they have.
+theirs, and who was left in favour of others gets what still pays it in the end. The price counts
+for one slot, the present one. Among the placements of a job the largest payoff wins, not the least
+cost, which would pick slow GPUs. The communication cost, not published, is what being spread takes
+from the utility by the speeds, and a tenth of it for each further node where these say nothing.
+Where a size is unknown, the time limit stands in, then what the job has done so far. Jobs are
+rigid: the lower median of the requirement set. Jobs that are not preemptible keep what they have.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import numpy as np
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, rigid_way
 from hetsched_core.placement.assign import immovable, present, staying
-from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, fastest_fit
+from hetsched_core.placement.pack import NEVER, NO_ROOM, fastest_fit
 from hetsched_core.policies.hadar_market import Bids, OpenNodes
 from hetsched_core.policies.hadar_prices import UTILITIES, Utility
 from hetsched_core.policies.hadar_queue import Limits, Outcome, plan_queue
@@ -225,7 +225,7 @@ def _revise(
         elif rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes) is None:
             entry = NEVER
         else:
-            entry = _why(left.get(job_id, 0.0))
+            entry = NO_ROOM if left.get(job_id) == -np.inf else NOT_AT_THIS_PRICE
         if entry != before.get(job_id):
             changes[job_id] = entry
     return snapshot.previous.revise(
@@ -234,10 +234,3 @@ def _revise(
         replan=Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
         diagnostics=diagnostics,
     )
-
-
-def _why(payoff: float) -> Waiting:
-    """Why a job waits whose best placement pays so much at last."""
-    if payoff == -np.inf:
-        return NO_ROOM
-    return NOT_AT_THIS_PRICE if payoff <= 0.0 else AHEAD

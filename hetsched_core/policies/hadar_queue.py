@@ -26,7 +26,6 @@ from hetsched_core.kernels.payoff import (
     USED,
     Market,
     State,
-    assess,
     greedy,
     prices,
     search,
@@ -80,16 +79,18 @@ class Outcome:
     """What becomes of a queue.
 
     Attributes:
-        placed: job -> (node, GPUs) pieces, in the order in which they were placed.
-        payoff: sum of the payoffs.
-        method: how it was found.
+        chosen: whom the programme takes, in the order in which they were placed.
+        payoff: sum of their payoffs.
+        placed: job -> (node, GPUs) pieces: those chosen, then who was left and pays all the same.
+        method: how they were chosen.
         exact: whether no better choice of whom to take, in the queue's order, exists.
-        left: job -> payoff of its best placement on what is left, -inf where no room is.
+        left: job -> payoff of its best placement at its turn, 0 or less; -inf where no room was.
         prices: (sort, capacity, GPUs in use) -> price of a GPU afterwards.
     """
 
-    placed: dict[int, tuple[tuple[int, int], ...]]
+    chosen: tuple[int, ...]
     payoff: float
+    placed: dict[int, tuple[tuple[int, int], ...]]
     method: str
     exact: bool
     left: dict[int, float]
@@ -146,6 +147,9 @@ def plan_queue(
 ) -> Outcome:
     """Choose whom to take and where they go.
 
+    To give a good node to somebody behind, the programme can only leave those ahead, who would take
+    it; in the end these get what still pays them, in the queue's order.
+
     Args:
         nodes: the nodes that take new work.
         market: what the jobs want.
@@ -167,18 +171,21 @@ def plan_queue(
         rival = lazily[1 : lazily[0] + 1].copy()
         if float(_serve(_copy(state), market, rival).payoff.sum()) > found[0]:
             order, method = rival, "lazy greedy"
-    served = _serve(state, market, order)
     chosen = set(order.tolist())
     rest = np.array([job for job in queue if job not in chosen], np.int64)
-    left = np.empty(len(rest))
-    assess(state, market, rest, left)
+    served = _serve(state, market, np.concatenate((order, rest)))
     used = state.head[ROWS]
     return Outcome(
+        chosen=tuple(order.tolist()),
+        payoff=float(served.payoff[: len(order)].sum()),
         placed=served.on_nodes(members),
-        payoff=float(served.payoff.sum()),
         method=method,
         exact=bool(exact),
-        left=dict(zip(rest.tolist(), left.tolist(), strict=True)),
+        left={
+            job: payoff
+            for job, payoff in zip(rest.tolist(), served.payoff[len(order) :].tolist(), strict=True)
+            if payoff <= 0.0
+        },
         prices={
             (sort, capacity, used): price
             for (sort, capacity, used, count, _), price in zip(

@@ -32,6 +32,7 @@ H3 = market_of(
 
 def test_h3_two_jobs_that_pay_most_are_taken_and_the_third_waits() -> None:
     outcome = plan_queue(H3_NODES, H3, [0, 1, 2])
+    assert outcome.chosen == (0, 1)
     assert outcome.placed == {0: ((0, 2),), 1: ((1, 2),)}
     assert outcome.payoff == pytest.approx(24.0, abs=1e-9)
     assert outcome.left == {2: -np.inf}
@@ -40,9 +41,16 @@ def test_h3_two_jobs_that_pay_most_are_taken_and_the_third_waits() -> None:
 
 def test_h3_in_the_other_order_only_one_is_taken_since_each_takes_its_own_best() -> None:
     outcome = plan_queue(H3_NODES, H3, [2, 1, 0])
-    assert outcome.placed == {0: ((0, 2),)}
+    assert outcome.chosen == (0,)
     assert outcome.payoff == pytest.approx(19.0, abs=1e-9)
-    assert outcome.left[1] == pytest.approx(5.0, abs=1e-9)
+    assert outcome.placed[0] == ((0, 2),)
+
+
+def test_who_was_left_in_favour_of_others_gets_what_still_pays() -> None:
+    # The third job is first in the queue again, and then leaves no room for the second.
+    outcome = plan_queue(H3_NODES, H3, [2, 1, 0])
+    assert outcome.placed == {0: ((0, 2),), 2: ((1, 1),)}
+    assert outcome.left == {1: -np.inf}
 
 
 def as_printed(
