@@ -1,0 +1,180 @@
+"""Figures of docs/reproduction/learning.md: what policies know when they learn speeds in a replay.
+
+    python -m docs.reproduction.learning
+
+writes them between the markers of the page (six to ten minutes).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from docs.reproduction.throughput import markdown
+from hetsched_core.metrics import measure
+from hetsched_core.policy import make_policy
+from hetsched_core.replay import with_node_spread
+from hetsched_core.simulate import Estimates, KnownSpeeds, Measured, Settings, simulate
+from hetsched_core.simulate.learned import LEAST_ITERATIONS, LearnedSpeeds
+from hetsched_core.throughput.node_spread import node_spread
+from hetsched_core.traces.bundled import cluster_path, log_path
+from hetsched_core.traces.cluster_file import read_cluster
+from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.types import Configuration, Purpose, Speeds
+
+PAGE = Path(__file__).with_suffix(".md")
+POLICIES = ("srtf", "gavel", "sia")
+SPREADS = (None, "longhorn-resnet")
+SEEDS = range(3)
+KNOWN_RUNS = ((0, 0), (1, 9), (10, 99), (100, 10**9))
+
+
+@cache
+def load(seed: int, spread: str | None) -> Loaded:
+    """Return the bundled log, its models drawn with this seed, on nodes that differ as measured."""
+    cluster = read_cluster(cluster_path())
+    loaded = load_workload((log_path(),), cluster, LoadOptions(seed=seed))
+    return loaded if spread is None else with_node_spread(loaded, node_spread(spread), seed)
+
+
+@dataclass(slots=True)
+class Judged:
+    """Learned estimates that are compared with each run before they are told of it.
+
+    Each of `found` is the number of runs of the profile that were known, and the relative error of
+    the speed that was estimated, with the entity layer and without.
+    """
+
+    inner: LearnedSpeeds
+    runs: dict[str, int] = field(default_factory=dict)
+    found: list[tuple[int, float, float]] = field(default_factory=list)
+
+    def speeds(self, now: float) -> Speeds:
+        """Return what is learned so far."""
+        return self.inner.speeds(now)
+
+    def observe(self, measured: Measured) -> None:
+        """Judge what was believed of a run, then learn from it."""
+        profile, where = measured.job.profile, measured.configuration
+        if measured.purpose is Purpose.RUN and measured.samples > 0:
+            speeds = self.inner.speeds(0.0)
+            types_alone = replace(speeds.table(profile), node_factor={})
+            true = measured.samples / measured.seconds
+            known = self.runs.get(profile, 0)
+            errors = (
+                abs(s.speed(profile, where) / true - 1)
+                for s in (speeds, speeds.revised({profile: types_alone}))
+            )
+            self.found.append((known, *errors))
+            self.runs[profile] = known + 1
+        self.inner.observe(measured)
+
+
+def unlearned(loaded: Loaded, seed: int) -> LearnedSpeeds:
+    """Return estimates that know nothing yet."""
+    return LearnedSpeeds(loaded.cluster, loaded.speeds, seed=seed)
+
+
+def profiled(loaded: Loaded, seed: int) -> LearnedSpeeds:
+    """Return estimates that know a profiling run of each model on one GPU of each type."""
+    estimates = unlearned(loaded, seed)
+    jobs = {s.job.profile: s.job for s in loaded.workload.submissions}
+    first = {node.gpu_type: node.name for node in reversed(loaded.cluster.nodes)}
+    for profile, job in sorted(jobs.items()):
+        for node in first.values():
+            where = Configuration.of({node: 1})
+            speed = loaded.speeds.speed(profile, where)
+            samples = LEAST_ITERATIONS * loaded.speeds.table(profile).batch_size
+            if speed > 0:
+                estimates.observe(Measured(job, Purpose.PROFILE, where, samples, samples / speed))
+    return estimates
+
+
+def average_jct_h(loaded: Loaded, policy: str, estimates: Estimates, seed: int) -> float:
+    """Return what a policy makes of the log with these estimates."""
+    submissions, settings = loaded.workload.submissions, Settings(seed=seed)
+    log = simulate(
+        submissions,
+        loaded.cluster,
+        make_policy(policy),
+        loaded.speeds,
+        settings,
+        estimates=estimates,
+    )
+    jct_s = measure(log, loaded.speeds).avg_jct_s
+    assert jct_s is not None
+    return jct_s / 3600
+
+
+def errors(policy: str, spread: str | None) -> list[str]:
+    """Return the median error with and without the entity layer, by the runs known."""
+    found = []
+    for seed in SEEDS:
+        loaded = load(seed, spread)
+        judged = Judged(unlearned(loaded, seed))
+        average_jct_h(loaded, policy, judged, seed)
+        found += judged.found
+    table = np.array(found)
+    cells = []
+    for least, most in KNOWN_RUNS:
+        here = table[(table[:, 0] >= least) & (table[:, 0] <= most), 1:]
+        with_nodes, without = np.median(here, axis=0)
+        cells.append(f"{without:.1%} / {with_nodes:.1%} ({len(here)})")
+    return cells
+
+
+SOURCES: dict[str, Callable[[Loaded, int], Estimates]] = {
+    "truth": lambda loaded, _: KnownSpeeds(loaded.speeds),
+    "profiled before": profiled,
+    "nothing known": unlearned,
+}
+
+
+def costs(policy: str, spread: str | None) -> list[str]:
+    """Return the average JCT under the truth, and what knowing less changes of it."""
+    jct_h = np.array(
+        [
+            [
+                average_jct_h(loaded, policy, source(loaded, seed), seed)
+                for source in SOURCES.values()
+            ]
+            for seed in SEEDS
+            for loaded in [load(seed, spread)]
+        ]
+    )
+    cells = [f"{jct_h[:, 0].mean():.2f} h"]
+    for column in (1, 2):
+        more = jct_h[:, column] / jct_h[:, 0] - 1
+        cells.append(f"{more.mean():+.1%} ({more.min():+.1%} to {more.max():+.1%})")
+    return cells
+
+
+def main(policies: Sequence[str] = POLICIES) -> int:
+    """Rewrite the page."""
+    kinds = [(policy, spread) for spread in SPREADS for policy in policies]
+    heads = ["policy", "spread of the nodes"]
+    first, *others = KNOWN_RUNS
+    known = [f"{first[0]} runs", *(f"{a} to {b} runs" for a, b in others[:-1]), "100 and more"]
+    figures = {
+        "errors": markdown([*heads, *known], [[p, s or "none", *errors(p, s)] for p, s in kinds]),
+        "costs": markdown([*heads, *SOURCES], [[p, s or "none", *costs(p, s)] for p, s in kinds]),
+    }
+    page = PAGE.read_text()
+    for name, text in figures.items():
+        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
+        before, marker, rest = page.partition(begin)
+        if not marker or end not in rest:
+            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
+            return 1
+        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
+    PAGE.write_text(page)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
