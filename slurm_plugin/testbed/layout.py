@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched_core.errors import InputError
+from slurm_plugin.submit import ENFORCE_LIST, JOB_SUBMIT
 
 DEFAULT_GPUS = "a100:4,v100:8,t4:4"
 """GPU types and counts that nodes get in turn."""
@@ -87,6 +88,8 @@ class Layout:
             "gres.conf": self._gres_conf(),
             "slurmdbd.conf": self._slurmdbd_conf(),
             "cgroup.conf": "CgroupPlugin=disabled\n",
+            "job_submit.lua": JOB_SUBMIT.read_text(),
+            ENFORCE_LIST: f"{PARTITION}\n",
         }
 
     def _slurm_conf(self) -> str:
@@ -126,6 +129,7 @@ GresTypes=gpu
 SlurmdParameters=config_overrides
 ReturnToService=2
 JobRequeue=1
+JobSubmitPlugins=lua
 RequeueExit=99
 KillWait=10
 MessageTimeout=5

@@ -284,6 +284,10 @@ class Testbed:
                 node.name,
             ]
             run(words, env=self.environment())
+        self.await_idle()
+
+    def await_idle(self) -> None:
+        """Wait until all nodes are idle and answer."""
         wait_until(
             lambda: all(state == "idle" for _, state in self.status().nodes),
             f"all {len(self.layout.nodes)} nodes idle (see {self.layout.logs})",

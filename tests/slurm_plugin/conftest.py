@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurm_plugin.backend import SlurmBackend, open_backend
 from slurm_plugin.testbed import (
     Installation,
     Testbed,
@@ -16,6 +17,8 @@ from slurm_plugin.testbed import (
     install,
     why_unavailable,
 )
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import Submitter
 
 
 @pytest.fixture(scope="session")
@@ -40,3 +43,21 @@ def testbed(installation: Installation) -> Iterator[Testbed]:
             yield cluster
         finally:
             cluster.down()
+
+
+@pytest.fixture
+def submitter(testbed: Testbed, tmp_path: Path) -> Iterator[Submitter]:
+    """Submits jobs; whatever is left of them is cancelled, and gone, when the test has ended."""
+    yield Submitter(testbed, tmp_path)
+    testbed.command("scancel", "--user=root", "--full", "--signal=KILL")
+    testbed.command("scancel", "--user=root")
+    wait_until(lambda: not testbed.command("squeue", "--noheader"), "an empty queue", 30)
+
+
+@pytest.fixture
+def backend(request: pytest.FixtureRequest, testbed: Testbed) -> SlurmBackend:
+    """The backend that the test's parameter names; pyslurm's where there is no parameter."""
+    name = getattr(request, "param", "pyslurm")
+    if name == "pyslurm" and testbed.installed.why_no_pyslurm:
+        pytest.skip(testbed.installed.why_no_pyslurm)
+    return open_backend(name)

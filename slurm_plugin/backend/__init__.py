@@ -1,0 +1,32 @@
+"""Slurm as the daemon sees it: one bulk read, and a few kinds of change.
+
+`open_backend` gives one of two: pyslurm, or Slurm's own commands for sites whose Slurm no pyslurm
+fits. The same contract tests run over both.
+"""
+
+from slurm_plugin.backend.apply import Outcome, apply_changes
+from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.choose import BACKENDS, open_backend
+from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.protocol import SlurmBackend
+from slurm_plugin.backend.state import JobState, SlurmJob, SlurmNode, SlurmState
+
+__all__ = [
+    "BACKENDS",
+    "AwayError",
+    "BackendError",
+    "Change",
+    "JobState",
+    "Outcome",
+    "Park",
+    "Place",
+    "Push",
+    "RefusedError",
+    "Requeue",
+    "SlurmBackend",
+    "SlurmJob",
+    "SlurmNode",
+    "SlurmState",
+    "apply_changes",
+    "open_backend",
+]

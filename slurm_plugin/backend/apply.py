@@ -1,0 +1,96 @@
+"""Applying changes so that none is left half made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.errors import AwayError, RefusedError
+from slurm_plugin.backend.protocol import SlurmBackend
+
+_PARK_S = 60
+_ORDER = {Requeue: 0, Park: 1, Push: 2, Place: 3}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of a cycle's changes.
+
+    Attributes:
+        made: those that Slurm accepted.
+        refused: those that it did not, each with its words. A refused `Place` was parked again.
+        put_off: those that were not tried, or not known to be made, because Slurm went away.
+        away: what was said when it did; "" if it did not.
+    """
+
+    made: tuple[Change, ...]
+    refused: tuple[tuple[Change, str], ...]
+    put_off: tuple[Change, ...]
+    away: str = ""
+
+
+def apply_changes(
+    backend: SlurmBackend,
+    changes: Iterable[Change],
+    sleep: Callable[[float], None],
+    backoff_s: tuple[float, ...] = (0.1, 0.4),
+) -> Outcome:
+    """Make changes in the order of dependency: what frees GPUs first, what takes them last.
+
+    Every change is one call and may be made twice, so one whose answer was lost is simply made
+    again. Slurm may refuse the second half of a call after making the first: a job whose `Place` is
+    refused is parked, so that it waits unpinned and starts by itself if we do.
+
+    Args:
+        backend: Slurm.
+        changes: what to do, in any order.
+        sleep: waits for so many seconds.
+        backoff_s: how long to wait before each further attempt when Slurm does not answer.
+    """
+    made: list[Change] = []
+    refused: list[tuple[Change, str]] = []
+    queue = sorted(changes, key=lambda change: _ORDER[type(change)])
+    left = list(queue)
+    try:
+        for change in queue:
+            try:
+                _attempt(backend, change, sleep, backoff_s)
+            except RefusedError as error:
+                refused.append((change, str(error)))
+                left.remove(change)
+                if isinstance(change, Place):
+                    _undo(backend, change, sleep, backoff_s)
+                continue
+            made.append(change)
+            left.remove(change)
+    except AwayError as error:
+        return Outcome(tuple(made), tuple(refused), tuple(left), str(error))
+    return Outcome(tuple(made), tuple(refused), ())
+
+
+def _attempt(
+    backend: SlurmBackend,
+    change: Change,
+    sleep: Callable[[float], None],
+    backoff_s: tuple[float, ...],
+) -> None:
+    for wait_s in backoff_s:
+        try:
+            return backend.apply(change)
+        except AwayError:
+            sleep(wait_s)
+    return backend.apply(change)
+
+
+def _undo(
+    backend: SlurmBackend,
+    change: Place,
+    sleep: Callable[[float], None],
+    backoff_s: tuple[float, ...],
+) -> None:
+    """Park a job; one that refuses this too has ended or started, and needs nothing."""
+    try:
+        _attempt(backend, Park(change.job, change.default_count, _PARK_S), sleep, backoff_s)
+    except RefusedError:
+        return

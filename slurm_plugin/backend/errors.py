@@ -1,0 +1,23 @@
+"""What goes wrong between us and Slurm.
+
+HetschedError
+└── BackendError
+    ├── AwayError     slurmctld or munge does not answer: try again later, nothing is wrong with us
+    └── RefusedError  Slurm has understood and said no
+"""
+
+from __future__ import annotations
+
+from hetsched_core.errors import HetschedError
+
+
+class BackendError(HetschedError):
+    """Anything that a backend reports."""
+
+
+class AwayError(BackendError):
+    """Slurm's controller or its authentication does not answer; whether it acted is not known."""
+
+
+class RefusedError(BackendError):
+    """Slurm refused a change; part of it may have been made."""

@@ -1,0 +1,63 @@
+"""Slurm's texts for GPUs, nodes and their states."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Collection
+
+from ClusterShell.NodeSet import NodeSet
+
+from hetsched_core.types import NodeCondition
+
+UNTYPED = "gpu"
+"""The type of GPUs whose site gave them none."""
+
+_GPU = re.compile(r"(?:^|,)(?:gres[/:])?gpu(?::([^:=(,]+)(?=[:=]\d))?[:=](\d+)")
+
+_DOWN = frozenset(
+    {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE"}
+)
+_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT", "RESERVED"})
+
+
+def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
+    """Read `gpu:v100:8(S:0-1)` or `gres/gpu:v100=5` into (type, count) pairs, sorted by type."""
+    counts: Counter[str] = Counter()
+    for gpu_type, count in _GPU.findall(text):
+        counts[gpu_type or UNTYPED] += int(count)
+    return tuple(sorted(counts.items()))
+
+
+def gpu_request(text: str) -> tuple[int, str]:
+    """Read what a job asks for on each node: (count, type), with "" for any type.
+
+    A job that asks for two types at once gives (0, "").
+    """
+    counts = gpu_counts(text)
+    if len(counts) != 1:
+        return 0, ""
+    ((gpu_type, count),) = counts
+    return count, "" if gpu_type == UNTYPED else gpu_type
+
+
+def gpus_per_node(count: int, gpu_type: str) -> str:
+    """Write such a request, without Slurm's prefix for generic resources."""
+    return f"gpu:{gpu_type}:{count}" if gpu_type else f"gpu:{count}"
+
+
+def node_names(text: str | None) -> tuple[str, ...]:
+    """Expand a list such as `n[1,4]` into sorted names; one of nothing but commas is empty."""
+    named = (text or "").strip(",")
+    return tuple(sorted(NodeSet(named))) if named else ()
+
+
+def condition(words: Collection[str]) -> NodeCondition:
+    """Return what Slurm's state words of a node mean for a scheduler.
+
+    A trailing `*` is Slurm's sign for a node that does not answer.
+    """
+    plain = {word.strip().rstrip("*~#!%$@^-").upper() for word in words}
+    if any(word.strip().endswith("*") for word in words) or plain & _DOWN:
+        return NodeCondition.DOWN
+    return NodeCondition.DRAINED if plain & _CLOSED else NodeCondition.UP

@@ -1,0 +1,29 @@
+"""The one seam to Slurm."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from slurm_plugin.backend.change import Change
+from slurm_plugin.backend.state import SlurmState
+
+
+class SlurmBackend(Protocol):
+    """Reads Slurm in bulk and changes one job at a time. It remembers nothing."""
+
+    def read(self) -> SlurmState:
+        """Return all nodes and jobs.
+
+        Raises:
+            AwayError: Slurm does not answer.
+        """
+        ...
+
+    def apply(self, change: Change) -> None:
+        """Make one change; making it again changes nothing more.
+
+        Raises:
+            AwayError: Slurm does not answer; whether it acted is not known.
+            RefusedError: Slurm said no.
+        """
+        ...

@@ -1,0 +1,89 @@
+"""What one bulk read of Slurm shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from hetsched_core.types import NodeCondition
+
+
+class JobState(Enum):
+    """Where a job stands in Slurm, in the words that matter to a scheduler.
+
+    A job that is COMPLETING has been told to stop and still holds GPUs, whether it will be queued
+    again or not.
+    """
+
+    PENDING = "pending"
+    RUNNING = "running"
+    COMPLETING = "completing"
+    SUSPENDED = "suspended"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node as Slurm reports it.
+
+    `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
+    have none. Memory is MiB.
+    """
+
+    name: str
+    condition: NodeCondition
+    gpus: tuple[tuple[str, int], ...]
+    gpus_used: tuple[tuple[str, int], ...]
+    cpus: int
+    cpus_used: int
+    memory_mb: int
+    memory_used_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job as Slurm reports it. Times are seconds UTC, None where there is none.
+
+    Attributes:
+        id: Slurm's id; it is handed out again after a crash of the controller.
+        state: where it stands.
+        reason: Slurm's word for why it waits, for example `BeginTime`.
+        mark: the AdminComment, which only job_submit.lua writes.
+        nodes: the nodes that it holds, sorted; those that it still holds while COMPLETING.
+        pinned: the nodes that it must run on, sorted; () for any.
+        gpus_per_node: how many GPUs it asks for on each node; 0 if it asks in another way.
+        gpu_type: the type that it asks for, "" for any.
+        begin_s: when it may start at the earliest, as far as Slurm tells.
+        start_s: start of the present run.
+        restarts: how often it was queued again.
+        held: whether a priority of 0 keeps it back.
+    """
+
+    id: str
+    name: str
+    user: str
+    account: str
+    partition: str
+    state: JobState
+    reason: str
+    mark: str
+    nodes: tuple[str, ...]
+    pinned: tuple[str, ...]
+    gpus_per_node: int
+    gpu_type: str
+    submit_s: float
+    begin_s: float | None
+    start_s: float | None
+    end_s: float | None
+    time_limit_s: float | None
+    restarts: int
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmState:
+    """All nodes and jobs at one instant."""
+
+    nodes: tuple[SlurmNode, ...]
+    jobs: Mapping[str, SlurmJob]

@@ -1,0 +1,183 @@
+"""The backend that runs Slurm's commands: for sites whose Slurm no pyslurm fits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.gres import (
+    condition,
+    gpu_counts,
+    gpu_request,
+    gpus_per_node,
+    node_names,
+)
+from slurm_plugin.backend.state import JobState, SlurmJob, SlurmNode, SlurmState
+
+_TIMEOUT_S = 60.0
+
+_AWAY = (
+    "Unable to contact slurm controller",
+    "Unable to establish controller",
+    "Connection refused",
+    "Socket timed out",
+    "Zero Bytes were transmitted",
+    "Protocol authentication error",
+    "Invalid authentication credential",
+    "Munge encode failed",
+    "failure to communicate",
+    "Backup controller",
+    "Unexpected missing socket",
+    # scontrol's words for a job's change that no controller has answered.
+    "Unexpected message received",
+)
+"""What the commands say when nobody answers: their exit code does not tell."""
+
+# Slurm's words for a pending job may stand beside COMPLETING, which is what counts.
+_STATES = (
+    ("COMPLETING", JobState.COMPLETING),
+    ("SUSPENDED", JobState.SUSPENDED),
+    ("RUNNING", JobState.RUNNING),
+    ("CONFIGURING", JobState.RUNNING),
+    ("PENDING", JobState.PENDING),
+)
+
+
+class CommandsBackend:
+    """Slurm through `squeue`, `scontrol` and their JSON output (Slurm 23.11 or later)."""
+
+    def read(self) -> SlurmState:
+        """Return all nodes and jobs."""
+        jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
+        nodes = _rows(_run(["scontrol", "show", "nodes", "--json"]), "nodes")
+        found = (_job(row) for row in jobs)
+        return SlurmState(tuple(map(_node, nodes)), {job.id: job for job in found})
+
+    def apply(self, change: Change) -> None:
+        """Make one change."""
+        match change:
+            case Place(job, nodes, count, _, gpu_type):
+                _update(
+                    job,
+                    ReqNodeList=",".join(nodes),
+                    NumTasks=len(nodes),
+                    TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
+                    StartTime="now",
+                )
+            case Park(job, count, delay_s):
+                _update(
+                    job,
+                    ReqNodeList="",
+                    NumTasks=1,
+                    TresPerNode=f"gres/{gpus_per_node(count, '')}",
+                    StartTime=f"now+{delay_s}",
+                )
+            case Push(job, delay_s):
+                _update(job, StartTime=f"now+{delay_s}")
+            case Requeue(job):
+                _run(["scontrol", "requeue", job])
+
+
+def _update(job: str, **values: str | int) -> None:
+    _run(["scontrol", "update", f"JobId={job}", *(f"{k}={v}" for k, v in values.items())])
+
+
+def _run(command: list[str]) -> str:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise BackendError(
+            f"there is no command {command[0]} in PATH; install Slurm's client commands"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise AwayError(f"{command[0]} has not answered within {_TIMEOUT_S:g} s") from None
+    said = " ".join(done.stderr.split())
+    if any(words in said for words in _AWAY):
+        raise AwayError(f"{command[0]}: {said}")
+    if done.returncode:
+        raise RefusedError(f"{' '.join(command)}: {said or done.stdout.strip()}")
+    return done.stdout
+
+
+def _rows(text: str, key: str) -> Iterable[Mapping[str, Any]]:
+    try:
+        document = json.loads(text)
+        rows = document[key]
+    except (ValueError, KeyError, TypeError):
+        raise BackendError(
+            f"Slurm's answer has no list {key!r}; this backend needs Slurm 23.11 or later"
+        ) from None
+    if errors := document.get("errors"):
+        raise AwayError(f"Slurm answers with errors: {errors}")
+    return rows if isinstance(rows, list) else []
+
+
+def _job(row: Mapping[str, Any]) -> SlurmJob:
+    words = row["job_state"]
+    words = {words} if isinstance(words, str) else set(words)
+    state = next((state for word, state in _STATES if word in words), JobState.ENDED)
+    count, gpu_type = gpu_request(row.get("tres_per_node") or "")
+    begin_s = _number(row, "eligible_time") or None
+    minutes = _number(row, "time_limit")
+    return SlurmJob(
+        id=_job_id(row),
+        name=row.get("name", ""),
+        user=row.get("user_name", ""),
+        account=row.get("account", ""),
+        partition=row.get("partition", ""),
+        state=state,
+        reason=row.get("state_reason", "None"),
+        mark=row.get("admin_comment", ""),
+        nodes=() if state is JobState.PENDING else node_names(row.get("nodes")),
+        pinned=node_names(row.get("required_nodes")),
+        gpus_per_node=count,
+        gpu_type=gpu_type,
+        submit_s=_number(row, "submit_time") or 0.0,
+        begin_s=begin_s,
+        start_s=None if state is JobState.PENDING else _number(row, "start_time") or None,
+        end_s=_number(row, "end_time") or None if state is JobState.ENDED else None,
+        time_limit_s=None if minutes is None else minutes * 60.0,
+        restarts=int(row.get("restart_cnt", 0)),
+        held=bool(row.get("hold")) or _number(row, "priority") == 0.0,
+    )
+
+
+def _job_id(row: Mapping[str, Any]) -> str:
+    array = _number(row, "array_job_id")
+    element = row.get("array_task_id", {})
+    if array and isinstance(element, dict) and element.get("set"):
+        return f"{array:.0f}_{element['number']}"
+    return str(row["job_id"])
+
+
+def _node(row: Mapping[str, Any]) -> SlurmNode:
+    words = row["state"]
+    return SlurmNode(
+        name=row["name"],
+        condition=condition([words] if isinstance(words, str) else words),
+        gpus=gpu_counts(row.get("gres", "")),
+        gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
+        cpus=row["cpus"],
+        cpus_used=row["alloc_cpus"],
+        memory_mb=row["real_memory"],
+        memory_used_mb=row["alloc_memory"],
+    )
+
+
+def _number(row: Mapping[str, Any], key: str) -> float | None:
+    """Read Slurm's numbers, which may be plain, unset or infinite."""
+    value = row.get(key)
+    if isinstance(value, Mapping):
+        return float(value["number"]) if value.get("set") and not value.get("infinite") else None
+    return None if value is None else float(value)

@@ -1,0 +1,167 @@
+"""The backend that calls Slurm's library through pyslurm."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.gres import (
+    UNTYPED,
+    condition,
+    gpu_request,
+    gpus_per_node,
+    node_names,
+)
+from slurm_plugin.backend.state import JobState, SlurmJob, SlurmNode, SlurmState
+
+_SYSTEM_CONF = "/etc/slurm/slurm.conf"
+
+_STATES = {
+    "PENDING": JobState.PENDING,
+    "REQUEUED": JobState.PENDING,
+    "RUNNING": JobState.RUNNING,
+    "CONFIGURING": JobState.RUNNING,
+    "SIGNALING": JobState.RUNNING,
+    "STAGE_OUT": JobState.COMPLETING,
+    "COMPLETING": JobState.COMPLETING,
+    "SUSPENDED": JobState.SUSPENDED,
+}
+
+_UNPIN = ["", ""]
+"""pyslurm leaves a node list alone that is empty; one of nothings clears it."""
+
+
+class PyslurmBackend:
+    """Slurm through its own library."""
+
+    def __init__(self) -> None:
+        """Load pyslurm.
+
+        Raises:
+            BackendError: it is not here, or it would find no Slurm configuration.
+        """
+        self._pyslurm = _import_pyslurm()
+
+    def read(self) -> SlurmState:
+        """Return all nodes and jobs."""
+        try:
+            nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
+        except self._pyslurm.RPCError as error:
+            raise _meaning(error, "reading") from None
+        found = map(_job, jobs.values())
+        return SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
+
+    def apply(self, change: Change) -> None:
+        """Make one change."""
+        describe = self._pyslurm.JobSubmitDescription
+        try:
+            job = self._pyslurm.Job(int(change.job))
+            match change:
+                case Place(_, nodes, count, _, gpu_type):
+                    job.modify(
+                        describe(
+                            required_nodes=list(nodes),
+                            ntasks=len(nodes),
+                            gres_per_node=gpus_per_node(count, gpu_type),
+                            begin_time="now",
+                        )
+                    )
+                case Park(_, count, delay_s):
+                    job.modify(
+                        describe(
+                            required_nodes=_UNPIN,
+                            ntasks=1,
+                            gres_per_node=gpus_per_node(count, ""),
+                            begin_time=int(time.time()) + delay_s,
+                        )
+                    )
+                case Push(_, delay_s):
+                    job.modify(describe(begin_time=int(time.time()) + delay_s))
+                case Requeue():
+                    job.requeue()
+        except self._pyslurm.RPCError as error:
+            raise _meaning(error, str(change)) from None
+
+
+@cache
+def _import_pyslurm() -> Any:
+    conf = Path(os.environ.get("SLURM_CONF") or _SYSTEM_CONF)
+    # Without a configuration, importing pyslurm ends the process.
+    if not os.access(conf, os.R_OK):
+        raise BackendError(
+            f"{conf} cannot be read; set SLURM_CONF to the cluster's slurm.conf, or run this where "
+            f"{_SYSTEM_CONF} is"
+        )
+    try:
+        import pyslurm
+    except ImportError as error:
+        raise BackendError(
+            f"pyslurm cannot be imported ({error}); install the one of your Slurm's version, for "
+            "example: pip install 'pyslurm==25.11.*', or choose the backend 'commands'"
+        ) from None
+    return pyslurm
+
+
+def _meaning(error: Any, what: str) -> BackendError:
+    # slurm_errno.h: 1000 to 1999 are about communication and protocol, 2000 on about the request.
+    number = getattr(error, "errno", None) or 0
+    text = f"{what}: {error} ({number})"
+    return AwayError(text) if 1000 <= number < 2000 else RefusedError(text)
+
+
+def _job(job: Any) -> SlurmJob:
+    state = _STATES.get(job.state, JobState.ENDED)
+    asked = ",".join(f"{name}={count}" for name, count in (job.gres_per_node or {}).items())
+    count, gpu_type = gpu_request(asked)
+    minutes = job.time_limit
+    return SlurmJob(
+        id=str(job.id) if job.array_task_id is None else f"{job.array_id}_{job.array_task_id}",
+        name=job.name or "",
+        user=job.user_name or "",
+        account=job.account or "",
+        partition=job.partition or "",
+        state=state,
+        reason=job.state_reason or "None",
+        mark=job.admin_comment or "",
+        nodes=() if state is JobState.PENDING else node_names(job.allocated_nodes),
+        pinned=node_names(job.required_nodes),
+        gpus_per_node=count,
+        gpu_type=gpu_type,
+        submit_s=float(job.submit_time or 0),
+        begin_s=float(job.eligible_time) if job.eligible_time else None,
+        start_s=None if state is JobState.PENDING else float(job.start_time or 0) or None,
+        end_s=float(job.end_time or 0) or None if state is JobState.ENDED else None,
+        time_limit_s=minutes * 60.0 if isinstance(minutes, int) else None,
+        restarts=int(job.requeue_count or 0),
+        held=job.priority == 0,
+    )
+
+
+def _node(node: Any) -> SlurmNode:
+    return SlurmNode(
+        name=node.name,
+        condition=condition(str(node.state).split("+")),
+        gpus=_gpus(node.configured_gres),
+        gpus_used=_gpus(node.allocated_gres),
+        cpus=node.total_cpus,
+        cpus_used=node.allocated_cpus or 0,
+        memory_mb=node.real_memory,
+        memory_used_mb=node.allocated_memory or 0,
+    )
+
+
+def _gpus(gres: dict[str, int] | None) -> tuple[tuple[str, int], ...]:
+    found: dict[str, int] = {}
+    for name, count in (gres or {}).items():
+        kind, _, gpu_type = name.partition(":")
+        if kind == "gpu" and count:
+            found[gpu_type or UNTYPED] = count
+    # What is in use is given twice: in all, and by type.
+    if len(found) > 1:
+        found.pop(UNTYPED, None)
+    return tuple(sorted(found.items()))

@@ -1,0 +1,246 @@
+"""What every backend keeps to, on a real Slurm."""
+
+import time
+
+import pytest
+
+from hetsched_core.types import NodeCondition
+from slurm_plugin.backend import (
+    AwayError,
+    JobState,
+    Park,
+    Place,
+    Push,
+    RefusedError,
+    Requeue,
+    SlurmBackend,
+    SlurmJob,
+    apply_changes,
+    open_backend,
+)
+from slurm_plugin.testbed import Testbed
+from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
+
+pytestmark = pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("commands", marks=pytest.mark.slurm),
+        pytest.param("pyslurm", marks=pytest.mark.pyslurm),
+    ],
+    indirect=True,
+)
+
+
+def gpus_by_node(testbed: Testbed, job: str) -> dict[str, int]:
+    """The GPUs that Slurm itself says a job holds on each node."""
+    found: dict[str, int] = {}
+    for line in testbed.command("scontrol", "--details", "show", "job", job).splitlines():
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if "GRES" in words and "Nodes" in words:
+            names = testbed.command("scontrol", "show", "hostnames", words["Nodes"]).split()
+            count = int(words["GRES"].split(":")[2].split("(")[0])
+            found |= dict.fromkeys(names, count)
+    return found
+
+
+def test_nodes_are_read_with_their_gpus(backend: SlurmBackend, testbed: Testbed) -> None:
+    read = {node.name: node for node in backend.read().nodes}
+    for node in testbed.layout.nodes:
+        assert read[node.name].gpus == ((node.gpu_type, node.gpus),)
+        assert read[node.name].condition is NodeCondition.UP
+        assert (read[node.name].cpus, read[node.name].memory_mb) == (32, 64000)
+
+
+def test_a_marked_job_waits_in_the_shape_of_its_default_count(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    before = time.time()
+    job = submitter.submit("--gpu-set=1,2,4", "--gpus=2", "--time=10", "--job-name=a name")
+    seen = backend.read().jobs[job]
+    assert (seen.state, seen.reason, seen.nodes, seen.pinned) == (
+        JobState.PENDING,
+        "BeginTime",
+        (),
+        (),
+    )
+    assert (seen.gpus_per_node, seen.gpu_type) == (2, "")
+    assert (seen.user, seen.partition, seen.name) == ("root", "gpu", "a name")
+    assert seen.mark.startswith('hetsched/1 {"nonce":"')
+    assert seen.time_limit_s == 600
+    assert before - 1 <= seen.submit_s <= time.time()
+    assert seen.begin_s is not None
+    assert seen.begin_s - seen.submit_s == pytest.approx(60, abs=2)
+    assert (seen.restarts, seen.held, seen.start_s) == (0, False, None)
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), [(("n4",), 3), (("n1", "n4"), 4), (("n0", "n2"), 1)])
+def test_a_job_is_placed_exactly(
+    backend: SlurmBackend,
+    submitter: Submitter,
+    testbed: Testbed,
+    nodes: tuple[str, ...],
+    gpus: int,
+) -> None:
+    job = submitter.submit("--gpu-set=1-8")
+    backend.apply(Place(job, nodes, gpus, default_count=1))
+    seen = await_job(backend, job, running)
+    assert (seen.nodes, seen.pinned, seen.gpus_per_node) == (nodes, nodes, gpus)
+    assert seen.start_s == pytest.approx(time.time(), abs=30)
+    assert gpus_by_node(testbed, job) == dict.fromkeys(nodes, gpus)
+    used = {node.name: sum(count for _, count in node.gpus_used) for node in backend.read().nodes}
+    assert used == {name: gpus if name in nodes else 0 for name in used}
+    wait = time.monotonic() + 5
+    while not submitter.told(job) and time.monotonic() < wait:
+        time.sleep(0.05)
+    (told,) = submitter.told(job)
+    assert told.gpus_per_node == gpus
+    assert told.nonce in seen.mark
+
+
+def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    job = submitter.submit("--gpu-set=1-8", checkpoint_s=1)
+    backend.apply(Place(job, ("n1", "n4"), 4, default_count=1))
+    await_job(backend, job, running)
+    wait = time.monotonic() + 5
+    while not submitter.told(job) and time.monotonic() < wait:
+        time.sleep(0.05)
+    backend.apply(Requeue(job))
+    draining = backend.read().jobs[job]
+    assert draining.state is JobState.COMPLETING
+    assert set(draining.nodes) <= {"n1", "n4"}
+    assert draining.nodes
+    waiting = await_job(backend, job, pending)
+    assert waiting.restarts == 1
+    assert waiting.nodes == ()
+    assert all(not node.gpus_used for node in backend.read().nodes)
+    backend.apply(Place(job, ("n0",), 2, default_count=1))
+    seen = await_job(backend, job, running)
+    assert seen.nodes == ("n0",)
+    assert gpus_by_node(testbed, job) == {"n0": 2}
+    wait = time.monotonic() + 5
+    while len(submitter.told(job)) < 2 and time.monotonic() < wait:
+        time.sleep(0.05)
+    assert [(told.gpus_per_node, told.restarts) for told in submitter.told(job)] == [(4, 0), (2, 1)]
+
+
+def test_a_parked_job_keeps_no_pin_and_starts_by_itself_when_nobody_acts(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    job = submitter.submit("--gpu-set=1-8")
+    testbed.command("scontrol", "update", "node=n1", "state=drain", "reason=test")
+    try:
+        backend.apply(Place(job, ("n1", "n4"), 5, default_count=2))
+        stuck = await_job(backend, job, lambda seen: seen.pinned == ("n1", "n4"))
+        assert stuck.state is JobState.PENDING
+        backend.apply(Park(job, 2, 3))
+        parked = backend.read().jobs[job]
+        assert (parked.pinned, parked.gpus_per_node, parked.state) == ((), 2, JobState.PENDING)
+        seen = await_job(backend, job, running)
+    finally:
+        testbed.command("scontrol", "update", "node=n1", "state=resume")
+    assert len(seen.nodes) == 1
+    assert list(gpus_by_node(testbed, job).values()) == [2]
+
+
+def test_pushing_moves_the_begin_time_and_nothing_else(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    job = submitter.submit("--gpu-set=4")
+    before = backend.read().jobs[job]
+    for _ in range(2):
+        backend.apply(Push(job, 500))
+    after = backend.read().jobs[job]
+    assert after.begin_s == pytest.approx(time.time() + 500, abs=3)
+    assert (after.mark, after.gpus_per_node, after.pinned, after.state) == (
+        before.mark,
+        before.gpus_per_node,
+        before.pinned,
+        before.state,
+    )
+
+
+def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
+    for change in (Place("999999", ("n0",), 1, 1), Park("999999", 1, 60), Requeue("999999")):
+        with pytest.raises(RefusedError, match="999999"):
+            backend.apply(change)
+
+
+def test_a_refused_placement_leaves_the_job_parked(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    job = submitter.submit("--gpu-set=1,2", "--gpus=2")
+    place = Place(job, ("nowhere",), 1, default_count=2)
+    outcome = apply_changes(backend, [place], time.sleep)
+    assert outcome.made == ()
+    ((change, words),) = outcome.refused
+    assert change is place
+    assert words
+    seen = backend.read().jobs[job]
+    assert (seen.state, seen.pinned, seen.gpus_per_node) == (JobState.PENDING, (), 2)
+    assert seen.begin_s is not None
+    assert seen.begin_s > time.time() + 30
+
+
+def test_drained_and_lost_nodes_are_told_apart(backend: SlurmBackend, testbed: Testbed) -> None:
+    testbed.command("scontrol", "update", "node=n2", "state=drain", "reason=test")
+    testbed.command("scontrol", "update", "node=n3", "state=down", "reason=test")
+    try:
+        read = {node.name: node.condition for node in backend.read().nodes}
+    finally:
+        testbed.command("scontrol", "update", "node=n2,n3", "state=resume")
+        testbed.await_idle()
+    assert (read["n2"], read["n3"], read["n0"]) == (
+        NodeCondition.DRAINED,
+        NodeCondition.DOWN,
+        NodeCondition.UP,
+    )
+
+
+def test_a_controller_that_is_away_is_said_to_be_away_and_found_again(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    job = submitter.submit("--gpu-set=1")
+    testbed.stop_controller()
+    try:
+        with pytest.raises(AwayError):
+            backend.read()
+        outcome = apply_changes(backend, [Push(job, 900)], lambda _: None, backoff_s=())
+    finally:
+        testbed.start_controller()
+    assert outcome.put_off == (Push(job, 900),)
+    assert outcome.away
+    assert backend.read().jobs[job].state is JobState.PENDING
+
+
+def test_munge_that_is_away_is_said_to_be_away_and_found_again(
+    backend: SlurmBackend, testbed: Testbed
+) -> None:
+    testbed.stop_munge()
+    try:
+        with pytest.raises(AwayError):
+            backend.read()
+    finally:
+        testbed.start_munge()
+    assert len(backend.read().nodes) == 6
+
+
+def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter) -> None:
+    waiting = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
+    placed = submitter.submit("--gpu-set=1,2")
+    held = submitter.submit("--gpu-set=1", "--hold")
+    backend.apply(Place(placed, ("n0", "n3"), 1, default_count=1))
+    await_job(backend, placed, running)
+    reference, read = open_backend("commands").read(), backend.read()
+
+    def shown(job: SlurmJob) -> object:
+        return (
+            *(job.id, job.user, job.account, job.state, job.reason, job.mark, job.nodes),
+            *(job.pinned, job.gpus_per_node, job.begin_s, job.start_s, job.time_limit_s, job.held),
+        )
+
+    for job in (waiting, placed, held):
+        assert shown(read.jobs[job]) == shown(reference.jobs[job])
+    assert read.jobs[held].held
+    assert read.nodes == reference.nodes

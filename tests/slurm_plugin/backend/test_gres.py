@@ -1,0 +1,59 @@
+"""Slurm's texts, read."""
+
+import pytest
+
+from hetsched_core.types import NodeCondition
+from slurm_plugin.backend.gres import condition, gpu_counts, gpu_request, node_names
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("gpu:v100:8", (("v100", 8),)),
+        ("gpu:v100:8(S:0-1)", (("v100", 8),)),
+        ("gpu:v100:5(IDX:0-4),gpu:a100:0(IDX:N/A)", (("a100", 0), ("v100", 5))),
+        ("gpu:4", (("gpu", 4),)),
+        ("gpu:4(S:0-1)", (("gpu", 4),)),
+        ("gpu:3090:4", (("3090", 4),)),
+        ("gres/gpu:2", (("gpu", 2),)),
+        ("gres/gpu=2", (("gpu", 2),)),
+        ("gres/gpu:v100=2", (("v100", 2),)),
+        ("gres:gpu:2", (("gpu", 2),)),
+        ("craynetwork:4,gpu:h100-80g:2", (("h100-80g", 2),)),
+        ("mygpu:4", ()),
+        ("", ()),
+    ],
+)
+def test_gpus_are_counted_by_type(text: str, counts: tuple[tuple[str, int], ...]) -> None:
+    assert gpu_counts(text) == counts
+
+
+def test_a_request_for_two_types_at_once_is_none_that_could_be_placed() -> None:
+    assert gpu_request("gres/gpu:a100:1,gres/gpu:v100:1") == (0, "")
+    assert gpu_request("gres/gpu:a100:3") == (3, "a100")
+    assert gpu_request("gres/gpu:3") == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "means"),
+    [
+        (["IDLE"], NodeCondition.UP),
+        (["MIXED"], NodeCondition.UP),
+        (["ALLOCATED", "COMPLETING"], NodeCondition.UP),
+        (["IDLE", "DRAIN"], NodeCondition.DRAINED),
+        (["MIXED", "DRAINING"], NodeCondition.DRAINED),
+        (["IDLE", "MAINTENANCE", "RESERVED"], NodeCondition.DRAINED),
+        (["DOWN"], NodeCondition.DOWN),
+        (["DOWN", "DRAIN"], NodeCondition.DOWN),
+        (["IDLE*"], NodeCondition.DOWN),
+        (["IDLE", "NOT_RESPONDING"], NodeCondition.DOWN),
+    ],
+)
+def test_a_node_s_state_words_become_a_condition(words: list[str], means: NodeCondition) -> None:
+    assert condition(words) is means
+
+
+def test_node_lists_are_expanded_and_sorted() -> None:
+    assert node_names("n[4,1]") == ("n1", "n4")
+    assert node_names(",") == ()
+    assert node_names(None) == ()

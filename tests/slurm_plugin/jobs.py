@@ -1,0 +1,83 @@
+"""Jobs for the testbed, and waiting for what becomes of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.backend import JobState, SlurmBackend, SlurmJob
+from slurm_plugin.testbed import Testbed
+
+SCRIPT = """\
+#!/bin/bash
+#HETSCHED {options}
+#SBATCH --open-mode=append
+trap 'sleep {checkpoint_s}; echo stopped >&2; exit 0' TERM
+echo "$SLURM_JOB_NODELIST $SLURM_GPUS_ON_NODE ${{SLURM_RESTART_COUNT:-0}} $HETSCHED_NONCE"
+end=$((SECONDS + {seconds}))
+while [ $SECONDS -lt $end ]; do sleep 0.1; done
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a run of a job saw from inside."""
+
+    nodes: str
+    gpus_per_node: int
+    restarts: int
+    nonce: str
+
+
+@dataclass(frozen=True, slots=True)
+class Submitter:
+    """Submits jobs to a testbed; each leaves its output in `folder`."""
+
+    cluster: Testbed
+    folder: Path
+
+    def submit(self, options: str, *sbatch: str, seconds: int = 60, checkpoint_s: float = 0) -> str:
+        """Submit a job that notes down where it runs, and return its id."""
+        script = self.folder / "job.sh"
+        text = SCRIPT.format(options=options, seconds=seconds, checkpoint_s=checkpoint_s)
+        script.write_text(text)
+        out = f"--output={self.folder}/%j.out"
+        words: list[str | Path] = ["--parsable", out, f"--error={self.folder}/%j.err", *sbatch]
+        return self.cluster.command("sbatch", *words, script).strip()
+
+    def told(self, job: str) -> list[Told]:
+        """Return what the runs of a job have written so far."""
+        path = self.folder / f"{job}.out"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [Told(n, int(g), int(r), nonce) for n, g, r, nonce in map(str.split, lines)]
+
+
+def await_job(
+    backend: SlurmBackend,
+    job: str,
+    wanted: Callable[[SlurmJob], bool],
+    timeout_s: float = 30.0,
+) -> SlurmJob:
+    """Return the job once it is as wanted."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        seen = backend.read().jobs[job]
+        if wanted(seen):
+            return seen
+        if time.monotonic() > deadline:
+            pytest.fail(f"job {job} is still {seen}")
+        time.sleep(0.1)
+
+
+def running(job: SlurmJob) -> bool:
+    """Whether a job runs."""
+    return job.state is JobState.RUNNING
+
+
+def pending(job: SlurmJob) -> bool:
+    """Whether a job waits and holds nothing."""
+    return job.state is JobState.PENDING
