@@ -132,7 +132,7 @@ def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) 
                 best = replace(best, limits=found.limits)
                 break
             # What is settled asks for more than there is.
-            within = _wider(loss, within)
+            within = _at_least(loss, within, _GROWTH * within)
             continue
         taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
         option = np.full(problem.jobs, -1, np.int64)
@@ -149,7 +149,7 @@ def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) 
         value = _worth(offers, option)
         if best.limits or math.isinf(within) or best.bound <= (1 + gap) * value:
             break
-        within = _wider(loss, max(within, (priced.bound - (1 + gap) * value) / _GROWTH))
+        within = _at_least(loss, within, priced.bound - (1 + gap) * value)
     return _made_to_fit(problem, offers, priced, best, gap)
 
 
@@ -160,10 +160,13 @@ def _enough(loss: Floats, number: int) -> float:
     return max(0.0, float(np.partition(loss, number)[number]))
 
 
-def _wider(loss: Floats, within: float) -> float:
-    """Return a larger loss, within which there are more options; infinity for all."""
-    wider = max(_GROWTH * within, _enough(loss, 2 * int((loss <= within).sum())))
-    return wider if wider < loss.max() else math.inf
+def _at_least(loss: Floats, within: float, wanted: float) -> float:
+    """Return the loss wanted, or the next one at which there are more options; infinity for all."""
+    more = loss[loss > within]
+    if len(more) == 0:
+        return math.inf
+    wider = max(wanted, float(more.min()))
+    return wider if wider < more.max() else math.inf
 
 
 def _open(offers: Offers, priced: Priced, loss: Floats, within: float) -> tuple[Ints, Ints]:

@@ -1,0 +1,128 @@
+"""What was chosen finds nodes, and who keeps its pieces keeps its nodes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hetsched_core.choose import (
+    ChooseProblem,
+    JobPieces,
+    ProblemError,
+    assign_nodes,
+    choose,
+)
+from hetsched_core.choose.instances import random_problem
+from tests.hetsched_core.choose.naive import Ints, Pieces, faults, problem_of
+
+
+def now_of(jobs: list[Pieces]) -> JobPieces:
+    """What jobs have: (node, GPUs) of each piece."""
+    flat = [piece for pieces in jobs for piece in pieces]
+    return JobPieces(
+        np.cumsum([0, *map(len, jobs)]),
+        np.array([node for node, _ in flat], np.int64),
+        np.array([gpus for _, gpus in flat], np.int64),
+    )
+
+
+def has(placed: JobPieces, job: int) -> list[tuple[int, int]]:
+    mine = slice(placed.starts[job], placed.starts[job + 1])
+    return sorted(zip(placed.node[mine].tolist(), placed.gpus[mine].tolist(), strict=True))
+
+
+def all_first(pieces: list[Pieces], classes: list[tuple[int, int]]) -> tuple[ChooseProblem, Ints]:
+    """A problem of one option for each job, and the choice of all of them."""
+    problem = problem_of(classes, [[(1.0, mine)] for mine in pieces])
+    return problem, np.arange(problem.jobs)
+
+
+def test_a_job_keeps_its_node_and_others_fill_the_nodes_they_fit_best() -> None:
+    problem, option = all_first([[(0, 4)], [(0, 3)], [(0, 1)]], [(8, 3)])
+    node_class = np.zeros(3, np.int64)
+    placed = assign_nodes(problem, option, node_class, now_of([[(2, 4)], [], []]))
+    assert [has(placed, j) for j in range(3)] == [[(2, 4)], [(2, 3)], [(2, 1)]]
+
+
+def test_a_job_that_changes_its_gpus_or_class_does_not_count_as_staying() -> None:
+    problem, option = all_first([[(0, 4)], [(1, 8)]], [(8, 1), (8, 1)])
+    placed = assign_nodes(problem, option, np.array([1, 0]), now_of([[(1, 3)], [(1, 5), (0, 3)]]))
+    assert [has(placed, j) for j in range(2)] == [[(1, 4)], [(0, 8)]]
+
+
+def test_only_as_many_move_as_must_where_keepers_are_in_the_way() -> None:
+    # Both nodes are half full; the new job needs a whole one.
+    problem, option = all_first([[(0, 4)], [(0, 3)], [(0, 1)], [(0, 8)]], [(8, 2)])
+    node_class = np.zeros(2, np.int64)
+    now = now_of([[(0, 4)], [(1, 3)], [(1, 1)], []])
+    placed = assign_nodes(problem, option, node_class, now)
+    assert [has(placed, j) for j in range(4)] == [[(1, 4)], [(1, 3)], [(1, 1)], [(0, 8)]]
+
+
+def test_pieces_that_fill_nodes_in_one_way_only_are_packed_in_that_way() -> None:
+    # The widest first on the node it fills best: 4 + 3, 3 + 2 + 2, and 2 is left over.
+    pieces: list[Pieces] = [[(0, s)] for s in (4, 3, 3, 2, 2, 2)]
+    problem, option = all_first(pieces, [(8, 2)])
+    node_class = np.zeros(2, np.int64)
+    placed = assign_nodes(problem, option, node_class, JobPieces.none(6))
+    assert list(faults(problem, option, node_class, placed)) == []
+
+
+def test_pieces_of_a_job_go_to_different_nodes_even_if_another_has_to_make_room() -> None:
+    # Widest first: 5, then 4 and 4 of one job on the others, or 4 of it beside nothing.
+    pieces: list[Pieces] = [[(0, 4), (0, 4)], [(0, 4), (0, 4)], [(0, 3), (0, 3)], [(0, 5), (0, 5)]]
+    problem, option = all_first(pieces, [(8, 4)])
+    node_class = np.zeros(4, np.int64)
+    placed = assign_nodes(problem, option, node_class, JobPieces.none(4))
+    assert list(faults(problem, option, node_class, placed)) == []
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_whoever_keeps_all_keeps_its_nodes_when_everybody_does(seed: int) -> None:
+    problem = random_problem(seed, 512, 500)
+    option = choose(problem, gap=1e-2).option
+    draw = np.random.default_rng(seed)
+    node_class = draw.permutation(np.repeat(np.arange(len(problem.classes)), problem.classes.count))
+    first = assign_nodes(problem, option, node_class, JobPieces.none(problem.jobs))
+    assert list(faults(problem, option, node_class, first)) == []
+    again = assign_nodes(problem, option, node_class, first)
+    assert again.node.tolist() == first.node.tolist()
+
+
+def test_random_changes_of_a_full_cluster_move_few_of_those_who_stay() -> None:
+    """Ends and starts on nodes that are nearly full: feasible always, and most stay."""
+    draw = np.random.default_rng(11)
+    stayed = could = 0
+    for _ in range(200):
+        nodes = int(draw.integers(2, 7))
+        jobs: list[Pieces] = []
+        now: list[Pieces] = []
+        for n in range(nodes):
+            left = 8
+            while left:
+                gpus = int(draw.integers(1, left + 1))
+                left -= gpus
+                keeps = bool(draw.random() < 0.6)
+                jobs.append([(0, gpus)])
+                now.append([(n, gpus)] if keeps else [])
+        order = draw.permutation(len(jobs)).tolist()
+        problem, option = all_first([jobs[j] for j in order], [(8, nodes)])
+        held = now_of([now[j] for j in order])
+        node_class = np.zeros(nodes, np.int64)
+        placed = assign_nodes(problem, option, node_class, held)
+        assert list(faults(problem, option, node_class, placed)) == []
+        could += len(held.node)
+        stayed += sum(has(held, j) == has(placed, j) != [] for j in range(len(jobs)))
+    assert stayed >= 0.95 * could
+
+
+def test_nodes_that_are_not_those_of_the_classes_are_refused() -> None:
+    problem, option = all_first([[(0, 4)]], [(8, 2)])
+    with pytest.raises(ProblemError, match=r"have \[1\] nodes; the problem says \[2\]"):
+        assign_nodes(problem, option, np.zeros(1, np.int64), JobPieces.none(1))
+
+
+def test_a_choice_that_does_not_fit_is_refused() -> None:
+    problem, option = all_first([[(0, 8)], [(0, 1)]], [(8, 1)])
+    with pytest.raises(ProblemError, match="does not fit"):
+        assign_nodes(problem, option, np.zeros(1, np.int64), JobPieces.none(2))

@@ -1,0 +1,214 @@
+"""The choice is the best there is, fits on nodes, and its bound is one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetsched_core.choose import (
+    ChooseProblem,
+    JobPieces,
+    assign_nodes,
+    choose,
+    choose_in_order,
+)
+from hetsched_core.choose.instances import random_problem
+from hetsched_core.choose.solver import ALL, BY_NODE, OPEN
+from tests.hetsched_core.choose.naive import (
+    Ints,
+    Pieces,
+    best_value,
+    faults,
+    problem_of,
+)
+
+
+def nodes_of(problem: ChooseProblem) -> Ints:
+    return np.repeat(np.arange(len(problem.classes)), problem.classes.count)
+
+
+def placement_faults(problem: ChooseProblem, option: Ints) -> list[str]:
+    placed = assign_nodes(problem, option, nodes_of(problem), JobPieces.none(problem.jobs))
+    return list(faults(problem, option, nodes_of(problem), placed))
+
+
+def small_problem(draw: np.random.Generator) -> ChooseProblem:
+    """Up to 5 jobs on up to 4 nodes, with options of any shape that could fit alone."""
+    counts = draw.multinomial(draw.integers(1, 5), [0.5, 0.3, 0.2])
+    counts = counts[counts > 0]
+    capacities = draw.integers(1, 9, len(counts))
+    node_class = np.repeat(np.arange(len(counts)), counts)
+    jobs: list[list[tuple[float, Pieces]]] = []
+    for _ in range(draw.integers(1, 6)):
+        mine: list[tuple[float, Pieces]] = []
+        for _ in range(draw.integers(0, 5)):
+            some = draw.permutation(node_class)[: draw.integers(1, 4)].tolist()
+            pieces = [(c, int(draw.integers(1, capacities[c] + 1))) for c in some]
+            whole = bool(draw.random() < 0.5)
+            value = float(draw.integers(1, 12)) if whole else float(draw.exponential(3.0)) + 0.01
+            mine.append((value, pieces))
+        jobs.append(mine)
+    return problem_of(list(zip(capacities.tolist(), counts.tolist(), strict=True)), jobs)
+
+
+def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_node() -> None:
+    draw = np.random.default_rng(7)
+    methods = set()
+    for _ in range(300):
+        problem = small_problem(draw)
+        found = choose(problem, gap=0.0)
+        best = best_value(problem)
+        assert found.objective == pytest.approx(best, abs=1e-9)
+        assert best - 1e-9 <= found.bound <= best * (1 + 1e-6)
+        assert placement_faults(problem, found.option) == []
+        methods.add(found.method)
+    assert methods == {ALL, BY_NODE}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_prices_leave_open_what_is_the_best(seed: int) -> None:
+    problem = random_problem(seed, 128, 60)
+    found, all_open = choose(problem, gap=0.0), choose(problem, gap=1e-9)
+    assert found.objective == pytest.approx(all_open.objective, rel=1e-9)
+    assert found.gap <= 1e-6
+    assert placement_faults(problem, found.option) == []
+
+
+# Table 1 of the paper: what {0: 1}, {0: 2}, {1: 4} and {0: 2, 1: 4} gain the four jobs.
+ONE = (((0, 1),), ((0, 2),), ((1, 4),), ((0, 2), (1, 4)))
+GAINS = ((1, 1.8, 2.6), (2, 1, 3, 4.1), (1.2, 1.6, 1), (1, 1.8, 3.2))
+
+
+def table_1(weights: tuple[float, ...], idle: tuple[int, int] = (4, 4)) -> ChooseProblem:
+    return problem_of(
+        [(idle[0], 1), (idle[1], 1)],
+        [
+            [(weight * gain, ONE[k]) for k, gain in enumerate(gains)]
+            for weight, gains in zip(weights, GAINS, strict=True)
+        ],
+    )
+
+
+def answer(problem: ChooseProblem, option: Ints) -> str:
+    """The configuration of each job, 1 to 4, or a dash."""
+    first = np.searchsorted(problem.options.job, np.arange(problem.jobs))
+    return " ".join("-" if q < 0 else str(q - first[j] + 1) for j, q in enumerate(option))
+
+
+@pytest.mark.parametrize(
+    ("priorities", "power", "expected", "objective"),
+    [
+        ((0.5, 0.2, 1.0, 0.1), 0, "2 1 1 3", 8.2),
+        ((0.5, 0.2, 1.0, 0.1), 1, "3 1 2 1", 3.4),
+        ((0.5, 0.2, 1.0, 0.1), 2, "3 1 2 1", 2.34),
+        ((0.5, 0.4, 0.3, 0.2), 1, "3 1 1 2", 2.82),
+        ((0.5, 0.4, 0.3, 0.2), 2, "3 1 2 1", 1.154),
+        ((0.01, 0.41, 0.31, 0.21), 1, "- 4 1 1", 2.263),
+    ],
+)
+def test_table_1_is_chosen_as_worked_out_by_hand(
+    priorities: tuple[float, ...], power: int, expected: str, objective: float
+) -> None:
+    problem = table_1(tuple(priority**power for priority in priorities))
+    found = choose(problem, gap=0.0)
+    assert answer(problem, found.option) == expected
+    assert found.objective == pytest.approx(objective, abs=1e-9)
+    assert found.bound == pytest.approx(objective, abs=1e-6)
+
+
+def test_table_1_with_fewer_idle_gpus() -> None:
+    problem = table_1((0.5, 0.4, 0.3, 0.2), idle=(2, 4))
+    # The fourth configuration of the second job and the second ones no longer fit beside others.
+    found = choose(problem, gap=0.0)
+    assert answer(problem, found.option) == "3 1 1 -"
+    assert found.objective == pytest.approx(2.46)
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"), [((2, 0, 1, 3), "3 1 2 1"), ((1, 2, 3, 0), "- 4 2 -")]
+)
+def test_strict_priority_serves_one_job_after_another(
+    order: tuple[int, ...], expected: str
+) -> None:
+    problem = table_1((1.0, 1.0, 1.0, 1.0))
+    assert answer(problem, choose_in_order(problem, np.array(order)).option) == expected
+
+
+def test_equal_input_gives_an_equal_choice() -> None:
+    once, again = (choose(random_problem(3, 256, 200)) for _ in range(2))
+    assert once.option.tolist() == again.option.tolist()
+    assert (once.objective, once.bound, once.prices.tolist()) == (
+        again.objective,
+        again.bound,
+        again.prices.tolist(),
+    )
+
+
+def test_a_larger_problem_is_solved_over_few_options_to_the_gap_asked_for() -> None:
+    problem = random_problem(1, 2048, 2000)
+    found = choose(problem, gap=1e-3)
+    assert found.method == OPEN
+    assert 0 <= found.gap <= 1e-3
+    assert found.objective == pytest.approx(
+        float(problem.options.value[found.option[found.option >= 0]].sum())
+    )
+    assert placement_faults(problem, found.option) == []
+
+
+def test_prices_of_the_last_round_lead_to_the_same_bound() -> None:
+    problem = random_problem(1, 2048, 2000)
+    cold = choose(problem, gap=1e-3)
+    warm = choose(problem, gap=1e-3, prices=cold.prices)
+    assert warm.bound == pytest.approx(cold.bound, rel=1e-4)
+    wrong = choose(problem, gap=1e-3, prices=np.array([1e6, 0.0, 1e-6, 3.0, 1.0]))
+    assert wrong.gap <= 1e-3
+
+
+def test_scaling_all_values_scales_the_result() -> None:
+    problem = random_problem(2, 256, 200)
+    options = problem.options
+    larger = ChooseProblem(
+        problem.classes, replace(options, value=options.value * 1e9), problem.jobs
+    )
+    one, other = choose(problem), choose(larger)
+    assert other.objective == pytest.approx(one.objective * 1e9, rel=1e-3)
+    assert other.gap <= 5e-4
+    np.testing.assert_allclose(other.prices, one.prices * 1e9, rtol=1e-2)
+
+
+def test_values_of_very_different_size_still_give_a_feasible_choice_near_its_bound() -> None:
+    problem = random_problem(2, 256, 200, power=30.0)
+    found = choose(problem)
+    assert found.gap <= 5e-4
+    assert placement_faults(problem, found.option) == []
+
+
+def test_no_options_and_no_jobs_are_a_problem_like_any_other() -> None:
+    for jobs in (0, 2):
+        found = choose(problem_of([(8, 2)], [()] * jobs))
+        assert found.option.tolist() == [-1] * jobs
+        assert (found.objective, found.bound, found.gap) == (0.0, 0.0, 0.0)
+
+
+def test_two_small_pieces_of_a_job_are_not_put_on_one_node() -> None:
+    # By slots alone 4 + 4 fit beside 8; on nodes the first job needs both.
+    problem = problem_of([(8, 2)], [[(3.0, [(0, 4), (0, 4)])], [(2.0, [(0, 8)])]])
+    found = choose(problem, gap=0.0)
+    assert found.option.tolist() == [0, -1]
+    assert found.objective == found.bound == 3.0
+
+
+def test_nodes_with_many_gpus_are_priced_by_gpu() -> None:
+    draw = np.random.default_rng(0)
+    problem = problem_of(
+        [(72, 3)],
+        [
+            [(float(draw.uniform(1, 2) * s**0.9), [(0, s)]) for s in range(1, 40, 3)]
+            for _ in range(30)
+        ],
+    )
+    found = choose(problem, gap=1e-2)
+    assert found.gap <= 1e-2
+    assert placement_faults(problem, found.option) == []
