@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
@@ -94,6 +94,27 @@ class SpeedTable:
             return 0.0
         table = self.one_node if nodes == 1 else self.several_nodes
         return float(np.interp(count, self.counts, table[row]))
+
+    def per_gpu_at(self, gpu_types: Sequence[str], counts: NDArray[np.int64]) -> Floats:
+        """Return samples/s per GPU for many counts on each of many GPU types, as `per_gpu` does.
+
+        Args:
+            gpu_types: T types; on one that is not in the table every speed is 0.
+            counts: (U,) GPU counts, in any order.
+
+        Returns:
+            (T, 2, U); with all GPUs on one node, and on several.
+        """
+        place = np.interp(counts, self.counts, np.arange(len(self.counts)))
+        left = place.astype(np.int64)
+        right = np.minimum(left + 1, len(self.counts) - 1)
+        speeds = np.stack([self.one_node, self.several_nodes], axis=1)
+        found = speeds[..., left] + (speeds[..., right] - speeds[..., left]) * (place - left)
+        every = np.zeros((len(gpu_types), 2, len(counts)))
+        for at, gpu_type in enumerate(gpu_types):
+            if gpu_type in self.gpu_types:
+                every[at] = found[self.gpu_types.index(gpu_type)]
+        return every
 
     def runs_on(self, gpu_type: str) -> bool:
         """Whether the profile makes progress on this GPU type at any count."""

@@ -1,0 +1,361 @@
+"""Generating configurations over node classes (Hops, SoCC '24, section 3.6).
+
+The naive twins are in `tests/hetsched_core/policies/naive_hops.py`. A *want* is a GPU count that
+some job accepts; a *need* is what a job takes beside its GPUs, which limits how many GPUs of a
+node it can use. Classes are sorted by GPU type and, inside a type, by *pool*: the topology group
+that a distributed configuration stays in, unless no group could ever hold it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.kernels import INTS, kernel, scalar, table, void
+from hetsched_core.kernels import boolean as truth
+from hetsched_core.kernels import int64 as whole
+
+Ints = NDArray[np.int64]
+
+INTS_OUT = whole[::1]
+
+ONE_NODE, UNEVEN, EVEN = 0, 1, 2
+"""What configurations may look like: on one node; over several; over several in equal parts."""
+
+MOST_STEPS = 20_000
+"""After so many steps the search for distributed configurations of one want in a pool ends."""
+
+
+@scalar
+def _emit(pieces: int, piece: Ints, at: Ints, write: bool, ends: Ints, out: Ints) -> None:
+    """Put out a configuration of `pieces` pairs (class, GPUs), in ascending order.
+
+    `at` holds how many configurations and pieces have been put out so far.
+    """
+    if write:
+        for k in range(1, pieces):
+            node_class, gpus = piece[k, 0], piece[k, 1]
+            i = k
+            while i > 0 and (
+                piece[i - 1, 0] > node_class
+                or (piece[i - 1, 0] == node_class and piece[i - 1, 1] > gpus)
+            ):
+                piece[i, 0], piece[i, 1] = piece[i - 1, 0], piece[i - 1, 1]
+                i -= 1
+            piece[i, 0], piece[i, 1] = node_class, gpus
+        for k in range(pieces):
+            out[at[1] + k, 0], out[at[1] + k, 1] = piece[k, 0], piece[k, 1]
+        ends[at[0]] = at[1] + pieces
+    at[0] += 1
+    at[1] += pieces
+
+
+@scalar
+def _members(usable: Ints, count: Ints, first: int, last: int, below: int) -> Ints:
+    """Return the (M, 3) class, usable GPUs and nodes of a pool's classes that can be used at all.
+
+    Those with `below` usable GPUs or more are left out; the most usable GPUs come first.
+    """
+    able = 0
+    members = np.empty((last - first, 3), dtype=np.int64)
+    for c in range(first, last):
+        if not 0 < usable[c] < below or count[c] == 0:
+            continue
+        i = able
+        while i > 0 and members[i - 1, 1] < usable[c]:
+            members[i] = members[i - 1]
+            i -= 1
+        members[i, 0], members[i, 1], members[i, 2] = c, usable[c], count[c]
+        able += 1
+    return members[:able]
+
+
+@scalar
+def _fewest(members: Ints, want: int, even: bool) -> int:
+    """Return on how few nodes of a pool, at least 2, `want` GPUs can be had; 0 if on none.
+
+    On any nodes, all full but one; with `even` in equal parts.
+    """
+    if even:
+        for nodes in range(2, want + 1):
+            if want % nodes == 0:
+                able = 0
+                for i in range(len(members)):
+                    if members[i, 1] >= want // nodes:
+                        able += members[i, 2]
+                if able >= nodes:
+                    return nodes
+        return 0
+    total = 0
+    fewest = 0
+    for i in range(len(members)):
+        gpus, count = members[i, 1], members[i, 2]
+        if total + gpus * count >= want:
+            fewest += (want - total + gpus - 1) // gpus
+            return max(2, int(fewest))
+        total += gpus * count
+        fewest += count
+    return 0
+
+
+@scalar
+def _on_any_nodes(
+    members: Ints, want: int, nodes: int, most: int, at: Ints, write: bool, ends: Ints, out: Ints
+) -> None:
+    """Put out the multisets of `nodes` nodes of which all are full but one, which takes the rest.
+
+    At most `most` of them.
+    """
+    classes, full = len(members), nodes - 1
+    chosen = np.zeros(full, dtype=np.int64)
+    used = np.zeros(classes, dtype=np.int64)
+    piece = np.empty((nodes, 2), dtype=np.int64)
+    level = total = steps = found = 0
+    while level >= 0 and found < most and steps < MOST_STEPS:
+        steps += 1
+        i = chosen[level]
+        if i < classes and total + (full - level) * members[i, 1] + members[0, 1] < want:
+            # Nor do those with fewer GPUs reach it.
+            i = classes
+        if i == classes:
+            level -= 1
+            if level >= 0:
+                used[chosen[level]] -= 1
+                total -= members[chosen[level], 1]
+                chosen[level] += 1
+            continue
+        if used[i] == members[i, 2] or total + members[i, 1] >= want:
+            chosen[level] += 1
+            continue
+        if level < full - 1:
+            used[i] += 1
+            total += members[i, 1]
+            level += 1
+            chosen[level] = i
+            continue
+        used[i] += 1
+        rest = want - total - members[i, 1]
+        for j in range(classes):
+            gpus = members[j, 1]
+            # If the last node is full too, it has been counted among the others.
+            if used[j] == members[j, 2] or gpus < rest or (gpus == rest and j < i):
+                continue
+            if found == most:
+                break
+            for k in range(full):
+                piece[k, 0], piece[k, 1] = members[chosen[k], 0], members[chosen[k], 1]
+            piece[full, 0], piece[full, 1] = members[j, 0], rest
+            _emit(nodes, piece, at, write, ends, out)
+            found += 1
+        used[i] -= 1
+        chosen[level] += 1
+
+
+@scalar
+def _in_equal_parts(
+    members: Ints, want: int, nodes: int, at: Ints, write: bool, ends: Ints, out: Ints
+) -> None:
+    """Put out equal parts on `nodes` nodes: from each class on, those with fewer GPUs after it."""
+    piece = np.empty((nodes, 2), dtype=np.int64)
+    for start in range(len(members)):
+        pieces = 0
+        for i in range(start, len(members)):
+            if members[i, 1] >= want // nodes:
+                for _ in range(min(members[i, 2], nodes - pieces)):
+                    piece[pieces, 0], piece[pieces, 1] = members[i, 0], want // nodes
+                    pieces += 1
+        if pieces == nodes:
+            _emit(nodes, piece, at, write, ends, out)
+
+
+@scalar
+def _next_nodes(
+    usable: Ints, start: int, last: int, want: int, each: int, most: int, piece: Ints
+) -> int:
+    """Take nodes in the order of ids from `start` on until they have `want` GPUs.
+
+    Every node is filled, or gives `each` if that is above 0; those that cannot are passed over.
+
+    Returns:
+        how many nodes it takes, at most `most`; 0 if there are too few, or one would do.
+    """
+    if not max(1, each) <= usable[start] < want:
+        return 0
+    pieces, left = 0, want
+    for c in range(start, last):
+        if usable[c] < max(1, each) or (each > 0 and usable[c] >= want):
+            continue
+        if pieces == most:
+            break
+        piece[pieces, 0], piece[pieces, 1] = c, each if each > 0 else min(usable[c], left)
+        left -= piece[pieces, 1]
+        pieces += 1
+        if left == 0:
+            return pieces
+    return 0
+
+
+@scalar
+def _fewest_neighbours(
+    usable: Ints, first: int, last: int, want: int, even: bool, piece: Ints
+) -> int:
+    """Return on how few nodes in the order of ids, at least 2, `want` GPUs are; 0 if on none."""
+    if even:
+        for nodes in range(2, want + 1):
+            if want % nodes == 0:
+                for start in range(first, last):
+                    if _next_nodes(usable, start, last, want, want // nodes, nodes, piece):
+                        return nodes
+        return 0
+    best = 0
+    for start in range(first, last):
+        most = best - 1 if best else len(piece)
+        nodes = _next_nodes(usable, start, last, want, 0, most, piece)
+        if nodes:
+            best = nodes
+    return best
+
+
+@scalar
+def _spread(
+    usable: Ints,
+    count: Ints,
+    pools: Ints,
+    want: int,
+    even: bool,
+    by_id: bool,
+    most: int,
+    at: Ints,
+    write: bool,
+    ends: Ints,
+    out: Ints,
+) -> None:
+    """Put out the distributed configurations of one want, on the fewest nodes of any pool.
+
+    `pools` holds where each pool begins, and where the last one ends.
+    """
+    neighbours = np.empty((min(want, len(usable)) if by_id else 0, 2), dtype=np.int64)
+    fewest = np.zeros(len(pools) - 1, dtype=np.int64)
+    below = want if even else np.iinfo(np.int64).max
+    best = 0
+    for p in range(len(fewest)):
+        first, last = pools[p], pools[p + 1]
+        if by_id:
+            fewest[p] = _fewest_neighbours(usable, first, last, want, even, neighbours)
+        else:
+            fewest[p] = _fewest(_members(usable, count, first, last, below), want, even)
+        if fewest[p] and (best == 0 or fewest[p] < best):
+            best = fewest[p]
+    for p in range(len(fewest)):
+        if best == 0 or fewest[p] != best:
+            continue
+        first, last = pools[p], pools[p + 1]
+        if by_id:
+            each = want // best if even else 0
+            for start in range(first, last):
+                nodes = _next_nodes(usable, start, last, want, each, best, neighbours)
+                if nodes:
+                    _emit(nodes, neighbours, at, write, ends, out)
+        elif even:
+            members = _members(usable, count, first, last, below)
+            _in_equal_parts(members, want, best, at, write, ends, out)
+        else:
+            members = _members(usable, count, first, last, below)
+            _on_any_nodes(members, want, best, most, at, write, ends, out)
+
+
+@kernel(
+    void(
+        INTS,
+        table(whole),
+        INTS,
+        INTS,
+        INTS,
+        INTS,
+        table(whole),
+        whole,
+        truth,
+        whole,
+        truth,
+        INTS_OUT,
+        INTS_OUT,
+        INTS_OUT,
+        INTS_OUT,
+        table(whole, out=True),
+    )
+)
+def on_classes(
+    wants: Ints,
+    usable: Ints,
+    count: Ints,
+    type_from: Ints,
+    pool_from: Ints,
+    type_pools: Ints,
+    in_pool: Ints,
+    shape: int,
+    by_id: bool,
+    most: int,
+    write: bool,
+    size: Ints,
+    starts: Ints,
+    spread_from: Ints,
+    ends: Ints,
+    out: Ints,
+) -> None:
+    """Put out every configuration of each (need, GPU type, want), aggregated ones first.
+
+    Distributed ones are on the fewest nodes that hold the want; every node is filled but the last.
+
+    Args:
+        wants: (U,) ascending GPU counts.
+        usable: (D, C) GPUs of a node of each class that a job of each need can use.
+        count: (C,) nodes of each class.
+        type_from: (T+1,) where the classes of each type begin.
+        pool_from: (L+1,) where the classes of each pool begin.
+        type_pools: (T+1,) where the pools of each type begin.
+        in_pool: (D T, U) whether a want stays in one pool; else it takes nodes of all pools.
+        shape: `ONE_NODE`, `UNEVEN` or `EVEN`.
+        by_id: whether a configuration's nodes follow each other in the order of ids; every class is
+            one node then.
+        most: distributed configurations of one want in a pool, if not `by_id`.
+        write: whether to fill `ends` and `out`; without, only `size` is filled.
+        size: (2,) out; configurations and pieces.
+        starts: (D T U + 1,) out; where the configurations of each (need, type, want) begin.
+        spread_from: (D T U,) out; where the distributed ones among them begin.
+        ends: (Q,) out; where the pieces of each configuration end.
+        out: (P, 2) out; class and GPUs of each piece, ascending inside a configuration.
+    """
+    types = len(type_from) - 1
+    at = np.zeros(2, dtype=np.int64)
+    piece = np.empty((1, 2), dtype=np.int64)
+    entry = 0
+    for d in range(len(usable)):
+        for t in range(types):
+            first, last = type_from[t], type_from[t + 1]
+            pools = pool_from[type_pools[t] : type_pools[t + 1] + 1]
+            whole_type = np.array([first, last])
+            for u in range(len(wants)):
+                want = wants[u]
+                starts[entry] = at[0]
+                for c in range(first, last):
+                    if usable[d, c] >= want:
+                        piece[0, 0], piece[0, 1] = c, want
+                        _emit(1, piece, at, write, ends, out)
+                spread_from[entry] = at[0]
+                if shape != ONE_NODE and want > 1 and last > first:
+                    _spread(
+                        usable[d],
+                        count,
+                        pools if in_pool[d * types + t, u] else whole_type,
+                        want,
+                        shape == EVEN,
+                        by_id,
+                        most,
+                        at,
+                        write,
+                        ends,
+                        out,
+                    )
+                entry += 1
+    starts[entry] = at[0]
+    size[:] = at

@@ -1,0 +1,332 @@
+"""Configurations of Hops (SoCC '24, section 3.6): what jobs could get, and how fast they are there.
+
+For each GPU type and requirement: one node that has so many GPUs idle; for jobs that suffer little
+from being spread, or that no single node of the type could ever hold, also several nodes, as few as
+possible, each filled as far as possible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, on_classes
+from hetsched_core.kernels.options import of_jobs
+from hetsched_core.policies.hops_classes import Classes, NodeSpeeds, classes_of
+from hetsched_core.policies.hops_demand import Demand
+from hetsched_core.policies.hops_room import Layout, Need, Room
+from hetsched_core.types import Shape
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+MOST_SPREADS = 64
+"""Distributed configurations of one count in one pool; how few nodes hold it is exact."""
+
+
+class Neighbours(StrEnum):
+    """Which nodes a distributed configuration may take.
+
+    `any`: nodes of one pool, interchangeable ones counted once. `id`: nodes that follow each other
+    in the cluster's order, full ones passed over, without wrapping round, as the paper has it.
+    """
+
+    ANY = "any"
+    ID = "id"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Catalogue:
+    """All configurations on the idle nodes, for each (need, GPU type, want) in turn.
+
+    Attributes:
+        starts: (D T U + 1,) where the configurations of each triple begin.
+        spread_from: (D T U,) where the distributed ones among them begin.
+        piece_from: (Q+1,) where the pieces of each configuration begin.
+        pieces: (P, 2) class and GPUs of each piece, ascending.
+    """
+
+    starts: Ints
+    spread_from: Ints
+    piece_from: Ints
+    pieces: Ints
+
+    def code(self) -> Ints:
+        """Return (Q,) numbers that are equal where the pieces are."""
+        seen: dict[bytes, int] = {}
+        raw, bounds = self.pieces.tobytes(), (16 * self.piece_from).tolist()
+        return np.array(
+            [seen.setdefault(raw[a:b], len(seen)) for a, b in pairwise(bounds)],
+            np.int64,
+        )
+
+    def with_more(self, configurations: Sequence[Sequence[tuple[int, int]]]) -> Catalogue:
+        """Return the catalogue with more configurations, (class, GPUs) each, behind the others."""
+        pieces = [piece for configuration in configurations for piece in sorted(configuration)]
+        ends = self.piece_from[-1] + np.cumsum([len(each) for each in configurations])
+        return Catalogue(
+            self.starts,
+            self.spread_from,
+            np.concatenate([self.piece_from, ends.astype(np.int64)]),
+            np.concatenate([self.pieces, np.array(pieces, np.int64).reshape(-1, 2)]),
+        )
+
+
+def shape_code(shapes: frozenset[Shape]) -> int:
+    """Return what configurations may look like where these shapes can be realised."""
+    if Shape.UNEVEN in shapes and Shape.EVEN in shapes:
+        return UNEVEN
+    return EVEN if Shape.EVEN in shapes else ONE_NODE
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Limits:
+    """What a healthy, idle cluster holds, for jobs of each of D needs.
+
+    Attributes:
+        largest_node: (D, T) most GPUs that a job can use of one node of each type.
+        in_pool: (D T, U) 1 where one pool of the type can hold a want, else 0.
+    """
+
+    largest_node: Ints
+    in_pool: Ints
+
+
+@lru_cache(maxsize=64)
+def limits_of(
+    layout: Layout,
+    needs: tuple[Need, ...],
+    wants: tuple[int, ...],
+    shapes: frozenset[Shape],
+    neighbours: Neighbours,
+) -> Limits:
+    """Return what the cluster holds when it is healthy and idle.
+
+    Args:
+        layout: the cluster.
+        needs: D needs.
+        wants: U ascending GPU counts.
+        shapes: what can be realised.
+        neighbours: which nodes belong together.
+    """
+    room, types = Room.healthy(layout), len(layout.gpu_types)
+    largest = np.zeros((len(needs), types), np.int64)
+    for row, usable in zip(largest, room.usable(needs), strict=True):
+        np.maximum.at(row, layout.type_of, usable)
+    classes = classes_of(room, needs, NodeSpeeds.equal(layout), by_node=neighbours is Neighbours.ID)
+    anywhere = Limits(largest, np.ones((len(needs) * types, len(wants)), np.int64))
+    found = catalogue_of(classes, np.array(wants, np.int64), anywhere, shapes, neighbours)
+    return Limits(largest, (np.diff(found.starts) > 0).astype(np.int64).reshape(-1, len(wants)))
+
+
+def catalogue_of(
+    classes: Classes,
+    wants: Ints,
+    limits: Limits,
+    shapes: frozenset[Shape],
+    neighbours: Neighbours,
+) -> Catalogue:
+    """Return every configuration on idle nodes.
+
+    Args:
+        classes: the nodes; with `Neighbours.ID` each must be a class of its own.
+        wants: (U,) ascending GPU counts.
+        limits: what the healthy, idle cluster holds.
+        shapes: what can be realised.
+        neighbours: which nodes belong together.
+    """
+    entries = classes.usable.shape[0] * (len(classes.type_from) - 1) * len(wants)
+    starts, spread_from = np.zeros(entries + 1, np.int64), np.zeros(entries, np.int64)
+    size = np.zeros(2, np.int64)
+    ends, pieces = np.zeros(0, np.int64), np.zeros((0, 2), np.int64)
+    for write in (False, True):
+        on_classes(
+            wants,
+            classes.usable,
+            classes.nodes.count,
+            classes.type_from,
+            classes.pool_from,
+            classes.type_pools,
+            limits.in_pool,
+            shape_code(shapes),
+            neighbours is Neighbours.ID,
+            MOST_SPREADS,
+            write,
+            size,
+            starts,
+            spread_from,
+            ends,
+            pieces,
+        )
+        if not write:
+            ends, pieces = np.zeros(size[0], np.int64), np.zeros((size[1], 2), np.int64)
+    return Catalogue(starts, spread_from, np.concatenate([np.zeros(1, np.int64), ends]), pieces)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Segments:
+    """What each kind can take of a catalogue, a segment for one count on one GPU type.
+
+    Attributes:
+        start: (K+1,) where the segments of each kind begin.
+        begin, end: (S,) first configuration of each segment, and the one after its last.
+        speed: (S,) samples/s there on nodes of the type's own speed, above 0.
+    """
+
+    start: Ints
+    begin: Ints
+    end: Ints
+    speed: Floats
+
+    @property
+    def possible(self) -> NDArray[np.bool_]:
+        """(K,) whether each kind can run in any configuration."""
+        return np.diff(self.start) > 0
+
+
+def segments_of(
+    demand: Demand, catalogue: Catalogue, limits: Limits, most_sensitive: float
+) -> Segments:
+    """Return what each kind can take.
+
+    Args:
+        demand: the kinds.
+        catalogue: all configurations.
+        limits: what the healthy, idle cluster holds.
+        most_sensitive: jobs more sensitive than this (sigma) are kept on one node, where one node
+            of the type could hold them.
+    """
+    kind, gpu_type = np.nonzero(demand.types)
+    wants = np.diff(demand.want_from)[kind]
+    row = np.repeat(np.arange(len(kind)), wants)
+    # Of each row, the wants one after another.
+    nth = np.arange(len(row)) - np.repeat(np.cumsum(wants) - wants, wants)
+    kind, gpu_type = kind[row], gpu_type[row]
+    want = demand.want[demand.want_from[kind] + nth]
+    need, profile = demand.need[kind], demand.profile[kind]
+    types = demand.types.shape[1]
+    entry = (need * types + gpu_type) * len(demand.wants) + want
+    spreads = (demand.sensitivity[profile, gpu_type] <= most_sensitive) | (
+        demand.smallest[kind] > limits.largest_node[need, gpu_type]
+    )
+    gpus = demand.wants[want]
+    middle, last = catalogue.spread_from[entry], catalogue.starts[entry + 1]
+    begin = np.stack([catalogue.starts[entry], middle], axis=1).ravel()
+    end = np.stack([middle, np.where(spreads, last, middle)], axis=1).ravel()
+    speed = (demand.per_gpu[profile, gpu_type, :, want] * gpus[:, None]).ravel()
+    keep = (end > begin) & (speed > 0)
+    segments = np.bincount(np.repeat(kind, 2)[keep], minlength=len(demand.profile))
+    return Segments(
+        np.concatenate([[0], np.cumsum(segments)]).astype(np.int64),
+        begin[keep],
+        end[keep],
+        speed[keep],
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobOptions:
+    """What each of J jobs could get: Q options with P pieces, those of one job together.
+
+    Attributes:
+        job: (Q,) whose option it is.
+        code: (Q,) `Catalogue.code` of its configuration.
+        speed: (Q,) samples/s.
+        piece_from: (Q+1,) where the pieces of each option begin.
+        pieces: (P, 2) class and GPUs of each piece.
+    """
+
+    job: Ints
+    code: Ints
+    speed: Floats
+    piece_from: Ints
+    pieces: Ints
+
+    def gain(self) -> Floats:
+        """Return (Q,) speed over the least speed of the same job's options (G, section 3.6)."""
+        first = np.flatnonzero(np.diff(self.job, prepend=-1))
+        if not len(first):
+            return self.speed.copy()
+        least = np.minimum.reduceat(self.speed, first)
+        gain: Floats = self.speed / np.repeat(least, np.diff(first, append=len(self.job)))
+        return gain
+
+
+def options_of(
+    kind: Ints,
+    demand: Demand,
+    segments: Segments,
+    catalogue: Catalogue,
+    classes: Classes,
+    factor_row: Ints,
+    own: Ints,
+    own_speed: Floats,
+) -> JobOptions:
+    """Return what each job could get.
+
+    Args:
+        kind: (J,) of each job.
+        demand: the kinds.
+        segments: what each can take.
+        catalogue: the configurations, those among them that jobs have.
+        classes: the nodes.
+        factor_row: (P,) row of `classes.factor` for each profile.
+        own: (J,) the configuration that each job has, -1 for none.
+        own_speed: (J,) samples/s there.
+    """
+    slowest = np.minimum.reduceat(
+        classes.factor[:, catalogue.pieces[:, 0]], catalogue.piece_from[:-1], axis=1
+    )
+    lengths = segments.end - segments.begin
+    pieces = catalogue.piece_from[segments.end] - catalogue.piece_from[segments.begin]
+    own_pieces = np.diff(catalogue.piece_from)[own[own >= 0]].sum()
+    most = int(_sums(lengths, segments.start)[kind].sum()) + int((own >= 0).sum())
+    most_pieces = int(_sums(pieces, segments.start)[kind].sum()) + int(own_pieces)
+    found = JobOptions(
+        np.empty(most, np.int64),
+        np.empty(most, np.int64),
+        np.empty(most),
+        np.zeros(most + 1, np.int64),
+        np.empty((most_pieces, 2), np.int64),
+    )
+    size = np.zeros(2, np.int64)
+    of_jobs(
+        kind,
+        segments.start,
+        segments.begin,
+        segments.end,
+        segments.speed,
+        factor_row[demand.profile],
+        slowest,
+        catalogue.piece_from,
+        catalogue.pieces,
+        catalogue.code(),
+        own,
+        own_speed,
+        found.job,
+        found.code,
+        found.speed,
+        found.piece_from,
+        found.pieces,
+        size,
+    )
+    many, used = size.tolist()
+    return JobOptions(
+        found.job[:many],
+        found.code[:many],
+        found.speed[:many],
+        found.piece_from[: many + 1],
+        found.pieces[:used],
+    )
+
+
+def _sums(values: Ints, start: Ints) -> Ints:
+    """Sum runs of values, each from one start to the next."""
+    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
+    return np.diff(total[start])

@@ -1,0 +1,169 @@
+"""What the jobs of Hops's queue ask for, as columns over their kinds.
+
+Jobs of one kind have the same profile, requirement set, GPU types, and needs beside each GPU: they
+have the same configurations at the same speeds. Sensitivity to being spread (formula 10) is theirs
+too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.policies.hops_room import Layout, Need
+from hetsched_core.types import Cluster, Configuration, Job, JobView, Speeds, SpeedTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+Thing = TypeVar("Thing")
+
+MOST_SENSITIVE = 1e3
+"""Stands for the sensitivity of a profile that cannot be spread at all, so that means exist."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Demand:
+    """What J jobs ask for: K kinds, P profiles, D needs, U wants (GPU counts) in all.
+
+    Attributes:
+        kind: (J,) kind of each job.
+        profiles: P profile keys.
+        tables: P speed tables.
+        needs: D needs.
+        wants: (U,) ascending GPU counts that some job accepts, and 1 and 2.
+        profile, need: (K,) of each kind.
+        types: (K, T) whether the kind may run on each GPU type.
+        want_from: (K+1,) where the wants of each kind begin in `want`.
+        want: positions in `wants`, ascending for each kind.
+        smallest: (K,) smallest requirement.
+        per_gpu: (P, T, 2, U) samples/s per GPU, on one node and on several.
+        sensitivity: (P, T) speed per GPU of one GPU over that of two on two nodes.
+    """
+
+    kind: Ints
+    profiles: tuple[str, ...]
+    tables: tuple[SpeedTable, ...]
+    needs: tuple[Need, ...]
+    wants: Ints
+    profile: Ints
+    need: Ints
+    types: Bools
+    want_from: Ints
+    want: Ints
+    smallest: Ints
+    per_gpu: Floats
+    sensitivity: Floats
+
+    def mean_sensitivity(self, gpus: Ints) -> Floats:
+        """Return (K,) the mean sensitivity of each kind over the types it may run on.
+
+        Weighted with the (T,) GPUs of each type, as the expected run time is (formula 9).
+        """
+        weight = self.types * gpus
+        total = (weight * self.sensitivity[self.profile]).sum(axis=1)
+        return np.asarray(total / np.maximum(weight.sum(axis=1), 1))
+
+    def accepts(self, job: int, configuration: Configuration, cluster: Cluster) -> bool:
+        """Whether a job may have this configuration."""
+        kind = self.kind[job]
+        own = self.want[self.want_from[kind] : self.want_from[kind + 1]]
+        types = [cluster.gpu_types.index(cluster[node].gpu_type) for node, _ in configuration]
+        return configuration.gpus in self.wants[own] and bool(self.types[kind, types].all())
+
+
+def demand_of(
+    views: Sequence[JobView], speeds: Speeds, layout: Layout, *, only_profiled: bool
+) -> Demand:
+    """Return what the jobs ask for.
+
+    Args:
+        views: the jobs.
+        speeds: estimates.
+        layout: the cluster.
+        only_profiled: leave out GPU types on which a profile has not been measured yet.
+    """
+    kinds: dict[tuple[object, ...], int] = {}
+    firsts: list[Job] = []
+    kind = np.empty(len(views), np.int64)
+    for at, view in enumerate(views):
+        job = view.job
+        key = (
+            job.profile,
+            job.requirements,
+            job.gpu_types,
+            job.cpus_per_gpu,
+            job.memory_mb_per_gpu,
+        )
+        known = kinds.get(key)
+        if known is None:
+            known = kinds[key] = len(firsts)
+            firsts.append(job)
+        kind[at] = known
+    profiles = _Numbered(job.profile for job in firsts)
+    needs = _Numbered(Need(job.cpus_per_gpu, job.memory_mb_per_gpu) for job in firsts)
+    counts = [job.requirements.counts for job in firsts]
+    wants = np.unique(np.array([1, 2, *(count for each in counts for count in each)], np.int64))
+    tables = tuple(speeds.table(profile) for profile in profiles.names)
+    asked = tuple(wants.tolist())
+    per_gpu = np.zeros((len(tables), len(layout.gpu_types), 2, len(wants)))
+    runs = np.zeros(per_gpu.shape[:2], np.bool_)
+    for at, table in enumerate(tables):
+        per_gpu[at] = _per_gpu(table, layout.gpu_types, asked)
+        runs[at] = [
+            table.runs_on(t) and (not only_profiled or table.profiled(t)) for t in layout.gpu_types
+        ]
+    types = runs[profiles.number]
+    for at, job in enumerate(firsts):
+        if job.gpu_types is not None:
+            types[at] &= [t in job.gpu_types for t in layout.gpu_types]
+    return Demand(
+        kind=kind,
+        profiles=tuple(profiles.names),
+        tables=tables,
+        needs=tuple(needs.names),
+        wants=wants,
+        profile=profiles.number,
+        need=needs.number,
+        types=types,
+        want_from=np.cumsum([0, *map(len, counts)], dtype=np.int64),
+        want=np.searchsorted(wants, [count for each in counts for count in each]),
+        smallest=np.array([each[0] for each in counts], np.int64),
+        per_gpu=per_gpu,
+        sensitivity=sensitivity_of(per_gpu, wants),
+    )
+
+
+def sensitivity_of(per_gpu: Floats, wants: Ints) -> Floats:
+    """Return (P, T) speed per GPU of {a: 1} over that of {a: 1, b: 1} (formula 10).
+
+    Args:
+        per_gpu: (P, T, 2, U) samples/s per GPU.
+        wants: (U,) GPU counts, 1 and 2 among them.
+    """
+    one, two = np.searchsorted(wants, [1, 2])
+    together, apart = per_gpu[:, :, 0, one], per_gpu[:, :, 1, two]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = together / apart
+    return np.where(apart > 0, np.minimum(ratio, MOST_SENSITIVE), MOST_SENSITIVE)
+
+
+@lru_cache(maxsize=1 << 12)
+def _per_gpu(table: SpeedTable, gpu_types: tuple[str, ...], counts: tuple[int, ...]) -> Floats:
+    return table.per_gpu_at(gpu_types, np.array(counts, np.int64))
+
+
+class _Numbered(Generic[Thing]):
+    """Equal things get equal numbers, in the order in which they come."""
+
+    def __init__(self, things: Iterable[Thing]) -> None:
+        numbers: dict[Thing, int] = {}
+        self.number = np.array(
+            [numbers.setdefault(thing, len(numbers)) for thing in things], np.int64
+        )
+        self.names = list(numbers)

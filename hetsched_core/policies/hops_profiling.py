@@ -1,0 +1,128 @@
+"""The profiling queue of Hops (SoCC '24, section 3.2).
+
+A new job is run for a few iterations on one GPU of each type, on all types at once, before anything
+else at the start of a round. Jobs with the same profile key are measured once. A type on which no
+GPU is free, or on which the run failed, is tried again in a later round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from hetsched_core.policies.hops_room import Need, Room, pieces_of
+from hetsched_core.types import (
+    Configuration,
+    JobView,
+    Phase,
+    Placement,
+    ProfilePlacement,
+    Purpose,
+    Snapshot,
+    SpeedTable,
+)
+
+
+def unprofiled(snapshot: Snapshot, view: JobView) -> list[str]:
+    """Return the GPU types of the cluster on which a job could run and is not profiled yet."""
+    missing = _missing(snapshot.speeds.table(view.job.profile), snapshot.cluster.gpu_types)
+    return [gpu_type for gpu_type in missing if view.job.accepts_type(gpu_type)]
+
+
+@lru_cache(maxsize=1 << 12)
+def _missing(table: SpeedTable, gpu_types: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(t for t in gpu_types if table.runs_on(t) and not table.profiled(t))
+
+
+def going_on(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
+    """Return the runs of the plan in force that are not over, and take their GPUs from `room`."""
+    found = []
+    for profile in snapshot.previous.profiles:
+        view = snapshot.jobs.get(profile.job)
+        if view is not None and _goes_on(snapshot, profile.placement, view):
+            found.append(profile)
+            need = Need(view.job.cpus_per_gpu, view.job.memory_mb_per_gpu)
+            room.take(*pieces_of(snapshot.cluster, profile.placement.configuration), need)
+    return tuple(found)
+
+
+def _goes_on(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
+    if view.blocked is not None:
+        return False
+    if placement.until_s is None or placement.until_s <= snapshot.now:
+        return False
+    if all(snapshot.nodes[name].open for name, _ in placement.configuration):
+        return True
+    return any(
+        run.phase(snapshot.now) is Phase.PROFILING and run.configuration == placement.configuration
+        for run in view.runs
+    )
+
+
+def serve(
+    snapshot: Snapshot,
+    queue: Sequence[JobView],
+    running: Sequence[ProfilePlacement],
+    room: Room,
+    *,
+    from_s: float,
+    limit_s: float,
+    iterations: int,
+) -> list[ProfilePlacement]:
+    """Return new profiling runs, and take their GPUs out of `room`.
+
+    Args:
+        snapshot: the state.
+        queue: jobs that may not be profiled on all types yet, first come first served.
+        running: profiling runs that go on.
+        room: what is free.
+        from_s: when the runs begin, seconds UTC.
+        limit_s: how long one may take.
+        iterations: how many iterations one does.
+    """
+    types = snapshot.cluster.gpu_types
+    served = {
+        (snapshot.jobs[profile.job].job.profile, snapshot.cluster[name].gpu_type)
+        for profile in running
+        for name, _ in profile.placement.configuration
+    }
+    begun = []
+    for view in queue:
+        job = view.job
+        need = Need(job.cpus_per_gpu, job.memory_mb_per_gpu)
+        for gpu_type in unprofiled(snapshot, view):
+            if (job.profile, gpu_type) in served:
+                continue
+            node = _node(snapshot, room, need, types.index(gpu_type), job.requirements.smallest)
+            if node is None:
+                continue
+            room.take(np.array([node]), np.array([1]), need)
+            served.add((job.profile, gpu_type))
+            batch = snapshot.speeds.table(job.profile).batch_size
+            begun.append(
+                ProfilePlacement(
+                    job.id,
+                    Placement(
+                        Configuration(((snapshot.cluster.nodes[node].name, 1),)),
+                        copy=types.index(gpu_type),
+                        purpose=Purpose.PROFILE,
+                        budget=iterations * batch,
+                        until_s=from_s + limit_s,
+                    ),
+                )
+            )
+    return begun
+
+
+def _node(snapshot: Snapshot, room: Room, need: Need, gpu_type: int, smallest: int) -> int | None:
+    """Return the node of this type that one GPU fills best, one with a GPU idle now if any."""
+    layout = room.layout
+    (usable,) = room.usable([need])
+    able = np.flatnonzero((layout.type_of == gpu_type) & (usable > 0))
+    if usable[able].sum() < smallest:
+        return None
+    views = [snapshot.nodes[snapshot.cluster.nodes[node].name] for node in able.tolist()]
+    busy = np.array([view.held_gpus >= view.capacity for view in views])
+    return int(able[np.lexsort((able, usable[able], busy))[0]])

@@ -1,0 +1,326 @@
+"""One plan of Hops (SoCC '24, section 3.6): some jobs, some idle GPUs, the best configurations.
+
+The integer programme maximises sum (prior_i + bias)^lambda G_ij X_ij with at most one configuration
+a job and no GPU used twice. Where jobs weigh so little that they cannot move the objective by more
+than the gap, they are served in queue order instead, each with the best configuration still free:
+what the programme becomes for lambda towards infinity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.choose import (
+    ChooseProblem,
+    JobPieces,
+    Options,
+    ProblemError,
+    assign_nodes,
+    choose,
+    choose_in_order,
+)
+from hetsched_core.policies.hops_classes import Classes, NodeSpeeds, classes_of
+from hetsched_core.policies.hops_configurations import (
+    Catalogue,
+    JobOptions,
+    Limits,
+    Neighbours,
+    catalogue_of,
+    options_of,
+    segments_of,
+)
+from hetsched_core.policies.hops_demand import Demand
+from hetsched_core.policies.hops_room import Room
+from hetsched_core.types import Shape
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_NOTHING = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+SMALLEST_GAP = 1e-9
+"""Values that differ by less than this part of each other count as equal."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """What all plans of one moment have in common.
+
+    Attributes:
+        demand: what the jobs ask for; jobs are known by their positions in it.
+        speeds: of single nodes.
+        limits: what the healthy, idle cluster holds.
+        shapes: shapes that can be realised.
+        neighbours: which nodes a distributed configuration may take.
+        most_sensitive: sensitivity up to which a job may be spread (sigma).
+        gap: relative gap at which a solution is good enough.
+        held: what each job has, as nodes and GPUs, whether it got there or not.
+        held_speed: (J,) samples/s there.
+        keep: what part of its speed a job is left with that starts elsewhere, (J,); all 1 where
+            moving counts for nothing.
+        offer_held: whether a job may keep what no new configuration is.
+    """
+
+    demand: Demand
+    speeds: NodeSpeeds
+    limits: Limits
+    shapes: frozenset[Shape]
+    neighbours: Neighbours
+    most_sensitive: float
+    gap: float
+    held: Mapping[int, tuple[Ints, Ints]]
+    held_speed: Floats
+    keep: Floats
+    offer_held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Where jobs go: job -> nodes and GPUs; and how that was found.
+
+    `choice` is None where jobs were served in turn alone. `bound` is what no plan could exceed.
+    """
+
+    placed: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)
+    objective: float = 0.0
+    bound: float | None = None
+    method: str = ""
+    limits: tuple[str, ...] = ()
+    prices: Mapping[str, float] = field(default_factory=dict)
+
+
+def plan_once(
+    setting: Setting,
+    jobs: Ints,
+    weights: Floats,
+    room: Room,
+    prices: Mapping[str, float],
+    *,
+    strict: bool,
+) -> Outcome:
+    """Choose configurations and nodes for some jobs on what is free.
+
+    Args:
+        setting: what is known.
+        jobs: (M,) positions of the jobs, in queue order.
+        weights: (M,) (prior + bias)^lambda of each, descending, at most 1.
+        room: what is free; what the jobs have counts as free too.
+        prices: by class of node, from an earlier plan: where to begin the search.
+        strict: serve the jobs in turn, whatever they weigh (lambda = infinity).
+    """
+    task = _Task.of(setting, jobs, room)
+    head, best = 0, task.best(weights)
+    if not strict:
+        rest = np.cumsum(best[::-1])[::-1]
+        head = int((rest > max(setting.gap, SMALLEST_GAP) * best.max(initial=0.0)).sum())
+    outcome = Outcome(bound=None if strict else 0.0)
+    if head:
+        outcome = task.programme(head, weights, prices)
+    if head < len(jobs):
+        left = room.copy()
+        take(left, setting.demand, outcome.placed)
+        in_turn = _Task.of(setting, jobs[head:], left).in_turn(weights[head:])
+        tail = float(best[head:].sum()) if outcome.bound is not None else 0.0
+        outcome = Outcome(
+            placed={**outcome.placed, **in_turn.placed},
+            objective=outcome.objective + in_turn.objective,
+            bound=None if outcome.bound is None else outcome.bound + tail,
+            method=f"{outcome.method}; {in_turn.method}" if head else in_turn.method,
+            limits=outcome.limits,
+            prices=outcome.prices,
+        )
+    return outcome
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Task:
+    """The jobs of one plan with everything that each could get.
+
+    Attributes:
+        setting: what is known.
+        jobs: (M,) positions of the jobs.
+        room: what is free.
+        classes: its nodes.
+        options: what each job could get; whose it is counts from 0 to M - 1.
+        worth: (Q,) gain, less what a restart costs.
+    """
+
+    setting: Setting
+    jobs: Ints
+    room: Room
+    classes: Classes
+    options: JobOptions
+    worth: Floats
+
+    @classmethod
+    def of(cls, setting: Setting, jobs: Ints, room: Room) -> _Task:
+        demand = setting.demand
+        classes = classes_of(
+            room,
+            demand.needs,
+            setting.speeds,
+            by_node=setting.neighbours is Neighbours.ID,
+        )
+        catalogue = catalogue_of(
+            classes, demand.wants, setting.limits, setting.shapes, setting.neighbours
+        )
+        own = np.full(len(jobs), -1, np.int64)
+        if setting.offer_held:
+            catalogue, own = _with_held(setting, jobs, room, classes, catalogue)
+        options = options_of(
+            demand.kind[jobs],
+            demand,
+            segments_of(demand, catalogue, setting.limits, setting.most_sensitive),
+            catalogue,
+            classes,
+            setting.speeds.row,
+            own,
+            setting.held_speed[jobs],
+        )
+        code = np.append(catalogue.code(), -1)[own]
+        stays = options.code == code[options.job]
+        worth = options.gain() * np.where(stays, 1.0, setting.keep[jobs][options.job])
+        return cls(setting, jobs, room, classes, options, worth)
+
+    def best(self, weights: Floats) -> Floats:
+        """Return (M,) the most that each job could add to the objective."""
+        best = np.zeros(len(self.jobs))
+        np.maximum.at(best, self.options.job, self.worth * weights[self.options.job])
+        return best
+
+    def programme(self, head: int, weights: Floats, prices: Mapping[str, float]) -> Outcome:
+        """Choose for the first `head` jobs by the integer programme."""
+        problem = self._problem(head, weights)
+        labels = self.classes.nodes.label
+        choice = choose(problem, gap=self.setting.gap, prices=_warm(labels, prices))
+        return Outcome(
+            placed=self._nodes(problem, choice.option),
+            objective=choice.objective,
+            bound=choice.bound,
+            method=choice.method,
+            limits=choice.limits,
+            prices=dict(zip(labels, choice.prices.tolist(), strict=True)),
+        )
+
+    def in_turn(self, weights: Floats) -> Outcome:
+        """Give each job its best configuration that is still free, in queue order."""
+        problem = self._problem(len(self.jobs), np.ones(len(self.jobs)))
+        option = choose_in_order(problem, np.arange(len(self.jobs))).option
+        placed = option >= 0
+        return Outcome(
+            placed=self._nodes(problem, option),
+            objective=float((weights[placed] * problem.options.value[option[placed]]).sum()),
+            method=f"{len(self.jobs)} in turn",
+        )
+
+    def _problem(self, head: int, weights: Floats) -> ChooseProblem:
+        options = self.options
+        many = int(np.searchsorted(options.job, head))
+        pieces = options.pieces[: options.piece_from[many]]
+        return ChooseProblem(
+            self.classes.nodes,
+            Options(
+                job=options.job[:many],
+                value=self.worth[:many] * weights[options.job[:many]],
+                starts=options.piece_from[: many + 1],
+                piece_class=np.ascontiguousarray(pieces[:, 0]),
+                piece_gpus=np.ascontiguousarray(pieces[:, 1]),
+            ),
+            head,
+        )
+
+    def _nodes(self, problem: ChooseProblem, option: Ints) -> dict[int, tuple[Ints, Ints]]:
+        """Return nodes for what was chosen, those that jobs have if they may keep them."""
+        jobs, classes = self.jobs[: problem.jobs], self.classes
+        now = self._held_pieces(jobs)
+        try:
+            found = assign_nodes(problem, option, classes.member_class, now)
+        except ProblemError:
+            # Pieces of one job may share a node in the programme. Without such jobs it always fits.
+            alone = np.diff(problem.options.starts)[option] == 1
+            option = np.where(alone, option, -1)
+            found = assign_nodes(problem, option, classes.member_class, now)
+        node = classes.members[found.node]
+        placed = {
+            job: (node[a:b], found.gpus[a:b])
+            for job, (a, b) in zip(jobs.tolist(), pairwise(found.starts.tolist()), strict=True)
+            if b > a
+        }
+        left = self.room.copy()
+        take(left, self.setting.demand, placed)
+        return _mended(self.room, self.setting.demand, placed) if left.overdrawn else placed
+
+    def _held_pieces(self, jobs: Ints) -> JobPieces:
+        """Return what jobs have of the members of the classes; nothing of who has other nodes."""
+        members, pieces = self.classes.members, []
+        for job in jobs.tolist():
+            nodes, gpus = self.setting.held.get(job, _NOTHING)
+            at = np.searchsorted(members, nodes)
+            here = at < len(members)
+            here[here] = members[at[here]] == nodes[here]
+            pieces.append((at, gpus) if here.all() else _NOTHING)
+        return JobPieces(
+            np.cumsum([0, *(len(at) for at, _ in pieces)], dtype=np.int64),
+            np.concatenate([_NOTHING[0], *(at for at, _ in pieces)]),
+            np.concatenate([_NOTHING[1], *(gpus for _, gpus in pieces)]),
+        )
+
+
+def _with_held(
+    setting: Setting, jobs: Ints, room: Room, classes: Classes, catalogue: Catalogue
+) -> tuple[Catalogue, Ints]:
+    """Add what the jobs have to the catalogue, and return where it is for each, -1 for nothing."""
+    own = np.full(len(jobs), -1, np.int64)
+    class_of = np.full(len(room.gpus), -1, np.int64)
+    class_of[classes.members] = classes.member_class
+    seen: dict[tuple[tuple[int, int], ...], int] = {}
+    for at, job in enumerate(jobs.tolist()):
+        if job not in setting.held:
+            continue
+        nodes, gpus = setting.held[job]
+        of_node = class_of[nodes]
+        if (of_node < 0).any() or (gpus > room.gpus[nodes]).any():
+            continue
+        pieces = tuple(sorted(zip(of_node.tolist(), gpus.tolist(), strict=True)))
+        own[at] = len(catalogue.piece_from) - 1 + seen.setdefault(pieces, len(seen))
+    return catalogue.with_more(list(seen)), own
+
+
+def take(room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]) -> None:
+    """Take what jobs were given."""
+    if placed:
+        needs = [demand.needs[k] for k in demand.need[demand.kind[list(placed)]]]
+        pieces = [len(nodes) for nodes, _ in placed.values()]
+        room.take_all(
+            np.concatenate([nodes for nodes, _ in placed.values()]),
+            np.concatenate([gpus for _, gpus in placed.values()]),
+            np.repeat([need.cpus_per_gpu for need in needs], pieces),
+            np.repeat([need.memory_mb_per_gpu for need in needs], pieces),
+        )
+
+
+def _mended(
+    room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]
+) -> dict[int, tuple[Ints, Ints]]:
+    """Leave out jobs for which CPUs or memory are too few, the last in the queue first."""
+    left, kept = room.copy(), {}
+    for job, (nodes, gpus) in placed.items():
+        need = demand.needs[demand.need[demand.kind[job]]]
+        if left.holds(nodes, gpus, need):
+            left.take(nodes, gpus, need)
+            kept[job] = nodes, gpus
+    return kept
+
+
+def _warm(labels: Sequence[str], prices: Mapping[str, float]) -> Floats | None:
+    """Return earlier prices, the mean of the known ones for a class that is new."""
+    known = [prices[label] for label in labels if label in prices]
+    if not known:
+        return None
+    mean = sum(known) / len(known)
+    return np.array([prices.get(label, mean) for label in labels])
