@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 import numpy as np
 
@@ -268,7 +267,7 @@ class Backfill:
             What those keep who have to wait.
         """
         timeline, now_s = self._brought_up_to(snapshot), snapshot.effective_s
-        queue = [self._candidate(snapshot, name) for name in islice(self.turns.waiting(), most)]
+        queue = [self._candidate(snapshot, name) for name in self.turns.first(most)]
         reservations = []
         for start in timeline.earliest_starts(queue, now_s, reserve_all=reserve_all):
             if start.start_s > now_s:
