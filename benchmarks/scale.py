@@ -1,0 +1,119 @@
+"""Cost of a whole replay against the number of jobs: measures it, and draws what was measured.
+
+    python benchmarks/scale.py --policies fifo,slurm --jobs 10000,30000,100000
+
+Each replay is a process of its own, reading of the workload and measures included. Its line is put
+into `docs/benchmarks/scale.csv`, in the place of an older one of the same policy and size, and
+`docs/benchmarks/scale.svg` is drawn from all lines; without `--jobs` it is only drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import os
+import resource
+import sys
+import tempfile
+from pathlib import Path
+from time import perf_counter
+from typing import NamedTuple
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
+CLUSTER = "--gpus 2000 --types a100,v100,t4 --name scale"
+LOAD = 0.8
+
+
+class Line(NamedTuple):
+    """One replay: seconds on the clock and of CPU, peak memory (MiB), plans made."""
+
+    policy: str
+    jobs: int
+    elapsed_s: float
+    cpu_s: float
+    peak_mib: int
+    plans: int
+
+
+def measure(policy: str, jobs: int, folder: Path) -> Line:
+    """Replay so many generated jobs in a process of its own."""
+    cluster, workload, result = (folder / name for name in ("c.toml", "w.jsonl", "r.json"))
+    _hetsched(*f"cluster generate {CLUSTER}".split(), into=cluster)
+    generate = f"workload generate --cluster {cluster} --jobs {jobs} --load {LOAD} {workload}"
+    _hetsched(*generate.split())
+    begun = perf_counter()
+    replay = f"replay {workload} --cluster {cluster} --policy {policy} --json {result}"
+    used = _hetsched(*replay.split())
+    elapsed_s = perf_counter() - begun
+    plans = json.loads(result.read_text())["policies"][policy]["plans"]
+    cpu_s = used.ru_utime + used.ru_stime
+    return Line(
+        policy, jobs, round(elapsed_s, 1), round(cpu_s, 1), round(used.ru_maxrss / 1024), plans
+    )
+
+
+def _hetsched(*words: str, into: Path | None = None) -> resource.struct_rusage:
+    """Run a command and return what it used."""
+    command = [sys.executable, "-c", "from hetsched_core.cli import main; main()", *words]
+    with (into or Path(os.devnull)).open("wb") as out:
+        redirect = [(os.POSIX_SPAWN_DUP2, out.fileno(), 1)]
+        pid = os.posix_spawn(command[0], command, os.environ, file_actions=redirect)
+        _, status, used = os.wait4(pid, 0)
+    if status:
+        raise SystemExit(f"hetsched {' '.join(words)} failed")
+    return used
+
+
+def slope(lines: list[Line]) -> float:
+    """Return the exponent of cost by number of jobs: 1 is linear."""
+    jobs = np.log([line.jobs for line in lines])
+    return float(np.polyfit(jobs, np.log([line.cpu_s for line in lines]), 1)[0])
+
+
+def draw(lines: list[Line], path: Path) -> None:
+    """Draw seconds of CPU against jobs, both on logarithmic axes."""
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for policy in sorted({line.policy for line in lines}):
+        ours = sorted((line for line in lines if line.policy == policy), key=lambda n: n.jobs)
+        jobs, cpu_s = [n.jobs for n in ours], [n.cpu_s for n in ours]
+        (mark,) = axes.loglog(jobs, cpu_s, "o-", label=f"{policy}: jobs^{slope(ours):.2f}")
+        linear = [cpu_s[0] * n / jobs[0] for n in jobs]
+        axes.loglog(jobs, linear, ":", color=mark.get_color(), linewidth=1)
+    axes.set(xlabel="jobs", ylabel="CPU seconds of a replay (dotted: linear)")
+    axes.legend()
+    with mpl.rc_context({"svg.hashsalt": "scale", "svg.fonttype": "none"}):
+        figure.savefig(path, metadata={"Date": None})
+
+
+def main() -> None:
+    """Measure what is asked for, then draw everything that was ever measured."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--policies", default="fifo,slurm")
+    parser.add_argument("--jobs", default="")
+    chosen = parser.parse_args()
+    table = FOLDER / "scale.csv"
+    with table.open(newline="") as file:
+        rows = list(csv.reader(file))[1:]
+    read = [
+        Line(name, int(jobs), float(elapsed_s), float(cpu_s), int(peak_mib), int(plans))
+        for name, jobs, elapsed_s, cpu_s, peak_mib, plans in rows
+    ]
+    known = {(line.policy, line.jobs): line for line in read}
+    for jobs in map(int, filter(None, chosen.jobs.split(","))):
+        for policy in chosen.policies.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                known[policy, jobs] = measure(policy, jobs, Path(folder))
+    lines = [known[key] for key in sorted(known)]
+    with table.open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows([Line._fields, *lines])
+    draw(lines, FOLDER / "scale.svg")
+
+
+if __name__ == "__main__":
+    main()
