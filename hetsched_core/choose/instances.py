@@ -46,7 +46,8 @@ def random_problem(seed: int, gpus: int, offered: int, power: float = 1.0) -> Ch
     spreads = ~sensitive | (smallest > NODE_GPUS)
     allowed = np.repeat(accepted[:, None, :], TYPES, axis=1)
     allowed[:, :, NODE_GPUS:] &= spreads[:, None, None]
-    allowed &= (nodes > 1)[None, :, None] | (np.arange(MOST_GPUS) < NODE_GPUS)
+    needed = 1 + np.arange(MOST_GPUS) // NODE_GPUS
+    allowed &= nodes[:, None] >= needed
     speed = np.where(np.arange(MOST_GPUS) < NODE_GPUS, near, far)
     job, gpu_type, count = np.nonzero(allowed)
     rate = speed[job, gpu_type, count]

@@ -41,7 +41,7 @@ IN_ORDER = "one job after another"
 FEW_OPTIONS = 500
 """So many options are all left open at once."""
 
-FIRST_OPEN = 300
+FIRST_OPEN = 150
 """Options left open at first."""
 
 MOST_OPEN = 20_000
@@ -119,11 +119,12 @@ def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) 
     """Leave more and more options open until the gap is reached."""
     loss = np.repeat(priced.best, np.diff(offers.starts))
     loss -= offers.value - offers.cost(priced.slot)[offers.bundle]
-    best = _Found(np.full(problem.jobs, -1, np.int64), priced.bound, ROUNDED)
+    rounded = _filled(problem.classes, offers, priced, priced.choice)
+    best = _Found(rounded, priced.bound, ROUNDED)
     within = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN)
-    while True:
+    while best.bound > (1 + gap) * _worth(offers, best.option):
         opened, fixed = _open(offers, priced, loss, within)
-        if len(opened) > MOST_OPEN and not math.isinf(within):
+        if len(opened) > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
         found = _solve(problem.classes, offers, opened, fixed, gap)
@@ -137,8 +138,8 @@ def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) 
         taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
         option = np.full(problem.jobs, -1, np.int64)
         option[_owners(offers, taken)] = taken
-        if _worth(offers, option) < _worth(offers, best.option):
-            option = best.option
+        used_up = _filled(problem.classes, offers, priced, option)
+        option = max((best.option, option, used_up), key=lambda each: _worth(offers, each))
         proven = math.inf if found.bound is None else found.bound + offers.value[fixed].sum()
         best = _Found(
             option,
@@ -146,11 +147,10 @@ def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) 
             ALL if math.isinf(within) else OPEN,
             found.limits,
         )
-        value = _worth(offers, option)
-        if best.limits or math.isinf(within) or best.bound <= (1 + gap) * value:
+        if best.limits or math.isinf(within):
             break
-        within = _at_least(loss, within, priced.bound - (1 + gap) * value)
-    return _made_to_fit(problem, offers, priced, best, gap)
+        within = _at_least(loss, within, priced.bound - (1 + gap) * _worth(offers, option))
+    return _made_to_fit(problem, offers, best, gap)
 
 
 def _enough(loss: Floats, number: int) -> float:
@@ -192,18 +192,11 @@ def _solve(classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, gap:
     return solve(program, limits=Limits(gap=min(1.0, 0.5 * gap * share), nodes=nodes))
 
 
-def _made_to_fit(
-    problem: ChooseProblem, offers: Offers, priced: Priced, found: _Found, gap: float
-) -> _Found:
-    """Return what was found with what is left used up; what does not fit gives way.
+def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: float) -> _Found:
+    """Return what was found where it fits on nodes; else the best that does, as far as known.
 
     The class formulation lets two pieces of one job share a node where they are small enough.
     """
-    order = _widest_first(offers, priced, found.option)
-    cost = offers.cost(priced.slot)
-    filled = _fill(problem.classes, offers, order, found.option, cost, _SWEEPS)
-    if _worth(offers, filled) >= _worth(offers, found.option):
-        found = replace(found, option=filled)
     if _surely_fits(problem.classes, offers) or _fits(problem, found.option):
         return found
     by_node = _by_node(problem, gap)
@@ -211,7 +204,7 @@ def _made_to_fit(
         return replace(by_node, bound=min(found.bound, by_node.bound))
     return replace(
         found,
-        option=without_those_in_the_way(problem, filled),
+        option=without_those_in_the_way(problem, found.option),
         limits=(*found.limits, "pieces of one job on one node"),
     )
 
@@ -222,15 +215,11 @@ def _surely_fits(classes: NodeClasses, offers: Offers) -> bool:
     It does where no two pieces of an option could share a node: then any cut that has the slots
     does. With one price per GPU instead of cuts the programme does not know the slots.
     """
-    slots, owner = (
-        offers.slots,
-        np.repeat(np.arange(len(offers.bundle_starts) - 1), np.diff(offers.bundle_starts)),
-    )
-    narrow = slots.gpus < classes.capacity[slots.of_class]
-    place = (owner * len(classes) + slots.of_class[offers.bundle_slots])[
-        narrow[offers.bundle_slots]
-    ]
-    return len(np.unique(place)) == len(place) and all(
+    slots, pieces = offers.slots, offers.bundle_slots
+    owner = np.repeat(np.arange(len(offers.bundle_starts) - 1), np.diff(offers.bundle_starts))
+    narrow = slots.gpus[pieces] < classes.capacity[slots.of_class[pieces]]
+    where = (owner * len(classes) + slots.of_class[pieces])[narrow]
+    return len(np.unique(where)) == len(where) and all(
         classes.count[c] < 2
         or cuts_of(int(classes.capacity[c]), slots.gpus[slots.starts[c] : slots.starts[c + 1]])
         is not None
@@ -241,6 +230,16 @@ def _surely_fits(classes: NodeClasses, offers: Offers) -> bool:
 def _fits(problem: ChooseProblem, option: Ints) -> bool:
     node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
     return place(problem, option, node_class, JobPieces.none(problem.jobs)) is not None
+
+
+def _filled(classes: NodeClasses, offers: Offers, priced: Priced, option: Ints) -> Ints:
+    """Return what was chosen with what it leaves used up, the widest pieces going first."""
+    width = np.zeros(len(option), np.int64)
+    has = option >= 0
+    first = offers.bundle_starts[offers.bundle[option[has]]]
+    width[has] = offers.slots.gpus[offers.bundle_slots[first]]
+    order = np.lexsort((-priced.best, -width))
+    return _fill(classes, offers, order, option, offers.cost(priced.slot), _SWEEPS)
 
 
 def _fill(
@@ -266,15 +265,6 @@ def _fill(
         np.empty((len(choice), widest), np.int64),
     )
     return choice
-
-
-def _widest_first(offers: Offers, priced: Priced, option: Ints) -> Ints:
-    """Return the jobs, those with the widest pieces first, then those who gain the most."""
-    width = np.zeros(len(option), np.int64)
-    has = option >= 0
-    first = offers.bundle_starts[offers.bundle[option[has]]]
-    width[has] = offers.slots.gpus[offers.bundle_slots[first]]
-    return np.lexsort((-priced.best, -width))
 
 
 def _by_node(problem: ChooseProblem, gap: float) -> _Found | None:

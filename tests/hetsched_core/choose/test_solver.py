@@ -15,7 +15,7 @@ from hetsched_core.choose import (
     choose_in_order,
 )
 from hetsched_core.choose.instances import random_problem
-from hetsched_core.choose.solver import ALL, BY_NODE, OPEN
+from hetsched_core.choose.solver import ALL, BY_NODE, OPEN, ROUNDED
 from tests.hetsched_core.choose.naive import (
     Ints,
     Pieces,
@@ -64,7 +64,7 @@ def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_no
         assert best - 1e-9 <= found.bound <= best * (1 + 1e-6)
         assert placement_faults(problem, found.option) == []
         methods.add(found.method)
-    assert methods == {ALL, BY_NODE}
+    assert methods == {ALL, BY_NODE, ROUNDED}
 
 
 @pytest.mark.parametrize("seed", range(4))
