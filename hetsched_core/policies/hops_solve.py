@@ -114,10 +114,8 @@ def plan_once(
         strict: serve the jobs in turn, whatever they weigh (lambda = infinity).
     """
     task = _Task.of(setting, jobs, room)
-    head, best = 0, task.best(weights)
-    if not strict:
-        rest = np.cumsum(best[::-1])[::-1]
-        head = int((rest > max(setting.gap, SMALLEST_GAP) * best.max(initial=0.0)).sum())
+    best = task.best(weights)
+    head = 0 if strict else jobs_that_count(best, setting.gap)
     outcome = Outcome(bound=None if strict else 0.0)
     if head:
         outcome = task.programme(head, weights, prices)
@@ -135,6 +133,17 @@ def plan_once(
             prices=outcome.prices,
         )
     return outcome
+
+
+def jobs_that_count(best: Floats, gap: float) -> int:
+    """Return how many jobs from the head of the queue can move the objective beyond the gap.
+
+    Args:
+        best: (M,) the most that each job could add to it, in queue order.
+        gap: relative gap.
+    """
+    rest = np.cumsum(best[::-1])[::-1]
+    return int((rest > max(gap, SMALLEST_GAP) * best.max(initial=0.0)).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
