@@ -1,0 +1,227 @@
+"""The loop: a cycle observes, plans if there is reason to, and brings Slurm nearer to the plan."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import Action, PlanChecker, Policy, diff
+from hetsched_core.runlog import PlanRecord
+from hetsched_core.store import Decision, Store
+from hetsched_core.types import (
+    EMPTY_PLAN,
+    ExecutionModel,
+    Placed,
+    Plan,
+    Round,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
+from slurm_plugin.backend import AwayError, Outcome, SlurmBackend, apply_changes
+from slurm_plugin.backend.change import Change
+from slurm_plugin.daemon.changes import changes_for
+from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings
+from slurm_plugin.daemon.world import LiveWorld
+
+_ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
+"""No policy may sleep through a change of the cluster, or past the time that it named itself."""
+
+
+class Mode(StrEnum):
+    """Whether plans are carried out, or only made and recorded."""
+
+    SHADOW = "shadow"
+    ENFORCE = "enforce"
+
+
+@dataclass(frozen=True, slots=True)
+class CycleReport:
+    """What one cycle did, for the log.
+
+    Attributes:
+        planned: whether a plan was asked for and is in force.
+        violations: why the policy's plan was dropped; () if it was not.
+        changes: what was to change in Slurm.
+        outcome: what became of that; None in shadow mode, or if Slurm was away.
+        away: what was said if Slurm did not answer; "" if it did.
+    """
+
+    planned: bool = False
+    violations: tuple[str, ...] = ()
+    changes: tuple[Change, ...] = ()
+    outcome: Outcome | None = None
+    away: str = ""
+
+
+class Daemon:
+    """Schedules a live cluster with one policy."""
+
+    def __init__(
+        self,
+        backend: SlurmBackend,
+        policy: Policy,
+        settings: DaemonSettings,
+        *,
+        mode: Mode,
+        clock: Callable[[], float],
+        sleep: Callable[[float], None],
+        store: Store | None = None,
+        stopwatch: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        """Prepare; nothing is read or changed yet.
+
+        Args:
+            backend: Slurm.
+            policy: the scheduler.
+            settings: partitions and times.
+            mode: whether to act.
+            clock: seconds UTC.
+            sleep: waits for so many seconds, between attempts of a call.
+            store: where decisions are recorded.
+            stopwatch: seconds, for how long decisions take.
+
+        Raises:
+            InputError: the policy cannot schedule a live cluster.
+        """
+        info = policy.info
+        if not info.live:
+            raise InputError(f"policy {info.name!r} is for replays only: {info.replay_only}")
+        if info.model is not ExecutionModel.GANG:
+            raise InputError(
+                f"policy {info.name!r} places {info.model.value}, and only gangs run live; "
+                "choose another, see: hetsched policies"
+            )
+        self._backend, self._policy, self._settings = backend, policy, settings
+        self._mode, self._clock, self._sleep = mode, clock, sleep
+        self._store, self._stopwatch = store, stopwatch
+        self._world = LiveWorld(settings, info.knows)
+        self._checker = PlanChecker(info.model)
+        self._plan = EMPTY_PLAN
+        self._rounds_seen = -1
+        self.decisions = 0
+
+    def cycle(self) -> CycleReport:
+        """Observe, plan, check, diff, apply, record: once."""
+        try:
+            state = self._backend.read()
+        except AwayError as error:
+            return CycleReport(away=str(error))
+        now = self._clock()
+        self._world.observe(state, now)
+        planned = False
+        violations: tuple[str, ...] = ()
+        if self._due(now):
+            planned, violations = self._decide(now)
+        changes = changes_for(self._world, self._actions(now), self._settings, now)
+        if self._mode is Mode.SHADOW:
+            return CycleReport(planned, violations, changes)
+        outcome = apply_changes(self._backend, changes, self._sleep)
+        return CycleReport(planned, violations, changes, outcome, outcome.away)
+
+    @property
+    def world(self) -> LiveWorld:
+        """What was observed last."""
+        return self._world
+
+    @property
+    def plan(self) -> Plan:
+        """The plan in force."""
+        return self._plan
+
+    def _due(self, now: float) -> bool:
+        """Whether something has happened that the plan in force wanted to be replanned on."""
+        triggers = self._world.triggers
+        if self._round(now).index != self._rounds_seen:
+            triggers.add(Trigger.ROUND)
+        at_s = self._plan.replan.at_s
+        if at_s is not None and at_s <= now:
+            triggers.add(Trigger.TIMER)
+        if self._plan is EMPTY_PLAN:
+            return bool(self._world.managed)
+        return not triggers.isdisjoint(self._plan.replan.on | _ALWAYS)
+
+    def _decide(self, now: float) -> tuple[bool, tuple[str, ...]]:
+        """Ask for a plan, and put it into force if it is valid; say so, or which rules it broke."""
+        snapshot = self._snapshot(now)
+        begun = self._stopwatch()
+        plan = self._policy.plan(snapshot)
+        took_s = self._stopwatch() - begun
+        violations = self._checker.check(snapshot, plan)
+        self._rounds_seen = snapshot.round.index
+        if violations:
+            # The cluster stays as it is, and the same question is not asked again at once.
+            self._world.triggers.clear()
+            return False, tuple(map(str, violations))
+        self._world.served()
+        self._plan = plan
+        self._record(snapshot, plan, took_s)
+        return True, ()
+
+    def _actions(self, now: float) -> tuple[Action, ...]:
+        if self._plan is EMPTY_PLAN:
+            return ()
+        return diff(self._snapshot(now), self._plan)
+
+    def _snapshot(self, now: float) -> Snapshot:
+        world = self._world
+        assert world.cluster is not None
+        assert world.speeds is not None
+        return Snapshot(
+            now=now,
+            triggers=frozenset(world.triggers),
+            round=self._round(now),
+            cluster=world.cluster,
+            nodes=world.nodes,
+            jobs=world.jobs,
+            speeds=world.speeds,
+            effective_s=now,
+            shapes=LIVE_SHAPES,
+            seed=self._settings.seed,
+            previous=self._plan,
+            changed=frozenset(world.changed),
+            gone=frozenset(world.gone),
+            nodes_changed=world.nodes_changed,
+        )
+
+    def _round(self, now: float) -> Round:
+        round_s = self._settings.round_s
+        index = math.floor(now / round_s)
+        return Round(index, index * round_s, (index + 1) * round_s)
+
+    def _record(self, snapshot: Snapshot, plan: Plan, took_s: float) -> None:
+        self.decisions += 1
+        if self._store is None:
+            return
+        waiting = sum(isinstance(entry, Waiting) for entry in plan.entries.values())
+        record = PlanRecord(
+            snapshot.now, snapshot.triggers, took_s, len(plan.entries) - waiting, waiting
+        )
+        document = _document(snapshot, plan)
+        decision = Decision(self._policy.info.name, record, plan.diagnostics, document)
+        self._store.record_decision(decision)
+
+
+def _document(snapshot: Snapshot, plan: Plan) -> str:
+    """Write down who was placed where and why the others wait, as JSON."""
+    placed = {
+        job: [list(piece) for placement in entry.placements for piece in placement.configuration]
+        for job, entry in plan.entries.items()
+        if isinstance(entry, Placed)
+    }
+    waiting = {
+        job: entry.reason.code.word
+        for job, entry in plan.entries.items()
+        if isinstance(entry, Waiting)
+    }
+    held = {
+        job: [list(piece) for run in view.runs for piece in run.configuration]
+        for job, view in snapshot.jobs.items()
+        if view.runs
+    }
+    document = {"schema": 1, "held": held, "placed": placed, "waiting": waiting}
+    return json.dumps(document, separators=(",", ":"), sort_keys=True)

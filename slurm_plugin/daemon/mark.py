@@ -1,0 +1,83 @@
+"""The mark that job_submit.lua leaves in AdminComment: what a job can use, and its nonce.
+
+Only lua writes it, but it is read as data from outside: bounded, and validated once more.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import cattrs
+
+from hetsched_core.errors import InputError
+from hetsched_core.types import LearningRate, LearningRateScaling, RequirementSet
+
+PREFIX = "hetsched/1 "
+MAX_CHARACTERS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """What a job asked for. `nonce` names it for good, since Slurm hands ids out again."""
+
+    nonce: str
+    requirements: RequirementSet
+    default_count: int
+    gpu_types: frozenset[str] | None
+    profile: str
+    total_samples: float | None
+    learning_rate: LearningRate | None
+    movable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    nonce: str
+    default: int
+    gpu_set: str
+    gpu_types: str = ""
+    gpu_mem: str = ""
+    learning_rate: float = 0.0
+    lr_scaling: str = LearningRateScaling.NONE.value
+    profile_key: str = ""
+    total_samples: float = 0.0
+    no_move: bool = False
+
+
+_CONVERTER = cattrs.Converter(forbid_extra_keys=True)
+
+
+def read_mark(text: str) -> Mark | None:
+    """Read an AdminComment; None where it is somebody else's.
+
+    Raises:
+        InputError: it begins like a mark and is none.
+    """
+    if not text.startswith(PREFIX):
+        return None
+    if len(text) > MAX_CHARACTERS:
+        raise InputError(f"a mark of {len(text)} characters; at most {MAX_CHARACTERS} are allowed")
+    try:
+        fields = {
+            key.replace("-", "_"): value for key, value in json.loads(text[len(PREFIX) :]).items()
+        }
+        found = _CONVERTER.structure(fields, _Document)
+        scaling = LearningRateScaling(found.lr_scaling)
+    except (ValueError, AttributeError, KeyError, TypeError, cattrs.BaseValidationError):
+        raise InputError(f"{text[:80]!r} is not a mark that job_submit.lua writes") from None
+    requirements = RequirementSet.parse(found.gpu_set)
+    if found.default not in requirements:
+        raise InputError(f"the default count {found.default} is not in {requirements}")
+    rate = found.learning_rate
+    types = frozenset(filter(None, found.gpu_types.split(",")))
+    return Mark(
+        nonce=found.nonce,
+        requirements=requirements,
+        default_count=found.default,
+        gpu_types=types or None,
+        profile=found.profile_key,
+        total_samples=found.total_samples or None,
+        learning_rate=LearningRate(((found.default, rate),), scaling) if rate else None,
+        movable=not found.no_move,
+    )

@@ -1,0 +1,321 @@
+"""The live counterpart of the simulated world: what Slurm shows, as views that snapshots carry.
+
+Nothing here decides. A view is replaced only when something about it changed, so that a snapshot
+costs by what changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from immutables import Map
+
+from hetsched_core.errors import InputError
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    JobView,
+    Knowledge,
+    Node,
+    NodeView,
+    Reason,
+    ReasonCode,
+    Run,
+    Speeds,
+    Trigger,
+)
+from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.daemon.settings import DaemonSettings
+from slurm_plugin.daemon.speeds import live_speeds
+
+_DEPENDENCY = ("Dependency", "DependencyNeverSatisfied")
+_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
+
+
+@dataclass(slots=True)
+class Managed:
+    """A job of ours between two reads.
+
+    `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
+    pinned and free to start.
+    """
+
+    mark: Mark
+    slurm: SlurmJob
+    job: Job
+    observed_s: float
+    run: Run | None = None
+    wait_s: float = 0.0
+    attained: dict[str, float] = field(default_factory=dict)
+    first_start_s: float | None = None
+    blocked: Reason | None = None
+    placed_s: float | None = None
+
+    def settle(self, now: float, cluster: Cluster) -> None:
+        """Bring what grows with time up to `now`."""
+        seconds = max(0.0, now - self.observed_s)
+        if self.run is None:
+            self.wait_s += seconds
+        else:
+            for name, gpus in self.run.configuration:
+                gpu_type = cluster[name].gpu_type
+                self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds
+        self.observed_s = now
+
+    def seen(self, restart_cost_s: float) -> JobView:
+        """Return the job as policies see it."""
+        return JobView(
+            job=self.job,
+            observed_s=self.observed_s,
+            runs=() if self.run is None else (self.run,),
+            wait_s=self.wait_s,
+            attained_gpu_s=tuple(self.attained.items()),
+            first_start_s=self.first_start_s,
+            restarts=self.slurm.restarts,
+            restart_cost_s=restart_cost_s,
+            blocked=self.blocked,
+        )
+
+
+class LiveWorld:
+    """Everything that was true at the last read.
+
+    Attributes:
+        cluster, nodes, jobs, speeds: as in a snapshot.
+        managed: job id -> what is known of each job of ours.
+        triggers: reasons to plan that have come up and not been served.
+        changed, gone, nodes_changed: what differs since the last plan was asked for.
+        warnings: what was wrong with jobs that carry our mark, by job id.
+    """
+
+    def __init__(self, settings: DaemonSettings, knows: frozenset[Knowledge]) -> None:
+        """Start with nothing known."""
+        self._settings = settings
+        self._knows = knows
+        self._slurm_nodes: tuple[SlurmNode, ...] = ()
+        self.cluster: Cluster | None = None
+        self.speeds: Speeds | None = None
+        self.nodes: Map[str, NodeView] = Map()
+        self.jobs: Map[str, JobView] = Map()
+        self.managed: dict[str, Managed] = {}
+        self.triggers: set[Trigger] = set()
+        self.changed: set[str] = set()
+        self.gone: set[str] = set()
+        self.nodes_changed = True
+        self.warnings: dict[str, str] = {}
+
+    def observe(self, state: SlurmState, now: float) -> None:
+        """Take in one read."""
+        cluster = self._observe_cluster(state.nodes)
+        for job_id in list(self.managed):
+            seen = state.jobs.get(job_id)
+            known = self.managed[job_id]
+            if seen is None or seen.state is JobState.ENDED or seen.mark != known.slurm.mark:
+                self._leave(job_id)
+        for seen in state.jobs.values():
+            if seen.partition in self._settings.partitions and seen.state is not JobState.ENDED:
+                self._observe_job(seen, cluster, now)
+        self._observe_nodes(state.nodes)
+
+    def served(self) -> None:
+        """Forget what a plan has been asked for."""
+        self.triggers.clear()
+        self.changed, self.gone, self.nodes_changed = set(), set(), False
+
+    # -- the cluster -------------------------------------------------------------------------------
+
+    def _observe_cluster(self, nodes: tuple[SlurmNode, ...]) -> Cluster:
+        described = tuple(
+            Node(node.name, node.gpus[0][0], node.gpus[0][1])
+            for node in nodes
+            # Of a node with several types nothing can be pinned to one of them by count alone.
+            if len(node.gpus) == 1
+        )
+        if self.cluster is None or self.cluster.nodes != described:
+            self.cluster = Cluster(described, "slurm")
+            self.nodes = Map({node.name: NodeView(node) for node in described})
+            self.nodes_changed = True
+            self.speeds = live_speeds(self.cluster, (m.job.profile for m in self.managed.values()))
+            self.triggers.add(Trigger.NODE)
+        return self.cluster
+
+    def _observe_nodes(self, nodes: tuple[SlurmNode, ...]) -> None:
+        held: dict[str, int] = {}
+        counted: dict[str, int] = {}
+        for known in self.managed.values():
+            for name, gpus in known.run.configuration if known.run else ():
+                held[name] = held.get(name, 0) + gpus
+                if known.slurm.state is not JobState.PENDING:
+                    counted[name] = counted.get(name, 0) + gpus
+        for node in nodes:
+            view = self.nodes.get(node.name)
+            if view is None:
+                continue
+            used = sum(count for _, count in node.gpus_used)
+            foreign = max(0, used - counted.get(node.name, 0))
+            new = replace(
+                view,
+                condition=node.condition,
+                foreign_gpus=foreign,
+                held_gpus=held.get(node.name, 0),
+            )
+            if new == view:
+                continue
+            self.nodes = self.nodes.set(node.name, new)
+            if (new.condition, new.foreign_gpus) != (view.condition, view.foreign_gpus):
+                self.nodes_changed = True
+                self.triggers.add(Trigger.NODE)
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def _leave(self, job_id: str) -> None:
+        del self.managed[job_id]
+        self.jobs = self.jobs.delete(job_id)
+        self.changed.discard(job_id)
+        self.gone.add(job_id)
+        self.triggers.add(Trigger.END)
+
+    def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
+        known = self.managed.get(seen.id)
+        if known is None:
+            mark = self._mark(seen)
+            if mark is None:
+                return
+            job = _job(seen, mark).hidden_from(self._knows)
+            known = Managed(mark, seen, job, observed_s=now, wait_s=max(0.0, now - seen.submit_s))
+            self.managed[seen.id] = known
+            self.triggers.add(Trigger.ARRIVAL)
+            self._need_speeds(job.profile)
+        run = self._run(known, seen, cluster, now)
+        blocked = _blocked(seen)
+        same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
+        if same and seen.id in self.jobs:
+            known.slurm = seen
+            return
+        known.settle(now, cluster)
+        if known.blocked != blocked:
+            self.triggers.add(Trigger.ARRIVAL)
+        if known.run is not None and run is None:
+            self.triggers.add(Trigger.END)
+        known.slurm, known.run, known.blocked = seen, run, blocked
+        if run is not None and known.first_start_s is None:
+            known.first_start_s = run.since_s
+        self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
+        self.changed.add(seen.id)
+
+    def _mark(self, seen: SlurmJob) -> Mark | None:
+        try:
+            return read_mark(seen.mark)
+        except InputError as error:
+            self.warnings[seen.id] = str(error)
+            return None
+
+    def _need_speeds(self, profile: str) -> None:
+        if self.cluster is None or self.speeds is None or profile in self.speeds.profiles:
+            return
+        new = live_speeds(self.cluster, [profile])
+        self.speeds = self.speeds.revised({profile: new.table(profile)})
+
+    def _run(self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float) -> Run | None:
+        """Return what the job holds: a run, one that drains, or one that is about to start."""
+        if seen.state is JobState.PENDING:
+            return self._starting(known, seen, cluster, now)
+        known.placed_s = None
+        configuration = _configuration(seen.nodes, seen.gpus_per_node, cluster)
+        if configuration is None:
+            return None
+        before = known.run
+        if seen.state is JobState.COMPLETING:
+            until_s = now + self._settings.grace_s
+            if before is not None and before.draining_until_s is not None:
+                until_s = before.draining_until_s
+            since_s = before.since_s if before is not None else now
+        else:
+            until_s = None
+            since_s = seen.start_s if seen.start_s is not None else now
+        number = before.number if before is not None and until_s is not None else seen.restarts
+        return self._as_run(known, number, configuration, since_s, until_s)
+
+    def _starting(self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float) -> Run | None:
+        """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
+        configuration = _configuration(seen.pinned, seen.gpus_per_node, cluster)
+        if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
+            known.placed_s = None
+            return None
+        if known.placed_s is None:
+            known.placed_s = now
+        if now - known.placed_s > self._settings.start_timeout_s or _blocked(seen) is not None:
+            return None
+        before = known.run
+        if before is not None and before.configuration == configuration:
+            return before
+        return self._as_run(known, seen.restarts, configuration, now, None)
+
+    def _as_run(
+        self,
+        known: Managed,
+        number: int,
+        configuration: Configuration,
+        since_s: float,
+        draining_until_s: float | None,
+    ) -> Run:
+        speed = 0.0
+        if self.speeds is not None:
+            speed = self.speeds.speed(known.job.profile, configuration)
+        cost_s = self._settings.restart_cost_s if known.slurm.restarts else 0.0
+        return Run(
+            number=number,
+            configuration=configuration,
+            since_s=since_s,
+            progress_from_s=since_s + cost_s,
+            speed=speed,
+            draining_until_s=draining_until_s,
+        )
+
+
+def due_to_start(managed: Mapping[str, Managed], job_id: str) -> bool:
+    """Whether a job was placed and Slurm has not started it yet."""
+    known = managed[job_id]
+    return known.slurm.state is JobState.PENDING and known.run is not None
+
+
+def _configuration(
+    nodes: tuple[str, ...], gpus_per_node: int, cluster: Cluster
+) -> Configuration | None:
+    if not nodes or not gpus_per_node or any(name not in cluster for name in nodes):
+        return None
+    return Configuration.of(dict.fromkeys(nodes, gpus_per_node))
+
+
+def _job(seen: SlurmJob, mark: Mark) -> Job:
+    return Job(
+        id=seen.id,
+        submit_s=seen.submit_s,
+        requirements=mark.requirements,
+        profile=mark.profile,
+        total_samples=mark.total_samples,
+        time_limit_s=seen.time_limit_s,
+        gpu_types=mark.gpu_types,
+        name=seen.name,
+        user=seen.user,
+        account=seen.account,
+        partition=seen.partition,
+        preemptible=mark.movable,
+        asked_count=mark.default_count,
+        learning_rate=mark.learning_rate,
+    )
+
+
+def _blocked(seen: SlurmJob) -> Reason | None:
+    if seen.state is not JobState.PENDING:
+        return None
+    if seen.held or seen.reason in _HELD:
+        return Reason(ReasonCode.HELD)
+    if seen.reason in _DEPENDENCY:
+        return Reason(ReasonCode.DEPENDENCY)
+    if seen.reason.startswith(("QOS", "Assoc")):
+        return Reason(ReasonCode.QUOTA, detail=seen.reason)
+    return None
