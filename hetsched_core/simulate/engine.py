@@ -172,8 +172,9 @@ class _Simulation:
         self._policy = policy
         self._stopwatch = stopwatch
         self._checker = PlanChecker(policy.info.model)
-        self._floor = TaskFloor(world) if policy.info.model is ExecutionModel.TASKS else None
         self._future = dict(jobs)
+        tasks = policy.info.model is ExecutionModel.TASKS
+        self._floor = TaskFloor(world, self._future) if tasks else None
         for submission in sorted(jobs.values(), key=lambda s: (s.job.submit_s, s.job.id)):
             job = submission.job
             world.heap.push(_eligible_s(job), Priority.ARRIVAL, Arrives(submission))
@@ -270,6 +271,8 @@ class _Simulation:
                 world.set_condition(node, NodeCondition.UP)
             case TasksDue():
                 pass
+        if self._floor is not None and isinstance(event, _DISTURBING):
+            self._floor.disturb()
 
     def _arrive(self, submission: Submission) -> None:
         del self._future[submission.job.id]
@@ -323,6 +326,8 @@ class _Simulation:
 
     def _ask(self) -> None:
         world = self._world
+        if self._floor is not None:
+            self._floor.show()
         if self._awaited is not None:
             # The plan in force is still the one that was asked for before it.
             self._awaited.give_back(world)
@@ -495,6 +500,9 @@ class _Simulation:
             for job_id in world.active
         )
 
+
+_DISTURBING = (Cancelled, JobCrashed, NodeLost, NodeDrained, NodeBack)
+"""What can end a task before its time, or change where tasks may begin."""
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""

@@ -3,15 +3,20 @@
 A task is one mini-batch. It occupies its GPU for T^c, then synchronises for T^s while the GPU goes
 on with the next task (HPDC '22, section 5). The next training round of a job begins when all tasks
 of the round before have trained and synchronised. A running task is never interrupted: a new plan
-takes over each GPU at the end of the task it is in.
+takes over each GPU at the end of the task it is in. A task that is lost is the next of its GPU's
+sequence again, unless a new plan has other ideas.
+
+A task costs by the logarithm of the GPUs: a GPU is looked at when its task ends, when the round
+that it waits for opens, and when plans or failures change what it may do.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy.check import ROUNDING
@@ -29,40 +34,69 @@ from hetsched_core.types import (
     Trigger,
 )
 
+Task = tuple[str, int]
+"""(job, training round)."""
+
 
 @dataclass(slots=True)
 class _Station:
     """One GPU: what it still has to run, and the task it is in.
 
-    The task is of `job`; it trains until `free_s` and is in step at `in_step_s`.
+    The task is `running`; it trains until `free_s` and is in step at `in_step_s`. `begun` counts
+    the tasks that the GPU ever began, the last of them of `last_job`.
     """
 
     gpu_type: str
     copy: int
     configuration: Configuration
-    todo: Iterator[tuple[str, int]]
-    next: tuple[str, int] | None
-    job: str | None = None
+    todo: Iterator[Task] = field(default_factory=lambda: iter(()))
+    next: Task | None = None
+    running: Task | None = None
     free_s: float = 0.0
     in_step_s: float = 0.0
+    begun: int = 0
+    last_job: str | None = None
+
+    def put_back(self, task: Task) -> None:
+        """Have a task be the next one."""
+        if self.next is not None:
+            self.todo = chain((self.next,), self.todo)
+        self.next = task
 
 
 @dataclass(slots=True)
 class _TrainingRound:
-    """The round a job is in: tasks trained, and when the last of them is in step."""
+    """The round a job is in: how many came before, tasks trained, when the last is in step."""
 
+    number: int = 0
     trained: int = 0
     in_step_s: float = 0.0
 
 
 @dataclass(slots=True)
 class TaskFloor:
-    """All GPUs that run task sequences."""
+    """All GPUs that run task sequences.
+
+    Attributes:
+        world: the cluster and its jobs.
+        coming: the ids of the jobs that are still to arrive; their tasks are waited for.
+    """
 
     world: World
+    coming: Container[str]
     _stations: dict[tuple[str, int], _Station] = field(default_factory=dict)
+    _by_copy: dict[int, _Station] = field(default_factory=dict)
     _rounds: dict[str, _TrainingRound] = field(default_factory=dict)
+    _training: list[tuple[float, int, int]] = field(default_factory=list)
     _due: list[tuple[float, str]] = field(default_factory=list)
+    # Where to look for something to start: at these stations; at those once a job's next round
+    # is open; and at those that found no CPUs or memory.
+    _look_at: set[int] = field(default_factory=set)
+    _awaiting: dict[str, set[int]] = field(default_factory=dict)
+    _crowded: set[int] = field(default_factory=set)
+    _last_planned: dict[str, int] = field(default_factory=dict)
+    _unseen: set[str] = field(default_factory=set)
+    _disturbed: bool = False
 
     def admit(self, active: Active) -> None:
         """Take in a job that arrives.
@@ -70,72 +104,111 @@ class TaskFloor:
         Raises:
             InputError: the job has no tasks.
         """
-        shape = active.submission.job.tasks
+        job_id, shape = active.job.id, active.submission.job.tasks
         if shape is None or shape.rounds is None:
             raise InputError(
-                f"job {active.job.id!r} has no training rounds, which a policy that schedules "
+                f"job {job_id!r} has no training rounds, which a policy that schedules "
                 "tasks needs; give the workload's jobs `tasks` with `scale` and `rounds`"
             )
         active.progress = TaskProgress()
-        self.world.touch(active)
-        self._rounds[active.job.id] = _TrainingRound()
+        self._rounds[job_id] = _TrainingRound()
+        self._look_at |= self._awaiting.pop(job_id, set())
+        self._unseen.add(job_id)
 
     def assign(self, sequences: tuple[TaskSequence, ...]) -> None:
         """Give every GPU its new sequence; a GPU that is left out gets nothing more to do."""
         for station in self._stations.values():
             station.todo, station.next = iter(()), None
+        self._last_planned.clear()
+        self._awaiting.clear()
+        self._crowded.clear()
+        self._look_at.clear()
         for sequence in sequences:
             station = self._station(sequence.node, sequence.gpu)
             station.todo = _tasks(sequence)
             station.next = next(station.todo, None)
+            self._look_at.add(station.copy)
+            for block in sequence.blocks:
+                for item in block.items:
+                    last = item.training_round + block.times - 1
+                    known = self._last_planned.get(item.job, -1)
+                    self._last_planned[item.job] = max(known, last)
+
+    def disturb(self) -> None:
+        """Look everywhere once more: tasks may have been lost, or nodes changed."""
+        self._disturbed = True
 
     def settle(self) -> None:
         """Finish the tasks and training rounds that are due at this instant."""
+        if self._disturbed:
+            self._disturbed = False
+            self._find_lost_tasks()
+            self._look_at.update(self._by_copy)
         while self._finish_tasks() or self._close_rounds():
             pass
 
     def move(self) -> None:
         """Start every task that can start, and finish those that take no time."""
         self.settle()
+        self._look_at |= self._crowded
+        self._crowded.clear()
         while self._start_tasks():
             self.settle()
+
+    def show(self) -> None:
+        """Bring the jobs' views up to date, before a plan is asked for."""
+        for job_id in sorted(self._unseen):
+            active = self.world.active.get(job_id)
+            if active is not None:
+                current = self._rounds[job_id]
+                active.settle(self.world.now)
+                active.progress = TaskProgress(current.number, current.trained)
+                self.world.touch(active)
+        self._unseen.clear()
 
     def _station(self, node: str, gpu: int) -> _Station:
         key = (node, gpu)
         if key not in self._stations:
             cluster = self.world.cluster
-            before = sum(n.gpus for n in cluster.nodes[: cluster.index(node)])
-            self._stations[key] = _Station(
-                cluster[node].gpu_type,
-                before + gpu,
-                Configuration(((node, 1),)),
-                iter(()),
-                None,
-            )
+            copy = sum(n.gpus for n in cluster.nodes[: cluster.index(node)]) + gpu
+            gpu_type, where = cluster[node].gpu_type, Configuration(((node, 1),))
+            self._stations[key] = self._by_copy[copy] = _Station(gpu_type, copy, where)
         return self._stations[key]
+
+    def _find_lost_tasks(self) -> None:
+        for station in self._stations.values():
+            if station.running is None or self._in_task(station) is not None:
+                continue
+            if station.running[0] in self.world.active:
+                station.put_back(station.running)
+                self._unseen.add(station.running[0])
+            station.running = None
+            if station.next is None:
+                self.world.triggers.add(Trigger.BUDGET)
+
+    def _in_task(self, station: _Station) -> Active | None:
+        """The job whose task a GPU is in; None if it has ended, crashed or lost the node."""
+        active = self.world.active.get(station.running[0]) if station.running else None
+        run_id = (Purpose.RUN, station.copy)
+        return active if active is not None and run_id in active.runs else None
 
     def _finish_tasks(self) -> bool:
         moved = False
-        for station in self._stations.values():
-            if station.job is None:
+        while self._training and self._training[0][0] <= self.world.now:
+            _, copy, begun = heapq.heappop(self._training)
+            station = self._by_copy[copy]
+            if station.begun != begun or (active := self._in_task(station)) is None:
                 continue
-            active = self._in_task(station)
-            if active is not None:
-                if station.free_s > self.world.now:
-                    continue
-                self._note_trained(active, station)
-                self.world.release(active, (Purpose.RUN, station.copy), RunEnd.COMPLETED)
-            station.job = None
+            self._note_trained(active, station)
+            self.world.free(active, (Purpose.RUN, copy), RunEnd.COMPLETED)
+            station.running = None
+            self._look_at.add(copy)
+            self._look_at |= self._crowded
+            self._crowded.clear()
             moved = True
             if station.next is None:
                 self.world.triggers.add(Trigger.BUDGET)
         return moved
-
-    def _in_task(self, station: _Station) -> Active | None:
-        """The job whose task a GPU is in; None if it has ended, crashed or lost the node."""
-        active = self.world.active.get(station.job or "")
-        run_id = (Purpose.RUN, station.copy)
-        return active if active is not None and run_id in active.runs else None
 
     def _note_trained(self, active: Active, station: _Station) -> None:
         current = self._rounds[active.job.id]
@@ -144,69 +217,79 @@ class TaskFloor:
         if current.trained == _scale(active):
             heapq.heappush(self._due, (current.in_step_s, active.job.id))
             self._wake(current.in_step_s)
-        if active.progress is not None:
-            active.progress = replace(active.progress, tasks_done=current.trained)
+        self._unseen.add(active.job.id)
 
     def _close_rounds(self) -> bool:
         moved = False
         while self._due and self._due[0][0] <= self.world.now:
             _, job_id = heapq.heappop(self._due)
             active = self.world.active.get(job_id)
-            if active is None or active.progress is None:
+            if active is None:
                 continue
             moved = True
-            done = active.progress.rounds_done + 1
-            self._rounds[job_id] = _TrainingRound()
-            active.progress = replace(active.progress, rounds_done=done, tasks_done=0)
+            done = self._rounds[job_id].number + 1
+            self._rounds[job_id] = _TrainingRound(done)
+            self._look_at |= self._awaiting.pop(job_id, set())
+            self._unseen.add(job_id)
             shape = active.submission.job.tasks
             if shape is not None and done == shape.rounds:
                 active.settle(self.world.now)
                 active.samples = active.submission.samples
                 self.world.end(active, active.submission.ends_as)
-            else:
-                self.world.touch(active)
+            elif done > self._last_planned.get(job_id, -1):
+                self.world.triggers.add(Trigger.BUDGET)
         return moved
 
     def _start_tasks(self) -> bool:
         moved = False
-        for station in self._stations.values():
-            while station.job is None and station.next is not None:
+        chosen, self._look_at = sorted(self._look_at), set()
+        for copy in chosen:
+            station = self._by_copy[copy]
+            while station.running is None and station.next is not None:
                 job_id, training_round = station.next
                 active = self.world.active.get(job_id)
+                if active is None and job_id in self.coming:
+                    self._awaiting.setdefault(job_id, set()).add(copy)
+                    break
                 if active is None or self._begun(active, training_round):
                     station.next = next(station.todo, None)
-                elif self._may_start(active, training_round, station):
-                    self._start(station, active)
+                elif training_round > self._rounds[job_id].number:
+                    self._awaiting.setdefault(job_id, set()).add(copy)
+                    break
+                elif self._has_room(active, station):
+                    self._start(station, active, station.next)
                     moved = True
                 else:
+                    self._crowded.add(copy)
                     break
         return moved
 
     def _begun(self, active: Active, training_round: int) -> bool:
         """Whether all tasks of a round have begun, perhaps since the plan was made."""
-        done = active.progress.rounds_done if active.progress else 0
-        begun = self._rounds[active.job.id].trained + len(active.runs)
-        return training_round < done or (training_round == done and begun >= _scale(active))
+        current = self._rounds[active.job.id]
+        begun = current.trained + len(active.runs)
+        return training_round < current.number or (
+            training_round == current.number and begun >= _scale(active)
+        )
 
-    def _may_start(self, active: Active, training_round: int, station: _Station) -> bool:
-        """Whether the round is open, and the node has what a task needs."""
-        done = active.progress.rounds_done if active.progress else 0
-        if training_round != done:
-            return False
+    def _has_room(self, active: Active, station: _Station) -> bool:
+        """Whether the node takes work and has what a task needs."""
         (name, _), *_ = station.configuration
-        node = self.world.nodes[name]
+        node, job = self.world.nodes[name], active.job
+        if not node.open:
+            return False
+        if not (job.cpus_per_gpu or job.memory_mb_per_gpu):
+            return True
         siblings = [self.world.nodes[n] for n in self.world.cluster.on_host(node.node.host)]
         cpus = max(view.node.cpus for view in siblings) or math.inf
         memory_mb = max(view.node.memory_mb for view in siblings) or math.inf
-        job = active.job
         return (
-            node.open
-            and sum(v.held_cpus for v in siblings) + job.cpus_per_gpu <= cpus + ROUNDING
+            sum(v.held_cpus for v in siblings) + job.cpus_per_gpu <= cpus + ROUNDING
             and sum(v.held_memory_mb for v in siblings) + job.memory_mb_per_gpu
             <= memory_mb + ROUNDING
         )
 
-    def _start(self, station: _Station, active: Active) -> None:
+    def _start(self, station: _Station, active: Active, task: Task) -> None:
         now = self.world.now
         times = self.world.truth.table(active.job.profile).tasks.get(station.gpu_type)
         if times is None:
@@ -218,16 +301,20 @@ class TaskFloor:
         shape = active.submission.job.tasks
         tasks = shape.scale * (shape.rounds or 1) if shape else 1
         placement = Placement(station.configuration, copy=station.copy, budget=samples / tasks)
-        # Between tasks there is nothing to restore: a switch costs nothing here.
-        self.world.hold(active, placement, samples / tasks / times.train_s, 0.0)
+        switches = station.last_job not in (None, active.job.id)
+        switch_s = self.world.settings.switch_s if switches else 0.0
+        self.world.take(active, placement, samples / tasks / times.train_s, switch_s)
         if active.first_start_s is None:
             active.first_start_s = now
-        station.job = active.job.id
-        station.free_s = now + times.train_s
+        station.running = task
+        station.begun += 1
+        station.last_job = active.job.id
+        station.free_s = now + switch_s + times.train_s
         station.in_step_s = station.free_s + times.sync_s
         station.next = next(station.todo, None)
+        heapq.heappush(self._training, (station.free_s, station.copy, station.begun))
         self._wake(station.free_s)
-        self.world.touch(active)
+        self._unseen.add(active.job.id)
 
     def _wake(self, at_s: float) -> None:
         self.world.heap.push(at_s, Priority.WORK, TasksDue())
@@ -238,7 +325,7 @@ def _scale(active: Active) -> int:
     return shape.scale if shape is not None else 0
 
 
-def _tasks(sequence: TaskSequence) -> Iterator[tuple[str, int]]:
+def _tasks(sequence: TaskSequence) -> Iterator[Task]:
     """Yield (job, training round) of every task, in order."""
     for block in sequence.blocks:
         for repetition in range(block.times):

@@ -146,6 +146,17 @@ class World:
 
     def hold(self, active: Active, placement: Placement, speed: float, delay_s: float) -> Held:
         """Give a job the GPUs of a placement from now on; it makes progress after `delay_s`."""
+        held = self.take(active, placement, speed, delay_s)
+        estimated = self.speeds.speed(active.job.profile, placement.configuration)
+        if estimated != speed:
+            held.estimated = estimated
+            run_id = (placement.purpose, placement.copy)
+            seen = SpeedSeen(active.job.id, run_id, held.number)
+            self.heap.push(held.progress_from_s + SEEN_AFTER_S, Priority.WORK, seen)
+        return held
+
+    def take(self, active: Active, placement: Placement, speed: float, delay_s: float) -> Held:
+        """Give a job GPUs as `hold` does, at a speed that is no secret."""
         active.settle(self.now)
         held = Held(
             number=active.run_numbers,
@@ -156,12 +167,6 @@ class World:
             gpus_by_type=gpus_by_type(self.cluster, placement.configuration),
             budget=placement.budget,
         )
-        estimated = self.speeds.speed(active.job.profile, placement.configuration)
-        if estimated != speed:
-            held.estimated = estimated
-            run_id = (placement.purpose, placement.copy)
-            seen = SpeedSeen(active.job.id, run_id, held.number)
-            self.heap.push(held.progress_from_s + SEEN_AFTER_S, Priority.WORK, seen)
         active.run_numbers += 1
         active.runs[placement.purpose, placement.copy] = held
         self._book(active, held, 1)
@@ -226,6 +231,14 @@ class World:
         self.touch(active)
 
     def release(self, active: Active, run_id: RunId, ended: RunEnd) -> None:
+        """Take the GPUs of a run back, write its record, and see what its job leads to now."""
+        self.free(active, run_id, ended)
+        self.dirty.add(active.job.id)
+        if active.job.id in self.active:
+            self.reschedule(active)
+            self.touch(active)
+
+    def free(self, active: Active, run_id: RunId, ended: RunEnd) -> None:
         """Take the GPUs of a run back and write its record."""
         active.settle(self.now)
         held = active.runs.pop(run_id)
@@ -255,10 +268,6 @@ class World:
         )
         if ended is RunEnd.PROFILED:
             self.profiled.add((active.job.id, held.placement.copy))
-        self.dirty.add(active.job.id)
-        if active.job.id in self.active:
-            self.reschedule(active)
-            self.touch(active)
 
     def reschedule(self, active: Active) -> None:
         """Schedule what the present runs lead to first: all samples done, or a used-up budget."""

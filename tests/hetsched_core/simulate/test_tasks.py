@@ -72,13 +72,13 @@ def run(
     incidents: tuple[Incident, ...] = (),
     on: frozenset[Trigger] = frozenset(),
     decision_s: float = 0.0,
+    switch_s: float = 0.0,
     seen: list[Snapshot] | None = None,
 ) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}, tasks=TIMES)
     policy = timetable(steps, on=on, model=ExecutionModel.TASKS, seen=seen)
-    return simulate(
-        submissions, cluster, policy, speeds, Settings(decision_s=decision_s), incidents=incidents
-    )
+    settings = Settings(decision_s=decision_s, switch_s=switch_s)
+    return simulate(submissions, cluster, policy, speeds, settings, incidents=incidents)
 
 
 def ends(log: RunLog) -> dict[str, float | None]:
@@ -254,6 +254,34 @@ def test_the_tasks_of_a_job_that_has_gone_fall_away_and_its_gpu_goes_on() -> Non
     log = run([withdrawn, job("k")], {0.0: step(gpu(0, ("j", 0), ("j", 1), ("k", 0)))})
     assert log.jobs[0].end_state is EndState.CANCELLED
     assert tasks(log) == [("j", "a", 0.0, 2.0), ("k", "a", 2.0, 6.0)]
+
+
+def test_a_lost_task_is_next_on_its_gpu_where_no_plan_says_otherwise() -> None:
+    """j crashes at 2 and nobody listens: its task begins anew, then k's."""
+    steps = {0.0: step(gpu(0, ("j", 0), ("k", 0)))}
+    log = run([job("j"), job("k")], steps, on=frozenset(), incidents=(JobCrashed(2.0, "j"),))
+    assert tasks(log) == [("j", "a", 0.0, 2.0), ("j", "a", 2.0, 6.0), ("k", "a", 6.0, 10.0)]
+    assert ends(log) == {"j": 7.0, "k": 11.0}
+
+
+def test_a_switch_to_another_job_takes_its_time() -> None:
+    """j j k j: half a second before k and before j's last; tasks of one job follow at once."""
+    steps = {0.0: step(gpu(0, ("j", 0), ("j", 0), ("k", 0), ("j", 0)))}
+    log = run([job("j", scale=3), job("k")], steps, switch_s=0.5)
+    assert [row[2:] for row in tasks(log)] == [(0.0, 4.0), (4.0, 8.0), (8.0, 12.5), (12.5, 17.0)]
+    assert ends(log) == {"k": 13.5, "j": 18.0}
+    assert sum(r.productive_s for r in log.runs) == 16.0
+
+
+def test_a_round_that_closes_with_no_tasks_of_the_next_in_any_sequence_asks_for_a_plan() -> None:
+    """The GPU has k's tasks to do until 12; j is in step at 5."""
+    steps = {
+        0.0: step(gpu(0, ("j", 0), ("k", 0), ("k", 0))),
+        5.0: step(gpu(0, ("k", 0))),
+        12.0: Step(),
+    }
+    log = run([job("j", rounds=2), job("k", scale=2)], steps, on=frozenset({Trigger.BUDGET}))
+    assert [p.at_s for p in log.plans if Trigger.BUDGET in p.triggers] == [5.0, 12.0]
 
 
 def test_a_job_without_training_rounds_is_refused_with_what_it_needs() -> None:
