@@ -16,11 +16,13 @@ SCRIPT = """\
 #!/bin/bash
 #HETSCHED {options}
 #SBATCH --open-mode=append
-trap 'sleep {checkpoint_s}; echo stopped >&2; exit 0' TERM
-echo "$SLURM_JOB_NODELIST $SLURM_GPUS_ON_NODE ${{SLURM_RESTART_COUNT:-0}} $HETSCHED_NONCE"
-end=$((SECONDS + {seconds}))
-while [ $SECONDS -lt $end ]; do sleep 0.1; done
+saved={folder}/$SLURM_JOB_ID.saved
+done=$(cat $saved 2>/dev/null || echo 0)
+trap 'sleep {checkpoint_s}; echo $done >$saved; exit 0' TERM
+echo "$SLURM_JOB_NODELIST $SLURM_GPUS_ON_NODE ${{SLURM_RESTART_COUNT:-0}} $HETSCHED_NONCE $done"
+while [ $done -lt {steps} ]; do sleep 0.1; done=$((done + 1)); done
 """
+"""A job of steps of 0.1 s, which saves how many it has done when it is told to stop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,7 @@ class Told:
     gpus_per_node: int
     restarts: int
     nonce: str
+    steps_done: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,17 @@ class Submitter:
     cluster: Testbed
     folder: Path
 
-    def submit(self, options: str, *sbatch: str, seconds: int = 60, checkpoint_s: float = 0) -> str:
+    def submit(
+        self, options: str, *sbatch: str, seconds: float = 60, checkpoint_s: float = 0
+    ) -> str:
         """Submit a job that notes down where it runs, and return its id."""
         script = self.folder / "job.sh"
-        text = SCRIPT.format(options=options, seconds=seconds, checkpoint_s=checkpoint_s)
+        text = SCRIPT.format(
+            options=options,
+            folder=self.folder,
+            steps=int(seconds * 10),
+            checkpoint_s=checkpoint_s,
+        )
         script.write_text(text)
         out = f"--output={self.folder}/%j.out"
         words: list[str | Path] = ["--parsable", out, f"--error={self.folder}/%j.err", *sbatch]
@@ -53,7 +63,10 @@ class Submitter:
         """Return what the runs of a job have written so far."""
         path = self.folder / f"{job}.out"
         lines = path.read_text().splitlines() if path.exists() else []
-        return [Told(n, int(g), int(r), nonce) for n, g, r, nonce in map(str.split, lines)]
+        return [
+            Told(nodes, int(gpus), int(restarts), nonce, int(done))
+            for nodes, gpus, restarts, nonce, done in map(str.split, lines)
+        ]
 
 
 def await_job(

@@ -1,12 +1,16 @@
 """The daemon on a real Slurm: jobs with requirement sets are placed, and run to their end."""
 
+import json
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from hetsched_core.cli import hetsched
 from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
@@ -18,6 +22,11 @@ from tests.slurm_plugin.jobs import Submitter
 
 pytestmark = pytest.mark.slurm
 
+SACCT_COLUMNS = (
+    "JobID,JobIDRaw,User,Account,Partition,QOS,State,Submit,Eligible,Start,End,ElapsedRaw,"
+    "Suspended,TimelimitRaw,Restarts,NodeList,ReqTRES,AllocTRES,AdminComment,JobName"
+)
+
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), restart_cost_s=0.0, grace_s=5.0)
 
 
@@ -26,12 +35,13 @@ def daemon_of(
     policy: str = "fifo",
     mode: Mode = Mode.ENFORCE,
     store: Store | None = None,
+    settings: DaemonSettings = SETTINGS,
 ) -> Daemon:
     """A daemon on the wall clock."""
     return Daemon(
         backend,
         make_policy(policy),
-        SETTINGS,
+        settings,
         mode=mode,
         clock=time.time,
         sleep=time.sleep,
@@ -59,6 +69,11 @@ def drive(
 def ended(backend: SlurmBackend, jobs: list[str]) -> Callable[[], bool]:
     """Whether all of these jobs have ended."""
     return lambda: all(backend.read().jobs[job].state is JobState.ENDED for job in jobs)
+
+
+def started(submitter: Submitter, jobs: list[str]) -> Callable[[], bool]:
+    """Whether all of these jobs have begun to work."""
+    return lambda: all(submitter.told(job) for job in jobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +162,61 @@ def test_sixty_jobs_get_counts_from_their_sets_and_fifo_moves_none(
         alike = [job for job in jobs if asked[job] == text]
         starts = [rows[job].start for job in sorted(alike, key=lambda job: (submitted[job], job))]
         assert starts == sorted(starts)
+
+
+def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    settings = replace(SETTINGS, round_s=2.0)
+    long = [submitter.submit("--gpu-set=4,8", seconds=10, checkpoint_s=0.2) for _ in range(10)]
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, "las", store=store, settings=settings)
+        drive(daemon, started(submitter, long[:4]), timeout_s=30)
+        short = [submitter.submit("--gpu-set=2,4", seconds=1) for _ in range(12)]
+        drive(daemon, ended(backend, [*long, *short]), timeout_s=150)
+        decisions = [json.loads(decision.document) for _, decision in store.decisions()]
+    rows = accounted(testbed, [*long, *short])
+    moves = 0
+    for job in (*long, *short):
+        told = submitter.told(job)
+        assert rows[job].state == "COMPLETED"
+        assert [run.restarts for run in told] == list(range(len(told)))
+        assert rows[job].restarts == len(told) - 1
+        done = [run.steps_done for run in told]
+        assert done == sorted(done)
+        assert all(later > 0 for later in done[1:])
+        moves += len(told) - 1
+        # Each run is where some decision placed it.
+        placed = [decision["placed"].get(job) for decision in decisions]
+        for run in told:
+            names = testbed.command("scontrol", "show", "hostnames", run.nodes).split()
+            pieces = [[name, run.gpus_per_node] for name in names]
+            assert pieces in placed
+    assert moves >= 10
+
+
+def test_what_sacct_says_of_a_run_replays_offline(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, tmp_path: Path
+) -> None:
+    jobs = [submitter.submit("--gpu-set=2,4", "--time=5", seconds=1) for _ in range(12)]
+    drive(daemon_of(backend), ended(backend, jobs), timeout_s=60)
+    accounted(testbed, jobs)
+    log, result = tmp_path / "sacct.txt", tmp_path / "result.json"
+    log.write_text(
+        testbed.command(
+            *("sacct", "--duplicates", "--allocations", "--parsable2", f"--jobs={','.join(jobs)}"),
+            *("--format", SACCT_COLUMNS),
+        )
+    )
+    inferred = CliRunner().invoke(hetsched, ["cluster", "infer", "--log", str(log)])
+    assert inferred.exit_code == 0, inferred.output
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(inferred.stdout)
+    arguments = ["replay", str(log), "--cluster", str(cluster), "--policy", "fifo", "--tz", "UTC"]
+    replayed = CliRunner().invoke(hetsched, [*arguments, "--json", str(result)])
+    assert replayed.exit_code == 0, replayed.output
+    measures = json.loads(result.read_text())["policies"]["fifo"]
+    assert (measures["jobs"], measures["completed"]) == (12, 12)
 
 
 def test_shadow_mode_plans_and_changes_nothing(backend: SlurmBackend, submitter: Submitter) -> None:

@@ -1,0 +1,107 @@
+"""The daemon as a process, on a larger cluster: 64 nodes, 500 short jobs."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.store import Store
+from hetsched_core.types import RequirementSet
+from slurm_plugin.testbed import Installation, Testbed, fake_nodes
+from tests.slurm_plugin.daemon.test_daemon_live import accounted, most_at_once
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+JOB = """\
+#!/bin/bash
+#HETSCHED --gpu-set={counts}
+echo "$SLURM_JOB_NUM_NODES $SLURM_GPUS_ON_NODE"
+sleep 0.2
+"""
+
+
+@pytest.fixture(scope="module")
+def large(installation: Installation) -> Iterator[Testbed]:
+    """64 idle nodes, beside the cluster of the other tests."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        cluster = Testbed.create(installation, Path(name) / "slurm", fake_nodes(64))
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
+def hetschedd(cluster: Testbed, folder: Path, *options: str) -> subprocess.Popen[str]:
+    """Start a daemon for this cluster; it logs to `folder`."""
+    backend = "commands" if cluster.installed.why_no_pyslurm else "pyslurm"
+    with (folder / "daemon.log").open("a") as log:
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partition=gpu"),
+                *(f"--backend={backend}", f"--database={folder}/daemon.duckdb", *options),
+            ],
+            env=os.environ | cluster.environment(),
+            stderr=log,
+            text=True,
+        )
+
+
+def test_five_hundred_short_jobs_run_on_sixty_four_nodes(large: Testbed, tmp_path: Path) -> None:
+    rng = random.Random(11)
+    asked: dict[str, str] = {}
+    for counts in rng.choices(["1", "1,2", "2,4", "4,8", "8", "1-8"], k=500):
+        script = tmp_path / f"{counts}.sh"
+        script.write_text(JOB.format(counts=counts))
+        said = large.command("sbatch", "--parsable", f"--output={tmp_path}/%j.out", script)
+        asked[said.strip()] = counts
+    daemon = hetschedd(large, tmp_path, "--mode=enforce", "--cycle=0.2")
+    try:
+        deadline = time.monotonic() + 150
+        while large.command("squeue", "--noheader", "--format=%i"):
+            log = (tmp_path / "daemon.log").read_text()
+            assert daemon.poll() is None, log
+            assert time.monotonic() < deadline, log[-3000:]
+            time.sleep(0.5)
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(20)
+    log = (tmp_path / "daemon.log").read_text()
+    assert log.splitlines()[-1] == "hetschedd: down"
+    assert "refused" not in log
+    assert "requeue" not in log
+    rows = accounted(large, list(asked))
+    for job, counts in asked.items():
+        assert rows[job].state == "COMPLETED"
+        assert rows[job].gpus in RequirementSet.parse(counts)
+        nodes, gpus = map(int, (tmp_path / f"{job}.out").read_text().split())
+        assert (nodes, nodes * gpus) == (len(rows[job].nodes), rows[job].gpus)
+        assert f"place job={job} " in log
+    held = most_at_once(list(rows.values()))
+    assert 64 < held <= sum(node.gpus for node in large.layout.nodes)
+    with Store.open(tmp_path / "daemon.duckdb") as store:
+        assert store.summary().decisions > 0
+
+
+def test_a_second_daemon_says_who_holds_the_database(large: Testbed, tmp_path: Path) -> None:
+    first = hetschedd(large, tmp_path)
+    try:
+        deadline = time.monotonic() + 20
+        while "up pid=" not in (tmp_path / "daemon.log").read_text():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        second = hetschedd(large, tmp_path)
+        assert second.wait(20) == 1
+        last = (tmp_path / "daemon.log").read_text().splitlines()[-1]
+        assert last.startswith("hetschedd: error: ")
+        assert str(first.pid) in last
+    finally:
+        first.terminate()
+        assert first.wait(20) == 0
