@@ -76,6 +76,40 @@ def random_problem(seed: int, gpus: int, offered: int, power: float = 1.0) -> Ch
     )
 
 
+def in_id_order(problem: ChooseProblem) -> ChooseProblem:
+    """Return the same with options that name nodes, those on two nodes a node and the next one.
+
+    The neighbours of the paper, where all nodes are idle: node by node, a class of its own each.
+    """
+    classes, options = problem.classes, problem.options
+    first = np.concatenate([[0], np.cumsum(classes.count)])
+    pieces = np.diff(options.starts)
+    of_class = options.piece_class[options.starts[:-1]]
+    ways = np.maximum(0, classes.count[of_class] - pieces + 1)
+    origin = np.repeat(np.arange(len(options)), ways)
+    way = np.arange(len(origin)) - np.repeat(np.cumsum(ways) - ways, ways)
+    sizes = pieces[origin]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    option = np.repeat(np.arange(len(origin)), sizes)
+    place = np.arange(starts[-1]) - starts[option]
+    nodes = int(first[-1])
+    return ChooseProblem(
+        NodeClasses(
+            np.repeat(classes.capacity, classes.count),
+            np.ones(nodes, np.int64),
+            tuple(f"node-{n}" for n in range(nodes)),
+        ),
+        Options(
+            job=options.job[origin],
+            value=options.value[origin],
+            starts=starts,
+            piece_class=first[of_class[origin]][option] + way[option] + place,
+            piece_gpus=options.piece_gpus[options.starts[origin][option] + place],
+        ),
+        problem.jobs,
+    )
+
+
 def _requirement_sets(draw: np.random.Generator, jobs: int) -> Bools:
     """Return (J, 16): whether the job accepts each count."""
     counts = draw.integers(1, MOST_COUNTS + 1, size=jobs)

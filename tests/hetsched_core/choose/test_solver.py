@@ -14,13 +14,14 @@ from hetsched_core.choose import (
     choose,
     choose_in_order,
 )
-from hetsched_core.choose.instances import random_problem
+from hetsched_core.choose.instances import in_id_order, random_problem
 from hetsched_core.choose.solver import ALL, BY_NODE, OPEN, ROUNDED
 from tests.hetsched_core.choose.naive import (
     Ints,
     Pieces,
     best_value,
     faults,
+    pieces_of,
     problem_of,
 )
 
@@ -212,3 +213,16 @@ def test_nodes_with_many_gpus_are_priced_by_gpu() -> None:
     found = choose(problem, gap=1e-2)
     assert found.gap <= 1e-2
     assert placement_faults(problem, found.option) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_neighbours_in_id_order_are_solved_by_node_and_are_never_worth_more(seed: int) -> None:
+    problem = random_problem(seed, 80, 40)
+    named = in_id_order(problem)
+    anywhere, neighbours = choose(problem, gap=1e-4), choose(named, gap=1e-4)
+    assert neighbours.gap <= 1e-4
+    assert neighbours.objective <= anywhere.bound
+    assert placement_faults(named, neighbours.option) == []
+    for q in neighbours.option[neighbours.option >= 0].tolist():
+        nodes = sorted(node for node, _ in pieces_of(named, q))
+        assert nodes == list(range(nodes[0], nodes[0] + len(nodes)))
