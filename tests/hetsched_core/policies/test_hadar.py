@@ -22,6 +22,7 @@ from hetsched_core.types import (
     Cluster,
     JobView,
     Node,
+    NodeCondition,
     Placed,
     Plan,
     Reason,
@@ -252,17 +253,37 @@ def test_a_job_of_too_little_utility_waits_for_a_lower_price_and_is_told_so() ->
     assert "slow" in where(Hadar(utility=Utility.RELATIVE_SPEED).plan(snapshot))
 
 
-def test_the_order_of_the_queue_decides_between_jobs_that_want_the_same_gpu() -> None:
+def test_the_order_of_the_queue_decides_who_chooses_first() -> None:
+    cluster = cluster_of(a=("v100", 1), b=("k80", 1))
+    rates = {"m": {"v100": 2.0, "k80": 1.5}, "fast": {"v100": 9.0, "k80": 8.0}}
+    late = sized("late", 1e6)
+    late = replace(late, job=replace(late.job, profile="fast"))
+    views = [sized("early", 1e6), late]
+    snapshot = snapshot_of(cluster, views, speeds=linear_speeds(cluster, rates))
+    # To leave the early job for the fast one's sake pays 9, to serve both in turn 2 + 8.
+    assert where(Hadar().plan(snapshot)) == {"early": "a:1", "late": "b:1"}
+    assert where(Hadar(order=Order.DENSITY).plan(snapshot)) == {"early": "b:1", "late": "a:1"}
+
+
+def test_who_has_waited_is_worth_less() -> None:
     cluster = cluster_of(a=("v100", 1))
-    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}, "fast": {"v100": 9.0}})
-    late = sized("late", 1e4)
-    late = replace(late, job=replace(late.job, profile="fast", submit_s=1.0))
-    snapshot = snapshot_of(cluster, [sized("early", 1e4), late], speeds=speeds, now=1.0)
-    for order in Order:
-        # The programme leaves the one who pays less, whatever the order.
-        assert where(Hadar(order=order).plan(snapshot)) == {"late": "a:1"}
-    one_state = [where(Hadar(order=o, states=1, beam=1).plan(snapshot)) for o in Order]
-    assert one_state == [{"late": "a:1"}] * 2
+    old, young = sized("old", 1e4), sized("young", 1e4)
+    young = replace(young, job=replace(young.job, submit_s=1e4))
+    assert where(Hadar().plan(snapshot_of(cluster, [old, young], now=1e4))) == {"young": "a:1"}
+
+
+def test_who_runs_on_a_drained_node_stays_there_also_where_all_are_planned() -> None:
+    cluster = cluster_of(a=("v100", 1), b=("k80", 1))
+    speeds = linear_speeds(cluster, {"m": {"v100": 5.0, "k80": 1.0}})
+    runs = sized("r", 1e5, held(on(b=1)), first_start_s=0.0)
+    snapshot = snapshot_of(
+        cluster,
+        [runs],
+        speeds=speeds,
+        previous=plan_of({"r": placed(b=1)}),
+        nodes={"b": {"condition": NodeCondition.DRAINED}},
+    )
+    assert where(Hadar(replan=Replanning.FULL).plan(snapshot)) == {"r": "b:1"}
 
 
 def test_plans_say_how_they_were_found_and_come_with_rounds() -> None:

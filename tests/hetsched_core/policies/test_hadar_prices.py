@@ -114,3 +114,10 @@ def test_prices_of_nothing_are_refused(rates: tuple[float, float] | None) -> Non
     jobs = empty if rates is None else jobs_of((1.0, 1, rates))
     with pytest.raises(InputError, match="at least one job"):
         price_bounds(jobs, THROUGHPUT, gpus=1, horizon_s=1.0, until_horizon_s=np.ones(1))
+
+
+def test_a_horizon_too_short_for_any_job_makes_prices_constant_and_never_fall() -> None:
+    bounds = price_bounds(
+        H2, THROUGHPUT, gpus=4, horizon_s=1e-3, until_horizon_s=np.array([1e-3, 1e-3])
+    )
+    assert (bounds.highest == bounds.lowest).all()

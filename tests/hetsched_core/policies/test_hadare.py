@@ -22,7 +22,17 @@ from hetsched_core.throughput.first_estimate import (
     ProfileFacts,
     first_estimate,
 )
-from hetsched_core.types import Cluster, JobView, Placed, Plan, ReasonCode, Run, Speeds, Waiting
+from hetsched_core.types import (
+    Cluster,
+    JobView,
+    NodeCondition,
+    Placed,
+    Plan,
+    ReasonCode,
+    Run,
+    Speeds,
+    Waiting,
+)
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,
@@ -155,6 +165,21 @@ def test_a_job_of_unknown_size_fills_its_slots() -> None:
     job = replace(bare, job=replace(bare.job, total_samples=None))
     plan = FREE.plan(snapshot_of(H6, [job], speeds=H6_SPEEDS))
     assert budgets(plan, "j") == {"a": 1800, "b": 360, "c": 360, "d": 900, "e": 900}
+
+
+def test_a_job_with_more_work_than_was_told_goes_on() -> None:
+    job = sized("j", 100.0, samples_done=100.0)
+    plan = FREE.plan(snapshot_of(H6, [job], speeds=H6_SPEEDS))
+    assert budgets(plan, "j")["a"] == 1800
+
+
+def test_a_copy_stays_on_a_drained_node_and_none_starts_there() -> None:
+    drained = {"a": {"condition": NodeCondition.DRAINED}}
+    runs = sized("runs", 1e6, held(on(a=1), speed=5.0))
+    plan = FREE.plan(snapshot_of(H6, [runs], speeds=H6_SPEEDS, nodes=drained))
+    assert nodes(plan)["runs"] == ["a", "b", "c", "d", "e"]
+    new = FREE.plan(snapshot_of(H6, [sized("new", 1e6)], speeds=H6_SPEEDS, nodes=drained))
+    assert nodes(new)["new"] == ["b", "c", "d", "e"]
 
 
 # The tracker --------------------------------------------------------------------------------------
