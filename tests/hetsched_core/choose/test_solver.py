@@ -13,9 +13,13 @@ from hetsched_core.choose import (
     assign_nodes,
     choose,
     choose_in_order,
+    solver,
 )
 from hetsched_core.choose.instances import in_id_order, random_problem
+from hetsched_core.choose.offers import offers_of
+from hetsched_core.choose.program import formulate
 from hetsched_core.choose.solver import ALL, BY_NODE, OPEN, ROUNDED
+from hetsched_core.optimize import solve
 from tests.hetsched_core.choose.naive import (
     Ints,
     Pieces,
@@ -54,7 +58,14 @@ def small_problem(draw: np.random.Generator) -> ChooseProblem:
     return problem_of(list(zip(capacities.tolist(), counts.tolist(), strict=True)), jobs)
 
 
-def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_node() -> None:
+@pytest.mark.parametrize("few", [True, False])
+def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_node(
+    few: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not few:
+        # All problems are large then: only what the prices cannot exclude is left open.
+        monkeypatch.setattr(solver, "FEW_OPTIONS", 0)
+        monkeypatch.setattr(solver, "FIRST_OPEN", 0)
     draw = np.random.default_rng(7)
     methods = set()
     for _ in range(300):
@@ -65,16 +76,23 @@ def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_no
         assert best - 1e-9 <= found.bound <= best * (1 + 1e-6)
         assert placement_faults(problem, found.option) == []
         methods.add(found.method)
-    assert methods == {ALL, BY_NODE, ROUNDED}
+    assert methods >= {ALL, BY_NODE, ROUNDED}
+    assert (OPEN in methods) is not few
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_prices_leave_open_what_is_the_best(seed: int) -> None:
-    problem = random_problem(seed, 128, 60)
-    found, all_open = choose(problem, gap=0.0), choose(problem, gap=1e-9)
-    assert found.objective == pytest.approx(all_open.objective, rel=1e-9)
-    assert found.gap <= 1e-6
-    assert placement_faults(problem, found.option) == []
+def test_what_prices_exclude_is_not_part_of_the_best_choice(seed: int) -> None:
+    problem = random_problem(seed, 96, 45)
+    offers = offers_of(problem)
+    every, nothing = np.arange(len(problem.options)), np.zeros(0, np.int64)
+    best = solve(formulate(problem.classes, offers, every, nothing)).objective
+    assert best is not None
+    for gap in (0.0, 1e-3, 1e-2):
+        found = choose(problem, gap)
+        assert found.gap <= gap + 1e-6
+        assert found.objective <= best * (1 + 1e-9)
+        assert found.bound >= best * (1 - 1e-9)
+        assert placement_faults(problem, found.option) == []
 
 
 # Table 1 of the paper: what {0: 1}, {0: 2}, {1: 4} and {0: 2, 1: 4} gain the four jobs.
