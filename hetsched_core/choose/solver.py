@@ -129,7 +129,7 @@ def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) 
             break
         found = _solve(problem.classes, offers, opened, fixed, gap)
         if found.x is None:
-            if found.limits:
+            if found.limits or math.isinf(within):
                 best = replace(best, limits=found.limits)
                 break
             # What is settled asks for more than there is.

@@ -50,13 +50,19 @@ def test_a_job_that_changes_its_gpus_or_class_does_not_count_as_staying() -> Non
     assert [has(placed, j) for j in range(2)] == [[(1, 4)], [(0, 8)]]
 
 
-def test_only_as_many_move_as_must_where_keepers_are_in_the_way() -> None:
-    # Both nodes are half full; the new job needs a whole one.
-    problem, option = all_first([[(0, 4)], [(0, 3)], [(0, 1)], [(0, 8)]], [(8, 2)])
-    node_class = np.zeros(2, np.int64)
-    now = now_of([[(0, 4)], [(1, 3)], [(1, 1)], []])
-    placed = assign_nodes(problem, option, node_class, now)
-    assert [has(placed, j) for j in range(4)] == [[(1, 4)], [(1, 3)], [(1, 1)], [(0, 8)]]
+@pytest.mark.parametrize("crowded", [0, 1, 2])
+def test_only_as_many_move_as_must_where_keepers_are_in_the_way(crowded: int) -> None:
+    # All nodes are half full; the new jobs need two whole ones.
+    one, other = (n for n in range(3) if n != crowded)
+    small: list[Pieces] = [[(crowded, 1)]] * 4
+    now: list[Pieces] = [*small, [(one, 2)], [(other, 2)], [], []]
+    wanted: list[Pieces] = [*([[(0, 1)]] * 4), [(0, 2)], [(0, 2)], [(0, 8)], [(0, 8)]]
+    problem, option = all_first(wanted, [(8, 3)])
+    node_class = np.zeros(3, np.int64)
+    placed = assign_nodes(problem, option, node_class, now_of(now))
+    assert list(faults(problem, option, node_class, placed)) == []
+    assert [has(placed, j) for j in range(4)] == small
+    assert [has(placed, j) for j in (4, 5)] == [[(crowded, 2)], [(crowded, 2)]]
 
 
 def test_pieces_that_fill_nodes_in_one_way_only_are_packed_in_that_way() -> None:
