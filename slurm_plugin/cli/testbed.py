@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _directory = click.option(
     "--directory",
     type=click.Path(path_type=Path, file_okay=False),
-    help="Where the cluster's files are; by default hetsched/testbed in the user's state folder.",
+    help="Where the cluster's files are; by default /var/lib/hetsched/testbed.",
 )
 
 

@@ -77,9 +77,8 @@ class Installation:
 
 
 def default_cache() -> Path:
-    """Return where prefixes are kept: `hetsched/slurm` in the user's cache folder."""
-    root = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(root) / "hetsched" / "slurm"
+    """Return where prefixes are kept: where other users' jobs can read them too."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "/var/cache") / "hetsched" / "slurm"
 
 
 def why_unavailable() -> str:

@@ -123,7 +123,7 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=100
 SchedulerType=sched/backfill
-SchedulerParameters=sched_min_interval=0,bf_interval=1
+SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=1
 PriorityType=priority/basic
 GresTypes=gpu
 SlurmdParameters=config_overrides

@@ -74,6 +74,8 @@ def build_pyslurm(prefix: Path, plugins: Path, version: tuple[int, ...], python:
                 "--quiet",
                 "--no-deps",
                 "--disable-pip-version-check",
+                # A wheel built for another prefix would look for its libraries there.
+                "--no-cache-dir",
                 f"--target={target}",
                 f"pyslurm=={match.pyslurm}",
             ],

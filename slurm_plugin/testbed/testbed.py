@@ -42,9 +42,8 @@ class Status:
 
 
 def default_directory() -> Path:
-    """Return where a testbed lives that nobody gave a directory: in the user's state folder."""
-    root = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    return Path(root) / "hetsched" / "testbed"
+    """Return where a testbed lives that nobody gave a directory."""
+    return Path(os.environ.get("XDG_STATE_HOME") or "/var/lib") / "hetsched" / "testbed"
 
 
 @dataclass(frozen=True, slots=True)

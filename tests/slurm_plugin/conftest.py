@@ -34,6 +34,8 @@ def testbed(installation: Installation) -> Iterator[Testbed]:
     """Six idle nodes of three GPU types; Slurm's commands and pyslurm of this process find them."""
     # Sockets need a short path, which pytest's own temporary folders do not have.
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        # Jobs of other users read the configuration.
+        Path(name).chmod(0o755)
         cluster = Testbed.create(installation, Path(name) / "slurm", fake_nodes(6))
         try:
             cluster.up()

@@ -41,6 +41,13 @@ def hetsched(*words: str | Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
+
+
 def test_all_nodes_are_idle_with_their_gpus(testbed: Testbed) -> None:
     status = testbed.status()
     assert status.up
@@ -118,8 +125,12 @@ def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
         down = hetsched("testbed", "down", at)
     assert down.returncode == 0, down.stderr
     assert not base.exists()
-    left = subprocess.run(["pgrep", "-f", str(base)], capture_output=True, text=True, check=False)
-    assert left.stdout == ""
+    left = [
+        command
+        for path in Path("/proc").glob("[0-9]*/cmdline")
+        if str(base) in (command := _read(path)) and str(SCRIPT) not in command
+    ]
+    assert left == []
     gone = hetsched("testbed", "status", at)
     assert gone.returncode == 1
     assert "hetsched testbed up" in gone.stderr

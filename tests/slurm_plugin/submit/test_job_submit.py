@@ -1,0 +1,172 @@
+"""What job_submit.lua accepts, refuses and leaves alone, in a real slurmctld."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.types import LearningRateScaling, RequirementSet
+from slurm_plugin.backend import JobState, SlurmBackend
+from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.submit import ENFORCE_LIST
+from slurm_plugin.testbed import Testbed, TestbedError
+from tests.slurm_plugin.jobs import Submitter
+
+pytestmark = pytest.mark.slurm
+
+NOBODY = 65534
+
+
+def mark_of(backend: SlurmBackend, job: str) -> Mark:
+    """The mark that a job was given."""
+    mark = read_mark(backend.read().jobs[job].mark)
+    assert mark is not None
+    return mark
+
+
+def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands as an ordinary user."""
+    return subprocess.run(
+        [testbed.installed.program(str(words[0])), *words[1:]],
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        cwd="/tmp",
+        env=testbed.environment() | {"HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitter) -> None:
+    job = submitter.submit(
+        "--gpu-set=1,2,4-8 --gpu-types=a100,v100 --learning-rate=0.1 --lr-scaling=sqrt "
+        "--profile-key=resnet50 --total-samples=1e6 --no-move",
+        "--gpus=2",
+    )
+    mark = mark_of(backend, job)
+    assert mark.requirements == RequirementSet.parse("1,2,4-8")
+    assert mark.default_count == 2
+    assert mark.gpu_types == frozenset({"a100", "v100"})
+    assert mark.profile == "resnet50"
+    assert mark.total_samples == 1e6
+    assert mark.learning_rate is not None
+    assert mark.learning_rate.given == ((2, 0.1),)
+    assert mark.learning_rate.scaling is LearningRateScaling.SQRT
+    assert not mark.movable
+
+
+@pytest.mark.parametrize("counts", ["1", "2-16", "1,2,4-8", "1-100", "3,1,2", "5-7,1-3"])
+@pytest.mark.parametrize("asked", [1, 5, 8])
+def test_lua_and_python_agree_on_what_a_set_means(
+    backend: SlurmBackend, submitter: Submitter, counts: str, asked: int
+) -> None:
+    job = submitter.submit(f"--gpu-set={counts}", f"--gpus={asked}")
+    mark = mark_of(backend, job)
+    assert mark.default_count == RequirementSet.parse(counts).default_count(asked)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ("--gpu-set=8-4", "runs backwards; write 4-8"),
+        ("--gpu-set=0", "counts go from 1"),
+        ("--gpu-set=1,,2", "neither a GPU count nor a range"),
+        ("--gpu-set=two", "expected GPU counts, for example 1,2,4-8"),
+        ("--gpu-set=1-100,200-300,400-500", "at most 16 are allowed"),
+        ("--gpu-set=1 --lr-scaling=cubic", "expected linear, sqrt or none"),
+        ("--gpu-set=1 --learning-rate=-1", "expected a number above 0"),
+        ("--gpu-set=1 --gpu-mem=lots", "for example 40G"),
+        ("--gpu-set=1 --profile-key=a/b", "expected letters, digits"),
+        ("--gpu-set=1 --no-move=yes", "takes no value"),
+        ("--gpu-sets=1", "unknown option '--gpu-sets=1'; known: --gpu-set,"),
+        ("--profile-key=x", "without --gpu-set"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_would_do(
+    submitter: Submitter, options: str, says: str
+) -> None:
+    with pytest.raises(TestbedError, match=says):
+        submitter.submit(options)
+
+
+def test_an_array_with_a_requirement_set_is_refused(submitter: Submitter) -> None:
+    with pytest.raises(TestbedError, match="arrays of jobs"):
+        submitter.submit("--gpu-set=1", "--array=0-3")
+
+
+def test_ordinary_jobs_are_untouched(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    job = testbed.command("sbatch", "--parsable", "--gpus=1", "--wrap=sleep 5").strip()
+    seen = backend.read().jobs[job]
+    assert seen.mark == ""
+    assert seen.begin_s is not None
+    assert seen.begin_s <= seen.submit_s + 1
+
+
+def test_in_shadow_a_job_is_marked_and_runs_at_once(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    listed = testbed.layout.configuration / ENFORCE_LIST
+    text = listed.read_text()
+    listed.write_text("")
+    try:
+        job = submitter.submit("--gpu-set=1,2", "--gpus=2")
+    finally:
+        listed.write_text(text)
+    assert mark_of(backend, job).default_count == 2
+    seen = backend.read().jobs[job]
+    assert seen.begin_s is not None
+    assert seen.begin_s <= seen.submit_s + 1
+    assert seen.state in (JobState.PENDING, JobState.RUNNING)
+
+
+def test_a_user_cannot_edit_what_the_daemon_manages_and_may_hold_and_cancel(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    del submitter  # it cleans up
+    script = Path("/tmp") / f"hs-{testbed.layout.port}.sh"
+    script.write_text("#!/bin/bash\n#HETSCHED --gpu-set=1,2\nsleep 60\n")
+    script.chmod(0o755)
+    try:
+        said = as_nobody(testbed, "sbatch", "--parsable", "--output=/dev/null", script)
+    finally:
+        script.unlink()
+    assert said.returncode == 0, said.stderr
+    job = said.stdout.strip()
+    for edit in ("NumTasks=2", "ReqNodeList=n1", "StartTime=now", "TresPerNode=gres/gpu:8"):
+        refused = as_nobody(testbed, "scontrol", "update", f"JobId={job}", edit)
+        assert refused.returncode != 0, edit
+        assert "hetsched manages this job" in refused.stderr + refused.stdout, edit
+    before = backend.read().jobs[job]
+    assert (before.pinned, before.gpus_per_node) == ((), 1)
+    assert as_nobody(testbed, "scontrol", "hold", job).returncode == 0
+    assert backend.read().jobs[job].held
+    assert as_nobody(testbed, "scancel", job).returncode == 0
+    assert backend.read().jobs[job].state is JobState.ENDED
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hetsched/1 ",
+        "hetsched/1 []",
+        'hetsched/1 {"nonce":"a"}',
+        'hetsched/1 {"nonce":"a","default":3,"gpu-set":"1,2"}',
+        'hetsched/1 {"nonce":"a","default":1,"gpu-set":"1","more":1}',
+        'hetsched/1 {"nonce":"a","default":1,"gpu-set":"1","lr-scaling":"x"}',
+        "hetsched/1 " + json.dumps({"nonce": "a" * 2000, "default": 1, "gpu-set": "1"}),
+    ],
+)
+def test_a_forged_mark_is_refused(text: str) -> None:
+    with pytest.raises(InputError):
+        read_mark(text)
+
+
+def test_somebody_else_s_admin_comment_is_no_mark() -> None:
+    assert read_mark("") is None
+    assert read_mark("billing: project 7") is None
