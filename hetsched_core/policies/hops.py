@@ -177,6 +177,7 @@ class _Moment:
         self._new_round = new_round
         self._from_s = from_s
         layout = layout_of(snapshot.cluster, policy.groups)
+        self._gpus = int(layout.gpus.sum())
         self._everything = Room.of(snapshot, layout)
         self._room = self._everything.copy()
         self._kept = keepers(snapshot, self._room, new_round=new_round)
@@ -244,7 +245,7 @@ class _Moment:
         """Serve the profiling queue: first come, first served."""
         begun = hops_profiling.serve(
             self._snapshot,
-            [v for v in self._views if hops_profiling.unprofiled(self._snapshot, v)],
+            [view for view in self._views if self._unprofiled(view)],
             self._profiles,
             self._room,
             from_s=self._from_s,
@@ -252,6 +253,10 @@ class _Moment:
             iterations=self._policy.profile_iterations,
         )
         self._profiles = (*self._profiles, *begun)
+
+    def _unprofiled(self, view: JobView) -> list[str]:
+        types = self._room.layout.gpu_types
+        return hops_profiling.unprofiled(view, self._snapshot.speeds, types)
 
     def _line_up(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
@@ -278,20 +283,20 @@ class _Moment:
         run_s: dict[str, float] = {}
         if policy.priority in NEED_RUN_TIMES:
             run_s = known_run_times(snapshot, views, notes.expected_run_s)
-            settled = (v.job.id for v in views if not hops_profiling.unprofiled(snapshot, v))
+            settled = (view.job.id for view in views if not self._unprofiled(view))
             self._notes = notes.with_run_times(run_s, settled, snapshot.jobs)
         known = Known(
             at_s=self._from_s,
             expected_run_s=run_s,
             run_times=run_times(snapshot.speeds, snapshot.cluster),
-            share=snapshot.cluster.gpus / notes.mean_active,
+            share=self._gpus / notes.mean_active,
         )
         return priorities_of(views, policy.priority, known)
 
     def _window_size(self, queue: Ints) -> int:
         """Return how many jobs from the head of a queue are in its service window."""
         smallest = self._demand.smallest[self._demand.kind[queue]]
-        return service_window(smallest, self._policy.window * self._snapshot.cluster.gpus)
+        return service_window(smallest, self._policy.window * self._gpus)
 
     @property
     def _waiting(self) -> Ints:
@@ -337,6 +342,7 @@ class _Moment:
     def _setting(self) -> Setting:
         """Return what the plans of this moment have in common."""
         snapshot, policy, demand = self._snapshot, self._policy, self._demand
+        layout = self._room.layout
         held: dict[int, tuple[Ints, Ints]] = {}
         held_speed, keep = np.zeros(len(self._views)), np.ones(len(self._views))
         length_s = snapshot.round.end_s - snapshot.round.start_s
@@ -344,8 +350,9 @@ class _Moment:
             if policy.restart_cost and view.first_start_s is not None and view.restart_cost_s > 0:
                 keep[at] = max(LEAST_KEPT, 1.0 - view.restart_cost_s / length_s)
             has = present(snapshot, view)
-            if has is not None and demand.accepts(at, has, snapshot.cluster):
-                held[at] = pieces_of(snapshot.cluster, has)
+            pieces = None if has is None else pieces_of(snapshot.cluster, has)
+            if has is not None and pieces is not None and demand.accepts(at, *pieces, layout):
+                held[at] = pieces
                 held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
         return Setting(
             demand=demand,

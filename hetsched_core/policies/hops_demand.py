@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.policies.hops_room import Layout, Need
-from hetsched_core.types import Cluster, Configuration, Job, JobView, Speeds, SpeedTable
+from hetsched_core.types import Job, JobView, Speeds, SpeedTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -69,12 +69,13 @@ class Demand:
         total = (weight * self.sensitivity[self.profile]).sum(axis=1)
         return np.asarray(total / np.maximum(weight.sum(axis=1), 1))
 
-    def accepts(self, job: int, configuration: Configuration, cluster: Cluster) -> bool:
-        """Whether a job may have this configuration."""
+    def accepts(self, job: int, nodes: Ints, gpus: Ints, layout: Layout) -> bool:
+        """Whether a job may have so many GPUs of these nodes."""
         kind = self.kind[job]
         own = self.want[self.want_from[kind] : self.want_from[kind + 1]]
-        types = [cluster.gpu_types.index(cluster[node].gpu_type) for node, _ in configuration]
-        return configuration.gpus in self.wants[own] and bool(self.types[kind, types].all())
+        return bool(
+            (self.wants[own] == gpus.sum()).any() and self.types[kind, layout.type_of[nodes]].all()
+        )
 
 
 def demand_of(
@@ -95,7 +96,7 @@ def demand_of(
         job = view.job
         key = (
             job.profile,
-            job.requirements,
+            job.requirements.counts,
             job.gpu_types,
             job.cpus_per_gpu,
             job.memory_mb_per_gpu,

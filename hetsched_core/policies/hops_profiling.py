@@ -21,13 +21,14 @@ from hetsched_core.types import (
     ProfilePlacement,
     Purpose,
     Snapshot,
+    Speeds,
     SpeedTable,
 )
 
 
-def unprofiled(snapshot: Snapshot, view: JobView) -> list[str]:
-    """Return the GPU types of the cluster on which a job could run and is not profiled yet."""
-    missing = _missing(snapshot.speeds.table(view.job.profile), snapshot.cluster.gpu_types)
+def unprofiled(view: JobView, speeds: Speeds, gpu_types: tuple[str, ...]) -> list[str]:
+    """Return those of the cluster's GPU types on which a job could run and is not profiled yet."""
+    missing = _missing(speeds.table(view.job.profile), gpu_types)
     return [gpu_type for gpu_type in missing if view.job.accepts_type(gpu_type)]
 
 
@@ -82,7 +83,7 @@ def serve(
         limit_s: how long one may take.
         iterations: how many iterations one does.
     """
-    types = snapshot.cluster.gpu_types
+    types = room.layout.gpu_types
     served = {
         (snapshot.jobs[profile.job].job.profile, snapshot.cluster[name].gpu_type)
         for profile in running
@@ -92,7 +93,7 @@ def serve(
     for view in queue:
         job = view.job
         need = Need(job.cpus_per_gpu, job.memory_mb_per_gpu)
-        for gpu_type in unprofiled(snapshot, view):
+        for gpu_type in unprofiled(view, snapshot.speeds, types):
             if (job.profile, gpu_type) in served:
                 continue
             node = _node(snapshot, room, need, types.index(gpu_type), job.requirements.smallest)

@@ -94,6 +94,6 @@ def hopeless(snapshot: Snapshot, view: JobView, *, profiling: bool) -> Waiting:
         return NEVER
     if all(way.mixed for way in ways):
         return MIXED_ONLY
-    if profiling and hops_profiling.unprofiled(snapshot, view):
+    if profiling and hops_profiling.unprofiled(view, snapshot.speeds, snapshot.cluster.gpu_types):
         return PROFILING
     return NODES_DOWN if not all(node.open for node in snapshot.node_views()) else NO_ROOM
