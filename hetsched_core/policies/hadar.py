@@ -15,8 +15,9 @@ theirs, and who was left in favour of others gets what still pays it in the end.
 for one slot, the present one. Among the placements of a job the largest payoff wins, not the least
 cost, which would pick slow GPUs. The communication cost, not published, is what being spread takes
 from the utility by the speeds, and a tenth of it for each further node where these say nothing.
-Where a size is unknown, the time limit stands in, then what the job has done so far. Jobs are
-rigid: the lower median of the requirement set. Jobs that are not preemptible keep what they have.
+Where a size is unknown, past runs of the profile stand in, then the time limit, then what the job
+has done so far. Jobs are rigid: the lower median of the requirement set. Jobs that are not
+preemptible keep what they have.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ class Bids:
         gpus = np.array([way.count for _, way in jobs], np.int64)
         fastest = (kinds.rates.max(axis=1)[kind] * gpus).tolist()
         work, left, aged_s, delay_s = np.array(
-            [_size(view, fast, snapshot.now) for (view, _), fast in zip(jobs, fastest, strict=True)]
+            [_size(view, fast, snapshot) for (view, _), fast in zip(jobs, fastest, strict=True)]
         ).T
         priced = Jobs(work, gpus.astype(np.float64), kinds.rates[kind])
         # Within it all of them would end at their slowest, those that do not fit beside others too.
@@ -253,18 +253,20 @@ class Bids:
         )
 
 
-def _size(view: JobView, fastest: float, now: float) -> tuple[float, float, float, float]:
+def _size(view: JobView, fastest: float, snapshot: Snapshot) -> tuple[float, float, float, float]:
     """Samples in all and left, seconds since submission, and what a start costs.
 
-    A job of unknown size lasts for its time limit at its fastest, else as long as it has run.
+    A job of unknown size lasts at its fastest for as long as past runs of its profile, else for its
+    time limit, else as long as it has run.
     """
-    done, total = view.samples_at(now), view.job.total_samples
-    if total is None and view.job.time_limit_s is not None:
-        total = view.job.time_limit_s * fastest
+    done, total = view.samples_at(snapshot.now), view.job.total_samples
+    if total is None:
+        run_s = snapshot.past_run_s.get(view.job.profile, view.job.time_limit_s)
+        total = None if run_s is None else run_s * fastest
     # What takes less than a second at its fastest makes no difference.
     left = max(done if total is None else total - done, fastest)
     delay_s = 0.0 if view.first_start_s is None else view.restart_cost_s
-    return max(done + left, total or 0.0), left, now - view.job.submit_s, delay_s
+    return max(done + left, total or 0.0), left, snapshot.now - view.job.submit_s, delay_s
 
 
 def _stays(

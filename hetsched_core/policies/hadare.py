@@ -17,8 +17,9 @@ one copy and keep it. GPU counts of requirement sets mean nothing here: a copy t
 
 from __future__ import annotations
 
+import heapq
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar
@@ -37,7 +38,6 @@ from hetsched_core.types import (
     Job,
     JobView,
     Knowledge,
-    Node,
     Placed,
     Placement,
     Plan,
@@ -96,8 +96,16 @@ class Hadare:
         views = snapshot.by_submission()
         tracker = Tracker.read(snapshot.previous.memory).seen(views)
         slot_s = max(snapshot.round.end_s - snapshot.now, 1.0)
-        able = [_Fork.of(snapshot, v, self._rates(snapshot, v, tracker)) for v in views]
-        forks = [fork for fork in able if fork.rates and fork.view.blocked is None]
+        kinds: dict[object, tuple[tuple[str, float], ...]] = {}
+        able = []
+        for view in views:
+            job = view.job
+            kind = (job.profile, job.gpu_types, job.cpus_per_gpu, job.memory_mb_per_gpu)
+            if kind not in kinds:
+                kinds[kind] = self._ranked(snapshot, job, tracker)
+            if kinds[kind]:
+                able.append(_Fork.of(view, kinds[kind], snapshot.now))
+        forks = [fork for fork in able if fork.view.blocked is None]
         _choose(snapshot, forks, slot_s, self.copies or len(snapshot.cluster))
         if self.last_nodes and len(forks) == 1:
             forks[0].keep_fastest(self.last_nodes, slot_s)
@@ -109,24 +117,24 @@ class Hadare:
                 placed[fork.view.id] = Placed(tuple(p for p, _ in found))
                 assigned[fork.view.id] = {str(p.copy): steps for p, steps in found}
         memory = Tracker(tracker.parents, tracker.measured, assigned).as_memory()
-        return _revise(snapshot, placed, {fork.view.id for fork in able if fork.ever}, memory)
+        return _revise(snapshot, placed, {fork.view.id for fork in able}, memory)
 
-    def _rates(self, snapshot: Snapshot, view: JobView, tracker: Tracker) -> dict[str, float]:
-        """Samples/s of a copy on each node that the job accepts and makes progress on."""
-        nodes = [
-            node
-            for node in snapshot.cluster
-            if node.gpus
-            and view.job.accepts_type(node.gpu_type)
-            and _known(snapshot, view.job, node) > 0
-        ]
+    def _ranked(
+        self, snapshot: Snapshot, job: Job, tracker: Tracker
+    ) -> tuple[tuple[str, float], ...]:
+        """Nodes that could hold a copy if they were idle, with its samples/s, the fastest first."""
+        empty, speeds = FreeGpus.empty(snapshot.cluster), snapshot.speeds
+        known = {}
+        for node in snapshot.cluster:
+            if not node.gpus or not job.accepts_type(node.gpu_type):
+                continue
+            whole = Configuration(((node.name, node.gpus),))
+            rate = speeds.speed(job.profile, whole)
+            if rate > 0 and empty.fits(job, whole):
+                known[node.name] = rate
         if self.rates is Rates.MEASURED:
-            return tracker.rates(view.job.profile, nodes)
-        return {node.name: _known(snapshot, view.job, node) for node in nodes}
-
-
-def _known(snapshot: Snapshot, job: Job, node: Node) -> float:
-    return snapshot.speeds.speed(job.profile, Configuration(((node.name, node.gpus),)))
+            known = tracker.rates(job.profile, [snapshot.cluster[name] for name in known])
+        return tuple(sorted(known.items(), key=lambda item: -item[1]))
 
 
 @dataclass(slots=True)
@@ -135,66 +143,58 @@ class _Fork:
 
     Attributes:
         view: the job.
-        rates: samples/s on each node that can hold a copy, whatever is there now.
+        ranked: the nodes that can hold a copy, with its samples/s, the fastest first.
         left: samples that it has left, infinity where that is not known.
-        ever: whether any node could ever hold a copy.
-        nodes: the nodes that it has chosen, in that order.
+        runs: its copies that go on, by node.
+        nodes: the nodes that it has chosen, in that order, with its samples/s.
     """
 
     view: JobView
-    rates: Mapping[str, float]
+    ranked: tuple[tuple[str, float], ...]
     left: float
-    ever: bool
-    nodes: list[str] = field(default_factory=list)
+    runs: Mapping[str, Run]
+    nodes: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, snapshot: Snapshot, view: JobView, rates: Mapping[str, float]) -> _Fork:
-        empty = FreeGpus.empty(snapshot.cluster)
-        fit = {
-            name: rate
-            for name, rate in rates.items()
-            if empty.fits(view.job, Configuration(((name, snapshot.cluster[name].gpus),)))
-        }
+    def of(cls, view: JobView, ranked: tuple[tuple[str, float], ...], now: float) -> _Fork:
         total = view.job.total_samples
-        left = math.inf if total is None else total - view.samples_at(snapshot.now)
+        left = math.inf if total is None else total - view.samples_at(now)
         # More work than was told is as good as unknown.
-        return cls(view, fit, left if left > 0 else math.inf, bool(fit))
+        return cls(view, ranked, left if left > 0 else math.inf, _runs(view))
 
     @property
     def remaining_s(self) -> float:
         """Seconds that it has left on the nodes that it has; before the first, infinity."""
-        rate = sum(self.rates[name] for name in self.nodes)
+        rate = sum(self.nodes.values())
         return self.left / rate if rate else math.inf
 
     @property
     def alone_s(self) -> float:
         """Seconds that it has left on its fastest node."""
-        return self.left / max(self.rates.values())
+        return self.left / self.ranked[0][1]
 
     def keep_fastest(self, most: int, slot_s: float) -> None:
         """Keep the `most` fastest nodes if these end the job in this slot."""
-        fastest = sorted(self.nodes, key=lambda name: (-self.rates[name], name))[:most]
-        if sum(self.rates[name] for name in fastest) * slot_s >= self.left:
-            self.nodes = fastest
+        fastest = sorted(self.nodes.items(), key=lambda item: (-item[1], item[0]))[:most]
+        if sum(rate for _, rate in fastest) * slot_s >= self.left:
+            self.nodes = dict(fastest)
 
     def placements(self, snapshot: Snapshot, slot_s: float) -> list[tuple[Placement, int]]:
         """Return a placement and its steps for each copy that has any; a step is a sample."""
         index = snapshot.cluster.index
         nodes = sorted(self.nodes, key=index)
-        runs = _runs(self.view)
-        rates = [self.rates[name] for name in nodes]
+        rates = [self.nodes[name] for name in nodes]
         if math.isinf(self.left):
             parts = [1 << 60] * len(nodes)
         else:
             parts = split_steps(max(1, math.ceil(self.left - _CRUMB)), rates)
-        lasting = [
-            slot_s if name in runs else max(slot_s - _start_s(self.view), 0.0) for name in nodes
-        ]
         found = []
-        for name, part, rate, seconds in zip(nodes, parts, rates, lasting, strict=True):
-            (steps,) = within_slot([part], [rate], seconds)
+        for name, part, rate in zip(nodes, parts, rates, strict=True):
+            run = self.runs.get(name)
+            working_s = slot_s if run else max(slot_s - _start_s(self.view), 0.0)
+            (steps,) = within_slot([part], [rate], working_s)
             if steps:
-                done = _done(self.view, runs[name], snapshot.now) if name in runs else 0.0
+                done = _done(self.view, run, snapshot.now) if run else 0.0
                 where = Configuration(((name, snapshot.cluster[name].gpus),))
                 budget = done + steps + _CRUMB
                 found.append((Placement(where, index(name), budget=budget), steps))
@@ -222,47 +222,58 @@ def _start_s(view: JobView) -> float:
 
 
 def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, most: int) -> None:
-    """Let jobs choose one node after another, whoever has most time remaining first.
-
-    A job chooses where it gets most done in the slot; what a new copy waits for its start counts.
-    """
+    """Let jobs choose one node after another, whoever has most time remaining first."""
     free = FreeGpus.of(snapshot)
     taken: set[str] = set()
 
-    def whole(name: str) -> Configuration:
-        return Configuration(((name, snapshot.cluster[name].gpus),))
+    def able(fork: _Fork, name: str) -> bool:
+        if name in taken:
+            return False
+        whole = Configuration(((name, snapshot.cluster[name].gpus),))
+        if not free.fits(fork.view.job, whole):
+            return False
+        return name in fork.runs or not free.closed(whole)
 
-    def take(fork: _Fork, name: str) -> None:
-        free.take(fork.view.job, whole(name))
+    def take(fork: _Fork, name: str, rate: float) -> None:
+        free.take(fork.view.job, Configuration(((name, snapshot.cluster[name].gpus),)))
         taken.add(name)
-        fork.nodes.append(name)
+        fork.nodes[name] = rate
 
     for fork in forks:
         if not fork.view.job.preemptible:
-            for name in _runs(fork.view):
-                if free.fits(fork.view.job, whole(name)):
-                    take(fork, name)
-    # Most time remaining first; before anybody has a node, on its fastest.
-    waiting = sorted(
+            for name, rate in fork.ranked:
+                if name in fork.runs and able(fork, name):
+                    take(fork, name, rate)
+    choosers = sorted(
         (f for f in forks if f.view.job.preemptible or not f.nodes), key=lambda f: -f.alone_s
     )
-    while waiting:
-        fork = max(waiting, key=lambda f: f.remaining_s)
-        runs = _runs(fork.view)
-        best, best_done = "", 0.0
-        for name, rate in fork.rates.items():
-            if name in taken or not free.fits(fork.view.job, whole(name)):
-                continue
-            if free.closed(whole(name)) and name not in runs:
-                continue
-            done = rate * (slot_s if name in runs else max(slot_s - _start_s(fork.view), 1e-3))
-            if done > best_done:
-                best, best_done = name, done
-        if best:
-            take(fork, best)
-        limit = most if fork.view.job.preemptible else 1
-        if not best or len(fork.nodes) >= limit:
-            waiting.remove(fork)
+    waiting = [(-math.inf, at) for at in range(len(choosers))]
+    while waiting and len(taken) < len(snapshot.cluster):
+        _, at = heapq.heappop(waiting)
+        fork = choosers[at]
+        best = _best(fork, slot_s, able)
+        if best is not None:
+            take(fork, *best)
+            if len(fork.nodes) < (most if fork.view.job.preemptible else 1):
+                heapq.heappush(waiting, (-fork.remaining_s, at))
+
+
+def _best(
+    fork: _Fork, slot_s: float, able: Callable[[_Fork, str], bool]
+) -> tuple[str, float] | None:
+    """Return the node, and its samples/s, where a copy gets most done in the slot.
+
+    What a new copy waits for its start counts.
+    """
+    new_s = max(slot_s - _start_s(fork.view), 1e-3)
+    best, best_done = None, 0.0
+    for name, rate in fork.ranked:
+        done = rate * (slot_s if name in fork.runs else new_s)
+        if done > best_done and able(fork, name):
+            best, best_done = (name, rate), done
+        elif rate * slot_s <= best_done:
+            break
+    return best
 
 
 def _revise(

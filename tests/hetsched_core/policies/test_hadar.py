@@ -8,6 +8,7 @@ from functools import cache
 from itertools import product
 
 import pytest
+from immutables import Map
 
 from hetsched_core.contract import check_policy
 from hetsched_core.errors import InputError
@@ -270,6 +271,23 @@ def test_who_has_waited_is_worth_less() -> None:
     old, young = sized("old", 1e4), sized("young", 1e4)
     young = replace(young, job=replace(young.job, submit_s=1e4))
     assert where(Hadar().plan(snapshot_of(cluster, [old, young], now=1e4))) == {"young": "a:1"}
+
+
+def test_past_runs_of_the_profile_stand_in_for_a_size_that_is_not_told() -> None:
+    # Both would be served by what they are worth at best, which past runs of 100 s and 10 s decide.
+    cluster = cluster_of(a=("v100", 1))
+    views = [sized("long", 1.0), sized("short", 1.0)]
+    views = [
+        replace(v, job=replace(v.job, total_samples=None, profile=v.id, submit_s=-60.0))
+        for v in views
+    ]
+    speeds = linear_speeds(cluster, {"long": {"v100": 1.0}, "short": {"v100": 1.0}})
+    snapshot = snapshot_of(cluster, views, speeds=speeds)
+    past = {"long": 100.0, "short": 10.0}
+    inverse = Hadar(utility=Utility.INVERSE_JCT)
+    assert where(inverse.plan(replace(snapshot, past_run_s=Map(past)))) == {"short": "a:1"}
+    swapped = {"long": 10.0, "short": 100.0}
+    assert where(inverse.plan(replace(snapshot, past_run_s=Map(swapped)))) == {"long": "a:1"}
 
 
 def test_who_runs_on_a_drained_node_stays_there_also_where_all_are_planned() -> None:
