@@ -404,7 +404,7 @@ class _Moment:
         if first.bound is not None:
             gap = (first.bound - first.objective) / first.objective if first.objective > 0 else 0.0
         return Diagnostics(
-            method=first.method + (f", then {later} more plans for what was left" if later else ""),
+            method=first.method + (f", then {later} more for what was left" if later else ""),
             objective=first.objective,
             bound=first.bound,
             gap=gap,

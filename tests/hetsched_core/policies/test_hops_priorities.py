@@ -58,7 +58,7 @@ def priorities(priority: Priority, share: float = 1.0) -> list[float]:
         run_times=RunTimes(SPEEDS, CLUSTER),
         share=share,
     )
-    return priorities_of(JOBS, priority, known).tolist()
+    return list(priorities_of(JOBS, priority, known))
 
 
 @pytest.mark.parametrize(

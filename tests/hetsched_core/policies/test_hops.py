@@ -1,0 +1,421 @@
+"""Rounds of Hops: who competes, who keeps what, later plans, profiling, plans made ahead."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetsched_core.contract import check_policy
+from hetsched_core.errors import InputError
+from hetsched_core.policies.hops import Hops
+from hetsched_core.policies.hops_configurations import Neighbours
+from hetsched_core.policies.hops_priorities import Priority
+from hetsched_core.policy import check_plan, settings_of
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.types import (
+    EMPTY_PLAN,
+    Cluster,
+    ExecutionModel,
+    JobView,
+    Layer,
+    NodeCondition,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Speeds,
+    SpeedTable,
+    Trigger,
+    Waiting,
+)
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    placed,
+    plan_of,
+    snapshot_of,
+    submission,
+    view,
+)
+
+ROUND = frozenset({Trigger.ROUND})
+END = frozenset({Trigger.END})
+
+
+def where(plan: Plan) -> dict[str, str]:
+    return {
+        job: str(entry.placements[0].configuration)
+        for job, entry in sorted(plan.entries.items())
+        if isinstance(entry, Placed)
+    }
+
+
+def reasons(plan: Plan) -> dict[str, str]:
+    return {
+        job: entry.reason.code.word
+        for job, entry in sorted(plan.entries.items())
+        if isinstance(entry, Waiting)
+    }
+
+
+def answer(policy: Hops, snapshot: Snapshot) -> Plan:
+    plan = policy.plan(snapshot)
+    assert check_plan(snapshot, plan, ExecutionModel.GANG) == ()
+    return plan
+
+
+def waited(job_id: str, wait_s: float, **more: object) -> JobView:
+    return replace(view(job_id, **more), wait_s=wait_s)  # type: ignore[arg-type]
+
+
+# -- rounds ----------------------------------------------------------------------------------------
+
+
+def test_at_the_start_of_a_round_who_waited_longer_takes_the_place_of_who_runs() -> None:
+    cluster = cluster_of(a=("t", 4))
+    runs = view("runs", held(on(a=4)), counts=(4,))
+    views = [runs, waited("waits", 100.0, counts=(4,), submit_s=1.0)]
+    previous = plan_of({"runs": placed(a=4), "waits": Waiting(Reason(ReasonCode.NO_ROOM))})
+    new = answer(Hops(), snapshot_of(cluster, views, now=360, triggers=ROUND, previous=previous))
+    assert where(new) == {"waits": "a:4"}
+    later = answer(Hops(), snapshot_of(cluster, views, now=100, triggers=END, previous=previous))
+    assert where(later) == {"runs": "a:4"}
+    assert reasons(later) == {"waits": "no_room"}
+
+
+def test_who_may_not_be_stopped_keeps_its_gpus_at_the_start_of_a_round() -> None:
+    cluster = cluster_of(a=("t", 4))
+    fixed = view("fixed", held(on(a=2)), counts=(2,), preemptible=False)
+    snapshot = snapshot_of(
+        cluster, [fixed, waited("w", 500.0, counts=(2, 4))], now=360, triggers=ROUND
+    )
+    assert where(answer(Hops(), snapshot)) == {"fixed": "a:2", "w": "a:2"}
+
+
+def test_a_job_on_a_node_that_closes_ends_there() -> None:
+    cluster = cluster_of(a=("t", 2), b=("t", 2))
+    runs = view("runs", held(on(a=2)), counts=(2,))
+    snapshot = snapshot_of(
+        cluster,
+        [runs, waited("w", 9.0, counts=(2,))],
+        now=360,
+        triggers=ROUND,
+        nodes={"a": {"condition": NodeCondition.DRAINED}},
+    )
+    assert where(answer(Hops(), snapshot)) == {"runs": "a:2", "w": "b:2"}
+
+
+def test_jobs_behind_the_window_wait_for_it_and_those_within_for_room() -> None:
+    cluster = cluster_of(a=("t", 4))
+    views = [waited(f"j{k}", 100.0 - k, counts=(3,), submit_s=float(k)) for k in range(4)]
+    plan = answer(Hops(), snapshot_of(cluster, views, now=360, triggers=ROUND))
+    assert where(plan) == {"j0": "a:3"}
+    assert reasons(plan) == {"j1": "no_room", "j2": "no_room", "j3": "below_window"}
+
+
+def test_a_job_behind_the_window_gets_nothing_in_the_plan_of_the_round() -> None:
+    """Of two jobs of two GPUs the first fills the window; the second fills what is left later."""
+    cluster = cluster_of(a=("t", 2), b=("t", 2))
+    views = [waited("first", 9.0, counts=(4,)), waited("last", 1.0, counts=(2,), submit_s=5.0)]
+    apart = linear_speeds(cluster, {"m": {"t": 1.0}}, several_nodes=0.0)
+    plan = answer(Hops(), snapshot_of(cluster, views, now=360, triggers=ROUND, speeds=apart))
+    # `first` can never run here, so it does not count towards the window.
+    assert where(plan) == {"last": "a:2"}
+    assert reasons(plan) == {"first": "never_fits"}
+    whole = snapshot_of(cluster, views, now=360, triggers=ROUND)
+    assert where(answer(Hops(), whole)) == {"first": "a:2+b:2"}
+
+
+def test_later_plans_fill_what_the_window_could_not_use() -> None:
+    """`big` fills the window of half the cluster; those behind it take what it leaves."""
+    cluster = cluster_of(a=("t", 4), b=("t", 4))
+    views = [waited("big", 99.0, counts=(6,)), *(_easy(k) for k in range(3))]
+    plan = answer(Hops(window=0.5), snapshot_of(cluster, views, now=360, triggers=ROUND))
+    assert where(plan) == {"big": "a:4+b:2", "e0": "b:1", "e1": "b:1"}
+    assert reasons(plan) == {"e2": "no_room"}
+    assert plan.diagnostics.method.endswith("then 1 more for what was left")
+
+
+def _easy(k: int) -> JobView:
+    return waited(f"e{k}", 1.0, counts=(1,), submit_s=2.0 + k)
+
+
+def test_only_low_sensitivity_jobs_behind_the_window_fill_fragments() -> None:
+    """Window: one sensitive job that cannot use the idle GPU; behind it one of each kind."""
+    cluster = cluster_of(a=("t", 4), b=("t", 1))
+    speeds = Speeds(cluster, {name: _table(r) for name, r in (("m", 3.0), ("n", 1.1))})
+    running = view("run", held(on(a=4)), counts=(4,))
+    views = [
+        running,
+        waited("head", 99.0, counts=(4,)),
+        waited("also", 98.0, counts=(4,)),
+        waited("tight", 9.0, counts=(1,)),
+        _profiled(waited("loose", 1.0, counts=(1,)), "n"),
+    ]
+    previous = plan_of({v.id: Waiting(Reason(ReasonCode.NO_ROOM)) for v in views[1:]})
+    previous = plan_of({**dict(previous.entries), "run": placed(a=4)})
+    snapshot = snapshot_of(cluster, views, now=50, triggers=END, previous=previous, speeds=speeds)
+    assert where(answer(Hops(), snapshot)) == {"run": "a:4", "loose": "b:1"}
+    assert where(answer(Hops(adjustment=False), snapshot)) == {"run": "a:4"}
+    assert where(answer(Hops(adjustment=False, window=5), snapshot))["tight"] == "b:1"
+
+
+def _table(sensitivity: float) -> SpeedTable:
+    one = np.ones((1, 1))
+    layers = np.full((1, 1), Layer.TRUTH, np.int8)
+    return SpeedTable(("t",), np.array([1], np.int64), one, one / sensitivity, layers)
+
+
+def _profiled(job_view: JobView, profile: str) -> JobView:
+    return replace(job_view, job=replace(job_view.job, profile=profile))
+
+
+def test_the_slower_host_of_a_type_is_known_as_slower() -> None:
+    cluster = cluster_of(old=("t", 4), new=("t", 4))
+    one = np.ones((1, 1))
+    table = SpeedTable(
+        ("t",),
+        np.array([1], np.int64),
+        one,
+        one,
+        np.full((1, 1), Layer.ENTITY, np.int8),
+        node_factor={"old": 0.5},
+    )
+    snapshot = snapshot_of(
+        cluster, [view("j", counts=(4,))], triggers=ROUND, speeds=Speeds(cluster, {"m": table})
+    )
+    plan = answer(Hops(), snapshot)
+    assert where(plan) == {"j": "new:4"}
+    assert set(plan.diagnostics.prices) == {"t x4 speed 0", "t x4 speed 1"}
+    # Within a step of 100 % they are one class, and the first node will do.
+    assert where(answer(Hops(speed_step=1.0), snapshot)) == {"j": "old:4"}
+
+
+def test_moving_for_a_small_gain_is_left_to_those_who_count_no_restart() -> None:
+    cluster = cluster_of(a=("slow", 2), b=("fast", 2))
+    speeds = linear_speeds(cluster, {"m": {"slow": 1.0, "fast": 1.02}})
+    runs = replace(view("j", held(on(a=2)), counts=(2,)), first_start_s=0.0, restart_cost_s=10.0)
+    snapshot = snapshot_of(
+        cluster,
+        [runs],
+        now=360,
+        triggers=ROUND,
+        speeds=speeds,
+        previous=plan_of({"j": placed(a=2)}),
+    )
+    assert where(answer(Hops(), snapshot)) == {"j": "a:2"}
+    assert where(answer(Hops(restart_cost=False), snapshot)) == {"j": "b:2"}
+
+
+def test_lambda_goes_from_throughput_to_strict_priority() -> None:
+    """Alone on 4 GPUs the first gains 4; shared, three jobs gain more together."""
+    cluster = cluster_of(a=("t", 4))
+    views = [
+        waited("first", 3.0, counts=(1, 4)),
+        waited("x", 1.0, counts=(2,), submit_s=1.0),
+        waited("y", 1.0, counts=(1,), submit_s=2.0),
+    ]
+    one = np.array([[1.0, 1.0, 0.4]])
+    table = SpeedTable(
+        ("t",), np.array([1, 2, 4], np.int64), one, one, np.full((1, 3), Layer.TRUTH, np.int8)
+    )
+    snapshot = snapshot_of(cluster, views, triggers=ROUND, speeds=Speeds(cluster, {"m": table}))
+    # The gain of `first` on 4 GPUs is 1.6: less than 1 each for three jobs, more in priority.
+    assert where(answer(Hops(lam=0.0), snapshot)) == {"first": "a:1", "x": "a:2", "y": "a:1"}
+    for lam in (20.0, math.inf):
+        assert where(answer(Hops(lam=lam), snapshot)) == {"first": "a:4"}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        *(Hops(priority=priority) for priority in Priority),
+        Hops(neighbours=Neighbours.ID, restart_cost=False),
+        Hops(lam=math.inf, adjustment=False),
+        Hops(plan_ahead_s=25.0),
+    ],
+    ids=lambda policy: ", ".join(
+        f"{k}={v}" for k, v in settings_of(policy).items() if v != settings_of(Hops())[k]
+    ),
+)
+def test_every_way_to_set_it_keeps_the_contracts(policy: Hops) -> None:
+    verdict = check_policy(policy, seeds=[10])
+    assert verdict.kept, str(verdict)
+
+
+# -- memory, and plans made ahead ------------------------------------------------------------------
+
+
+def test_prices_come_back_and_run_times_stay_in_the_notes() -> None:
+    cluster = cluster_of(a=("t", 4))
+    views = [waited("j", 5.0, counts=(2, 4)), waited("k", 3.0, counts=(2,))]
+    first = answer(Hops(), snapshot_of(cluster, views, triggers=ROUND))
+    assert first.memory["expected_run_s"] == pytest.approx({"j": 1 / 3, "k": 0.5})
+    assert first.memory["prices"] == dict(first.diagnostics.prices)
+    faster = linear_speeds(cluster, {"m": {"t": 5.0}})
+    after = answer(
+        Hops(), snapshot_of(cluster, views, triggers=ROUND, speeds=faster, previous=first)
+    )
+    assert after.memory["expected_run_s"] == first.memory["expected_run_s"]
+
+
+def test_a_plan_made_ahead_takes_effect_when_its_round_begins() -> None:
+    cluster = cluster_of(a=("t", 4))
+    runs = view("runs", held(on(a=4)), counts=(4,))
+    views = [runs, waited("waits", 100.0, counts=(4,), submit_s=1.0)]
+    previous = plan_of({"runs": placed(a=4), "waits": Waiting(Reason(ReasonCode.NO_ROOM))})
+    policy = Hops(plan_ahead_s=60.0)
+
+    def at(now: float, triggers: frozenset[Trigger]) -> Plan:
+        return answer(
+            policy, snapshot_of(cluster, views, now=now, triggers=triggers, previous=previous)
+        )
+
+    begins = at(0.0, ROUND)
+    assert (where(begins), begins.valid_from_s) == ({"runs": "a:4"}, -math.inf)
+    assert begins.replan.at_s == 300.0
+    ahead = at(300.0, frozenset({Trigger.TIMER}))
+    assert (where(ahead), ahead.valid_from_s) == ({"waits": "a:4"}, 360.0)
+    assert ahead.replan.at_s == 660.0
+    # What happens in between makes the plan of the next round anew.
+    assert at(320.0, END).valid_from_s == 360.0
+
+
+@pytest.mark.parametrize("plan_ahead_s", [0.0, 30.0, 1e6])
+def test_jobs_of_more_than_the_cluster_holds_take_turns(plan_ahead_s: float) -> None:
+    cluster = cluster_of(a=("t", 2))
+    submissions = [submission(f"j{k}", 1000.0, (2,)) for k in range(3)]
+    log = simulate(
+        submissions,
+        cluster,
+        Hops(plan_ahead_s=plan_ahead_s),
+        linear_speeds(cluster, {"m": {"t": 1.0}}),
+        Settings(round_s=100.0, restart_cost_s=0.0),
+    )
+    # Nothing lies idle, and whoever waited longer for its size went next.
+    assert max(record.end_s or math.inf for record in log.jobs) == pytest.approx(1500.0)
+    assert sum(record.preemptions for record in log.jobs) > 5
+
+
+# -- profiling -------------------------------------------------------------------------------------
+
+
+def guessed(cluster: Cluster, known: Iterable[str] = ()) -> Speeds:
+    """Profile `m`, measured on the `known` types alone; batches of 8 samples."""
+    types = cluster.gpu_types
+    layers = [[Layer.THEORY if t in known else Layer.FIRST_ESTIMATE] for t in types]
+    one = np.ones((len(types), 1))
+    table = SpeedTable(
+        types, np.array([1], np.int64), one, one, np.array(layers, np.int8), batch_size=8.0
+    )
+    return Speeds(cluster, {"m": table})
+
+
+def test_a_new_job_is_profiled_on_all_types_at_once_before_anything_else() -> None:
+    cluster = cluster_of(a=("t", 2), b=("u", 2))
+    views = [view("j"), view("same", submit_s=1.0)]
+    plan = answer(Hops(), snapshot_of(cluster, views, triggers=ROUND, speeds=guessed(cluster)))
+    runs = [(p.job, str(p.placement.configuration), p.placement.copy) for p in plan.profiles]
+    assert runs == [("j", "a:1", 0), ("j", "b:1", 1)]
+    assert {p.placement.budget for p in plan.profiles} == {50 * 8.0}
+    assert {p.placement.until_s for p in plan.profiles} == {300.0}
+    # Of one key, one job is measured; both wait for it.
+    assert reasons(plan) == {"j": "profiling", "same": "profiling"}
+
+
+def test_a_job_runs_on_the_types_it_knows_while_others_are_measured() -> None:
+    cluster = cluster_of(a=("t", 1), b=("u", 2))
+    speeds = guessed(cluster, known=["t"])
+    plan = answer(Hops(), snapshot_of(cluster, [view("j")], triggers=ROUND, speeds=speeds))
+    assert [str(p.placement.configuration) for p in plan.profiles] == ["b:1"]
+    assert where(plan) == {"j": "a:1"}
+    # Between rounds nobody is profiled, and what is under way goes on.
+    between = snapshot_of(
+        cluster, [view("j")], now=10.0, triggers=END, speeds=speeds, previous=plan
+    )
+    assert answer(Hops(), between).profiles == plan.profiles
+    late = replace(between, now=301.0)
+    assert answer(Hops(), late).profiles == ()
+
+
+def test_a_type_without_a_free_gpu_is_profiled_in_a_later_round() -> None:
+    cluster = cluster_of(a=("t", 1))
+    fixed = view("fixed", held(on(a=1)), preemptible=False)
+    other = _profiled(fixed, "n")
+    speeds = Speeds(
+        cluster, {"m": guessed(cluster).table("m"), "n": guessed(cluster, ["t"]).table("m")}
+    )
+    busy = snapshot_of(cluster, [other, view("j")], now=360.0, triggers=ROUND, speeds=speeds)
+    assert answer(Hops(), busy).profiles == ()
+    free = snapshot_of(cluster, [view("j")], now=720.0, triggers=ROUND, speeds=speeds)
+    assert [p.job for p in answer(Hops(), free).profiles] == ["j"]
+
+
+def test_without_profiling_first_estimates_are_taken_as_they_are() -> None:
+    cluster = cluster_of(a=("t", 2))
+    snapshot = snapshot_of(cluster, [view("j")], triggers=ROUND, speeds=guessed(cluster))
+    plan = answer(Hops(profile_iterations=0), snapshot)
+    assert (plan.profiles, where(plan)) == ((), {"j": "a:1"})
+
+
+# -- reasons and parameters ------------------------------------------------------------------------
+
+
+def test_reasons_tell_never_from_nodes_that_are_down() -> None:
+    cluster = cluster_of(a=("t", 2), b=("u", 2))
+    views = [
+        view("much", counts=(9,)),
+        view("mixed", counts=(4,)),
+        view("down", counts=(2,), gpu_types=frozenset({"u"})),
+        view("held", blocked=Reason(ReasonCode.HELD)),
+    ]
+    plan = answer(
+        Hops(),
+        snapshot_of(cluster, views, triggers=ROUND, nodes={"b": {"condition": NodeCondition.DOWN}}),
+    )
+    assert reasons(plan) == {
+        "much": "never_fits",
+        "mixed": "never_fits",
+        "down": "nodes_down",
+        "held": "held",
+    }
+
+
+def test_foreign_jobs_that_grew_push_out_no_more_than_they_must() -> None:
+    cluster = cluster_of(a=("t", 4))
+    views = [view("one", held(on(a=2)), counts=(2,)), view("two", held(on(a=2)), counts=(2,))]
+    previous = plan_of({"one": placed(a=2), "two": placed(a=2)})
+    snapshot = snapshot_of(
+        cluster, views, now=9.0, triggers=END, previous=previous, nodes={"a": {"foreign_gpus": 2}}
+    )
+    assert where(answer(Hops(), snapshot)) == {"one": "a:2"}
+
+
+def test_with_nobody_active_there_is_nothing_to_plan() -> None:
+    plan = Hops().plan(snapshot_of(cluster_of(a=("t", 1)), [], previous=EMPTY_PLAN))
+    assert dict(plan.entries) == {}
+    assert plan.diagnostics.method == "nothing to plan"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"lam": -1.0},
+        {"gap": 2.0},
+        {"window": 0.0},
+        {"speed_step": -0.1},
+        {"plan_ahead_s": -1.0},
+        {"profile_limit_s": 0.0},
+    ],
+    ids=str,
+)
+def test_numbers_that_mean_nothing_are_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=r"hops\.\w+=.* is not between"):
+        Hops(**wrong)  # type: ignore[arg-type]
