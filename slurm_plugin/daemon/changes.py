@@ -15,9 +15,9 @@ def changes_for(
 ) -> tuple[Change, ...]:
     """Return what to do to Slurm's jobs.
 
-    Level-triggered: it looks at what Slurm shows and at nothing that was done before. Every pending
-    job that is not being placed is kept parked, unpinned and in the shape of its default count, by
-    a begin time that stays ahead of the clock.
+    Level-triggered: it looks at what Slurm shows and at nothing that was done before. A pending job
+    that is not being placed, or was and has not started in time, is kept parked: unpinned, in the
+    shape of its default count, behind a begin time that stays ahead of the clock.
     """
     changes: list[Change] = []
     placed: set[str] = set()
@@ -28,7 +28,7 @@ def changes_for(
             case Stop() if known is not None and known.slurm.state is JobState.RUNNING:
                 changes.append(Requeue(job))
             case Start(_, placement, True) if (
-                known is not None and known.slurm.state is JobState.PENDING
+                known is not None and known.slurm.state is JobState.PENDING and not known.overdue
             ):
                 counts = {gpus for _, gpus in placement.configuration}
                 nodes = tuple(name for name, _ in placement.configuration)

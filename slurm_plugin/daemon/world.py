@@ -6,7 +6,6 @@ costs by what changed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from immutables import Map
@@ -53,6 +52,11 @@ class Managed:
     first_start_s: float | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it was placed, and Slurm has not started it in time."""
+        return self.run is None and self.placed_s is not None
 
     def settle(self, now: float, cluster: Cluster) -> None:
         """Bring what grows with time up to `now`."""
@@ -274,12 +278,6 @@ class LiveWorld:
             speed=speed,
             draining_until_s=draining_until_s,
         )
-
-
-def due_to_start(managed: Mapping[str, Managed], job_id: str) -> bool:
-    """Whether a job was placed and Slurm has not started it yet."""
-    known = managed[job_id]
-    return known.slurm.state is JobState.PENDING and known.run is not None
 
 
 def _configuration(
