@@ -24,6 +24,7 @@ from hetsched_core.choose.problem import (
     JobPieces,
     NodeClasses,
     Options,
+    ProblemError,
 )
 from hetsched_core.choose.program import cuts_of, formulate
 from hetsched_core.kernels.fill import fill
@@ -64,8 +65,15 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
         problem: what there is to choose.
         gap: relative gap between the choice and the bound at which it is good enough.
         prices: (C,) prices per GPU to start from, such as those of an earlier choice.
+
+    Raises:
+        ProblemError: there is not one finite price for each class.
     """
     classes = problem.classes
+    if prices is not None and not (prices.shape == (len(classes),) and np.isfinite(prices).all()):
+        raise ProblemError(
+            f"prices are {prices}; expected a number for each of {len(classes)} classes, or None"
+        )
     if len(problem.options) == 0:
         nothing = np.full(problem.jobs, -1, np.int64)
         return Choice(nothing, 0.0, 0.0, 0.0, ALL, np.zeros(len(classes)))

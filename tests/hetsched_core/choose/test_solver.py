@@ -10,6 +10,7 @@ import pytest
 from hetsched_core.choose import (
     ChooseProblem,
     JobPieces,
+    ProblemError,
     assign_nodes,
     choose,
     choose_in_order,
@@ -21,6 +22,7 @@ from hetsched_core.choose.program import formulate
 from hetsched_core.choose.solver import ALL, BY_NODE, OPEN, ROUNDED
 from hetsched_core.optimize import solve
 from tests.hetsched_core.choose.naive import (
+    Floats,
     Ints,
     Pieces,
     best_value,
@@ -244,3 +246,9 @@ def test_neighbours_in_id_order_are_solved_by_node_and_are_never_worth_more(seed
     for q in neighbours.option[neighbours.option >= 0].tolist():
         nodes = sorted(node for node, _ in pieces_of(named, q))
         assert nodes == list(range(nodes[0], nodes[0] + len(nodes)))
+
+
+@pytest.mark.parametrize("prices", [np.ones(2), np.array([1.0, 1.0, np.nan, 1.0, 1.0])])
+def test_prices_that_are_not_a_number_for_each_class_are_refused(prices: Floats) -> None:
+    with pytest.raises(ProblemError, match="expected a number for each of 5 classes"):
+        choose(random_problem(0, 80, 10), prices=prices)
