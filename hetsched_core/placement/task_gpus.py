@@ -176,7 +176,7 @@ def not_begun(snapshot: Snapshot, going: Sequence[Crew]) -> list[JobView]:
         if view.id not in on
         and view.blocked is None
         and any(tasks_left(view))
-        and _runs_somewhere(snapshot, view.job)
+        and runs_somewhere(snapshot, view.job)
     ]
 
 
@@ -192,7 +192,7 @@ def task_plan(
             entries[view.id] = Placed(())
         elif view.blocked is not None:
             entries[view.id] = Waiting(view.blocked)
-        elif not _runs_somewhere(snapshot, view.job):
+        elif not runs_somewhere(snapshot, view.job):
             entries[view.id] = NEVER
         else:
             entries[view.id] = AHEAD if any(tasks_left(view)) else _LAST_TASKS
@@ -204,7 +204,8 @@ def task_plan(
     )
 
 
-def _runs_somewhere(snapshot: Snapshot, job: Job) -> bool:
+def runs_somewhere(snapshot: Snapshot, job: Job) -> bool:
+    """Whether a job of tasks runs on any GPU of the cluster when all is idle and healthy."""
     fitting = _nodes_for(snapshot.cluster, job.cpus_per_gpu, job.memory_mb_per_gpu)
     return any(task_times(snapshot, job, node) is not None for node in fitting)
 

@@ -7,15 +7,17 @@ The simulator and the daemon ask the same question before anything is started or
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hetsched_core.types import (
     Configuration,
     Entry,
     ExecutionModel,
+    Job,
     JobView,
     NodeView,
+    OfflineSnapshot,
     Placed,
     Placement,
     Plan,
@@ -72,7 +74,8 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
     promised twice, on nodes that take work, of types and shapes that the job and the cluster
     accept; blocked jobs wait. Then the model's part: whole configurations from the requirement set
     (gang), one copy a node with all its GPUs (copies), each GPU one sequence and each training
-    round no more tasks than its scale (tasks).
+    round no more tasks than its scale (tasks). A plan that was shown the future may have tasks of
+    jobs that are still to arrive in its sequences.
     """
     found = list(_accounting(snapshot, plan))
     usage = _Usage()
@@ -282,11 +285,14 @@ def _sequences(
         return
     taken: set[tuple[str, int]] = set()
     tasks: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
+    coming = snapshot.future if isinstance(snapshot, OfflineSnapshot) else ()
+    known = {submission.job.id: submission.job for submission in coming}
+    known |= {job_id: view.job for job_id, view in snapshot.jobs.items()}
     for sequence in plan.sequences:
         if sequence.node not in snapshot.cluster:
             yield Violation("unknown-node", f"a task sequence on node {sequence.node}")
             continue
-        yield from _sequence(snapshot, sequence, taken)
+        yield from _sequence(snapshot, known, sequence, taken)
         taken.add((sequence.node, sequence.gpu))
         here: set[str] = set()
         for block in sequence.blocks:
@@ -294,20 +300,26 @@ def _sequences(
                 tasks[item.job].append((item.training_round, block.times, item.tasks))
                 here.add(item.job)
         # Tasks follow each other on a GPU, so of each resource the hungriest decides.
-        jobs = [snapshot.jobs[job_id].job for job_id in here if job_id in snapshot.jobs]
+        jobs = [known[job_id] for job_id in here if job_id in known]
         host = snapshot.cluster[sequence.node].host
         usage.gpus[sequence.node] += 1
         usage.cpus[host] += max((job.cpus_per_gpu for job in jobs), default=0.0)
         usage.memory_mb[host] += max((job.memory_mb_per_gpu for job in jobs), default=0.0)
     for job_id in sorted(tasks):
-        yield from _task_counts(snapshot, plan, job_id, tasks[job_id])
+        view = snapshot.jobs.get(job_id)
+        if view is not None and not isinstance(plan.entries.get(job_id), Placed):
+            yield Violation("tasks", f"job {job_id} is in a task sequence but not placed")
+        yield from _task_counts(job_id, known.get(job_id), view, tasks[job_id])
     for job_id, entry in sorted(plan.entries.items()):
         if isinstance(entry, Placed) and job_id not in tasks:
             yield Violation("tasks", f"job {job_id} is placed but in no task sequence")
 
 
 def _sequence(
-    snapshot: Snapshot, sequence: TaskSequence, taken: set[tuple[str, int]]
+    snapshot: Snapshot,
+    known: Mapping[str, Job],
+    sequence: TaskSequence,
+    taken: set[tuple[str, int]],
 ) -> Iterator[Violation]:
     node = snapshot.nodes[sequence.node]
     where = f"{sequence.node} GPU {sequence.gpu}"
@@ -323,23 +335,21 @@ def _sequence(
         if block.times < 1 or any(i.tasks < 1 or i.training_round < 0 for i in block.items):
             yield Violation("tasks", f"{where}: a block with counts below 1 or a round below 0")
         for item in block.items:
-            view = snapshot.jobs.get(item.job)
-            if view is not None and not view.job.accepts_type(node.node.gpu_type):
+            job = known.get(item.job)
+            if job is not None and not job.accepts_type(node.node.gpu_type):
                 yield Violation(
                     "gpu-type", f"job {item.job} does not accept {node.node.gpu_type} ({where})"
                 )
 
 
 def _task_counts(
-    snapshot: Snapshot, plan: Plan, job_id: str, items: list[tuple[int, int, int]]
+    job_id: str, job: Job | None, view: JobView | None, items: list[tuple[int, int, int]]
 ) -> Iterator[Violation]:
-    view = snapshot.jobs.get(job_id)
-    if view is None or view.job.tasks is None:
+    """What is wrong with the tasks of a job: `view` is None for one that has not arrived yet."""
+    if job is None or job.tasks is None:
         yield Violation("tasks", f"job {job_id} in a task sequence is not an active job of tasks")
         return
-    if not isinstance(plan.entries.get(job_id), Placed):
-        yield Violation("tasks", f"job {job_id} is in a task sequence but not placed")
-    progress, shape = view.progress, view.job.tasks
+    progress, shape = view.progress if view else None, job.tasks
     done_rounds = progress.rounds_done if progress else 0
     if min(first for first, _, _ in items) < done_rounds:
         yield Violation("tasks", f"job {job_id}: training rounds before {done_rounds} are done")
@@ -351,7 +361,7 @@ def _task_counts(
         steps[first] += count
         steps[first + times] -= count
     # Tasks that are done or running are not to be run again.
-    begun = (progress.tasks_done if progress else 0) + len(view.runs)
+    begun = (progress.tasks_done if progress else 0) + len(view.runs if view else ())
     steps[done_rounds] += begun
     steps[done_rounds + 1] -= begun
     level = 0

@@ -17,6 +17,7 @@ from hetsched_core.types import (
     JobView,
     Node,
     NodeCondition,
+    OfflineSnapshot,
     Placed,
     Placement,
     Plan,
@@ -39,6 +40,7 @@ from tests.hetsched_core.worlds import (
     plan_of,
     profiling,
     snapshot_of,
+    submission,
     view,
 )
 
@@ -479,3 +481,15 @@ def test_the_check_of_the_changes_agrees_with_that_of_the_whole(data: st.DataObj
         assert set(checker.check(snapshot, revised)) == set(whole)
         if not whole:
             plan = revised
+
+
+@pytest.mark.parametrize(("shown", "tasks", "broken"), [(True, 2, 0), (True, 3, 1), (False, 2, 1)])
+def test_a_plan_that_was_shown_the_future_may_hold_tasks_of_jobs_to_come(
+    shown: bool, tasks: int, broken: int
+) -> None:
+    coming = submission("k", 1.0, submit_s=9.0, tasks=TaskShape(scale=2, rounds=1))
+    snapshot = gang(view("j", tasks=TASKS))
+    if shown:
+        snapshot = OfflineSnapshot.of(snapshot, (coming,))
+    found = task_rules(snapshot, sequence(TaskItem("j", 0), TaskItem("k", 0, tasks=tasks)))
+    assert found == ["tasks"] * broken

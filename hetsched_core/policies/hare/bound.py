@@ -1,0 +1,238 @@
+"""A lower bound on the weighted completion times of an instance: an interval-indexed LP.
+
+The relaxation that the paper prints is a quadratic mixed-integer programme (HPDC '22, section 5).
+This one is linear. GPUs of one type count together; z_nkq is the fraction of job n's tasks that are
+processed on type k in the interval q of a grid that grows geometrically.
+
+    min  sum w_n C_n
+    (1)  sum_kq z_nkq = 1
+    (2)  sum_n W_n T^c_nk z_nkq <= G_k D_q                    capacity
+    (3)  sum_k W_n T^c_nk z_nkq <= d_n e_nq                   one round at a time
+    (4)  sum_k W_n z_nkq <= d_n (e_nq / L_n + 2)              rounds start L_n apart
+    (5)  C_n >= sum_kq z_nkq (l_nq + T^c_nk / 2 + T^s_nk) + (R_n - 1) L_n / 2
+    (6)  C_n >= a_n + R_n sum_kq z_nkq (T^c_nk + T^s_nk)
+
+with W_n the job's tasks, d_n its scale, L_n its shortest round, G_k the type's GPUs, D_q the length
+of an interval, e_nq that after the arrival a_n, and l_nq its begin, or the arrival if later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hetsched_core.optimize import Limits, Matrix, Point, Program, Solution, Status, solve
+from hetsched_core.policies.hare.instance import Floats, Instance, Ints
+from hetsched_core.policies.hare.order import by_fluid_wspt
+from hetsched_core.policies.hare.schedule import GpuChoice, schedule
+
+FIRST_STEP = 0.01
+"""The first interval, as a part of the shortest job."""
+
+MOST_ITERATIONS = 500
+"""Interior-point iterations; an instance takes 20 to 60."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Relaxation:
+    """What the programme says of an instance.
+
+    Attributes:
+        bound_s: proven: no schedule has a smaller sum of w (C - a). None where the programme was
+            not solved to the end.
+        middle_s: (N,) S_n, when each job is in the middle of its work.
+    """
+
+    bound_s: float | None
+    middle_s: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Columns:
+    """The z of a programme: job, type and interval of each; after them come the N columns C."""
+
+    job: Ints
+    kind: Ints
+    interval: Ints
+
+
+def relax(instance: Instance, growth: float) -> Relaxation:
+    """Solve the programme and prove its value from the row duals.
+
+    Args:
+        instance: of which nothing has begun; what has is taken for whole rounds, and then the
+            value is no bound.
+        growth: the ratio of the grid's intervals; smaller is tighter and slower.
+    """
+    arrival = instance.arrival_s
+    alone = instance.rounds * instance.shortest_round_s
+    latest = _latest_completions(instance)
+    grid = _grid(float(alone.min()), float(latest.max()), growth)
+    columns = _columns(instance, grid, latest)
+    program = _program(instance, grid, columns, latest)
+    found = solve(program, Point.INTERIOR, Limits(iterations=MOST_ITERATIONS))
+    least = arrival + (instance.rounds - 1) * instance.shortest_round_s / 2.0
+    if found.status is not Status.OPTIMAL or found.x is None:
+        return Relaxation(None, least)
+    z = np.clip(found.x[: len(columns.job)], 0.0, 1.0)
+    begins = np.maximum(grid[columns.interval], arrival[columns.job])
+    middle = np.bincount(columns.job, z * begins, minlength=len(arrival))
+    bound = certified(program, found) - float(instance.weight @ arrival)
+    return Relaxation(bound if instance.whole else None, np.maximum(middle, least))
+
+
+def certified(program: Program, solution: Solution) -> float:
+    """Return a proven lower bound on a minimisation whose columns all have finite bounds.
+
+    The Lagrangian of the row duals: any duals prove a bound, those of the solver a good one.
+
+    Raises:
+        ValueError: the solution has no row duals.
+    """
+    if solution.row_duals is None:
+        raise ValueError("a solution without row duals proves nothing")
+    y = solution.row_duals.copy()
+    y[(y > 0) & ~np.isfinite(program.row_lower)] = 0.0
+    y[(y < 0) & ~np.isfinite(program.row_upper)] = 0.0
+    with np.errstate(invalid="ignore"):
+        rows = np.where(y > 0, y * program.row_lower, np.where(y < 0, y * program.row_upper, 0.0))
+    matrix = program.matrix
+    of_row = np.repeat(y, np.diff(matrix.starts))
+    reduced = program.cost - np.bincount(
+        matrix.columns, of_row * matrix.values, minlength=len(program.cost)
+    )
+    columns = np.where(reduced > 0, reduced * program.lower, reduced * program.upper)
+    return float(rows.sum() + columns.sum())
+
+
+def _latest_completions(instance: Instance) -> Floats:
+    """(N,) when each job is complete at the latest, in any best schedule.
+
+    All other jobs at their earliest, one has what is left of the value of a schedule that is known;
+    and in a schedule without needless idle time some task trains or synchronises at any time.
+    """
+    arrival, weight = instance.arrival_s, instance.weight
+    alone = instance.rounds * instance.shortest_round_s
+    order = by_fluid_wspt(instance)
+    known = schedule(instance, order, GpuChoice.EARLIEST_FINISH)
+    spare = known.weighted_jct_s - float(weight @ alone)
+    with np.errstate(divide="ignore"):
+        by_value = arrival + alone + max(spare, 0.0) / weight
+    able = np.isfinite(instance.train_s)
+    longest = np.where(able, instance.train_s + instance.sync_s, 0.0).max(axis=1)
+    one_by_one = float(arrival.max() + instance.tasks @ longest)
+    latest = np.minimum(by_value, one_by_one)
+    return np.maximum(latest, known.complete_s) * (1.0 + 1e-9)
+
+
+def _grid(shortest_s: float, latest_s: float, growth: float) -> Floats:
+    """(Q + 1,) 0, and then a geometric series that ends after `latest_s`."""
+    first = FIRST_STEP * shortest_s
+    steps = max(1, int(np.ceil(np.log(max(latest_s / first, 1.0)) / np.log(growth))) + 1)
+    return np.concatenate([[0.0], first * growth ** np.arange(steps)])
+
+
+def _columns(instance: Instance, grid: Floats, latest: Floats) -> _Columns:
+    kinds = instance.gpu_types
+    able = np.zeros((len(latest), int(kinds.max()) + 1), np.bool_)
+    able[:, kinds] = np.isfinite(instance.train_s)
+    open_ = (grid[1:] > instance.arrival_s[:, None]) & (grid[:-1] < latest[:, None])
+    job, kind, interval = np.nonzero(able[:, :, None] & open_[:, None, :])
+    return _Columns(job.astype(np.int64), kind.astype(np.int64), interval.astype(np.int64))
+
+
+def _program(instance: Instance, grid: Floats, columns: _Columns, latest: Floats) -> Program:
+    jobs, intervals = len(latest), len(grid) - 1
+    kinds = instance.gpu_types
+    one = np.array([np.flatnonzero(kinds == k)[0] for k in range(int(kinds.max()) + 1)])
+    n, k, q = columns.job, columns.kind, columns.interval
+    count = len(n)
+    train = instance.train_s[n, one[k]]
+    sync = instance.sync_s[n, one[k]]
+    tasks = instance.tasks.astype(np.float64)
+    arrival, rounds, short = instance.arrival_s, instance.rounds, instance.shortest_round_s
+    length = np.diff(grid)
+    begins = np.maximum(grid[q], arrival[n])
+    rest = np.clip(grid[1:] - np.maximum(grid[:-1], arrival[:, None]), 0.0, None)
+    z, c = np.arange(count), count + np.arange(jobs)
+
+    rows = _Rows()
+    rows.add(n, z, np.ones(count), np.ones(jobs), np.ones(jobs))
+    load = tasks[n] * train
+    gpus = np.bincount(kinds).astype(np.float64)
+    room = (gpus[:, None] * length).ravel()
+    # Both sides by what is there: rows of long intervals and of short ones alike.
+    at = k * intervals + q
+    rows.add(at, z, load / room[at], np.full(len(room), -np.inf), np.ones(len(room)))
+    own = (instance.scale[:, None] * rest).ravel()
+    at = n * intervals + q
+    full = np.where(own > 0, own, 1.0)
+    rows.add(at, z, load / full[at], np.full(len(own), -np.inf), np.ones(len(own)))
+    most = (instance.scale[:, None] * (rest / short[:, None] + 2.0)).ravel() / np.repeat(
+        tasks, intervals
+    )
+    binding = most < 1.0
+    where = np.cumsum(binding) - 1
+    chosen = binding[at]
+    rows.add(
+        where[at[chosen]],
+        z[chosen],
+        np.ones(int(chosen.sum())),
+        np.full(int(binding.sum()), -np.inf),
+        most[binding],
+    )
+    after = (rounds - 1) * short / 2.0
+    free = np.full(jobs, np.inf)
+    rows.add(
+        np.concatenate([n, np.arange(jobs)]),
+        np.concatenate([z, c]),
+        np.concatenate([-(begins + train / 2.0 + sync), np.ones(jobs)]),
+        after,
+        free,
+    )
+    rows.add(
+        np.concatenate([n, np.arange(jobs)]),
+        np.concatenate([z, c]),
+        np.concatenate([-rounds[n] * (train + sync), np.ones(jobs)]),
+        arrival,
+        free,
+    )
+    return Program(
+        cost=np.concatenate([np.zeros(count), instance.weight]),
+        lower=np.concatenate([np.zeros(count), arrival + rounds * short]),
+        upper=np.concatenate([np.ones(count), latest]),
+        matrix=rows.matrix(),
+        row_lower=np.concatenate(rows.lower),
+        row_upper=np.concatenate(rows.upper),
+    )
+
+
+class _Rows:
+    """Groups of rows, put one after another."""
+
+    def __init__(self) -> None:
+        self.lower: list[Floats] = []
+        self.upper: list[Floats] = []
+        self._count = 0
+        self._row: list[Ints] = []
+        self._column: list[Ints] = []
+        self._value: list[Floats] = []
+
+    def add(self, row: Ints, column: Ints, value: Floats, lower: Floats, upper: Floats) -> None:
+        """Add rows, numbered from 0 in `row`, with their bounds."""
+        self._row.append(row + self._count)
+        self._column.append(column)
+        self._value.append(value)
+        self.lower.append(lower)
+        self.upper.append(upper)
+        self._count += len(lower)
+
+    def matrix(self) -> Matrix:
+        """Return all rows as a matrix."""
+        return Matrix.of(
+            self._count,
+            np.concatenate(self._row),
+            np.concatenate(self._column),
+            np.concatenate(self._value),
+        )

@@ -1,0 +1,118 @@
+"""What offline Hare schedules: jobs of equal training rounds on unlike GPUs, as arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """N jobs and M GPUs. Seconds count from the present instant.
+
+    Attributes:
+        arrival_s: (N,) when the job's first round may begin.
+        weight: (N,) w_n.
+        rounds: (N,) R_n, one that has begun included.
+        scale: (N,) tasks of a round.
+        first: (N,) tasks of the first round that have not begun, `scale` for a whole round.
+        train_s: (N, M) T^c, infinite where the job cannot run; every job runs somewhere.
+        sync_s: (N, M) T^s.
+        free_s: (M,) when each GPU is free.
+        in_step_s: (N,) before when the first round does not end, whatever is left of it.
+    """
+
+    arrival_s: Floats
+    weight: Floats
+    rounds: Ints
+    scale: Ints
+    first: Ints
+    train_s: Floats
+    sync_s: Floats
+    free_s: Floats
+    in_step_s: Floats
+
+    @classmethod
+    def fresh(
+        cls,
+        arrival_s: Floats,
+        weight: Floats,
+        rounds: Ints,
+        scale: Ints,
+        train_s: Floats,
+        sync_s: Floats,
+    ) -> Instance:
+        """Return an instance of which nothing has begun."""
+        idle = np.zeros(train_s.shape[1])
+        return cls(
+            arrival_s,
+            weight,
+            rounds,
+            scale,
+            scale,
+            train_s,
+            sync_s,
+            idle,
+            np.zeros(len(arrival_s)),
+        )
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing has begun, so that a bound on the instance is one on the jobs."""
+        return bool(
+            (self.first == self.scale).all()
+            and not self.free_s.any()
+            and (self.in_step_s <= self.arrival_s).all()
+        )
+
+    @cached_property
+    def tasks(self) -> Ints:
+        """(N,) tasks that have not begun."""
+        return self.first + (self.rounds - 1) * self.scale
+
+    @cached_property
+    def gpu_types(self) -> Ints:
+        """(M,) which GPUs are alike for every job: the number of the first of them in order."""
+        both = np.ascontiguousarray(np.vstack([self.train_s, self.sync_s]).T)
+        _, first, kind = np.unique(both, axis=0, return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first))
+        return np.asarray(rank[kind.ravel()], dtype=np.int64)
+
+    @cached_property
+    def shortest_round_s(self) -> Floats:
+        """(N,) L_n: the shortest that a whole round takes alone on all GPUs.
+
+        The least D in {T^s + q T^c} at which the GPUs together train `scale` tasks in time.
+        """
+        kinds = self.gpu_types
+        one = np.array([np.flatnonzero(kinds == k)[0] for k in range(int(kinds.max()) + 1)])
+        count = np.bincount(kinds)
+        lengths = np.empty(len(self.scale))
+        for n, scale in enumerate(self.scale.tolist()):
+            train, sync = self.train_s[n, one], self.sync_s[n, one]
+            able = np.isfinite(train)
+            train, sync, gpus = train[able], sync[able], count[able]
+            in_a_row = np.arange(1, scale + 1)
+            ends = np.unique(sync[:, None] + in_a_row * train[:, None])
+            fit = np.floor((ends[:, None] - sync) / train + 1e-9)
+            enough = (np.maximum(fit, 0.0) * gpus).sum(axis=1) >= scale
+            lengths[n] = ends[np.argmax(enough)]
+        return lengths
+
+    @cached_property
+    def alpha(self) -> float:
+        """The spread of task times over GPUs, max_i max(T^c max/min, T^s max/min); 0/0 is 1."""
+        able = np.isfinite(self.train_s)
+        longest = np.where(able, self.train_s, 0.0).max(axis=1)
+        spread = longest / self.train_s.min(axis=1)
+        most = np.where(able, self.sync_s, 0.0).max(axis=1)
+        least = np.where(able, self.sync_s, np.inf).min(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            sync = np.where(most == 0.0, 1.0, most / least)
+        return float(np.maximum(spread, sync).max())

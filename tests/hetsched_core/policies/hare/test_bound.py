@@ -1,0 +1,103 @@
+"""The relaxation against the best schedules that an enumeration finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from hetsched_core.optimize import Matrix, Program, Solution, Status, solve
+from hetsched_core.policies.hare.bound import certified, relax
+from tests.hetsched_core.policies.hare.brute import (
+    case_of,
+    cases,
+    instance_of,
+    optimum,
+    random_instance,
+)
+
+R1 = instance_of([0, 0], [1, 1], [2, 1], [2, 2], [[2, 4], [3, 3]], [[1, 1], [0.5, 0.5]])
+R2 = instance_of([1, 0], [3, 1], [2, 1], [1, 3], [[1, 2], [2, 2]], [[0.5, 0.5], [0, 0]])
+
+
+def test_the_enumeration_finds_the_optima_of_r1_and_r2() -> None:
+    assert optimum(R1) == 16.5
+    assert optimum(R2) + 3.0 == 17.5
+    assert R2.alpha == 2.0
+
+
+def test_r10_the_bound_is_never_above_the_optimum_nor_a_schedule_below_it() -> None:
+    for case in cases(250, seed=1):
+        assert case.bound <= case.best + 1e-6
+        assert min(case.schedules.values()) >= case.best - 1e-6
+        assert max(case.schedules.values()) + case.arrivals <= case.factor * (
+            case.best + case.arrivals
+        )
+
+
+def test_the_bound_is_worth_something() -> None:
+    """Of random instances, on average within a fifth of the optimum."""
+    found = list(cases(60, seed=2))
+    ratio = [(c.bound + c.arrivals) / (c.best + c.arrivals) for c in found]
+    assert np.mean(ratio) > 0.8
+
+
+def test_a_finer_grid_never_proves_less_by_much() -> None:
+    rng = Random(4)
+    for _ in range(10):
+        instance = random_instance(rng)
+        assert case_of(instance, 1.1).bound >= case_of(instance, 1.6).bound * 0.97 - 1e-6
+
+
+def test_what_has_begun_gets_no_bound() -> None:
+    begun = replace(R1, first=np.array([1, 2], np.int64))
+    assert relax(begun, 1.2).bound_s is None
+    assert relax(R1, 1.2).bound_s is not None
+
+
+def test_a_job_alone_is_bounded_by_its_own_length() -> None:
+    """3 rounds of 4 tasks on two GPUs of 2 s and one of 5 s: two and two, 4 + 1 s each."""
+    alone = instance_of([7], [2], [3], [4], [[2, 2, 5]], [[1, 1, 1]])
+    assert alone.shortest_round_s.tolist() == [5.0]
+    assert alone.gpu_types.tolist() == [0, 0, 1]
+    assert relax(alone, 1.2).bound_s == pytest.approx(2 * 15.0)
+
+
+@pytest.mark.parametrize(
+    ("train", "sync", "expected"),
+    [([[1, 3]], [[0, 0]], 3.0), ([[2, 2]], [[1, 4]], 4.0), ([[2, 2]], [[0, 1]], float("inf"))],
+)
+def test_alpha_is_the_greatest_spread_of_a_time_over_gpus(
+    train: list[list[float]], sync: list[list[float]], expected: float
+) -> None:
+    assert instance_of([0], [1], [1], [1], train, sync).alpha == expected
+
+
+def test_any_duals_prove_a_bound_and_the_right_ones_the_optimum() -> None:
+    """Minimise x + 2 y, x + y >= 3, x <= 2: 4."""
+    program = Program(
+        cost=np.array([1.0, 2.0]),
+        lower=np.zeros(2),
+        upper=np.array([2.0, 9.0]),
+        matrix=Matrix.of(1, [0, 0], [0, 1], [1.0, 1.0]),
+        row_lower=np.array([3.0]),
+        row_upper=np.array([np.inf]),
+    )
+    assert certified(program, solve(program)) == pytest.approx(4.0)
+    for dual in (-5.0, 0.0, 1.0, 1.5, 3.0):
+        proven = certified(program, Solution(status=Status.OPTIMAL, row_duals=np.array([dual])))
+        assert proven <= 4.0
+    with pytest.raises(ValueError, match="without row duals"):
+        certified(program, Solution(status=Status.OPTIMAL))
+
+
+def test_the_shortest_round_is_the_best_schedule_of_one_round() -> None:
+    rng = Random(5)
+    for _ in range(60):
+        gpus = rng.randint(1, 3)
+        train = [[float(rng.randint(1, 6)) for _ in range(gpus)]]
+        sync = [[float(rng.randint(0, 3)) for _ in range(gpus)]]
+        one = instance_of([0], [1], [1], [rng.randint(1, 4)], train, sync)
+        assert one.shortest_round_s[0] == optimum(one)
