@@ -39,6 +39,25 @@ def problem_of(
     )
 
 
+def small_problem(draw: np.random.Generator) -> ChooseProblem:
+    """Up to 5 jobs on up to 4 nodes, with options of any shape that could fit alone."""
+    counts = draw.multinomial(draw.integers(1, 5), [0.5, 0.3, 0.2])
+    counts = counts[counts > 0]
+    capacities = draw.integers(1, 9, len(counts))
+    node_class = np.repeat(np.arange(len(counts)), counts)
+    jobs: list[list[tuple[float, Pieces]]] = []
+    for _ in range(draw.integers(1, 6)):
+        mine: list[tuple[float, Pieces]] = []
+        for _ in range(draw.integers(0, 5)):
+            some = draw.permutation(node_class)[: draw.integers(1, 4)].tolist()
+            pieces = [(c, int(draw.integers(1, capacities[c] + 1))) for c in some]
+            whole = bool(draw.random() < 0.5)
+            value = float(draw.integers(1, 12)) if whole else float(draw.exponential(3.0)) + 0.01
+            mine.append((value, pieces))
+        jobs.append(mine)
+    return problem_of(list(zip(capacities.tolist(), counts.tolist(), strict=True)), jobs)
+
+
 def pieces_of(problem: ChooseProblem, q: int) -> list[tuple[int, int]]:
     """(class, GPUs) of each piece of an option."""
     mine = slice(problem.options.starts[q], problem.options.starts[q + 1])

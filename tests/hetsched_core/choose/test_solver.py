@@ -24,11 +24,11 @@ from hetsched_core.optimize import solve
 from tests.hetsched_core.choose.naive import (
     Floats,
     Ints,
-    Pieces,
     best_value,
     faults,
     pieces_of,
     problem_of,
+    small_problem,
 )
 
 
@@ -39,25 +39,6 @@ def nodes_of(problem: ChooseProblem) -> Ints:
 def placement_faults(problem: ChooseProblem, option: Ints) -> list[str]:
     placed = assign_nodes(problem, option, nodes_of(problem), JobPieces.none(problem.jobs))
     return list(faults(problem, option, nodes_of(problem), placed))
-
-
-def small_problem(draw: np.random.Generator) -> ChooseProblem:
-    """Up to 5 jobs on up to 4 nodes, with options of any shape that could fit alone."""
-    counts = draw.multinomial(draw.integers(1, 5), [0.5, 0.3, 0.2])
-    counts = counts[counts > 0]
-    capacities = draw.integers(1, 9, len(counts))
-    node_class = np.repeat(np.arange(len(counts)), counts)
-    jobs: list[list[tuple[float, Pieces]]] = []
-    for _ in range(draw.integers(1, 6)):
-        mine: list[tuple[float, Pieces]] = []
-        for _ in range(draw.integers(0, 5)):
-            some = draw.permutation(node_class)[: draw.integers(1, 4)].tolist()
-            pieces = [(c, int(draw.integers(1, capacities[c] + 1))) for c in some]
-            whole = bool(draw.random() < 0.5)
-            value = float(draw.integers(1, 12)) if whole else float(draw.exponential(3.0)) + 0.01
-            mine.append((value, pieces))
-        jobs.append(mine)
-    return problem_of(list(zip(capacities.tolist(), counts.tolist(), strict=True)), jobs)
 
 
 @pytest.mark.parametrize("few", [True, False])

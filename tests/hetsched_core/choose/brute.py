@@ -1,0 +1,49 @@
+"""Any number of random problems against brute force.
+
+    python -m tests.hetsched_core.choose.brute 100000
+
+Up to 5 jobs on up to 4 nodes, half of the problems with all their options open at once and half by
+what prices leave open. Each choice must be the best, its bound one, and its nodes must hold it; and
+when it is put on nodes again, nobody may move.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+import numpy as np
+
+from hetsched_core.choose import JobPieces, assign_nodes, choose, solver
+from tests.hetsched_core.choose.naive import best_value, faults, small_problem
+
+
+def main(problems: int, seed: int = 1) -> None:
+    """Print how many problems each method solved; end with an error at the first that is wrong."""
+    draw = np.random.default_rng(seed)
+    methods: Counter[str] = Counter()
+    few, first = solver.FEW_OPTIONS, solver.FIRST_OPEN
+    for at in range(problems):
+        solver.FEW_OPTIONS, solver.FIRST_OPEN = (few, first) if at % 2 else (0, 0)
+        problem = small_problem(draw)
+        found, best = choose(problem, gap=0.0), best_value(problem)
+        node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
+        nothing = JobPieces.none(problem.jobs)
+        placed = assign_nodes(problem, found.option, node_class, nothing)
+        again = assign_nodes(problem, found.option, node_class, placed)
+        wrong = list(faults(problem, found.option, node_class, placed))
+        if abs(found.objective - best) > 1e-6 * max(1.0, best):
+            wrong.append(f"worth {found.objective}, the best is {best}")
+        if not best - 1e-9 <= found.bound <= best * (1 + 1e-6):
+            wrong.append(f"bound {found.bound}, the best is {best}")
+        if again.node.tolist() != placed.node.tolist():
+            wrong.append("somebody moved")
+        if wrong:
+            sys.exit(f"problem {at} of seed {seed}: {'; '.join(wrong)}")
+        methods[found.method] += 1
+    for method, times in methods.most_common():
+        sys.stdout.write(f"{times:7} {method}\n")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:]))
