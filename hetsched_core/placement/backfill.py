@@ -7,14 +7,16 @@ turn; the others may be promised the GPUs that they are to get.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from hetsched_core.kernels.backfill import Floats, Ints, earliest_starts
+from hetsched_core.kernels.backfill import earliest_starts
 from hetsched_core.placement.fewest import Layout, layout_of
+from hetsched_core.placement.starts import Queue, Starts
 from hetsched_core.placement.turns import InTurn
+from hetsched_core.placement.waiting_line import WaitingLine
 from hetsched_core.placement.ways import rigid_way
 from hetsched_core.types import (
     Cluster,
@@ -34,24 +36,6 @@ OVERDUE_S = 60.0
 
 _ROWS = 8
 """For how many parts of runs a host has rows at first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A waiting job: where it can be, and for how many seconds it may run."""
-
-    job: str
-    layout: Layout
-    limit_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Start:
-    """The earliest start of a job (UTC) and the GPUs that it is then to get."""
-
-    job: str
-    configuration: Configuration
-    start_s: float
 
 
 class Timeline:
@@ -83,7 +67,10 @@ class Timeline:
         self._unused = [list(range(_ROWS)) for _ in hosts]
         self._rows: dict[str, list[tuple[int, int]]] = {}
         self._kinds = _Kinds()
-        self._single: dict[tuple[tuple[int, int], ...], Configuration] = {}
+
+    def kind(self, layout: Layout) -> int:
+        """Return the number that stands for this layout in a queue."""
+        return self._kinds.number(layout)
 
     def hold(self, job: Job, configuration: Configuration, until_s: float) -> None:
         """Note that a job that holds nothing is expected to hold GPUs until then (UTC)."""
@@ -108,9 +95,7 @@ class Timeline:
             self._held[host, row] = 0
             self._unused[host].append(row)
 
-    def earliest_starts(
-        self, queue: Sequence[Candidate], now_s: float, *, reserve_all: bool
-    ) -> list[Start]:
+    def earliest_starts(self, queue: Queue, now_s: float, *, reserve_all: bool) -> Starts:
         """Return the earliest start of each job, no earlier than now, given those ahead of it.
 
         Args:
@@ -125,11 +110,12 @@ class Timeline:
             is followed up to the last job that can start now or that is the first to want a GPU
             type; what is left of it keeps nobody from anything.
         """
-        if not queue:
-            return []
-        kinds = self._kinds.of(queue)
-        starts_s = np.empty(len(queue))
-        pieces = np.empty((len(queue) * self._kinds.most_nodes + 1, 3), np.int64)
+        if not len(queue):
+            return Starts(queue, np.empty(0), np.empty((0, 3), np.int64), self._cluster)
+        kinds = self._kinds
+        kinds.draw_up()
+        start_s = np.empty(len(queue))
+        pieces = np.empty((len(queue) * kinds.most_nodes + 1, 3), np.int64)
         earliest_starts(
             now_s,
             OVERDUE_S,
@@ -141,39 +127,18 @@ class Timeline:
             self._held_until,
             self._members,
             self._type_from,
-            self._kinds.sizes,
-            self._kinds.counts,
-            self._kinds.needs,
-            self._kinds.nodes,
-            self._kinds.columns,
-            kinds,
-            np.array([candidate.limit_s for candidate in queue], np.float64),
-            starts_s,
+            kinds.sizes,
+            kinds.counts,
+            kinds.needs,
+            kinds.nodes,
+            kinds.columns,
+            queue.kinds,
+            queue.limits_s,
+            start_s,
             pieces,
         )
-        found = pieces[: np.argmax(pieces[:, 0] < 0)].tolist()
-        return self._starts(queue, starts_s, found)
-
-    def _starts(
-        self, queue: Sequence[Candidate], starts_s: Floats, pieces: Iterable[list[int]]
-    ) -> list[Start]:
-        found: dict[int, list[tuple[int, int]]] = {}
-        for job, node, gpus in pieces:
-            found.setdefault(job, []).append((node, gpus))
-        return [
-            Start(queue[at].job, self._configuration(tuple(parts)), float(starts_s[at]))
-            for at, parts in found.items()
-        ]
-
-    def _configuration(self, parts: tuple[tuple[int, int], ...]) -> Configuration:
-        """Return the configuration of (number of node, GPUs); single nodes come again and again."""
-        known = self._single.get(parts)
-        if known is None:
-            nodes = self._cluster.nodes
-            known = Configuration.of((nodes[node].name, gpus) for node, gpus in parts)
-            if len(parts) == 1:
-                self._single[parts] = known
-        return known
+        used = int(np.argmax(pieces[:, 0] < 0))
+        return Starts(queue, start_s, pieces[:used].copy(), self._cluster)
 
     def _grow(self) -> None:
         rows = self._held.shape[1]
@@ -189,26 +154,19 @@ class _Kinds:
     """The layouts of jobs, numbered in the order of their coming, as arrays for the kernel."""
 
     def __init__(self) -> None:
-        self._layouts: list[Layout] = []
-        # By identity, since it is asked for every job of every pass; the list keeps them alive.
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[Layout, int] = {}
+        self._drawn = -1
 
-    def of(self, queue: Sequence[Candidate]) -> Ints:
-        """Return the kind of each job."""
-        numbers = self._numbers
-        try:
-            kinds = [numbers[id(candidate.layout)] for candidate in queue]
-        except KeyError:
-            for candidate in queue:
-                if id(candidate.layout) not in numbers:
-                    numbers[id(candidate.layout)] = len(self._layouts)
-                    self._layouts.append(candidate.layout)
-            self._draw_up()
-            kinds = [numbers[id(candidate.layout)] for candidate in queue]
-        return np.array(kinds, np.int64)
+    def number(self, layout: Layout) -> int:
+        """Return the number of a layout, a new one if it is new."""
+        return self._numbers.setdefault(layout, len(self._numbers))
 
-    def _draw_up(self) -> None:
-        layouts = self._layouts
+    def draw_up(self) -> None:
+        """Bring the arrays up to the layouts that have a number."""
+        layouts = list(self._numbers)
+        if self._drawn == len(layouts):
+            return
+        self._drawn = len(layouts)
         sizes = sorted({1, *(least for each in layouts for _, _, least in each.alone)})
         self.sizes = np.array(sizes, np.int64)
         self.counts = np.array([each.count for each in layouts], np.int64)
@@ -239,7 +197,7 @@ class Backfill:
     turns: InTurn
     limit_s: Callable[[Job], float]
     _timeline: Timeline | None = None
-    _candidates: dict[str, Candidate] = field(default_factory=dict)
+    _line: WaitingLine = field(default_factory=WaitingLine)
     _touched: set[str] = field(default_factory=set)
 
     def serve(self, snapshot: Snapshot) -> dict[str, Entry]:
@@ -254,7 +212,7 @@ class Backfill:
 
     def fill(
         self, snapshot: Snapshot, changes: dict[str, Entry], most: int, *, reserve_all: bool
-    ) -> tuple[Reservation, ...]:
+    ) -> Sequence[Reservation]:
         """Start those of the first so many waiting jobs for whom nobody ahead waits longer.
 
         Args:
@@ -267,50 +225,43 @@ class Backfill:
             What those keep who have to wait.
         """
         timeline, now_s = self._brought_up_to(snapshot), snapshot.effective_s
-        queue = [self._candidate(snapshot, name) for name in self.turns.first(most)]
-        reservations = []
-        for start in timeline.earliest_starts(queue, now_s, reserve_all=reserve_all):
-            if start.start_s > now_s:
-                end_s = start.start_s + self._candidates[start.job].limit_s
-                reservations.append(
-                    Reservation(start.job, start.configuration, start.start_s, end_s)
-                )
-            else:
-                self.turns.start(snapshot.jobs[start.job].job, start.configuration, changes)
-                self._touched.add(start.job)
-        return tuple(reservations)
+        starts = timeline.earliest_starts(self._line.first(most), now_s, reserve_all=reserve_all)
+        for start in starts.by(now_s):
+            self.turns.start(snapshot.jobs[start.job].job, start.configuration, changes)
+            self._touched.add(start.job)
+        return starts.promised_after(now_s)
 
     def _brought_up_to(self, snapshot: Snapshot) -> Timeline:
-        """Return the timeline with those on it who hold GPUs now."""
-        timeline = self._timeline
+        """Return the timeline with those on it who hold GPUs now; the others are in the line."""
+        timeline, turns = self._timeline, self.turns
         if timeline is None:
             timeline = self._timeline = Timeline(snapshot)
-            self._candidates.clear()
-            self._touched = set(self.turns.placed)
+            self._line = WaitingLine()
+            self._touched = {*turns.placed, *turns.waiting}
         unsettled = set()
         # First what is given up, so that a host never has rows for more than it can hold.
         for job_id in self._touched:
-            self._candidates.pop(job_id, None)
+            self._line.remove(job_id)
             timeline.release(job_id)
-        for job_id in sorted(self._touched & self.turns.placed.keys()):
-            job, configuration = self.turns.placed[job_id]
-            since_s = _running_since(snapshot.jobs[job_id])
-            if since_s is None:
-                since_s = snapshot.effective_s
-                unsettled.add(job_id)
-            timeline.hold(job, configuration, since_s + self.limit_s(job))
+        for job_id in sorted(self._touched):
+            if job_id in turns.waiting:
+                job = snapshot.jobs[job_id].job
+                kind = timeline.kind(self._layout(snapshot, job))
+                self._line.put(turns.waiting[job_id], job_id, kind, self.limit_s(job))
+            elif job_id in turns.placed:
+                job, configuration = turns.placed[job_id]
+                since_s = _running_since(snapshot.jobs[job_id])
+                if since_s is None:
+                    since_s = snapshot.effective_s
+                    unsettled.add(job_id)
+                timeline.hold(job, configuration, since_s + self.limit_s(job))
         self._touched = unsettled
         return timeline
 
-    def _candidate(self, snapshot: Snapshot, job_id: str) -> Candidate:
-        known = self._candidates.get(job_id)
-        if known is None:
-            job = snapshot.jobs[job_id].job
-            way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-            assert way is not None, f"job {job_id} waits and fits nowhere"
-            layout = layout_of(job, way, snapshot.cluster, snapshot.shapes)
-            known = self._candidates[job_id] = Candidate(job_id, layout, self.limit_s(job))
-        return known
+    def _layout(self, snapshot: Snapshot, job: Job) -> Layout:
+        way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        assert way is not None, f"job {job.id} waits and fits nowhere"
+        return layout_of(job, way, snapshot.cluster, snapshot.shapes)
 
 
 def _running_since(view: JobView) -> float | None:

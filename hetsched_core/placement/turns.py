@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,8 @@ class InTurn:
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
     _queues: dict[frozenset[str], list[tuple[Key, str]]] = field(default_factory=dict)
-    _place: dict[str, tuple[frozenset[str], Key]] = field(default_factory=dict)
+    _types: dict[str, frozenset[str]] = field(default_factory=dict)
+    _waiting: dict[str, Key] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
@@ -118,7 +119,7 @@ class InTurn:
                 or view.blocked is not None
             ):
                 continue
-            waited = job_id in self._place
+            waited = job_id in self._waiting
             self._forget(job_id, free)
             if self._enqueue(snapshot, view) is not waited:
                 yield job_id, NEVER if waited else AHEAD
@@ -135,7 +136,7 @@ class InTurn:
         changes: Mapping[str, Entry],
         replan: Replan,
         *,
-        reservations: tuple[Reservation, ...] = (),
+        reservations: Sequence[Reservation] = (),
         memory: Mapping[str, object] | None = None,
     ) -> Plan:
         """Return the plan with these changes, on which the next snapshot will follow."""
@@ -153,17 +154,12 @@ class InTurn:
     @property
     def queue_length(self) -> int:
         """The number of jobs that wait and could run here."""
-        return len(self._place)
+        return len(self._waiting)
 
-    def waits(self, job_id: str) -> bool:
-        """Whether a job waits and could run here."""
-        return job_id in self._place
-
-    def first(self, most: int) -> list[str]:
-        """Return the first so many of the jobs that wait and could run here, in order."""
-        # A few runs that are sorted already: quicker to sort than to merge in Python.
-        heads = sorted(head for queue in self._queues.values() for head in queue[:most])
-        return [job_id for _, job_id in heads[:most]]
+    @property
+    def waiting(self) -> Mapping[str, Key]:
+        """The jobs that wait and could run here, with their places in the order."""
+        return self._waiting
 
     def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
         """Order the jobs by another key from the next plan on."""
@@ -174,7 +170,8 @@ class InTurn:
         order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
         plan = pack(snapshot, order, Packing.IN_TURN, Replan(), self.fit)
         self._free = FreeGpus.of(snapshot)
-        self._placed, self._queues, self._place, self._told_no_room = {}, {}, {}, set()
+        self._placed, self._queues, self._told_no_room = {}, {}, set()
+        self._types, self._waiting = {}, {}
         for view in order:
             entry = plan.entries[view.id]
             if isinstance(entry, Placed):
@@ -201,7 +198,7 @@ class InTurn:
                 return None
             # Its run ended on a node that takes no new work.
             self._forget(job_id, free)
-        if job_id in self._place or before is NEVER:
+        if job_id in self._waiting or before is NEVER:
             return None
         return AHEAD if self._enqueue(snapshot, view) else NEVER
 
@@ -211,15 +208,15 @@ class InTurn:
             return False
         types, key = frozenset(way.types), self.key(view, snapshot)
         insort(self._queues.setdefault(types, []), (key, view.job.id))
-        self._place[view.job.id] = (types, key)
+        self._types[view.job.id], self._waiting[view.job.id] = types, key
         return True
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
         if held := self._placed.pop(job_id, None):
             free.give(*held)
-        if place := self._place.pop(job_id, None):
-            queue = self._queues[place[0]]
-            del queue[bisect_left(queue, (place[1], job_id))]
+        if types := self._types.pop(job_id, None):
+            queue = self._queues[types]
+            del queue[bisect_left(queue, (self._waiting.pop(job_id), job_id))]
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
         """Start from the heads of the queues, in order, until every type is spoken for."""
@@ -239,13 +236,13 @@ class InTurn:
                 barred |= types
                 continue
             self._hold(view.job, found, free, changes)
-            del self._place[job_id]
+            del self._types[job_id], self._waiting[job_id]
             queue = self._queues[types]
             del queue[0]
             if queue:
                 heapq.heappush(heads, (*queue[0], types))
         for job_id in sorted(told_before ^ self._told_no_room):
-            if job_id in self._place:
+            if job_id in self._waiting:
                 changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD
 
     def _hold(

@@ -20,8 +20,9 @@ to end a minute from now.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
@@ -30,9 +31,10 @@ from hetsched_core.errors import InputError
 from hetsched_core.placement import InTurn
 from hetsched_core.placement.backfill import Backfill
 from hetsched_core.placement.fewest import fewest_fit
+from hetsched_core.placement.starts import Promises
 from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
 from hetsched_core.policy import PolicyInfo, parameter
-from hetsched_core.types import Job, Knowledge, Plan, Replan, Reservation, Snapshot, Trigger
+from hetsched_core.types import Entry, Job, Knowledge, Plan, Replan, Reservation, Snapshot, Trigger
 
 _DAY_S = 86_400.0
 _VERSION = 1
@@ -115,15 +117,13 @@ class Slurm:
         if self._ranking.weights.change_with_time:
             notes = self._rank(snapshot, notes)
         changes = self._backfill.serve(snapshot)
-        reservations: tuple[Reservation, ...] = ()
+        reservations: Sequence[Reservation] = ()
         again_s = math.inf
         if turns.queue_length and self.backfill is not Reserve.NONE:
             due_s = notes.backfilled_s + self.bf_interval_s
             if now < due_s:
                 again_s = due_s
-                reservations = tuple(
-                    r for r in snapshot.previous.reservations if turns.waits(r.job)
-                )
+                reservations = self._still_kept(snapshot, changes)
             else:
                 notes = replace(notes, backfilled_s=now)
                 waited = turns.queue_length
@@ -147,6 +147,17 @@ class Slurm:
             reservations=reservations,
             memory=notes.written(),
         )
+
+    def _still_kept(
+        self, snapshot: Snapshot, changes: Mapping[str, Entry]
+    ) -> Sequence[Reservation]:
+        """Return what the last pass promised, but for those who no longer wait."""
+        kept, waiting = snapshot.previous.reservations, self._backfill.turns.waiting
+        concerned = itertools.chain(changes, snapshot.changed, snapshot.gone)
+        left = {job_id for job_id in concerned if job_id not in waiting}
+        if isinstance(kept, Promises):
+            return kept.without(left) if left else kept
+        return tuple(promise for promise in kept if promise.job in waiting)
 
     def _limit_s(self, job: Job) -> float:
         return self.default_time_s if job.time_limit_s is None else job.time_limit_s

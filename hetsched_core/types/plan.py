@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -169,7 +169,7 @@ class Plan:
     entries: Map[str, Entry]
     profiles: tuple[ProfilePlacement, ...] = ()
     sequences: tuple[TaskSequence, ...] = ()
-    reservations: tuple[Reservation, ...] = ()
+    reservations: Sequence[Reservation] = ()
     valid_from_s: float = -math.inf
     replan: Replan = Replan()
     diagnostics: Diagnostics = Diagnostics()
@@ -187,7 +187,7 @@ class Plan:
         profiles: tuple[ProfilePlacement, ...] = (),
         sequences: tuple[TaskSequence, ...] = (),
         valid_from_s: float = -math.inf,
-        reservations: tuple[Reservation, ...] = (),
+        reservations: Sequence[Reservation] = (),
         diagnostics: Diagnostics | None = None,
         memory: Mapping[str, object] | None = None,
     ) -> Plan:

@@ -6,8 +6,19 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hetsched_core.placement.backfill import OVERDUE_S, Candidate, Start
+from hetsched_core.placement.backfill import OVERDUE_S
+from hetsched_core.placement.fewest import Layout
+from hetsched_core.placement.starts import Start
 from hetsched_core.types import Cluster, Configuration, Job
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A waiting job: where it can be, and for how many seconds it may run."""
+
+    job: str
+    layout: Layout
+    limit_s: float
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.placement import rigid_way
-from hetsched_core.placement.backfill import OVERDUE_S, Candidate, Start, Timeline
+from hetsched_core.placement.backfill import OVERDUE_S, Timeline
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.starts import Queue, Start
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
@@ -23,7 +25,7 @@ from hetsched_core.types import (
     Shape,
     Snapshot,
 )
-from tests.hetsched_core.placement.naive_backfill import NaiveTimeline
+from tests.hetsched_core.placement.naive_backfill import Candidate, NaiveTimeline
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, snapshot_of, view
 
 ONE_TYPE = cluster_of(a0=("a100", 4), a1=("a100", 4))
@@ -45,6 +47,19 @@ def queue_of(snapshot: Snapshot, **jobs: tuple[int, float]) -> list[Candidate]:
     ]
 
 
+def earliest(
+    timeline: Timeline, queue: list[Candidate], now_s: float, *, reserve_all: bool
+) -> list[Start]:
+    """Return the earliest starts of these jobs."""
+    kinds = [timeline.kind(each.layout) for each in queue]
+    jobs = Queue(
+        [each.job for each in queue],
+        np.array(kinds, np.int64),
+        np.array([each.limit_s for each in queue], np.float64),
+    )
+    return list(timeline.earliest_starts(jobs, now_s, reserve_all=reserve_all))
+
+
 def told(starts: list[Start]) -> dict[str, tuple[float, str]]:
     return {start.job: (start.start_s, str(start.configuration)) for start in starts}
 
@@ -56,7 +71,7 @@ def test_a_job_starts_now_where_it_fills_a_node_best() -> None:
     snapshot = snapshot_of(ONE_TYPE, [])
     timeline = Timeline(snapshot)
     timeline.hold(view("r").job, on(a1=2), 100.0)
-    starts = timeline.earliest_starts(queue_of(snapshot, j=(2, 10)), 0.0, reserve_all=True)
+    starts = earliest(timeline, queue_of(snapshot, j=(2, 10)), 0.0, reserve_all=True)
     assert told(starts) == {"j": (0.0, "a1:2")}
 
 
@@ -65,7 +80,7 @@ def test_a_wide_job_keeps_the_first_room_that_is_wide_and_long_enough() -> None:
     timeline = Timeline(snapshot)
     timeline.hold(view("r").job, on(a0=3), 100.0)
     timeline.hold(view("s").job, on(a1=1), 70.0)
-    starts = timeline.earliest_starts(queue_of(snapshot, j=(4, 10)), 0.0, reserve_all=True)
+    starts = earliest(timeline, queue_of(snapshot, j=(4, 10)), 0.0, reserve_all=True)
     assert told(starts) == {"j": (70.0, "a1:4")}
 
 
@@ -74,7 +89,7 @@ def test_a_hole_before_a_reservation_is_filled_by_who_ends_in_time_and_by_nobody
     timeline = Timeline(snapshot)
     timeline.hold(view("r").job, on(a0=2), 100.0)
     queue = queue_of(snapshot, head=(4, 50), long=(2, 101), short=(2, 100))
-    assert told(timeline.earliest_starts(queue, 0.0, reserve_all=True)) == {
+    assert told(earliest(timeline, queue, 0.0, reserve_all=True)) == {
         "head": (100.0, "a0:4"),
         "long": (150.0, "a0:2"),
         "short": (0.0, "a0:2"),
@@ -86,9 +101,9 @@ def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() 
     timeline = Timeline(snapshot)
     timeline.hold(view("r").job, on(a0=3), 100.0)
     queue = queue_of(snapshot, head=(3, 10), second=(4, 10), small=(1, 1000), tiny=(1, 90))
-    easy = timeline.earliest_starts(queue, 0.0, reserve_all=False)
+    easy = earliest(timeline, queue, 0.0, reserve_all=False)
     assert told(easy) == {"head": (100.0, "a0:3"), "small": (0.0, "a0:1")}
-    conservative = timeline.earliest_starts(queue, 0.0, reserve_all=True)
+    conservative = earliest(timeline, queue, 0.0, reserve_all=True)
     assert told(conservative) == {
         "head": (100.0, "a0:3"),
         "second": (110.0, "a0:4"),
@@ -114,9 +129,9 @@ def test_the_queue_is_followed_no_further_than_anybody_can_start_or_is_first() -
         )
     ]
     followed = {"a-head": (100.0, "a0:4"), "a-next": (110.0, "a0:4"), "v-head": (100.0, "v0:4")}
-    assert told(timeline.earliest_starts(queue, 0.0, reserve_all=True)) == followed
+    assert told(earliest(timeline, queue, 0.0, reserve_all=True)) == followed
     short = candidate(snapshot, view("short", gpu_types=frozenset({"v100"})).job, 100)
-    assert told(timeline.earliest_starts([*queue, short], 0.0, reserve_all=True)) == {
+    assert told(earliest(timeline, [*queue, short], 0.0, reserve_all=True)) == {
         **followed,
         "v-next": (110.0, "v0:4"),
         "v-long": (120.0, "v0:1"),
@@ -135,7 +150,7 @@ def test_with_easy_backfill_the_first_to_wait_for_each_type_keeps_room() -> None
         candidate(snapshot, view(name, counts=(gpus,), gpu_types=only[name[0]]).job, 50.0)
         for name, gpus in (("a-head", 2), ("a-next", 2), ("v-head", 2), ("v-next", 1))
     ]
-    assert told(timeline.earliest_starts(queue, 0.0, reserve_all=False)) == {
+    assert told(earliest(timeline, queue, 0.0, reserve_all=False)) == {
         "a-head": (100.0, "a0:2"),
         "v-head": (200.0, "v0:2"),
         "v-next": (0.0, "v0:1"),
@@ -146,14 +161,14 @@ def test_who_runs_past_its_limit_is_taken_to_end_soon() -> None:
     snapshot = snapshot_of(cluster_of(a0=("a100", 1)), [])
     timeline = Timeline(snapshot)
     timeline.hold(view("r").job, on(a0=1), 100.0)
-    starts = timeline.earliest_starts(queue_of(snapshot, j=(1, 10)), 500.0, reserve_all=True)
+    starts = earliest(timeline, queue_of(snapshot, j=(1, 10)), 500.0, reserve_all=True)
     assert told(starts) == {"j": (500.0 + OVERDUE_S, "a0:1")}
 
 
 def test_nothing_is_promised_on_a_node_that_takes_no_work() -> None:
     snapshot = snapshot_of(ONE_TYPE, [], nodes={"a0": {"condition": NodeCondition.DRAINED}})
-    starts = Timeline(snapshot).earliest_starts(
-        queue_of(snapshot, wide=(8, 10), j=(4, 10)), 0.0, reserve_all=True
+    starts = earliest(
+        Timeline(snapshot), queue_of(snapshot, wide=(8, 10), j=(4, 10)), 0.0, reserve_all=True
     )
     assert told(starts) == {"j": (0.0, "a1:4")}
 
@@ -164,11 +179,11 @@ def test_more_runs_than_were_ever_noted_before_find_room_in_the_timeline() -> No
     timeline = Timeline(snapshot)
     for n in range(199):
         timeline.hold(view(f"r{n}").job, on(a0=1), 100.0 + n)
-    starts = timeline.earliest_starts(queue_of(snapshot, j=(3, 10)), 0.0, reserve_all=True)
+    starts = earliest(timeline, queue_of(snapshot, j=(3, 10)), 0.0, reserve_all=True)
     assert told(starts) == {"j": (101.0, "a0:3")}
     for n in range(199):
         timeline.release(f"r{n}")
-    starts = timeline.earliest_starts(queue_of(snapshot, j=(200, 10)), 0.0, reserve_all=True)
+    starts = earliest(timeline, queue_of(snapshot, j=(200, 10)), 0.0, reserve_all=True)
     assert told(starts) == {"j": (0.0, "a0:200")}
 
 
@@ -265,7 +280,7 @@ def timelines(seed: int) -> tuple[Timeline, NaiveTimeline, list[Candidate]]:
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) -> None:
     timeline, naive, queue = timelines(seed)
-    found = timeline.earliest_starts(queue, 950.0, reserve_all=reserve_all)
+    found = earliest(timeline, queue, 950.0, reserve_all=reserve_all)
     assert found == naive.earliest_starts(queue, 950.0, reserve_all=reserve_all)
 
 
@@ -273,7 +288,7 @@ def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) ->
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_who_is_behind_makes_nobody_ahead_start_later(seed: int, reserve_all: bool) -> None:
     timeline, _, queue = timelines(seed)
-    all_starts = timeline.earliest_starts(queue, 950.0, reserve_all=reserve_all)
+    all_starts = earliest(timeline, queue, 950.0, reserve_all=reserve_all)
     for ahead in range(len(queue)):
-        starts = timeline.earliest_starts(queue[:ahead], 950.0, reserve_all=reserve_all)
+        starts = earliest(timeline, queue[:ahead], 950.0, reserve_all=reserve_all)
         assert starts == all_starts[: len(starts)]

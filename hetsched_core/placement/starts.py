@@ -1,0 +1,126 @@
+"""A queue for backfill, and when who of it starts: as arrays, from which few jobs are ever read.
+
+Of the hundreds of promises made at each pass hardly any is looked at before the next pass, so they
+become objects only when somebody does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import overload
+
+import numpy as np
+
+from hetsched_core.kernels.backfill import Floats, Ints
+from hetsched_core.types import Cluster, Configuration, Reservation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Queue:
+    """J waiting jobs, the first in line first.
+
+    Attributes:
+        jobs: their ids.
+        kinds: (J,) number of the layout of each.
+        limits_s: (J,) for how many seconds each may run.
+    """
+
+    jobs: Sequence[str]
+    kinds: Ints
+    limits_s: Floats
+
+    def __len__(self) -> int:
+        """Number of jobs."""
+        return len(self.jobs)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The earliest start of a job (UTC) and the GPUs that it is then to get."""
+
+    job: str
+    configuration: Configuration
+    start_s: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Starts:
+    """The earliest starts of those in a queue who start or keep something.
+
+    Attributes:
+        queue: the queue.
+        start_s: (J,) when each job starts (UTC), infinity for the others.
+        pieces: (P, 3) place in the queue, number of the node and GPUs, job by job.
+        cluster: the nodes.
+    """
+
+    queue: Queue
+    start_s: Floats
+    pieces: Ints
+    cluster: Cluster
+
+    def __iter__(self) -> Iterator[Start]:
+        """Yield all starts, in the order of the queue."""
+        return self._of(self.pieces)
+
+    def by(self, when_s: float) -> Iterator[Start]:
+        """Yield those that are no later than this, in the order of the queue."""
+        return self._of(self.pieces[self.start_s[self.pieces[:, 0]] <= when_s])
+
+    def promised_after(self, when_s: float) -> Promises:
+        """Return what those keep who start later than this."""
+        return Promises(self, when_s)
+
+    def _of(self, pieces: Ints) -> Iterator[Start]:
+        ends = [0, *(np.flatnonzero(np.diff(pieces[:, 0])) + 1).tolist(), len(pieces)]
+        nodes = self.cluster.nodes
+        for begin, end in pairwise(ends if len(pieces) else ()):
+            at = int(pieces[begin, 0])
+            parts = pieces[begin:end, 1:].tolist()
+            yield Start(
+                self.queue.jobs[at],
+                Configuration.of((nodes[node].name, gpus) for node, gpus in parts),
+                float(self.start_s[at]),
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Promises(Sequence[Reservation]):
+    """The reservations of those who start after `after_s`, but for those who are `left_out`."""
+
+    starts: Starts
+    after_s: float
+    left_out: frozenset[str] = frozenset()
+
+    def without(self, jobs: Collection[str]) -> Promises:
+        """Return the promises but for those made to these jobs."""
+        return Promises(self.starts, self.after_s, self.left_out.union(jobs))
+
+    def __iter__(self) -> Iterator[Reservation]:
+        """Yield the reservations, in the order of the queue."""
+        queue = self.starts.queue
+        limits_s = dict(zip(queue.jobs, queue.limits_s.tolist(), strict=True))
+        for start in self.starts:
+            if start.start_s > self.after_s and start.job not in self.left_out:
+                yield Reservation(
+                    start.job,
+                    start.configuration,
+                    start.start_s,
+                    start.start_s + limits_s[start.job],
+                )
+
+    def __len__(self) -> int:
+        """Number of reservations."""
+        return sum(1 for _ in self)
+
+    @overload
+    def __getitem__(self, at: int) -> Reservation: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[Reservation]: ...
+
+    def __getitem__(self, at: int | slice) -> Reservation | Sequence[Reservation]:
+        """Return the reservations at these places."""
+        return tuple(self)[at]
