@@ -6,11 +6,12 @@ BIN := .venv/bin
 REPORT := build/report
 
 .DEFAULT_GOAL := help
-.PHONY: help env replay test bench lock clean
+.PHONY: help env replay demo test bench lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
 	@echo "make replay  replay the bundled Slurm log under slurm, fifo, srtf and las; report in $(REPORT)"
+	@echo "make demo    six jobs placed and moved on a private Slurm (Debian, root)"
 	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
 	@echo "make bench   benchmarks"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
@@ -28,6 +29,9 @@ env: .venv/.installed
 replay: env
 	$(BIN)/hetsched replay $(BUNDLED)/sacct.txt --cluster $(BUNDLED)/cluster.toml --tz UTC \
 		--policy slurm,fifo,srtf,las --report $(REPORT)
+
+demo: env
+	$(BIN)/hetsched testbed demo
 
 test: env
 	$(BIN)/ruff check .

@@ -96,6 +96,15 @@ def status(directory: Path | None) -> None:
         )
 
 
+@testbed.command()
+def demo() -> None:
+    """Show six jobs being placed and moved, on a cluster of three nodes, in a minute."""
+    from slurm_plugin.testbed import default_cache, install
+    from slurm_plugin.testbed.demo import show
+
+    show(install(default_cache(), click.echo), click.echo)
+
+
 def _find(directory: Path | None) -> Testbed:
     from slurm_plugin.testbed import (
         Testbed,

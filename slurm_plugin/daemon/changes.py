@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from hetsched_core.policy import Action, Start, Stop
 from slurm_plugin.backend import Change, JobState, Park, Place, Push, Requeue
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.world import LiveWorld, Managed
+
+MOST_PUSHES = 100
+"""How many begin times a cycle moves on before they are urgent."""
 
 
 def changes_for(
@@ -36,19 +39,35 @@ def changes_for(
                 placed.add(job)
             case _:
                 pass
+    kept: list[Managed] = []
     stopped = {action.key.job for action in actions if isinstance(action, Stop)}
     for job, known in world.managed.items():
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
-            changes.extend(_kept_back(job, known, settings, now))
-    return tuple(changes)
+            if _astray(known):
+                changes.append(Park(job, known.mark.default_count, settings.slack_s))
+            elif not known.slurm.held:
+                kept.append(known)
+    return (*changes, *_pushes(kept, settings, now))
 
 
-def _kept_back(job: str, known: Managed, settings: DaemonSettings, now: float) -> Iterator[Change]:
-    seen, count = known.slurm, known.mark.default_count
-    if seen.held:
-        return
-    if seen.pinned or seen.gpus_per_node != count or seen.gpu_type:
-        yield Park(job, count, settings.slack_s)
-    elif seen.begin_s is None or seen.begin_s < now + settings.slack_s / 2:
-        yield Push(job, settings.slack_s)
+def _astray(known: Managed) -> bool:
+    """Whether a waiting job carries a pin, or another shape than that of its default count."""
+    seen = known.slurm
+    shaped = seen.gpus_per_node == known.mark.default_count and not seen.gpu_type
+    return not seen.held and bool(seen.pinned or not shaped)
+
+
+def _pushes(kept: list[Managed], settings: DaemonSettings, now: float) -> list[Push]:
+    """Return the begin times to move on: those that come near, spread over the cycles.
+
+    A job in the first half of its slack is left alone, one in the last quarter is pushed without
+    fail, and of those between the nearest few are.
+    """
+    due = sorted(
+        (known.slurm.begin_s or 0.0, known.slurm.id)
+        for known in kept
+        if (known.slurm.begin_s or 0.0) < now + settings.slack_s / 2
+    )
+    urgent = sum(begin_s < now + settings.slack_s / 4 for begin_s, _ in due)
+    return [Push(job, settings.slack_s) for _, job in due[: max(urgent, MOST_PUSHES)]]

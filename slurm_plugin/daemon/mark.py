@@ -19,7 +19,10 @@ MAX_CHARACTERS = 1024
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a job asked for. `nonce` names it for good, since Slurm hands ids out again."""
+    """What a job asked for. `nonce` names it for good, since Slurm hands ids out again.
+
+    `begin_s` is when its user lets it start at the earliest, 0 for at once.
+    """
 
     nonce: str
     requirements: RequirementSet
@@ -29,6 +32,7 @@ class Mark:
     total_samples: float | None
     learning_rate: LearningRate | None
     movable: bool
+    begin_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,7 @@ class _Document:
     profile_key: str = ""
     total_samples: float = 0.0
     no_move: bool = False
+    begin: float = 0.0
 
 
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
@@ -80,4 +85,5 @@ def read_mark(text: str) -> Mark | None:
         total_samples=found.total_samples or None,
         learning_rate=LearningRate(((found.default, rate),), scaling) if rate else None,
         movable=not found.no_move,
+        begin_s=found.begin,
     )

@@ -186,10 +186,11 @@ class LiveWorld:
         known = self.managed.get(seen.id)
         if known is None:
             mark = self._mark(seen)
-            if mark is None:
+            if mark is None or mark.begin_s > now:
                 return
             job = _job(seen, mark).hidden_from(self._knows)
-            known = Managed(mark, seen, job, observed_s=now, wait_s=max(0.0, now - seen.submit_s))
+            waited_s = max(0.0, now - max(seen.submit_s, mark.begin_s))
+            known = Managed(mark, seen, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
             self._need_speeds(job.profile)
@@ -296,6 +297,7 @@ def _job(seen: SlurmJob, mark: Mark) -> Job:
         profile=mark.profile,
         total_samples=mark.total_samples,
         time_limit_s=seen.time_limit_s,
+        eligible_s=mark.begin_s or None,
         gpu_types=mark.gpu_types,
         name=seen.name,
         user=seen.user,

@@ -137,7 +137,7 @@ local function default_partition(parts)
   return ""
 end
 
-local function mark(jd, parts)
+local function mark(jd, parts, now)
   local found = options_of(jd.script or "")
   if next(found) == nil then return end
   if not found["gpu-set"] then fail("#HETSCHED lines without --gpu-set=COUNTS, for example --gpu-set=1,2,4") end
@@ -150,6 +150,8 @@ local function mark(jd, parts)
   for _, name in ipairs(NAMES) do
     if found[name] then parts_of_mark[#parts_of_mark + 1] = '"' .. name .. '":' .. found[name].json end
   end
+  local begin = jd.begin_time or 0
+  if begin > now then parts_of_mark[#parts_of_mark + 1] = '"begin":' .. string.format("%d", begin) end
   local text = "hetsched/1 {" .. table.concat(parts_of_mark, ",") .. "}"
   if #text > MAX_MARK then fail("the #HETSCHED options are too long; at most " .. MAX_MARK .. " characters") end
   jd.admin_comment = text
@@ -163,12 +165,13 @@ local function mark(jd, parts)
   jd.bitflags = slurm.USE_MIN_NODES
   jd.tres_per_job = ""
   jd.tres_per_node = "gres/gpu:" .. string.format("%d", count)
-  if (jd.begin_time or 0) < os.time() + SLACK_S then jd.begin_time = os.time() + SLACK_S end
+  -- From the time that the user names, the daemon has this long to act.
+  jd.begin_time = math.max(begin, now) + SLACK_S
 end
 
 function slurm_job_submit(jd, parts, uid)
   if jd.admin_comment and jd.admin_comment:match("^hetsched/") then jd.admin_comment = "" end
-  local ok, problem = pcall(mark, jd, parts)
+  local ok, problem = pcall(mark, jd, parts, os.time())
   if ok then return slurm.SUCCESS end
   if type(problem) == "table" and problem.refused then return slurm.ERROR end
   slurm.log_error("hetsched: %s", tostring(problem))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import secrets
 import shutil
 import signal
@@ -365,7 +366,10 @@ def _listens(port: int) -> bool:
 
 def _free_ports(count: int) -> int:
     """Return the first of `count` consecutive free ports below those that Linux hands out."""
-    for first in range(16_817, 32_000, count):
+    firsts = list(range(16_817, 32_000, count))
+    # Two clusters that are brought up at the same time should not meet.
+    random.SystemRandom().shuffle(firsts)
+    for first in firsts:
         if all(_free(port) for port in range(first, first + count)):
             return first
     raise TestbedError(f"there are no {count} consecutive free ports between 16817 and 32000")

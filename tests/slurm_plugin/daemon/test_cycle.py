@@ -23,6 +23,7 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon.changes import MOST_PUSHES
 from tests.slurm_plugin.backend.fake import FakeBackend
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
@@ -141,6 +142,36 @@ def test_a_begin_time_is_pushed_only_when_it_comes_near() -> None:
     clock.now = 1031.0
     daemon.cycle()
     assert backend.calls == [Push("1", 60)]
+
+
+def test_pushes_are_spread_over_cycles_unless_they_are_urgent() -> None:
+    full = (node("n0", used=4),)
+
+    def jobs(begin_s: float) -> list[SlurmJob]:
+        return [
+            replace(WAITING, id=str(k), mark=WAITING.mark.replace("a1", f"x{k}"), begin_s=begin_s)
+            for k in range(300)
+        ]
+
+    backend, clock = FakeBackend(state(*jobs(1025.0), nodes=full)), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    assert len(backend.calls) == MOST_PUSHES
+    clock.now = 1015.0
+    daemon.cycle()
+    assert len(backend.calls) == MOST_PUSHES + 300
+
+
+def test_a_job_waits_for_the_begin_time_that_its_user_named() -> None:
+    later = WAITING.mark.replace('"default"', '"begin":1100,"default"')
+    backend, clock = FakeBackend(state(replace(WAITING, mark=later, begin_s=1160.0))), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    assert backend.calls == []
+    clock.now = 1101.0
+    daemon.cycle()
+    assert backend.calls == [Place("1", ("n0",), 1, default_count=1)]
+    assert daemon.world.jobs["1"].wait_at(clock.now) == 1.0
 
 
 def test_no_new_work_is_placed_on_drained_or_lost_nodes() -> None:

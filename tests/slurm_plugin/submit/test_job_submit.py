@@ -93,6 +93,14 @@ def test_a_bad_value_is_refused_with_what_would_do(
         submitter.submit(options)
 
 
+def test_a_begin_time_of_the_user_s_is_kept(backend: SlurmBackend, submitter: Submitter) -> None:
+    job = submitter.submit("--gpu-set=1", "--begin=now+600")
+    seen = backend.read().jobs[job]
+    begin_s = mark_of(backend, job).begin_s
+    assert begin_s == pytest.approx(seen.submit_s + 600, abs=2)
+    assert seen.begin_s == pytest.approx(begin_s + 60, abs=2)
+
+
 def test_an_array_with_a_requirement_set_is_refused(submitter: Submitter) -> None:
     with pytest.raises(TestbedError, match="arrays of jobs"):
         submitter.submit("--gpu-set=1", "--array=0-3")

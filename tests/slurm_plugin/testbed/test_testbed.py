@@ -136,6 +136,16 @@ def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
     assert "hetsched testbed up" in gone.stderr
 
 
+@pytest.mark.slow
+def test_the_demo_places_and_moves_six_jobs(installation: Installation) -> None:
+    done = hetsched("testbed", "demo")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for job in range(1, 7):
+        assert f"hetschedd: place job={job} " in done.stderr
+    assert "hetschedd: requeue job=" in done.stderr
+    assert done.stdout.endswith("all done; the testbed is down\n")
+
+
 def test_a_directory_that_cannot_hold_a_testbed_is_refused(
     installation: Installation, folder: Path
 ) -> None:

@@ -1,0 +1,100 @@
+"""How long a cycle of the daemon takes on a real slurmctld with many nodes and waiting jobs.
+
+Needs what the testbed needs (docs/live/testbed.md). Usage: python benchmarks/live_cycle.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from hetsched_core.policy import make_policy
+from slurm_plugin.backend import SlurmState, open_backend
+from slurm_plugin.backend.change import Change
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
+
+JOB = "#!/bin/bash\n#HETSCHED --gpu-set=4\nsleep 600\n"
+
+
+class Timed:
+    """A backend that notes how long its calls take."""
+
+    def __init__(self, name: str) -> None:
+        self._backend = open_backend(name)
+        self.reads: list[float] = []
+        self.changes: list[float] = []
+
+    def read(self) -> SlurmState:
+        begun = time.perf_counter()
+        state = self._backend.read()
+        self.reads.append(time.perf_counter() - begun)
+        return state
+
+    def apply(self, change: Change) -> None:
+        begun = time.perf_counter()
+        self._backend.apply(change)
+        self.changes.append(time.perf_counter() - begun)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=64)
+    parser.add_argument("--jobs", type=int, default=2000)
+    parser.add_argument("--backend", default="pyslurm")
+    chosen = parser.parse_args()
+    installed = install(default_cache())
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        cluster = Testbed.create(installed, Path(name) / "slurm", fake_nodes(chosen.nodes))
+        try:
+            cluster.up()
+            os.environ.update(cluster.environment())
+            if installed.pyslurm:
+                sys.path.append(str(installed.pyslurm))
+            script = Path(name) / "job.sh"
+            script.write_text(JOB)
+            submit = f"for i in $(seq {chosen.jobs}); do sbatch -Q -o /dev/null {script}; done"
+            subprocess.run(["bash", "-c", submit], check=True, stdout=subprocess.DEVNULL)
+            measure(chosen.backend, chosen.jobs)
+        finally:
+            cluster.down()
+
+
+def measure(name: str, jobs: int) -> None:
+    backend = Timed(name)
+    daemon = Daemon(
+        backend,
+        make_policy("fifo"),
+        DaemonSettings(partitions=frozenset({"gpu"})),
+        mode=Mode.ENFORCE,
+        clock=time.time,
+        sleep=time.sleep,
+    )
+    cycles, pushes = [], []
+    for _ in range(30):
+        begun = time.perf_counter()
+        report = daemon.cycle()
+        cycles.append(time.perf_counter() - begun)
+        pushes.append(len(report.changes))
+        time.sleep(0.5)
+    rest = cycles[3:]
+    write = sys.stdout.write
+    write(f"{jobs} jobs, backend {name}\n")
+    write(f"first cycle {cycles[0] * 1000:.0f} ms with {pushes[0]} changes\n")
+    write(
+        f"later cycles: median {statistics.median(rest) * 1000:.0f} ms, "
+        f"longest {max(rest) * 1000:.0f} ms with at most {max(pushes[3:])} changes\n"
+    )
+    write(f"a read: median {statistics.median(backend.reads) * 1000:.1f} ms\n")
+    if backend.changes:
+        write(f"a change: median {statistics.median(backend.changes) * 1000:.2f} ms\n")
+
+
+if __name__ == "__main__":
+    main()
