@@ -177,8 +177,9 @@ def _profiled(job_view: JobView, profile: str) -> JobView:
     return replace(job_view, job=replace(job_view.job, profile=profile))
 
 
-def test_the_slower_host_of_a_type_is_known_as_slower() -> None:
-    cluster = cluster_of(old=("t", 4), new=("t", 4))
+@pytest.mark.parametrize("names", [("old", "new"), ("new", "old")])
+def test_the_slower_host_of_a_type_is_known_as_slower(names: tuple[str, str]) -> None:
+    cluster = cluster_of(**dict.fromkeys(names, ("t", 4)))
     one = np.ones((1, 1))
     table = SpeedTable(
         ("t",),
@@ -195,7 +196,7 @@ def test_the_slower_host_of_a_type_is_known_as_slower() -> None:
     assert where(plan) == {"j": "new:4"}
     assert set(plan.diagnostics.prices) == {"t x4 speed 0", "t x4 speed 1"}
     # Within a step of 100 % they are one class, and the first node will do.
-    assert where(answer(Hops(speed_step=1.0), snapshot)) == {"j": "old:4"}
+    assert where(answer(Hops(speed_step=1.0), snapshot)) == {"j": f"{names[0]}:4"}
 
 
 def test_moving_for_a_small_gain_is_left_to_those_who_count_no_restart() -> None:

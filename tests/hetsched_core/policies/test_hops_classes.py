@@ -1,0 +1,100 @@
+"""Classes of nodes: who counts as interchangeable, and under which name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hetsched_core.policies.hops_classes import NodeSpeeds, classes_of, node_speeds
+from hetsched_core.policies.hops_room import Need, Room, layout_of
+from hetsched_core.types import Cluster, Layer, Node, SpeedTable
+
+PLAIN = Need(0.0, 0.0)
+NODES = (
+    Node("a", "t", 4, cpus=16, group="x"),
+    Node("b", "t", 4, cpus=4, group="x"),
+    Node("c", "t", 4, cpus=16, group="y"),
+    Node("d", "u", 4, cpus=16, group="y"),
+    Node("e", "t", 2, cpus=16, group="x"),
+    Node("f", "t", 4, cpus=16, group="x"),
+)
+CLUSTER = Cluster(NODES)
+
+
+def members(needs: tuple[Need, ...], *, groups: bool, by_node: bool = False) -> dict[str, str]:
+    """The nodes of each class, by its label."""
+    layout = layout_of(CLUSTER, groups)
+    classes = classes_of(Room.healthy(layout), needs, NodeSpeeds.equal(layout), by_node=by_node)
+    found = {}
+    for at, label in enumerate(classes.nodes.label):
+        nodes = classes.members[classes.member_class == at]
+        found[label] = "".join(CLUSTER.nodes[node].name for node in nodes)
+        assert classes.nodes.count[at] == len(nodes)
+        assert {CLUSTER.nodes[node].gpus for node in nodes} == {int(classes.nodes.capacity[at])}
+    return found
+
+
+def test_nodes_of_one_type_with_equal_idle_gpus_are_one_class() -> None:
+    assert members((PLAIN,), groups=False) == {"t x2": "e", "t x4": "abcf", "u x4": "d"}
+
+
+def test_topology_groups_are_told_apart_if_asked_for() -> None:
+    assert members((PLAIN,), groups=True) == {
+        "t x2 in x": "e",
+        "t x4 in x": "abf",
+        "t x4 in y": "c",
+        "u x4 in y": "d",
+    }
+
+
+def test_nodes_that_are_of_different_use_for_some_job_are_told_apart() -> None:
+    needs = (PLAIN, Need(2.0, 0.0))
+    assert members(needs, groups=False) == {
+        "t x2": "e",
+        "t x4": "b",
+        "t x4 #2": "acf",
+        "u x4": "d",
+    }
+
+
+def test_by_node_every_node_is_a_class_in_the_order_of_the_cluster() -> None:
+    found = members((PLAIN,), groups=False, by_node=True)
+    assert list(found.items()) == [(name, name) for name in "abcefd"]
+
+
+def test_nobody_is_a_member_of_a_class_who_has_nothing_to_give() -> None:
+    layout = layout_of(CLUSTER, False)
+    room = Room.healthy(layout)
+    room.gpus[[0, 3]] = 0
+    classes = classes_of(room, (PLAIN,), NodeSpeeds.equal(layout), by_node=False)
+    assert classes.members.tolist() == [1, 2, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("step", "levels"), [(0.0, [2, 0, 1, 0, 3, 2]), (0.05, [1, 0, 0, 0, 1, 1]), (1.0, [0] * 6)]
+)
+def test_speed_levels_end_where_a_node_is_faster_than_the_slowest_by_the_step(
+    step: float, levels: list[int]
+) -> None:
+    factors = dict(zip("abcef", (1.0, 0.9, 0.94, 1.04, 1.0), strict=True))
+    one = np.ones((2, 1))
+    table = SpeedTable(
+        ("t", "u"),
+        np.array([1], np.int64),
+        one,
+        one,
+        np.full((2, 1), Layer.ENTITY, np.int8),
+        node_factor=factors,
+    )
+    layout = layout_of(CLUSTER, False)
+    speeds = node_speeds((table,), CLUSTER, layout, step)
+    assert speeds.level.tolist() == levels
+    classes = classes_of(Room.healthy(layout), (PLAIN,), speeds, by_node=False)
+    mean = {
+        label: float(value)
+        for label, value in zip(classes.nodes.label, classes.factor[1], strict=True)
+    }
+    for at, label in enumerate(classes.nodes.label):
+        nodes = classes.members[classes.member_class == at]
+        expected = np.mean([factors.get(CLUSTER.nodes[node].name, 1.0) for node in nodes])
+        assert mean[label] == pytest.approx(expected)
