@@ -1,0 +1,295 @@
+"""HLAS: least attained service in rounds, for groups of GPUs that are alike for all jobs.
+
+Source: Hare's extension in TCC 2024, section IV. GPUs are grouped so that a round takes about as
+long in each group. A job's attained service is its rounds times their mean length. Jobs are in
+queues by it; an idle group takes tasks of one round from the highest queue, one a GPU, and what is
+left of the round stays in front. After a round the job is queued again, at the tail.
+
+It knows neither sizes nor arrivals. Trace and deviations: docs/policies/hare.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar
+
+import numpy as np
+from immutables import Map
+
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.pack import AHEAD, NEVER
+from hetsched_core.placement.task_gpus import Gpu, runs_somewhere, task_times
+from hetsched_core.policies.hare.grouping import Grouping, group_gpus
+from hetsched_core.policies.hare.queues import Queues, Thresholds
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Diagnostics,
+    Entry,
+    ExecutionModel,
+    JobView,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Speeds,
+    TaskBlock,
+    TaskItem,
+    TaskProgress,
+    TaskSequence,
+    Trigger,
+    Waiting,
+    submission_order,
+)
+
+_IN_ROUND = Waiting(Reason(ReasonCode.NO_ROOM, detail="all tasks of its round are begun"))
+_REPLAN = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET}))
+
+
+@dataclass(frozen=True)
+class Hlas:
+    """Least attained service first, in rounds on groups of GPUs."""
+
+    groups: int = parameter(0, "groups of GPUs; 0 for a quarter of the GPUs")
+    normalised: bool = parameter(False, "group by speeds relative to each profile's mean")
+    queues: int = parameter(8, "number of queues")
+    first_threshold_s: float = parameter(60.0, "attained service that the first queue holds")
+    threshold_factor: float = parameter(4.0, "how much more each further queue holds")
+    ageing_s: float | None = parameter(None, "serve whoever has been queued for longer first")
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="hlas",
+        summary="least attained service in training rounds, on groups of GPUs of equal speed",
+        paper="Hare (TCC 2024, section IV)",
+        model=ExecutionModel.TASKS,
+        replay_only="it needs an executor of training tasks on every GPU",
+    )
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Bring the queues up to date and give every idle group tasks of a round."""
+        queues = Queues.read(snapshot.previous.memory, self.thresholds.queues)
+        fresh = queues is None
+        queues = queues or Queues([[] for _ in range(self.thresholds.queues)])
+        touched = set(snapshot.jobs) if fresh else {*snapshot.changed, *queues.serving}
+        for job in sorted(snapshot.gone):
+            queues.forget(job)
+        views = sorted(
+            (snapshot.jobs[job] for job in touched if job in snapshot.jobs), key=submission_order
+        )
+        grouping = grouped(snapshot.cluster, snapshot.speeds, self.groups, self.normalised)
+        for view in views:
+            self._look_at(snapshot, queues, view)
+        sequences = _Service(snapshot, queues, grouping, self).serve()
+        placed = {item.job for s in sequences for block in s.blocks for item in block.items}
+        queues.serving = [v.id for v in views if v.runs or v.id in placed]
+        queues.serving += sorted(placed.difference(queues.serving))
+        entries = {
+            job: self._entry(snapshot, snapshot.jobs[job], queues, placed)
+            for job in (*(view.id for view in views), *sorted(placed))
+        }
+        diagnostics = Diagnostics(
+            method=f"{len(grouping.groups)} groups, {'proven' if grouping.proven else 'annealed'}, "
+            f"spread {grouping.spread:g}"
+        )
+        gone = [job for job in snapshot.gone if job in snapshot.previous.entries]
+        if fresh or len(snapshot.previous.entries) - len(gone) + len(
+            [job for job in entries if job not in snapshot.previous.entries]
+        ) != len(snapshot.jobs):
+            entries = {
+                job: self._entry(snapshot, view, queues, placed)
+                for job, view in snapshot.jobs.items()
+            }
+            return Plan(
+                Map(entries),
+                sequences=sequences,
+                replan=self._replan(),
+                diagnostics=diagnostics,
+                memory=queues.as_memory(),
+            )
+        return snapshot.previous.revise(
+            entries,
+            gone,
+            replan=self._replan(),
+            sequences=sequences,
+            diagnostics=diagnostics,
+            memory=queues.as_memory(),
+        )
+
+    @property
+    def thresholds(self) -> Thresholds:
+        """Which queue holds which sizes."""
+        return Thresholds(max(1, self.queues), self.first_threshold_s, self.threshold_factor)
+
+    def size_s(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float:
+        """Return what decides the job's queue: its attained service, seconds."""
+        return queues.rounds[view.id] * self.round_s(snapshot, view)
+
+    def before(self, queues: Queues, line: Sequence[str]) -> Iterator[str]:
+        """Yield the jobs of a queue in the order in which they are to be served."""
+        yield from line
+
+    def note_round(self, snapshot: Snapshot, queues: Queues, view: JobView) -> None:
+        """Take note of a job that is new or has done a round."""
+
+    def round_s(self, snapshot: Snapshot, view: JobView) -> float:
+        """Return T_n, the mean length of a job's round: its tasks / mean group speed."""
+        grouping = grouped(snapshot.cluster, snapshot.speeds, self.groups, self.normalised)
+        at = _profiles(snapshot.speeds).index(view.job.profile)
+        speed = grouping.mean_speed[at]
+        return (view.job.tasks.scale if view.job.tasks else 1) / speed if speed > 0 else 0.0
+
+    def _replan(self) -> Replan:
+        return _REPLAN
+
+    def _look_at(self, snapshot: Snapshot, queues: Queues, view: JobView) -> None:
+        """Queue a job whose round has tasks that are not begun, and only that."""
+        left, done = tasks_waiting(view), (view.progress or TaskProgress()).rounds_done
+        if view.blocked is not None or not left or not runs_somewhere(snapshot, view.job):
+            queues.leave(view.id)
+            return
+        another = queues.rounds.get(view.id) != done
+        if another:
+            queues.rounds[view.id] = done
+            self.note_round(snapshot, queues, view)
+        if another or view.id not in queues.level:
+            level = self.thresholds.level(self.size_s(snapshot, queues, view))
+            # What is left of a round that has begun goes first.
+            queues.enter(view.id, level, snapshot.now, first=not another)
+
+    def _entry(self, snapshot: Snapshot, view: JobView, queues: Queues, placed: set[str]) -> Entry:
+        if view.id in placed:
+            return Placed(())
+        if view.blocked is not None:
+            return Waiting(view.blocked)
+        if view.id in queues.level:
+            return AHEAD
+        return _IN_ROUND if runs_somewhere(snapshot, view.job) else NEVER
+
+
+def tasks_waiting(view: JobView) -> int:
+    """Return how many tasks of the present round are not begun, whatever the rounds to come."""
+    if view.job.tasks is None:
+        return 0
+    done = view.progress.tasks_done if view.progress else 0
+    return max(0, view.job.tasks.scale - done - len(view.runs))
+
+
+class _Service:
+    """What the idle groups take at one instant."""
+
+    def __init__(
+        self, snapshot: Snapshot, queues: Queues, grouping: Grouping, policy: Hlas
+    ) -> None:
+        self._snapshot = snapshot
+        self._queues = queues
+        self._policy = policy
+        self._free = FreeGpus.of(snapshot)
+        self._gpus = _all_gpus(snapshot.cluster)
+        self._groups = grouping.groups
+        self._busy: set[int] = set()
+        self._left: dict[str, int] = {}
+        for job in queues.serving:
+            view = snapshot.jobs.get(job)
+            for run in view.runs if view else ():
+                # A run of a task has the GPU's number in the cluster for its copy.
+                self._busy.add(run.copy)
+                if view is not None:
+                    self._free.take(view.job, run.configuration)
+
+    def serve(self) -> tuple[TaskSequence, ...]:
+        """Return what every GPU of an idle group is to run now."""
+        found: list[TaskSequence] = []
+        for group in self._groups:
+            if self._queues.level and not any(m in self._busy for m in group):
+                found += self._give(group)
+        return tuple(found)
+
+    def _give(self, group: Sequence[int]) -> list[TaskSequence]:
+        for job in self._in_order():
+            view = self._snapshot.jobs[job]
+            left = self._left.get(job, tasks_waiting(view))
+            taken: list[int] = []
+            for m in group:
+                if len(taken) < left and self._take(view, m):
+                    taken.append(m)
+            if not taken:
+                continue
+            self._left[job] = left - len(taken)
+            if not self._left[job]:
+                self._queues.leave(job)
+            elif self._queues.lines[self._queues.level[job]][0] != job:
+                level, since = self._queues.level[job], self._queues.since_s[job]
+                self._queues.enter(job, level, since, first=True)
+            number = (view.progress or TaskProgress()).rounds_done
+            block = TaskBlock((TaskItem(job, number),))
+            return [TaskSequence(self._gpus[m].node, self._gpus[m].number, (block,)) for m in taken]
+        return []
+
+    def _in_order(self) -> Iterator[str]:
+        """Yield the queued jobs, the next to be served first."""
+        queues, ageing_s = self._queues, self._policy.ageing_s
+        if ageing_s is not None:
+            heads = [
+                line[at]
+                for line in queues.lines
+                for at in range(min(len(line), 2))
+                if self._snapshot.now - queues.since_s[line[at]] > ageing_s
+            ]
+            yield from sorted(heads, key=lambda job: queues.since_s[job])
+        for line in queues.lines:
+            if line and self._begun(line[0]):
+                yield line[0]
+            yield from self._policy.before(queues, line)
+
+    def _begun(self, job: str) -> bool:
+        view = self._snapshot.jobs[job]
+        return view.job.tasks is not None and (
+            self._left.get(job, tasks_waiting(view)) < view.job.tasks.scale
+        )
+
+    def _take(self, view: JobView, number: int) -> bool:
+        gpu = self._gpus[number]
+        node = self._snapshot.nodes[gpu.node]
+        one = Configuration(((gpu.node, 1),))
+        if (
+            not node.open
+            or gpu.number >= node.capacity
+            or task_times(self._snapshot, view.job, gpu.node) is None
+            or not self._free.fits(view.job, one)
+        ):
+            return False
+        self._free.take(view.job, one)
+        return True
+
+
+@lru_cache(maxsize=64)
+def grouped(cluster: Cluster, speeds: Speeds, groups: int, normalised: bool) -> Grouping:
+    """Return the groups of a cluster for all profiles that run as tasks: jobs are not known yet."""
+    gpus = _all_gpus(cluster)
+    rows = []
+    for profile in _profiles(speeds):
+        times = speeds.table(profile).tasks
+        by_type = {
+            gpu_type: 1.0 / (times[gpu_type].train_s + times[gpu_type].sync_s)
+            if gpu_type in times
+            else 0.0
+            for gpu_type in cluster.gpu_types
+        }
+        rows.append([by_type[cluster[gpu.node].gpu_type] for gpu in gpus])
+    matrix = np.array(rows, np.float64).reshape(len(rows), len(gpus))
+    return group_gpus(matrix, groups or max(1, len(gpus) // 4), normalised=normalised)
+
+
+@lru_cache(maxsize=64)
+def _profiles(speeds: Speeds) -> tuple[str, ...]:
+    return tuple(sorted(p for p in speeds.profiles if speeds.table(p).tasks))
+
+
+@lru_cache(maxsize=64)
+def _all_gpus(cluster: Cluster) -> tuple[Gpu, ...]:
+    return tuple(Gpu(node.name, number) for node in cluster for number in range(node.gpus))

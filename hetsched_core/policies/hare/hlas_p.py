@@ -1,0 +1,136 @@
+"""HLAS-P and HLAS-L: HLAS with a conservative guess at how long jobs go on.
+
+Source: Hare's extension in TCC 2024, section V. The question is whether a job runs the rounds that
+fill its present queue. If so it is taken for that long at once, and goes where long jobs go.
+The guess is a fit of the loss curve; HLAS-P averages it with similar jobs of the past, and halves
+it for a job of a search group that does badly among its siblings.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import ClassVar
+
+from hetsched_core.policies.hare.hlas import Hlas
+from hetsched_core.policies.hare.loss_curve import rounds_to_converge
+from hetsched_core.policies.hare.queues import Queues
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.types import ExecutionModel, JobView, Snapshot
+
+_NEEDS = "it needs an executor of training tasks on every GPU"
+
+
+@dataclass(frozen=True)
+class _Predicting(Hlas):
+    """HLAS whose sizes hold what a job is predicted to run."""
+
+    convergence: float = parameter(0.05, "part of a loss's way down that is left when a job ends")
+
+    def rounds_left(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float | None:
+        """Return how many more rounds a job is guessed to run; None for no idea."""
+        raise NotImplementedError
+
+    def size_s(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float:
+        """Return attained service, that of predicted rounds included."""
+        rounds = max(queues.rounds[view.id], queues.predicted.get(view.id, 0))
+        return rounds * self.round_s(snapshot, view)
+
+    def before(self, queues: Queues, line: Sequence[str]) -> Iterator[str]:
+        """Yield the predicted jobs, those with more of it left first; then the others in turn."""
+        known = [job for job in line if job in queues.predicted]
+        known.sort(key=lambda job: queues.rounds[job] - queues.predicted[job])
+        yield from known
+        yield from (job for job in line if job not in queues.predicted)
+
+    def note_round(self, snapshot: Snapshot, queues: Queues, view: JobView) -> None:
+        """Predict anew where there is no prediction, or it is used up."""
+        queues.kin.setdefault(view.id, [view.job.name, view.job.user])
+        if queues.rounds[view.id] < queues.predicted.get(view.id, 0):
+            return
+        queues.predicted.pop(view.id, None)
+        size_s = self.size_s(snapshot, queues, view)
+        round_s = self.round_s(snapshot, view)
+        end_s = self.thresholds.end_s(self.thresholds.level(size_s))
+        if not math.isfinite(end_s) or round_s <= 0:
+            return
+        # So many more rounds, and it is beyond its present queue.
+        more = math.floor((end_s - size_s) / round_s + 1e-9) + 1
+        left = self.rounds_left(snapshot, queues, view)
+        if left is not None and left >= more:
+            queues.predicted[view.id] = queues.rounds[view.id] + more
+
+
+def by_loss(view: JobView, convergence: float) -> float | None:
+    """Return the rounds that a job's loss curve says are left, not below 0."""
+    if view.progress is None:
+        return None
+    total = rounds_to_converge(view.progress.loss, convergence)
+    return None if total is None else max(0.0, total - view.progress.rounds_done)
+
+
+def by_the_past(queues: Queues, view: JobView) -> float | None:
+    """Return the mean rounds of past jobs of its name, else of its user, less those it has run."""
+    for key in (f"name {view.job.name}" if view.job.name else "", f"user {view.job.user}"):
+        if key in queues.past:
+            jobs, rounds = queues.past[key]
+            return max(0.0, rounds / jobs - queues.rounds[view.id])
+    return None
+
+
+def does_badly(snapshot: Snapshot, view: JobView) -> bool:
+    """Whether a job's loss has dropped by less than half the median of its search group's."""
+    group = view.job.tasks.search_group if view.job.tasks else ""
+    if not group:
+        return False
+    drops = {
+        other.id: other.progress.loss[0] - other.progress.loss[-1]
+        for other in snapshot.jobs.values()
+        if other.job.tasks is not None
+        and other.job.tasks.search_group == group
+        and other.progress is not None
+        and len(other.progress.loss) > 1
+    }
+    mine = drops.pop(view.id, None)
+    return mine is not None and bool(drops) and mine < median(drops.values()) / 2.0
+
+
+@dataclass(frozen=True)
+class HlasP(_Predicting):
+    """HLAS with predictions from loss curves, similar jobs of the past, and search groups."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="hlas-p",
+        summary="hlas with a cautious guess at which jobs are long",
+        paper="Hare (TCC 2024, section V)",
+        model=ExecutionModel.TASKS,
+        replay_only=_NEEDS,
+    )
+
+    def rounds_left(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float | None:
+        """Return the mean of what the loss and the past say, halved for a job that does badly."""
+        said = [by_loss(view, self.convergence), by_the_past(queues, view)]
+        known = [rounds for rounds in said if rounds is not None]
+        if not known:
+            return None
+        left = sum(known) / len(known)
+        return left / 2.0 if does_badly(snapshot, view) else left
+
+
+@dataclass(frozen=True)
+class HlasL(_Predicting):
+    """HLAS with predictions from loss curves alone, for comparison."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="hlas-l",
+        summary="hlas with a guess from each job's loss curve alone",
+        paper="Hare (TCC 2024, section VI)",
+        model=ExecutionModel.TASKS,
+        replay_only=_NEEDS,
+    )
+
+    def rounds_left(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float | None:
+        """Return what the loss curve says."""
+        return by_loss(view, self.convergence)
