@@ -162,7 +162,9 @@ class TaskFloor:
             if active is not None:
                 current = self._rounds[job_id]
                 active.settle(self.world.now)
-                active.progress = TaskProgress(current.number, current.trained)
+                active.progress = TaskProgress(
+                    current.number, current.trained, _losses(active, current.number)
+                )
                 self.world.touch(active)
         self._unseen.clear()
 
@@ -318,6 +320,14 @@ class TaskFloor:
 
     def _wake(self, at_s: float) -> None:
         self.world.heap.push(at_s, Priority.WORK, TasksDue())
+
+
+def _losses(active: Active, rounds: int) -> tuple[float, ...]:
+    """What a job has reported after this many rounds."""
+    curve, told = active.submission.loss, active.progress.loss if active.progress else ()
+    if curve is None:
+        return ()
+    return (*told, *(curve.after(r) for r in range(len(told) + 1, rounds + 1)))
 
 
 def _scale(active: Active) -> int:

@@ -254,12 +254,35 @@ class LoggedRun:
 
 
 @dataclass(frozen=True, slots=True)
+class LossCurve:
+    """The loss of a job of training rounds: floor + (first - floor) / (1 + r / half_rounds)."""
+
+    first: float
+    floor: float
+    half_rounds: float
+
+    def __post_init__(self) -> None:
+        """Refuse a curve that does not fall."""
+        if not (self.first > self.floor and self.half_rounds > 0):
+            raise InputError(
+                f"a loss that falls from {self.first} to {self.floor}, half of it in "
+                f"{self.half_rounds} rounds; it has to fall, in more than 0 rounds"
+            )
+
+    def after(self, rounds: int) -> float:
+        """Return the loss after so many rounds."""
+        return self.floor + (self.first - self.floor) / (1.0 + rounds / self.half_rounds)
+
+
+@dataclass(frozen=True, slots=True)
 class Submission:
     """A job of a workload, with what nobody tells the scheduler.
 
     `samples` is the work it really has, `ends_as` what becomes of it when that is done (completed,
     or failed), `cancel_s` when its user withdraws it, wherever it stands then. `logged` is what the
-    site's own scheduler made of it, run by run in order, where an accounting log tells.
+    site's own scheduler made of it, run by run in order, where an accounting log tells. `loss` is
+    what a job of tasks reports after each training round, in workloads that are made up;
+    workload files have none.
     """
 
     job: Job
@@ -267,6 +290,7 @@ class Submission:
     ends_as: EndState = EndState.COMPLETED
     cancel_s: float | None = None
     logged: tuple[LoggedRun, ...] = ()
+    loss: LossCurve | None = None
 
     @property
     def whole_job(self) -> Job:

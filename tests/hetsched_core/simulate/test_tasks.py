@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hetsched_core.errors import InputError
@@ -19,6 +21,7 @@ from hetsched_core.types import (
     Cluster,
     EndState,
     ExecutionModel,
+    LossCurve,
     Node,
     Placed,
     Snapshot,
@@ -149,6 +152,17 @@ def test_a_job_is_shown_with_its_progress_from_its_arrival_on() -> None:
         (10.0, TaskProgress(1, 0)),
     ]
     assert [len(s.jobs["j"].runs) for s in seen] == [0, 1, 1]
+
+
+def test_a_job_with_a_loss_curve_reports_its_loss_after_each_round() -> None:
+    seen: list[Snapshot] = []
+    curve = LossCurve(first=5.0, floor=1.0, half_rounds=1.0)
+    steps = {0.0: step(gpu(0, ("j", 0), ("j", 1), ("j", 2))), 11.0: Step()}
+    run([replace(job("j", rounds=3), loss=curve)], steps, seen=seen)
+    assert [s.jobs["j"].progress for s in seen] == [
+        TaskProgress(),
+        TaskProgress(2, 0, (1.0 + 4.0 / 2.0, 1.0 + 4.0 / 3.0)),
+    ]
 
 
 def test_a_new_plan_takes_over_each_gpu_at_the_end_of_its_task() -> None:

@@ -1,0 +1,100 @@
+"""The guesses of HLAS-P and HLAS-L."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hetsched_core.policies.hare.hlas import Hlas
+from hetsched_core.policies.hare.hlas_p import HlasL, HlasP, by_the_past, does_badly
+from hetsched_core.policies.hare.loss_curve import rounds_to_converge
+from hetsched_core.policies.hare.queues import Queues
+from hetsched_core.runlog import RunLog
+from hetsched_core.simulate import simulate
+from hetsched_core.types import JobView, LossCurve, Submission, TaskProgress, TaskShape
+from tests.hetsched_core.policies.hare.test_hlas import ONE, UNIT, job
+from tests.hetsched_core.worlds import linear_speeds, snapshot_of, view
+
+SPEEDS = linear_speeds(ONE, {"m": {"k80": 1.0}}, tasks=UNIT)
+
+
+def losses(curve: LossCurve, rounds: int) -> tuple[float, ...]:
+    return tuple(curve.after(r) for r in range(1, rounds + 1))
+
+
+def of_group(name: str, drop: float, group: str = "search") -> JobView:
+    return view(
+        name,
+        tasks=TaskShape(1, None, group),
+        progress=TaskProgress(3, 0, (5.0, 5.0 - drop / 2.0, 5.0 - drop)),
+    )
+
+
+@pytest.mark.parametrize("half", [2.0, 5.0, 30.0])
+def test_a_loss_curve_tells_when_it_has_come_down(half: float) -> None:
+    """Of the way from the first loss a twentieth is left after 19 times the half-way rounds."""
+    found = rounds_to_converge(losses(LossCurve(6.0, 0.5, half), 40), 0.05)
+    assert found == pytest.approx(19.0 * half, rel=0.25)
+
+
+@pytest.mark.parametrize("loss", [(), (5.0, 4.0, 3.0), (1.0, 2.0, 3.0, 4.0), (2.0,) * 9])
+def test_few_losses_or_such_as_do_not_fall_tell_nothing(loss: tuple[float, ...]) -> None:
+    assert rounds_to_converge(loss, 0.05) is None
+
+
+def test_the_past_is_that_of_the_name_before_that_of_the_user() -> None:
+    queues = Queues([[]], past={"name train": [2, 40], "user ann": [1, 7]})
+    named, other = view("a"), view("b")
+    named = replace(named, job=replace(named.job, name="train", user="ann"))
+    other = replace(other, job=replace(other.job, name="else", user="ann"))
+    queues.rounds.update({"a": 5, "b": 9})
+    assert by_the_past(queues, named) == 15.0
+    assert by_the_past(queues, other) == 0.0
+    assert by_the_past(queues, view("c")) is None
+
+
+def test_a_job_that_goes_counts_with_the_round_that_it_ended_with() -> None:
+    queues = Queues([["a"]], level={"a": 0}, since_s={"a": 0.0}, rounds={"a": 9})
+    queues.kin["a"] = ["train", "ann"]
+    queues.forget("a")
+    assert queues.past == {"name train": [1, 10], "user ann": [1, 10]}
+    assert queues.lines == [[]]
+
+
+def test_a_member_of_a_search_group_does_badly_below_half_the_median_of_its_siblings() -> None:
+    jobs = [of_group("a", 1.0), of_group("b", 2.0), of_group("c", 4.0), of_group("x", 9.0, "y")]
+    snapshot = snapshot_of(ONE, jobs)
+    assert [does_badly(snapshot, each) for each in jobs] == [True, False, False, False]
+    assert not does_badly(snapshot, view("z", tasks=TaskShape(1)))
+
+
+def test_who_does_badly_is_guessed_to_run_half_as_long() -> None:
+    bad, good = of_group("a", 0.5), of_group("b", 4.0)
+    queues = Queues([[]], past={"user ": [1, 43]}, rounds={"a": 3, "b": 3})
+    snapshot = snapshot_of(ONE, [bad, good])
+    policy = HlasP()
+    assert policy.rounds_left(snapshot, queues, good) == 40.0
+    assert policy.rounds_left(snapshot, queues, bad) == 20.0
+    assert HlasL().rounds_left(snapshot, queues, good) is None
+
+
+def with_loss(name: str, rounds: int, at: float = 0.0) -> Submission:
+    return replace(job(name, rounds, at=at), loss=LossCurve(6.0, 0.0, rounds / 19.0))
+
+
+@pytest.mark.parametrize("policy", [HlasP, HlasL])
+def test_long_jobs_leave_the_first_queues_earlier_than_their_service_says(
+    policy: type[HlasP],
+) -> None:
+    """A long job and short ones that keep coming: the sooner it is found out, the better."""
+    jobs = [with_loss("long", 100), *(with_loss(f"s{n}", 12, at=20.0 * n) for n in range(8))]
+
+    def mean_of_short(log: RunLog) -> float:
+        short = [(r.end_s or 1e9) - r.job.submit_s for r in log.jobs if r.job.id != "long"]
+        return sum(short) / len(short)
+
+    settings = {"queues": 4, "first_threshold_s": 16.0, "threshold_factor": 4.0}
+    plain = simulate(jobs, ONE, Hlas(**settings), SPEEDS)  # type: ignore[arg-type]
+    predicting = simulate(jobs, ONE, policy(**settings), SPEEDS)  # type: ignore[arg-type]
+    assert mean_of_short(predicting) < mean_of_short(plain)
