@@ -210,6 +210,24 @@ def static(folder: Path) -> str:
     return markdown(heads, lines)
 
 
+def spread(folder: Path) -> str:
+    """Return how much of the GPU time under Hadar is on several nodes, and on several types."""
+    lines = []
+    for variant in (HADAR, HADAR_FULL):
+        log, _ = static_measures(folder, variant)
+        cluster = log.header.cluster
+        total = several = mixed = 0.0
+        for run in log.runs:
+            gpu_s = run.configuration.gpus * (run.freed_s - run.since_s)
+            total += gpu_s
+            several += gpu_s * (len(run.configuration) > 1)
+            mixed += gpu_s * (len({cluster[name].gpu_type for name, _ in run.configuration}) > 1)
+        lines.append(
+            (name_of(variant), f"{100 * several / total:.1f}", f"{100 * mixed / total:.1f}")
+        )
+    return markdown(("% of GPU time", "on several nodes", "on several types"), lines)
+
+
 # -- The two clusters of five nodes ----------------------------------------------------------------
 
 CLUSTERS = {
@@ -551,6 +569,7 @@ def main(chosen: Iterable[str]) -> int:
     figures = {
         "fig1": fig1,
         "static": lambda: static(Path(given)),
+        "spread": lambda: spread(Path(given)),
         "speeds": speeds_table,
         "gains": gain_table,
         "aws": lambda: mixes("AWS"),
