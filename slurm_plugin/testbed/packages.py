@@ -81,7 +81,7 @@ def fetch_slurm(into: Path) -> None:
 
 
 def fetch_companions(into: Path) -> None:
-    """Fetch what Slurm runs with and the host lacks, from the host's own suite.
+    """Fetch what Slurm runs with, and what that needs and the host lacks, from the host's suite.
 
     Raises:
         TestbedUnavailableError: apt cannot give it.
@@ -89,7 +89,9 @@ def fetch_companions(into: Path) -> None:
     (into / "partial").mkdir(exist_ok=True)
     options = [f"Dir::Cache::archives={into}", "APT::Sandbox::User=root"]
     _apt(["update"], [])
-    _apt(["install", "--download-only", "--no-install-recommends", "-y", *COMPANIONS], options)
+    # With --reinstall it fetches those too that the host has, perhaps with services of its own.
+    words = ["install", "--reinstall", "--download-only", "--no-install-recommends", "-y"]
+    _apt([*words, *COMPANIONS], options)
     shutil.rmtree(into / "partial", ignore_errors=True)
     (into / "lock").unlink(missing_ok=True)
 

@@ -236,7 +236,8 @@ def test_jobs_that_are_not_ours_are_left_alone_and_their_gpus_are_taken(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     foreign = testbed.command(
-        *("sbatch", "--parsable", "--nodelist=n1", "--gpus-per-node=7", "--wrap=sleep 30")
+        *("sbatch", "--parsable", "--nodelist=n1", "--gpus-per-node=7"),
+        *("--output=/dev/null", "--wrap=sleep 30"),
     ).strip()
     daemon = daemon_of(backend)
     drive(daemon, lambda: backend.read().jobs[foreign].state is JobState.RUNNING, timeout_s=20)

@@ -109,7 +109,8 @@ def test_an_array_with_a_requirement_set_is_refused(submitter: Submitter) -> Non
 def test_ordinary_jobs_are_untouched(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
-    job = testbed.command("sbatch", "--parsable", "--gpus=1", "--wrap=sleep 5").strip()
+    words = ("--parsable", "--gpus=1", "--output=/dev/null", "--wrap=sleep 5")
+    job = testbed.command("sbatch", *words).strip()
     seen = backend.read().jobs[job]
     assert seen.mark == ""
     assert seen.begin_s is not None

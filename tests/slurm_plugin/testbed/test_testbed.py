@@ -106,7 +106,7 @@ def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
             [
                 "bash",
                 "-c",
-                'eval "$1"; sbatch --wrap "sleep 100" >&2; squeue -h -o %P',
+                'eval "$1"; sbatch -o /dev/null --wrap "sleep 100" >&2; squeue -h -o %P',
                 "-",
                 up.stdout,
             ],
