@@ -96,11 +96,11 @@ class Allox:
     ) -> float:
         """Seconds until the job on a GPU has ended, or the task of one that does not stay."""
         if gpu in on_gpu:
-            return self._duration(snapshot, on_gpu[gpu], gpu.node)
-        if gpu not in busy:
-            return 0.0
-        times = task_times(snapshot, busy[gpu].job, gpu.node)
-        return 0.0 if times is None else times.train_s + times.sync_s
+            view = on_gpu[gpu]
+            # One of unknown size counts as a whole round, in which its present task is.
+            begun_s = 0.0 if self.unit_size else _training_s(snapshot, view, gpu.node)
+            return begun_s + self._duration(snapshot, view, gpu.node)
+        return _training_s(snapshot, busy[gpu], gpu.node) if gpu in busy else 0.0
 
     def _durations(
         self, snapshot: Snapshot, whole: FreeGpus, view: JobView, gpus: Sequence[Gpu]
@@ -113,15 +113,18 @@ class Allox:
         return [by_node[g.node] for g in gpus]
 
     def _duration(self, snapshot: Snapshot, view: JobView, node: str) -> float:
-        """Seconds that the rest of a job takes alone on a GPU of a node; infinite if it cannot."""
+        """Seconds that the tasks of a job not begun take alone on a GPU, all rounds in step.
+
+        Infinite if it cannot run there.
+        """
         times, shape = task_times(snapshot, view.job, node), view.job.tasks
         if times is None or shape is None:
             return math.inf
         left, rounds = tasks_left(view)
         if self.unit_size:
             left, rounds = shape.scale, 0
-        seconds = left * times.train_s + rounds * shape.scale * times.train_s
-        return seconds + ((left > 0) + rounds) * times.sync_s
+        # The present round is still to synchronise, also where its last task runs already.
+        return (left + rounds * shape.scale) * times.train_s + (1 + rounds) * times.sync_s
 
 
 def match(durations: Floats, free_in_s: Floats) -> list[list[int]]:
@@ -166,6 +169,16 @@ def match(durations: Floats, free_in_s: Floats) -> list[list[int]]:
         [queue[k] for k in np.argsort(durations[queue, at], kind="stable")]
         for at, queue in enumerate(queues)
     ]
+
+
+def _training_s(snapshot: Snapshot, view: JobView, node: str) -> float:
+    """Seconds for which a task of a job still trains on a node; 0 if none does."""
+    times = task_times(snapshot, view.job, node)
+    if times is None:
+        return 0.0
+    here = (run for run in view.runs if run.configuration.pieces[0][0] == node)
+    ends_s = (run.progress_from_s + times.train_s for run in here)
+    return max(0.0, max(ends_s, default=snapshot.now) - snapshot.now)
 
 
 def _first_that_fits(free: FreeGpus, queue: Sequence[JobView], gpu: Gpu) -> JobView | None:

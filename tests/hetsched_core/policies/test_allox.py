@@ -139,20 +139,71 @@ def test_a_job_that_has_begun_stays_and_a_busy_gpu_counts_from_when_it_is_free()
         tasks={"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(3.0, 0.0)}},
     )
     shape = TaskShape(scale=1, rounds=10)
-    begun = view("begun", held(on(fast=1)), tasks=shape, progress=TaskProgress(rounds_done=4))
+    fifth = held(on(fast=1), since_s=3.0, progress_from_s=3.25)
+    begun = view("begun", fifth, tasks=shape, progress=TaskProgress(rounds_done=4))
     new = view("new", tasks=TaskShape(scale=1, rounds=2), submit_s=1.0)
-    plan = Allox().plan(snapshot_of(CLUSTER, [begun, new], speeds=speeds))
+    plan = Allox().plan(snapshot_of(CLUSTER, [begun, new], now=4.0, speeds=speeds))
     todo = {sequence.node: sequence.blocks for sequence in plan.sequences}
-    # The fast GPU is free in 5 s; 2 rounds there end after 7 s, on the slow one after 6 s.
+    # The fifth round has 0.25 s to go, five come after it: the fast GPU is free in 5.25 s.
+    # 2 rounds there end after 7.25 s, on the slow one after 6 s.
     assert [block.items for block in todo["fast"]] == [(TaskItem("begun", 5),)]
     assert todo["fast"][0].times == 5
     assert [block.items for block in todo["slow"]] == [(TaskItem("new", 0),), (TaskItem("new", 1),)]
     assert plan.entries["begun"] == plan.entries["new"] == Placed(())
     longer = view("new", tasks=TaskShape(scale=1, rounds=4), submit_s=1.0)
-    waits = Allox().plan(snapshot_of(CLUSTER, [begun, longer], speeds=speeds))
-    # 4 rounds end after 9 s behind the other job, after 12 s on the slow GPU.
+    waits = Allox().plan(snapshot_of(CLUSTER, [begun, longer], now=4.0, speeds=speeds))
+    # 4 rounds end after 9.25 s behind the other job, after 12 s on the slow GPU.
     assert {sequence.node for sequence in waits.sequences} == {"fast"}
     assert isinstance(waits.entries["new"], Waiting)
+
+
+def test_a_gpu_in_the_last_task_of_its_job_is_free_when_that_is_in_step() -> None:
+    speeds = linear_speeds(
+        CLUSTER,
+        {"a": {"v100": 1.0}, "b": {"v100": 2.0, "k80": 1.0}},
+        tasks={
+            "a": {"v100": TaskTimes(100.0, 0.0), "k80": TaskTimes(900.0, 0.0)},
+            "b": {"v100": TaskTimes(10.0, 0.0), "k80": TaskTimes(20.0, 0.0)},
+        },
+    )
+    jobs = [
+        submission(name, 1.0, profile=name, submit_s=submit_s, tasks=TaskShape(1, 1))
+        for name, submit_s in (("a", 0.0), ("b", 1.0))
+    ]
+    log = simulate(jobs, CLUSTER, Allox(), speeds, Settings())
+    # Behind a, b would end after 110 s.
+    assert ends(log) == {"a": 100.0, "b": 21.0}
+
+
+@pytest.mark.parametrize(
+    ("sync_s", "begins_on"),
+    # Left on the fast GPU: 2 s of training and the synchronisation, then 4 s for the new job.
+    # On the slow one 10 s.
+    [(3.5, set()), (4.5, {"slow"})],
+)
+def test_a_round_whose_last_task_runs_is_still_to_synchronise(
+    sync_s: float, begins_on: set[str]
+) -> None:
+    tasks = {"m": {"v100": TaskTimes(4.0, sync_s), "k80": TaskTimes(10.0, sync_s)}}
+    speeds = linear_speeds(CLUSTER, {"m": {"v100": 2.0, "k80": 1.0}}, tasks=tasks)
+    last = view("last", held(on(fast=1)), tasks=TaskShape(1, 1), progress=TaskProgress())
+    new = view("new", tasks=TaskShape(1, 1), submit_s=1.0)
+    plan = Allox().plan(snapshot_of(CLUSTER, [last, new], now=2.0, speeds=speeds))
+    assert {sequence.node for sequence in plan.sequences} == begins_on
+
+
+@pytest.mark.parametrize(("now", "begins_on"), [(3.0, {"slow"}), (6.0, set())])
+def test_a_task_of_a_held_job_has_only_the_rest_of_its_time_to_go(
+    now: float, begins_on: set[str]
+) -> None:
+    tasks = {"m": {"v100": TaskTimes(10.0, 0.0), "k80": TaskTimes(15.0, 0.0)}}
+    speeds = linear_speeds(CLUSTER, {"m": {"v100": 2.0, "k80": 1.0}}, tasks=tasks)
+    shape = TaskShape(1, 1)
+    stopping = view("stopping", held(on(fast=1)), tasks=shape, blocked=Reason(ReasonCode.HELD))
+    new = view("new", tasks=shape, submit_s=1.0)
+    plan = Allox().plan(snapshot_of(CLUSTER, [stopping, new], now=now, speeds=speeds))
+    # Behind it the new job ends after 7 + 10 or 4 + 10 s, on the slow GPU after 15 s.
+    assert {sequence.node for sequence in plan.sequences} == begins_on
 
 
 @pytest.mark.parametrize(
