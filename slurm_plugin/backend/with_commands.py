@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -50,6 +51,18 @@ _STATES = (
 class CommandsBackend:
     """Slurm through `squeue`, `scontrol` and their JSON output (Slurm 23.11 or later)."""
 
+    def __init__(self) -> None:
+        """Look for the commands.
+
+        Raises:
+            BackendError: they are not here.
+        """
+        for name in ("squeue", "scontrol"):
+            if shutil.which(name) is None:
+                raise BackendError(
+                    f"there is no command {name} in PATH; install Slurm's client commands"
+                )
+
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
         jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
@@ -96,10 +109,6 @@ def _run(command: list[str]) -> str:
             timeout=_TIMEOUT_S,
             check=False,
         )
-    except FileNotFoundError:
-        raise BackendError(
-            f"there is no command {command[0]} in PATH; install Slurm's client commands"
-        ) from None
     except subprocess.TimeoutExpired:
         raise AwayError(f"{command[0]} has not answered within {_TIMEOUT_S:g} s") from None
     said = " ".join(done.stderr.split())

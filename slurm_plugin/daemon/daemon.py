@@ -22,7 +22,7 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
-from slurm_plugin.backend import AwayError, Outcome, SlurmBackend, apply_changes
+from slurm_plugin.backend import BackendError, Outcome, SlurmBackend, apply_changes
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings
@@ -109,7 +109,7 @@ class Daemon:
         """Observe, plan, check, diff, apply, record: once."""
         try:
             state = self._backend.read()
-        except AwayError as error:
+        except BackendError as error:
             return CycleReport(away=str(error))
         now = self._clock()
         self._world.observe(state, now)

@@ -49,4 +49,4 @@ def test_without_pyslurm_its_backend_says_how_to_get_it() -> None:
 def test_without_slurm_s_commands_their_backend_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(BackendError, match="no command squeue in PATH"):
-        open_backend("commands").read()
+        open_backend("commands")

@@ -16,6 +16,7 @@ from slurm_plugin.backend import (
     Park,
     Place,
     Push,
+    RefusedError,
     Requeue,
     SlurmBackend,
     SlurmJob,
@@ -217,7 +218,7 @@ class AwayBackend(FakeBackend):
         """Fail a few times."""
         if self.away:
             self.away -= 1
-            raise AwayError("nobody answers")
+            raise (AwayError if self.away else RefusedError)("nobody answers")
         return self.state
 
 
