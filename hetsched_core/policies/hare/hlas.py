@@ -188,7 +188,7 @@ class _Service:
         self._snapshot = snapshot
         self._queues = queues
         self._policy = policy
-        self._free = FreeGpus.of(snapshot)
+        self._room: FreeGpus | None = None
         self._gpus = _all_gpus(snapshot.cluster)
         self._groups = grouping.groups
         self._busy: set[int] = set()
@@ -198,8 +198,6 @@ class _Service:
             for run in view.runs if view else ():
                 # A run of a task has the GPU's number in the cluster for its copy.
                 self._busy.add(run.copy)
-                if view is not None:
-                    self._free.take(view.job, run.configuration)
 
     def serve(self) -> tuple[TaskSequence, ...]:
         """Return what every GPU of an idle group is to run now."""
@@ -255,16 +253,30 @@ class _Service:
     def _take(self, view: JobView, number: int) -> bool:
         gpu = self._gpus[number]
         node = self._snapshot.nodes[gpu.node]
-        one = Configuration(((gpu.node, 1),))
         if (
             not node.open
             or gpu.number >= node.capacity
             or task_times(self._snapshot, view.job, gpu.node) is None
-            or not self._free.fits(view.job, one)
         ):
             return False
-        self._free.take(view.job, one)
+        if not (view.job.cpus_per_gpu or view.job.memory_mb_per_gpu):
+            return True
+        # Most jobs need nothing beside their GPUs, and looking for it costs more than all the rest.
+        self._room = self._room or self._room_beside_runs()
+        one = Configuration(((gpu.node, 1),))
+        if not self._room.fits(view.job, one):
+            return False
+        self._room.take(view.job, one)
         return True
+
+    def _room_beside_runs(self) -> FreeGpus:
+        room = FreeGpus.of(self._snapshot)
+        for job in self._queues.serving:
+            view = self._snapshot.jobs.get(job)
+            for run in view.runs if view else ():
+                if view is not None:
+                    room.take(view.job, run.configuration)
+        return room
 
 
 @lru_cache(maxsize=64)
