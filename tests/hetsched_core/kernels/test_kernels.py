@@ -13,7 +13,7 @@ from hetsched_core.kernels import FLOATS, FLOATS_OUT, float64, kernel, scalar, v
 from tests.hetsched_core.throughput.naive import Floats
 
 KERNELS = Path(__file__).parents[3] / "hetsched_core/kernels"
-MAY_IMPORT = {"__future__", "math", "numpy", "numpy.typing", "hetsched_core.kernels"}
+MAY_IMPORT = {"__future__", "math", "numpy", "numpy.typing", "typing", "hetsched_core.kernels"}
 
 CALL = """
 import numpy as np
