@@ -1,0 +1,353 @@
+"""Figures of docs/reproduction/hare.md: Hare, HLAS and HLAS-P beside what their papers report.
+
+    python -m docs.reproduction.hare
+
+writes them between the markers of the page, or only those named.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from docs.reproduction.fidelity import markdown
+from hetsched_core.policies.hare.bound import relax
+from hetsched_core.policies.hare.hlas import grouped
+from hetsched_core.policies.hare.instance import Instance
+from hetsched_core.policy import make_policy
+from hetsched_core.runlog import RunLog
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.types import (
+    Cluster,
+    Job,
+    Layer,
+    LossCurve,
+    Node,
+    RequirementSet,
+    Speeds,
+    SpeedTable,
+    Submission,
+    TaskShape,
+    TaskTimes,
+)
+
+PAGE = Path(__file__).with_suffix(".md")
+
+SWITCH_S = 0.0058
+"""The longest that Hare's executor takes to switch jobs (HPDC '22)."""
+
+ARRIVALS_S = 600.0
+LEVELS = (("v100",), ("v100", "k80"), ("v100", "t4", "k80", "m60"))
+
+# Seconds on a V100 for one mini-batch, and how many times as fast as a K80 a V100, T4, M60 are;
+# megabytes of parameters. Those of ResNet50 and GraphSAGE are the papers'; the rest is assumed.
+MODELS: Mapping[str, tuple[str, float, float, float, float, float]] = {
+    "vgg19": ("cv", 6.0, 7.0, 2.5, 1.3, 548.0),
+    "resnet50": ("cv", 4.0, 7.0, 2.0, 1.3, 98.0),
+    "inception-v3": ("cv", 5.0, 6.0, 2.2, 1.3, 92.0),
+    "bert-base": ("nlp", 8.0, 6.0, 2.5, 1.2, 420.0),
+    "transformer": ("nlp", 5.0, 5.0, 2.2, 1.2, 250.0),
+    "deepspeech": ("speech", 7.0, 4.0, 2.0, 1.2, 150.0),
+    "fastgcn": ("rec", 3.0, 2.5, 1.5, 1.1, 5.0),
+    "graphsage": ("rec", 3.0, 2.0, 1.4, 1.1, 5.0),
+}
+FIELDS = ("cv", "nlp", "speech", "rec")
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One workload on one cluster."""
+
+    gpus: int = 160
+    jobs: int = 200
+    level: tuple[str, ...] = LEVELS[2]
+    mostly: str = ""
+    gbit_s: float = 10.0
+    batch: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Jobs, cluster and true speeds."""
+
+    jobs: tuple[Submission, ...]
+    cluster: Cluster
+    speeds: Speeds
+
+
+def times_of(model: str, gpu_type: str, case: Case) -> TaskTimes:
+    """Return the times of a mini-batch: training by batch and GPU, gradients there and back."""
+    _, on_v100, *speeds, megabytes = MODELS[model]
+    v100, t4, m60 = speeds
+    speed = {"v100": 1.0, "t4": t4 / v100, "m60": m60 / v100, "k80": 1.0 / v100}[gpu_type]
+    sync_s = 2.0 * megabytes * 8.0 / (case.gbit_s * 1000.0)
+    return TaskTimes(on_v100 * case.batch / speed, sync_s)
+
+
+@cache
+def world(case: Case) -> World:
+    """Return a workload: a quarter of the jobs of each field, or half of them of one."""
+    nodes = case.gpus // 4
+    types = [case.level[n * len(case.level) // nodes] for n in range(nodes)]
+    cluster = Cluster(tuple(Node(f"n{n:02d}", gpu, 4) for n, gpu in enumerate(types)))
+    tables = {}
+    for model in MODELS:
+        tasks = {gpu: times_of(model, gpu, case) for gpu in case.level}
+        # For policies of gangs: a worker does a mini-batch a round.
+        each = np.array([[1.0 / (t.train_s + t.sync_s)] for t in tasks.values()])
+        tables[model] = SpeedTable(
+            case.level,
+            np.ones(1, np.int64),
+            each,
+            each,
+            np.full(each.shape, Layer.TRUTH, np.int8),
+            tasks=tasks,
+        )
+    return World(tuple(_jobs(case)), cluster, Speeds(cluster, tables))
+
+
+def _jobs(case: Case) -> Iterable[Submission]:
+    rng = Random(case.seed)
+    for n in range(case.jobs):
+        mostly = case.mostly and rng.random() < 0.5
+        field = case.mostly if mostly else rng.choice(FIELDS)
+        model = rng.choice([m for m, spec in MODELS.items() if spec[0] == field])
+        scale = rng.choice((1, 2, 2, 4))
+        # Users of one name run alike: most rounds are a matter of the script, some of luck.
+        user = rng.randrange(20)
+        usual = 3.0 * 2.0 ** (user % 5)
+        rounds = max(2, round(usual * rng.lognormvariate(0.0, 0.4)))
+        shape = TaskShape(scale, rounds, f"search-{user}" if user % 4 == 0 else "")
+        samples = float(scale * rounds)
+        job = Job(
+            id=f"j{n:03d}",
+            submit_s=rng.uniform(0.0, ARRIVALS_S),
+            requirements=RequirementSet((scale,)),
+            profile=model,
+            total_samples=samples,
+            name=f"{model}-{user}",
+            user=f"u{user:02d}",
+            weight=float(rng.choice((1, 1, 2, 4))),
+            tasks=shape,
+        )
+        # Its loss says when it converges; it ends a good deal earlier or later.
+        half = rounds * rng.lognormvariate(0.0, 0.5) / 19.0
+        yield Submission(job, samples, loss=LossCurve(6.0, 0.5, half))
+
+
+@cache
+def run(case: Case, policy: str, settings: tuple[tuple[str, str], ...] = ()) -> RunLog:
+    """Return what a policy makes of a case."""
+    given = world(case)
+    costs = Settings(round_s=60.0, restart_cost_s=3.3, switch_s=SWITCH_S)
+    return simulate(
+        given.jobs,
+        given.cluster,
+        make_policy(policy, dict(settings)),
+        given.speeds,
+        costs,
+        stopwatch=time.perf_counter,
+    )
+
+
+def weighted_jct_s(log: RunLog) -> float:
+    """Return the mean JCT, weighted."""
+    total = sum(r.job.weight for r in log.jobs)
+    return sum(r.job.weight * _jct_s(log, r.end_s, r.job.submit_s) for r in log.jobs) / total
+
+
+def mean_jct_s(log: RunLog) -> float:
+    """Return the mean JCT."""
+    return sum(_jct_s(log, r.end_s, r.job.submit_s) for r in log.jobs) / len(log.jobs)
+
+
+def _jct_s(log: RunLog, end_s: float | None, submit_s: float) -> float:
+    """A job that never ended counts to the end of the run, which no policy here needs."""
+    return (log.closed_s if end_s is None else end_s) - submit_s
+
+
+# -- offline ---------------------------------------------------------------------------------------
+
+GRID = (("grid_growth", "1.4"),)
+OFFLINE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
+    ("hare", "hare", GRID),
+    ("hare, the paper's GPUs", "hare", (*GRID, ("gpu_choice", "earliest_available"))),
+    ("allox", "allox", ()),
+    ("sched-homo", "sched-homo", ()),
+    ("srtf", "srtf", ()),
+    ("gavel-fifo", "gavel-fifo", ()),
+)
+
+
+def bound_s(case: Case) -> float:
+    """Return the proven least weighted mean JCT of a case."""
+    given = world(case)
+    kinds = [node.gpu_type for node in given.cluster for _ in range(node.gpus)]
+    jobs = sorted(given.jobs, key=lambda s: s.job.submit_s)
+    times = [[times_of(s.job.profile, kind, case) for kind in kinds] for s in jobs]
+    shapes = [s.job.tasks or TaskShape(1, 1) for s in jobs]
+    weight = np.array([s.job.weight for s in jobs])
+    instance = Instance.fresh(
+        np.array([s.job.submit_s - jobs[0].job.submit_s for s in jobs]),
+        weight,
+        np.array([shape.rounds or 1 for shape in shapes]),
+        np.array([shape.scale for shape in shapes]),
+        np.array([[t.train_s for t in row] for row in times]),
+        np.array([[t.sync_s for t in row] for row in times]),
+    )
+    return (relax(instance, 1.4).bound_s or 0.0) / float(weight.sum())
+
+
+def offline(cases: Mapping[str, Case]) -> str:
+    """Return weighted JCTs over the proven bound, a line for each case."""
+    lines = []
+    for name, case in cases.items():
+        least = bound_s(case)
+        found = [weighted_jct_s(run(case, p, settings)) / least for _, p, settings in OFFLINE]
+        lines.append([name, f"{least:.0f} s", *(f"{ratio:.2f}" for ratio in found)])
+    return markdown(("", "bound", *(name for name, _, _ in OFFLINE)), lines)
+
+
+def gpus() -> str:
+    """160 GPUs and fewer."""
+    return offline({f"{n} GPUs": Case(gpus=n) for n in (80, 120, 160)})
+
+
+def jobs() -> str:
+    """100 to 300 jobs."""
+    return offline({f"{n} jobs": Case(jobs=n) for n in (100, 200, 300)})
+
+
+def levels() -> str:
+    """From GPUs of one type to four."""
+    return offline({" × ".join(level): Case(level=level) for level in LEVELS})
+
+
+def mixes() -> str:
+    """Half of the jobs of one field."""
+    return offline({f"half {field}": Case(mostly=field) for field in FIELDS})
+
+
+def bandwidth() -> str:
+    """Networks of 1, 10 and 25 Gb/s, as JCT in seconds."""
+    cases = {g: Case(gbit_s=g) for g in (1.0, 10.0, 25.0)}
+    at = {g: [weighted_jct_s(run(c, p, s)) for _, p, s in OFFLINE] for g, c in cases.items()}
+    lines = [[f"{g:g} Gb/s", *(f"{v:.0f} s" for v in values)] for g, values in at.items()]
+    change = [new / old - 1.0 for old, new in zip(at[10.0], at[25.0], strict=True)]
+    lines.append(["10 to 25 Gb/s", *(f"{c:+.1%}" for c in change)])
+    return markdown(("", *(name for name, _, _ in OFFLINE)), lines)
+
+
+def batch() -> str:
+    """Mini-batches of half, the same and twice the size, in as many rounds."""
+    return offline({f"batch × {b:g}": Case(batch=b) for b in (0.5, 1.0, 2.0)})
+
+
+# -- online ----------------------------------------------------------------------------------------
+
+ONLINE: tuple[tuple[str, str, tuple[tuple[str, str], ...]], ...] = (
+    ("hlas", "hlas", ()),
+    ("hlas-p", "hlas-p", ()),
+    ("hlas-l", "hlas-l", ()),
+    ("2d-las", "2d-las", ()),
+    ("allox, unit size", "allox", (("unit_size", "true"),)),
+    ("sched-homo, unit size", "sched-homo", (("unit_size", "true"),)),
+)
+
+
+def online(cases: Mapping[str, Case]) -> str:
+    """Return mean JCTs, a line for each case."""
+    lines = [
+        [name, *(f"{mean_jct_s(run(case, p, settings)):.0f} s" for _, p, settings in ONLINE)]
+        for name, case in cases.items()
+    ]
+    return markdown(("", *(name for name, _, _ in ONLINE)), lines)
+
+
+def online_gpus() -> str:
+    """100 to 180 GPUs."""
+    return online({f"{n} GPUs": Case(gpus=n) for n in (100, 140, 180)})
+
+
+def online_jobs() -> str:
+    """100 to 300 jobs on 160 GPUs."""
+    return online({f"{n} jobs": Case(jobs=n) for n in (100, 200, 300)})
+
+
+def groups() -> str:
+    """HLAS with few and with many groups."""
+    case = Case()
+    given = world(case)
+    lines = []
+    for count in (5, 10, 20, 40, 80, 160):
+        log = run(case, "hlas", (("groups", str(count)),))
+        found = grouped(given.cluster, given.speeds, count, False)
+        mean = max(found.mean_speed)
+        lines.append(
+            [str(count), f"{found.spread / mean:.2f}", f"{mean_jct_s(log):.0f} s"],
+        )
+    return markdown(("groups", "spread / fastest mean speed", "mean JCT of hlas"), lines)
+
+
+def cost() -> str:
+    """Milliseconds of a decision by active jobs: all arrive at once on 160 GPUs in 40 groups."""
+    lines = []
+    for count in (100, 200, 400, 800):
+        given = world(Case(jobs=count))
+        at_once = [replace(s, job=replace(s.job, submit_s=0.0)) for s in given.jobs]
+        log = simulate(
+            at_once,
+            given.cluster,
+            make_policy("hlas", {"groups": "40"}),
+            given.speeds,
+            Settings(switch_s=SWITCH_S),
+            stopwatch=time.perf_counter,
+        )
+        spent = np.array([plan.plan_s for plan in log.plans])
+        lines.append([str(count), str(len(spent)), f"{np.median(spent) * 1000:.2f} ms"])
+    return markdown(("jobs at once", "decisions", "median decision"), lines)
+
+
+FIGURES = {
+    "gpus": gpus,
+    "jobs": jobs,
+    "levels": levels,
+    "mixes": mixes,
+    "bandwidth": bandwidth,
+    "batch": batch,
+    "online-gpus": online_gpus,
+    "online-jobs": online_jobs,
+    "groups": groups,
+    "cost": cost,
+}
+
+
+def main(chosen: Iterable[str]) -> int:
+    """Rewrite the page, or only the figures named."""
+    names = tuple(chosen) or tuple(FIGURES)
+    for name in names:
+        if name not in FIGURES:
+            sys.stderr.write(f"no figure {name!r}; valid: {', '.join(FIGURES)}\n")
+            return 2
+    for name in names:
+        text = FIGURES[name]()
+        page = PAGE.read_text()
+        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
+        before, marker, rest = page.partition(begin)
+        if not marker or end not in rest:
+            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
+            return 1
+        PAGE.write_text(f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
