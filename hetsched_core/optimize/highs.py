@@ -25,7 +25,7 @@ _Model = highspy.HighsModelStatus
 
 
 class SolverError(HetschedError):
-    """The solver gave up for a reason that is none of ours: numbers out of all proportion, say."""
+    """The solver gave up, over numbers out of all proportion, say, or refused a limit."""
 
 
 def solve(
@@ -45,7 +45,7 @@ def solve(
             programme in proportion; that takes longer than the solve itself where there is neither.
 
     Raises:
-        SolverError: the solver failed.
+        SolverError: the solver failed, or does not take one of the limits.
     """
     limits = limits or Limits()
     mixed = program.integer is not None and bool(program.integer.any())
@@ -107,7 +107,8 @@ def _load(
         options["simplex_iteration_limit"] = limits.iterations
         options["ipm_iteration_limit"] = limits.iterations
     for name, value in options.items():
-        highs.setOptionValue(name, value)
+        if highs.setOptionValue(name, value) != highspy.HighsStatus.kOk:
+            raise SolverError(f"HiGHS {highs.version()} does not take {value!r} for {name}")
     columns, matrix = len(program.cost), program.matrix
     integer = np.zeros(columns, np.int32) if program.integer is None else program.integer
     sense = highspy.ObjSense.kMaximize if program.maximise else highspy.ObjSense.kMinimize

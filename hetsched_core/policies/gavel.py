@@ -29,6 +29,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.errors import InputError
 from hetsched_core.optimize import Point
 from hetsched_core.placement.assign import (
     Choice,
@@ -93,6 +94,13 @@ class Gavel:
         paper="Gavel (Narayanan et al., OSDI '20)",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
     )
+
+    def __post_init__(self) -> None:
+        """Refuse an interval that no clock reaches."""
+        if not 0 <= self.reallocate_s < math.inf:
+            raise InputError(
+                f"gavel.reallocate_s={self.reallocate_s} is not a number of at least 0 seconds"
+            )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Compute shares if jobs came or went, and serve who is furthest behind its share."""

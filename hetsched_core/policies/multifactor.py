@@ -125,7 +125,8 @@ class Ranking:
         weights: of the factors.
         max_age_s: the age from which on the age factor is 1.
         favor_small: small jobs have the greater size factor, not large ones.
-        partitions: number of each partition, relative to the greatest; 0 where it is not named.
+        partitions: number of each partition, relative to the greatest; 0 where it is not named, and
+            for all where the greatest is 0.
         at_s: when ages and shares were looked at (UTC).
         shares: fair-share factors; 1 for who was unknown then.
     """
@@ -158,9 +159,10 @@ class Ranking:
         if weights.job_size:
             size = min(1.0, job.requirements.lower_median / gpus)
             priority += weights.job_size * (1.0 - size if self.favor_small else size)
-        if weights.partition and self.partitions:
+        greatest = max(self.partitions.values(), default=0)
+        if weights.partition and greatest:
             number = self.partitions.get(job.partition, 0)
-            priority += weights.partition * number / max(self.partitions.values())
+            priority += weights.partition * number / greatest
         return priority
 
     def _age(self, job: Job) -> float:

@@ -56,6 +56,8 @@ from hetsched_core.types import (
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_LEAST = {"change": 0, "gap": 0, "nodes": 1}
+
 _FEW_COLUMNS = 100
 """Below it the solver's presolve is worth its time; above, it finds nothing to leave out."""
 
@@ -108,9 +110,15 @@ class Sia:
     )
 
     def __post_init__(self) -> None:
-        """Refuse a power that would turn the objective round."""
-        if not self.p < 0:
-            raise InputError(f"sia.p={self.p} is not below 0; for example -0.5")
+        """Refuse numbers that leave the programme, or the solver, without a meaning."""
+        if not -math.inf < self.p < 0:
+            raise InputError(f"sia.p={self.p} is not a number below 0; for example -0.5")
+        if not 0 < self.leave_out < math.inf:
+            raise InputError(f"sia.leave_out={self.leave_out} is not a number above 0; say 1.1")
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise InputError(f"sia.{name}={value} is not a number of at least {least}")
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Solve the round's programme and find nodes for what it chose."""

@@ -16,6 +16,7 @@ from hetsched_core.optimize import (
     Point,
     Program,
     ProgramError,
+    SolverError,
     Status,
     solve,
 )
@@ -144,6 +145,15 @@ def test_a_limit_on_nodes_gives_a_solution_with_a_proven_bound_and_names_the_lim
     assert found.bound is not None
     assert found.objective < found.bound
     assert found.gap == pytest.approx((found.bound - found.objective) / found.objective)
+
+
+@pytest.mark.parametrize(
+    ("limits", "wrong"),
+    [(Limits(nodes=-1), "-1 for mip_max_nodes"), (Limits(gap=-0.5), "-0.5 for mip_rel_gap")],
+)
+def test_a_limit_that_the_solver_does_not_take_is_told(limits: Limits, wrong: str) -> None:
+    with pytest.raises(SolverError, match=wrong):
+        solve(hard_knapsack(), limits=limits)
 
 
 def test_a_wider_gap_is_kept_and_reported() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import replace
 
 import pytest
 
 from hetsched_core.contract import check_policy
+from hetsched_core.errors import InputError
 from hetsched_core.optimize import Point
-from hetsched_core.policies.gavel import Gavel, Objective, Queue
+from hetsched_core.policies.gavel import Gavel, Notes, Objective, Queue
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
@@ -147,6 +149,29 @@ def test_time_received_is_seconds_on_a_type_whatever_the_number_of_gpus() -> Non
     queue = Queue.of(snapshot_of(cluster, [wide], now=130.0), {})
     # 400 / 4 on the V100s; 40 / 4, and 30 s since it was seen, on the K80s.
     assert queue.received_s.tolist() == [[100.0, 40.0]]
+
+
+@pytest.mark.parametrize(("received_s", "first"), [(179.0, "more"), (181.0, "less")])
+def test_everybody_counts_as_half_a_round_served(received_s: float, first: str) -> None:
+    # Rounds of 360 s: 0.6 / (t + 180) is above 0.3 / 180 up to t = 180.
+    ran = replace(view("more"), attained_gpu_s=(("v100", received_s),), observed_s=720.0)
+    jobs = [ran, view("less", submit_s=1.0)]
+    snapshot = round_snapshot(snapshot_of(cluster_of(a=("v100", 1)), jobs, now=720.0))
+    notes = Notes(
+        ("v100",),
+        at_s=360.0,
+        shares={"more": [0.6], "less": [0.3]},
+        received_s={"more": [0.0], "less": [0.0]},
+    )
+    queue = Queue.of(snapshot, {})
+    order = [queue.views[job].id for job, _ in queue.by_priority(notes)]
+    assert order[0] == first
+
+
+@pytest.mark.parametrize("reallocate_s", [-1.0, math.inf, math.nan])
+def test_an_interval_that_no_clock_reaches_is_refused(reallocate_s: float) -> None:
+    with pytest.raises(InputError, match=f"gavel.reallocate_s={reallocate_s} is not a number"):
+        Gavel(reallocate_s=reallocate_s)
 
 
 def test_what_was_received_before_the_shares_does_not_count() -> None:

@@ -93,6 +93,11 @@ def test_a_partition_counts_against_the_one_with_the_greatest_number() -> None:
     assert priorities == [100, 25, 0]
 
 
+def test_partitions_that_all_have_0_count_for_nothing() -> None:
+    by_partition = replace(ranking(partition=100), partitions={"gpu": 0})
+    assert by_partition.priority(job(partition="gpu"), 8) == 0
+
+
 def test_a_share_told_by_the_cluster_counts_before_a_reckoned_one() -> None:
     by_share = ranking(fairshare=100, shares={ALICE: 0.5})
     assert by_share.priority(job(), 8) == 50

@@ -204,10 +204,25 @@ def test_diagnostics_say_how_good_the_choice_is_proven_to_be() -> None:
     assert plan.replan.on == {Trigger.ROUND, Trigger.NODE}
 
 
-@pytest.mark.parametrize("p", ["0", "0.5", "nan"])
-def test_a_power_that_is_not_negative_is_refused(p: str) -> None:
-    with pytest.raises(InputError, match=r"sia.p=.* is not below 0"):
-        Sia(p=float(p))
+@pytest.mark.parametrize(
+    ("name", "value", "wrong"),
+    [
+        ("p", 0.0, "is not a number below 0"),
+        ("p", 0.5, "is not a number below 0"),
+        ("p", math.nan, "is not a number below 0"),
+        ("p", -math.inf, "is not a number below 0"),
+        ("leave_out", -1.0, "is not a number above 0"),
+        ("leave_out", 0.0, "is not a number above 0"),
+        ("change", -0.1, "is not a number of at least 0"),
+        ("gap", -1.0, "is not a number of at least 0"),
+        ("gap", math.inf, "is not a number of at least 0"),
+        ("nodes", -1, "is not a number of at least 1"),
+        ("nodes", 0, "is not a number of at least 1"),
+    ],
+)
+def test_a_parameter_that_means_nothing_is_refused(name: str, value: float, wrong: str) -> None:
+    with pytest.raises(InputError, match=f"sia.{name}={value} {wrong}"):
+        replace(Sia(), **{name: value})  # type: ignore[arg-type]
 
 
 def test_configurations_that_are_beaten_outright_cost_no_columns() -> None:
