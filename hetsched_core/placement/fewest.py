@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.ways import Way
 from hetsched_core.types import Cluster, Configuration, Job, Shape, Snapshot
 
@@ -72,7 +72,7 @@ def _layout(
     cluster: Cluster, shapes: frozenset[Shape], way: Way, cpus_per_gpu: float, memory_mb: float
 ) -> Layout:
     free, even = FreeGpus.empty(cluster), Shape.UNEVEN not in shapes
-    needs = _Needs(cpus_per_gpu, memory_mb)
+    needs = PerGpu(cpus_per_gpu, memory_mb)
 
     def nodes_of(types: tuple[str, ...]) -> int:
         if len(types) == 1 and free.one_node(needs, types[0], way.count) is not None:
@@ -93,9 +93,3 @@ def _layout(
         alone.append((gpu_type, many, least))
     nodes.append(nodes_of(way.types) if way.mixed else 0)
     return Layout(way.count, tuple(nodes), tuple(alone), cpus_per_gpu, memory_mb)
-
-
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    cpus_per_gpu: float
-    memory_mb_per_gpu: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from hetsched_core.types import Cluster, Configuration, NodeView, Snapshot
@@ -21,6 +22,14 @@ class Needs(Protocol):
     def memory_mb_per_gpu(self) -> float:
         """MiB for each GPU."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class PerGpu:
+    """The needs of a job and nothing else of it: who needs the same is served the same."""
+
+    cpus_per_gpu: float
+    memory_mb_per_gpu: float
 
 
 class FreeGpus:

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from immutables import Map
 
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.pack import AHEAD, NEVER
 from hetsched_core.types import (
     Cluster,
@@ -210,16 +210,10 @@ def runs_somewhere(snapshot: Snapshot, job: Job) -> bool:
     return any(task_times(snapshot, job, node) is not None for node in fitting)
 
 
-@dataclass(frozen=True, slots=True)
-class _Needs:
-    cpus_per_gpu: float
-    memory_mb_per_gpu: float
-
-
 @lru_cache(maxsize=1 << 12)
 def _nodes_for(cluster: Cluster, cpus_per_gpu: float, memory_mb_per_gpu: float) -> tuple[str, ...]:
     """The nodes of which a GPU can serve such a job when all is idle."""
-    free, needs = FreeGpus.empty(cluster), _Needs(cpus_per_gpu, memory_mb_per_gpu)
+    free, needs = FreeGpus.empty(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
     return tuple(
         node.name for node in cluster if free.fits(needs, Configuration(((node.name, 1),)))
     )

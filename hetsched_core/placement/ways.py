@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.types import Cluster, Job, RequirementSet, Shape, Speeds, SpeedTable
 
 _REMEMBERED = 1 << 16
@@ -66,12 +66,6 @@ def _rigid_way(
     return exact or (ways[(len(ways) - 1) // 2] if ways else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _PerGpu:
-    cpus_per_gpu: float
-    memory_mb_per_gpu: float
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def _ways(
     cluster: Cluster,
@@ -84,7 +78,7 @@ def _ways(
     memory_mb_per_gpu: float,
 ) -> tuple[Way, ...]:
     speeds = Speeds(cluster, {profile: table})
-    free, needs = FreeGpus.empty(cluster), _PerGpu(cpus_per_gpu, memory_mb_per_gpu)
+    free, needs = FreeGpus.empty(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
     even = Shape.UNEVEN not in shapes
 
     def holds(gpu_type: str, count: int) -> bool:

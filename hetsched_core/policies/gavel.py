@@ -23,7 +23,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,7 +38,7 @@ from hetsched_core.placement.assign import (
     open_gpus,
     revise,
 )
-from hetsched_core.placement.ways import Way
+from hetsched_core.placement.type_speeds import type_speeds
 from hetsched_core.policies.gavel_shares import (
     Demand,
     finish_time_fairness,
@@ -50,7 +49,6 @@ from hetsched_core.policies.gavel_shares import (
 )
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
-    Cluster,
     Diagnostics,
     JobView,
     Knowledge,
@@ -58,7 +56,6 @@ from hetsched_core.types import (
     Plan,
     Replan,
     Snapshot,
-    Speeds,
     Trigger,
 )
 
@@ -256,7 +253,7 @@ class Queue:
                 continue
             views.append(view)
             counts.append(way.count)
-            speeds.append(_speeds(snapshot.cluster, snapshot.speeds, view.job.profile, way))
+            speeds.append(type_speeds(snapshot.cluster, snapshot.speeds, view.job.profile, way))
             received.append(_received_s(view, way.count, index, snapshot))
         shape = (len(views), len(types))
         return cls(
@@ -309,20 +306,6 @@ class Queue:
         relative = self.speeds / self.speeds.max(axis=1, keepdims=True)
         order: list[int] = np.argsort(-relative.mean(axis=0), kind="stable").tolist()
         return order
-
-
-@lru_cache(maxsize=1 << 12)
-def _speeds(cluster: Cluster, speeds: Speeds, profile: str, way: Way) -> list[float]:
-    """Samples/s of the whole job on each type, on one node where one is large enough."""
-    largest: dict[str, int] = {}
-    for node in cluster:
-        largest[node.gpu_type] = max(node.gpus, largest.get(node.gpu_type, 0))
-    return [
-        way.count * speeds.per_gpu(profile, t, way.count, 1 if way.count <= largest[t] else 2)
-        if t in way.types
-        else 0.0
-        for t in cluster.gpu_types
-    ]
 
 
 def _received_s(

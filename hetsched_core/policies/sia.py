@@ -41,6 +41,7 @@ from hetsched_core.placement.assign import (
     present,
     revise,
 )
+from hetsched_core.placement.type_speeds import type_speeds
 from hetsched_core.placement.ways import Way, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
@@ -190,15 +191,12 @@ def restart_factor(view: JobView, now: float) -> float:
 
 def options_of(snapshot: Snapshot, profile: str, ways: Sequence[Way]) -> Options:
     """Return the configurations of one GPU type: each count on each type that holds it."""
-    types, speeds = snapshot.cluster.gpu_types, snapshot.speeds
-    largest: dict[str, int] = {}
-    for node in snapshot.cluster:
-        largest[node.gpu_type] = max(node.gpus, largest.get(node.gpu_type, 0))
+    types = snapshot.cluster.gpu_types
     goodputs, use = [], []
     for way in ways:
+        speeds = type_speeds(snapshot.cluster, snapshot.speeds, profile, way)
         for gpu_type in way.types if not way.mixed else ():
-            nodes = 1 if way.count <= largest[gpu_type] else 2
-            goodputs.append(way.count * speeds.per_gpu(profile, gpu_type, way.count, nodes))
+            goodputs.append(speeds[types.index(gpu_type)])
             use.append([way.count if gpu_type == t else 0 for t in types])
     if not goodputs:
         return Options(np.zeros(0), np.zeros((0, len(types)), np.int64))

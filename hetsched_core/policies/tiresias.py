@@ -26,7 +26,7 @@ from typing import ClassVar
 from hetsched_core.errors import InputError
 from hetsched_core.placement.assign import revise
 from hetsched_core.placement.blind import fill, serve_anew
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, Needs, PerGpu
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Cluster,
@@ -108,16 +108,8 @@ class Tiresias:
             snapshot.shapes,
             gpu_type,
             count,
-            Needs(job.cpus_per_gpu, job.memory_mb_per_gpu),
+            PerGpu(job.cpus_per_gpu, job.memory_mb_per_gpu),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """What a job takes beside each GPU: CPUs, and memory in MiB."""
-
-    cpus_per_gpu: float
-    memory_mb_per_gpu: float
 
 
 @lru_cache(maxsize=1 << 12)
