@@ -8,7 +8,7 @@ stopwatch that is passed in, and change nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -44,6 +44,7 @@ from hetsched_core.simulate.events import (
 )
 from hetsched_core.simulate.heap import Priority
 from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Settings
+from hetsched_core.simulate.state import ProfilingRun
 from hetsched_core.simulate.tasks import TaskFloor
 from hetsched_core.simulate.world import World
 from hetsched_core.types import (
@@ -226,7 +227,8 @@ class _Simulation:
                     world.release(active, run_id, ended)
             case GivenUp(job_id, run_id, number):
                 active = world.active.get(job_id)
-                if active and run_id in active.runs and active.runs[run_id].number == number:
+                held = active.runs.get(run_id) if active else None
+                if active and held and held.number == number and held.draining_until_s is None:
                     world.release(active, run_id, RunEnd.PROFILED)
                     world.triggers.add(Trigger.PROFILE)
             case SpeedSeen(job_id, run_id, number):
@@ -242,10 +244,11 @@ class _Simulation:
                 if plan.identity is self._plan.identity:
                     world.triggers.add(Trigger.TIMER)
             case PlanTakesEffect(plan):
-                awaited = self._awaited is not None and plan is self._awaited.plan
-                if awaited and world.now >= plan.valid_from_s:
+                awaited = self._awaited
+                due = awaited is not None and plan.identity is awaited.plan.identity
+                if awaited is not None and due and world.now >= plan.valid_from_s:
                     self._awaited = None
-                    self._adopt(plan)
+                    self._adopt(awaited.plan)
                     if plan.replan.at_s is not None and plan.replan.at_s <= world.now:
                         # Its time passed while it was awaited.
                         world.triggers.add(Trigger.TIMER)
@@ -455,11 +458,15 @@ class _Simulation:
             look_at = set(self._in_transit)
 
     def _leave_out_profiled(self) -> None:
-        """Take profiling runs that are over out of the plan in force: it would begin them anew."""
+        """Take profiling runs that are over out of the plans, which would begin them anew.
+
+        So too the plan that is awaited: it was asked for before they were over.
+        """
         over = self._world.profiled
         if over:
-            left = (p for p in self._plan.profiles if (p.job, p.placement.copy) not in over)
-            self._plan = replace(self._plan, profiles=tuple(left))
+            self._plan = _without(self._plan, over)
+            if self._awaited is not None:
+                self._awaited.plan = _without(self._awaited.plan, over)
             over.clear()
 
     # -- rounds, and the end -----------------------------------------------------------------------
@@ -506,6 +513,11 @@ _DISTURBING = (Cancelled, JobCrashed, NodeLost, NodeDrained, NodeBack)
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
+
+
+def _without(plan: Plan, over: Collection[ProfilingRun]) -> Plan:
+    left = (p for p in plan.profiles if ProfilingRun.of(p.job, p.placement) not in over)
+    return replace(plan, profiles=tuple(left))
 
 
 @lru_cache

@@ -24,12 +24,27 @@ RunId = tuple[Purpose, int]
 """Tells the runs of one job apart: purpose and copy."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProfilingRun:
+    """A profiling run as plans name it."""
+
+    job: str
+    copy: int
+    configuration: Configuration
+
+    @classmethod
+    def of(cls, job: str, placement: Placement) -> ProfilingRun:
+        """Return the run that a placement of the job asks for."""
+        return cls(job, placement.copy, placement.configuration)
+
+
 @dataclass(slots=True)
 class Held:
     """One run: GPUs from `since_s`, progress at `speed` samples/s from `progress_from_s`.
 
     `samples` and `productive_s` are settled up to the job's `observed_s`. `estimated` is the speed
-    that policies are shown until it has been seen how fast the run really is.
+    that policies are shown until it has been seen how fast the run really is; its samples are
+    shown as done at that speed.
     """
 
     number: int
@@ -61,6 +76,14 @@ class Held:
             return 0.0
         return math.inf if self.budget is None else max(0.0, self.budget - self.samples)
 
+    @property
+    def samples_seen(self) -> float:
+        """The samples done as far as policies can tell."""
+        if self.estimated is None:
+            return self.samples
+        done = self.estimated * self.productive_s
+        return done if self.budget is None else min(done, self.budget)
+
     def advance(self, from_s: float, now: float) -> float:
         """Work from `from_s` to `now`; return the samples done."""
         seconds = now - max(from_s, self.progress_from_s)
@@ -90,7 +113,7 @@ class Held:
             speed=self.speed if self.estimated is None else self.estimated,
             copy=self.placement.copy,
             purpose=self.placement.purpose,
-            samples=self.samples,
+            samples=self.samples_seen,
             budget=self.budget,
             draining_until_s=self.draining_until_s,
         )
@@ -139,11 +162,13 @@ class Active:
 
     def seen(self) -> JobView:
         """Return the job as policies see it."""
+        own_work = (held for (purpose, _), held in self.runs.items() if purpose is Purpose.RUN)
+        unseen = sum(held.samples - held.samples_seen for held in own_work)
         return JobView(
             job=self.job,
             observed_s=self.observed_s,
             runs=tuple(held.seen() for held in self.runs.values()),
-            samples_done=self.samples,
+            samples_done=max(0.0, self.samples - unseen),
             wait_s=self.wait_s,
             attained_gpu_s=tuple(self.attained.items()),
             first_start_s=self.first_start_s,
@@ -153,7 +178,10 @@ class Active:
         )
 
     def used_up(self) -> list[tuple[RunId, Held]]:
-        """Return the runs that have done their budget, rounding its crumbs away."""
+        """Return the runs that have done their budget, rounding its crumbs away.
+
+        How fast they were is no secret any more.
+        """
         used_up = []
         # Time has steps: what a run does within the smallest one can never be waited for.
         step_s = math.ulp(self.observed_s)
@@ -162,6 +190,7 @@ class Active:
                 continue
             if held.left <= max(_CRUMB * max(1.0, held.budget), held.speed * step_s):
                 held.samples = held.budget
+                held.estimated = None
                 used_up.append((run_id, held))
         return used_up
 

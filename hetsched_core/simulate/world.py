@@ -18,7 +18,7 @@ from hetsched_core.runlog import JobRecord, NodeRecord, RunEnd, RunLog, RunLogHe
 from hetsched_core.simulate.events import Drained, Event, GivenUp, SpeedSeen, WorkDue
 from hetsched_core.simulate.heap import EventHeap, Priority
 from hetsched_core.simulate.settings import Estimates, Measured, Settings
-from hetsched_core.simulate.state import Active, Held, RunId, gpus_by_type
+from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -51,7 +51,7 @@ class World:
         dirty: jobs whose runs changed since the plan in force was last applied.
         speeds: the estimates that the policy was shown last.
         past_run_s: profile key -> mean run time of the completed jobs that told no size.
-        profiled: (job, copy) of the profiling runs that are over since the plan in force was told.
+        profiled: the profiling runs that are over and may still be named in a plan.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class World:
         self.speeds = estimates.speeds(self.now)
         self.past_run_s: Map[str, float] = Map()
         self._past_runs: dict[str, tuple[int, float]] = {}
-        self.profiled: set[tuple[str, int]] = set()
+        self.profiled: set[ProfilingRun] = set()
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
 
@@ -267,7 +267,7 @@ class World:
             )
         )
         if ended is RunEnd.PROFILED:
-            self.profiled.add((active.job.id, held.placement.copy))
+            self.profiled.add(ProfilingRun.of(active.job.id, held.placement))
 
     def reschedule(self, active: Active) -> None:
         """Schedule what the present runs lead to first: all samples done, or a used-up budget."""

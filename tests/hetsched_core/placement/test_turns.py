@@ -19,6 +19,8 @@ from hetsched_core.types import (
     JobView,
     Placed,
     Plan,
+    Reason,
+    ReasonCode,
     Replan,
     Snapshot,
     Waiting,
@@ -124,6 +126,20 @@ def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> 
         assert in_line(turns) == waiting
         assert (plan.entries["b"] is NEVER) is not bool(waiting)
         assert plan.entries["a"] == placed(n0=1)
+
+
+def test_a_job_that_may_not_start_stays_out_of_the_line_when_its_estimates_are_revised() -> None:
+    cluster = cluster_of(n0=("a100", 1))
+    held_back = Reason(ReasonCode.HELD)
+    views = [view("a", submit_s=1.0, blocked=held_back)]
+    slow, fast = (linear_speeds(cluster, {"m": {"a100": s}}) for s in (1.0, 2.0))
+    turns = InTurn(by_submission)
+    plan = turns.plan(snapshot_of(cluster, views, speeds=slow), Replan())
+    told = snapshot_of(
+        cluster, views, speeds=fast, previous=plan, changed=frozenset(), nodes_changed=False
+    )
+    assert turns.plan(told, Replan()).entries["a"] == Waiting(held_back)
+    assert in_line(turns) == []
 
 
 def test_another_order_holds_from_the_next_plan_on() -> None:

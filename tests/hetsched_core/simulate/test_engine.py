@@ -467,6 +467,20 @@ def test_a_plan_made_ahead_starts_nothing_that_has_gone_since() -> None:
     assert held(log, "k") == []
 
 
+def test_what_has_gone_before_a_plan_that_never_came_is_not_told_to_have_changed() -> None:
+    """k comes at 10 and is withdrawn at 15; of the plan of 10, valid from 40, nothing is left."""
+    where = {"j": placed(a=1), "k": placed(b=1), "l": placed(b=1)}
+    jobs = [submission("j", 50.0), submission("k", 5.0, submit_s=10.0, cancel_s=15.0)]
+    jobs.append(submission("l", 20.0, submit_s=20.0))
+    seen: list[Snapshot] = []
+    run(jobs, Ahead(where, lambda now: 40.0 if now == 10.0 else 0.0, seen))
+    assert [(s.now, set(s.changed), set(s.gone)) for s in seen][:3] == [
+        (0.0, {"j"}, set()),
+        (10.0, {"j", "k"}, set()),
+        (15.0, {"j"}, {"k"}),
+    ]
+
+
 @dataclass(frozen=True)
 class AtRounds:
     """Like fifo, at the start of rounds alone."""
@@ -745,6 +759,48 @@ def test_a_profiling_run_where_the_job_does_not_run_is_over_at_once() -> None:
     assert [(r.since_s, r.freed_s, r.ended_by) for r in log.runs] == [(0.0, 0.0, RunEnd.PROFILED)]
 
 
+def test_a_profiling_run_that_ends_while_a_plan_is_awaited_is_not_begun_again() -> None:
+    """It runs from 20 to 120; the plan that is asked for at 110 still names it, and comes at 130.
+
+    What that plan names elsewhere for the same job has not been run, and is.
+    """
+    measured = replace(profiling(on(b=1), until_s=900.0), budget=100.0)
+    first, another = Step({}, {"j": measured}), replace(measured, configuration=on(b=2))
+    for steps, expected in (
+        ({0.0: first}, [("b:1", 20.0, 120.0)]),
+        (
+            {0.0: first, 125.0: Step({}, {"j": another})},
+            [("b:1", 20.0, 120.0), ("b:2", 130.0, 180.0)],
+        ),
+    ):
+        policy = timetable(steps, on=frozenset({Trigger.ARRIVAL}))
+        jobs = [submission(job, 10.0, (1, 2), submit_s=s) for job, s in (("j", 0.0), ("k", 110.0))]
+        assert held(run(jobs, policy, decision_s=20.0)) == expected
+
+
+def test_a_profiling_run_that_is_being_stopped_is_not_given_up_besides() -> None:
+    steps = {0.0: Step({}, {"j": profiling(on(b=1), until_s=50.0)}), 20.0: Step()}
+    log = run([submission("j", 10.0)], timetable(steps), grace_s=100.0)
+    assert [(r.since_s, r.freed_s, r.ended_by) for r in log.runs] == [
+        (0.0, 120.0, RunEnd.PREEMPTED)
+    ]
+
+
+def test_a_profiling_run_that_fails_at_once_is_not_tried_again_while_its_job_waits_to_move_in() -> (
+    None
+):
+    """At 10 the profile of j falls over; its own run waits for GPUs that k leaves at 30."""
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
+    truth = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.0)
+    steps = {
+        0.0: Step({"k": placed(a=4)}),
+        10.0: Step({"j": placed(a=2)}, {"j": profiling(on(b=1, c=1), until_s=90.0)}),
+    }
+    jobs = [submission("j", 10.0, (2,)), submission("k", 100.0, (4,))]
+    log = simulate(jobs, cluster, timetable(steps), truth, Settings(grace_s=20.0))
+    assert held(log) == [("b:1+c:1", 10.0, 10.0), ("a:2", 30.0, 35.0)]
+
+
 # -- what the policy is told -----------------------------------------------------------------------
 
 
@@ -779,13 +835,45 @@ def test_a_run_shows_its_estimate_until_it_has_made_progress_for_a_while() -> No
     assert views[80.0].samples_at(80.0) == 40.0 + 30.0
 
 
+def test_samples_do_not_tell_a_speed_that_has_not_been_seen() -> None:
+    """Beside the run a profiling run of 4 samples ends at 4, and the job is looked at again."""
+    truth, twice = (linear_speeds(PAIR, {"m": {"v100": s}}) for s in (1.0, 2.0))
+    seen: list[Snapshot] = []
+    measured = replace(profiling(on(b=1), until_s=50.0), budget=4.0)
+    step = Step({"j": placed(a=1)}, {"j": measured})
+    steps = {0.0: step, 1.0: step, **{s: Step({"j": placed(a=1)}) for s in (4.0, 29.0, 30.0)}}
+    policy = timetable(steps, seen=seen)
+    estimates = Notes(twice)
+    simulate([submission("j", 100.0)], PAIR, policy, truth, Settings(), estimates=estimates)
+    views = {s.now: s.jobs["j"] for s in seen if s.jobs}
+    shown = {s: view.runs[0].samples for s, view in views.items() if view.runs}
+    assert views[4.0].observed_s == 4.0
+    assert (shown[4.0], views[4.0].samples_done) == (8.0, 8.0)
+    assert views[29.0].samples_at(29.0) == 58.0
+    assert (shown[30.0], views[30.0].samples_done) == (30.0, 30.0)
+    assert [m.samples for m in estimates.told] == [4.0, 100.0]
+
+
+def test_a_run_that_has_done_its_budget_shows_so_and_its_speed() -> None:
+    slow, truth = (linear_speeds(PAIR, {"m": {"v100": s}}) for s in (0.5, 1.0))
+    seen: list[Snapshot] = []
+    steps = {0.0: {"j": copies(a=40.0)}}
+    on_budget = frozenset({Trigger.BUDGET})
+    policy = timetable(steps, on=on_budget, model=ExecutionModel.COPIES, seen=seen)
+    jobs = [submission("j", 80.0, cancel_s=15.0)]
+    simulate(jobs, PAIR, policy, truth, Settings(), estimates=Notes(slow))
+    (run_seen,) = seen[1].jobs["j"].runs
+    assert (seen[1].now, run_seen.samples, run_seen.speed) == (10.0, 40.0, 4.0)
+
+
 def test_estimates_are_told_of_every_run_that_ends_profiling_runs_too() -> None:
     truth = linear_speeds(PAIR, {"m": {"v100": 1.0}})
     notes = Notes(truth)
     measured = replace(profiling(on(b=2), until_s=50.0), budget=4.0)
     steps = {0.0: Step({"j": placed(a=1)}, {"j": measured}), 4.0: Step({"j": placed(b=2)})}
     jobs = [submission("j", 10.0, (1, 2))]
-    simulate(jobs, PAIR, timetable(steps), truth, Settings(restart_cost_s=0.0), estimates=notes)
+    settings = Settings(restart_cost_s=5.0, grace_s=2.0)
+    simulate(jobs, PAIR, timetable(steps), truth, settings, estimates=notes)
     assert [(m.purpose, str(m.configuration), m.samples, m.seconds) for m in notes.told] == [
         (Purpose.PROFILE, "b:2", 4.0, 2.0),
         (Purpose.RUN, "a:1", 4.0, 4.0),

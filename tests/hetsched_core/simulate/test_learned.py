@@ -29,6 +29,7 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
     Submission,
+    TaskTimes,
 )
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, submission
 
@@ -144,6 +145,26 @@ def test_a_job_has_no_speed_where_it_cannot_run() -> None:
         assert speeds.speed("m", on(k1=4)) == 0.0
         assert speeds.speed("m", on(v1=4)) > 0.0
         assert not speeds.table("m").runs_on("k80")
+
+
+def test_a_job_whose_table_lacks_a_gpu_type_or_several_nodes_has_no_speed_there() -> None:
+    table = replace(linear_speeds(MIXED, {"m": {"v100": 1.0}}, 0.0).table("m"), batch_size=8.0)
+    truth = Speeds(MIXED, {"m": table})
+    for runs in ([], [run(on(v1=1), truth, profile="m", purpose=Purpose.PROFILE)]):
+        speeds = learned(runs, truth)
+        assert speeds.table("m").gpu_types == ("v100", "k80")
+        assert speeds.speed("m", on(v1=4)) > 0.0
+        for nowhere in (on(k1=1), on(k1=4, k2=4), on(v1=2, v2=2)):
+            assert speeds.speed("m", nowhere) == 0.0
+
+
+def test_the_batch_and_the_times_of_tasks_are_given() -> None:
+    tasks = {"v100": TaskTimes(2.0, 0.5)}
+    table = replace(TRUTH.table(MODEL), tasks=tasks)
+    for runs in ([], [run(on(v1=4))]):
+        found = learned(runs, TRUTH.revised({MODEL: table})).table(MODEL)
+        assert found.batch_size == table.batch_size != 1.0
+        assert found.tasks == tasks
 
 
 def test_estimates_of_unchanged_profiles_are_the_same_objects() -> None:
@@ -279,9 +300,10 @@ def test_a_run_does_not_tell_its_true_speed_at_its_start() -> None:
     seen: list[Snapshot] = []
     jobs = [submission(str(at), 5e5, (4,), submit_s=10.0 * at, profile=MODEL) for at in range(12)]
     estimates = LearnedSpeeds(MIXED, TRUTH, seed=8)
-    policy = watched(make_policy("las"), seen)
-    simulate(jobs, MIXED, policy, TRUTH, Settings(), estimates=estimates)
-    early = late = 0
+    policy = watched(make_policy("hops"), seen)
+    settings = Settings(grace_s=5.0)
+    simulate(jobs, MIXED, policy, TRUTH, settings, estimates=estimates)
+    early = late = told = 0
     for snapshot in seen:
         for view in snapshot.jobs.values():
             for held in view.runs:
@@ -292,5 +314,9 @@ def test_a_run_does_not_tell_its_true_speed_at_its_start() -> None:
                 else:
                     early += 1
                     assert held.speed != true
+                    for_s = max(0.0, view.observed_s - held.progress_from_s)
+                    assert held.samples == pytest.approx(held.speed * for_s)
+                    told += held.samples > 0.0
     assert early > 5
     assert late > 5
+    assert told > 0
