@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.simulate.settings import MEASUREMENT_NOISE, Measured
-from hetsched_core.store import Moments
 from hetsched_core.throughput.estimate import Layers, estimate
 from hetsched_core.throughput.first_estimate import ProfileFacts
 from hetsched_core.throughput.fit import Prior, Rate, Variant, fit_training
 from hetsched_core.throughput.measured import SpeedRows
+from hetsched_core.throughput.moments import Moments
 from hetsched_core.throughput.theory import IterationTheory, TrainingModel
 from hetsched_core.types import Cluster, Configuration, Purpose, Speeds, SpeedTable
 

@@ -18,7 +18,6 @@ from hetsched_core.store.errors import (
 )
 from hetsched_core.store.ingest import Ingested, RejectedLines
 from hetsched_core.store.layers import SpeedColumns, StoredLayers, TheoryColumns
-from hetsched_core.store.moments import Moments
 from hetsched_core.store.records import (
     SITE,
     BandwidthMeasurement,
@@ -34,6 +33,7 @@ from hetsched_core.store.spool_files import FileReject, SpoolRun
 from hetsched_core.store.store import IN_MEMORY, Store
 from hetsched_core.store.summary import ProfileSummary, Summary
 from hetsched_core.store.transfer import Format, StoredSpeed, read_speed_csv, read_speed_tables
+from hetsched_core.throughput.moments import Moments
 
 __all__ = [
     "IN_MEMORY",

@@ -15,7 +15,6 @@ from hetsched_core.errors import InputError
 from hetsched_core.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
 from hetsched_core.store.database import Transaction, texts
 from hetsched_core.store.merge import replace
-from hetsched_core.store.moments import Moments
 from hetsched_core.store.records import BasicTimes, DataTimes, Measurement
 from hetsched_core.store.speeds import record_speeds
 from hetsched_core.store.spool_files import (
@@ -26,6 +25,7 @@ from hetsched_core.store.spool_files import (
 )
 from hetsched_core.store.theory import record_basic_times, record_data_times
 from hetsched_core.throughput.iteration import Pattern
+from hetsched_core.throughput.moments import Moments
 
 RunKey = tuple[str, int]
 """Job id and run number, as in the name of a spool file."""

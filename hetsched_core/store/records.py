@@ -13,8 +13,8 @@ from functools import lru_cache
 
 from hetsched_core.errors import InputError
 from hetsched_core.runlog import PlanRecord, RunRecord
-from hetsched_core.store.moments import Moments
 from hetsched_core.throughput.iteration import Pattern
+from hetsched_core.throughput.moments import Moments
 from hetsched_core.types import Diagnostics
 from hetsched_core.types.requirement import MAX_GPU_COUNT
 

@@ -15,9 +15,9 @@ from hetsched_core.store.check import incomplete
 from hetsched_core.store.database import Transaction
 from hetsched_core.store.errors import StoreWriteError
 from hetsched_core.store.merge import SPEED
-from hetsched_core.store.moments import Moments
 from hetsched_core.store.names import NO_NODE, gpu_type_ids, node_ids, profile_ids
 from hetsched_core.store.records import Measurement, ProfileKey, check_name, check_time
+from hetsched_core.throughput.moments import Moments
 from hetsched_core.types import SpeedTable
 
 SPEED_TABLE = "speed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -181,6 +183,12 @@ def test_equal_seeds_measure_equally() -> None:
     runs = [run(on(v1=4)), run(on(v2=4)), run(on(k1=1), purpose=Purpose.PROFILE)]
     assert same(learned(runs, seed=1).table(MODEL), learned(runs, seed=1).table(MODEL))
     assert not same(learned(runs, seed=1).table(MODEL), learned(runs, seed=2).table(MODEL))
+
+
+def test_learning_does_without_the_database() -> None:
+    program = "import sys, hetsched_core.simulate.learned; print('duckdb' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_a_noise_that_is_none_is_refused() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
-from hetsched_core.store import Moments
+from hetsched_core.throughput.moments import Moments
 
 speeds = st.floats(1e-3, 1e6)
 
