@@ -114,7 +114,7 @@ def closeness(submissions: Iterable[Submission], records: Iterable[JobRecord]) -
     ]
     if not pairs:
         return None
-    eligible_s = np.array([eligible_from_s(job) for job, _, _ in pairs])
+    eligible_s = np.array([job.eligible_from_s for job, _, _ in pairs])
     there_s, here_s = np.array([starts for _, *starts in pairs]).T
     error_s = np.abs(here_s - there_s)
     # An eligible time after the start is a flaw of the log: nobody waits for less than no time.
@@ -138,7 +138,7 @@ def waits_s(job: Job, runs: Sequence[LoggedRun]) -> tuple[tuple[float, float], .
 
     After a requeue it waits from the end of one run to the start of the next.
     """
-    since = [eligible_from_s(job), *(run.end_s for run in runs)]
+    since = [job.eligible_from_s, *(run.end_s for run in runs)]
     return tuple(
         (free_s, run.start_s)
         for free_s, run in zip(since, runs, strict=False)
@@ -148,11 +148,6 @@ def waits_s(job: Job, runs: Sequence[LoggedRun]) -> tuple[tuple[float, float], .
 
 def _wait_s(job: Job, runs: Sequence[LoggedRun]) -> float:
     return sum(until_s - since_s for since_s, until_s in waits_s(job, runs))
-
-
-def eligible_from_s(job: Job) -> float:
-    """Return when a job may first start, seconds UTC."""
-    return max(job.submit_s, job.eligible_s or job.submit_s)
 
 
 def _rank_correlation(first: Floats, second: Floats) -> float | None:

@@ -264,7 +264,7 @@ def _waiting(log: RunLog, instants: Floats) -> Ints:
     """Number of jobs that are eligible, not ended and without any GPU, at each instant."""
     size = len(instants)
     here = [r for r in log.jobs if r.end_state is not EndState.NEVER]
-    eligible = np.array([max(r.job.submit_s, r.job.eligible_s or r.job.submit_s) for r in here])
+    eligible = np.array([r.job.eligible_from_s for r in here])
     come, gone = _slots(instants, eligible, np.array([_end_s(r) for r in here]))
     gone = np.maximum(gone, come)
     active = _count(come, gone, np.ones(len(here), np.int64), size)

@@ -166,8 +166,7 @@ class Ranking:
         return priority
 
     def _age(self, job: Job) -> float:
-        eligible_s = max(job.submit_s, job.eligible_s or job.submit_s)
-        return min(1.0, max(0.0, self.at_s - eligible_s) / self.max_age_s)
+        return min(1.0, max(0.0, self.at_s - job.eligible_from_s) / self.max_age_s)
 
     def _share(self, view: JobView) -> float:
         if view.fair_share is not None:

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.fairness import latency_ratio
-from hetsched_core.logged import eligible_from_s
 from hetsched_core.runlog import JobRecord, RunLog, RunRecord
 from hetsched_core.types import Cluster, EndState, Purpose
 
@@ -178,7 +177,7 @@ def _jobs(
         wait_s=wait_s,
         first_wait_s=np.array(
             [
-                np.nan if r.first_start_s is None else r.first_start_s - eligible_from_s(r.job)
+                np.nan if r.first_start_s is None else r.first_start_s - r.job.eligible_from_s
                 for r in records
             ]
         ),
@@ -234,7 +233,7 @@ def _waits(
     if record.end_state is EndState.NEVER:
         return
     job = record.job
-    since = eligible_from_s(job)
+    since = job.eligible_from_s
     end = closed_s if record.end_s is None else record.end_s
     # A job may hold GPUs several times over: copies, tasks, profiling.
     for run in sorted(runs, key=lambda run: run.since_s):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched_core.logged import eligible_from_s, waits_s
+from hetsched_core.logged import waits_s
 from hetsched_core.report.history import Floats, Spans
 from hetsched_core.types import Submission
 
@@ -34,7 +34,7 @@ class LoggedHistory:
             return None
         return cls(
             first_wait_s=np.array(
-                [max(0.0, runs[0].start_s - eligible_from_s(job)) for job, runs in jobs]
+                [max(0.0, runs[0].start_s - job.eligible_from_s) for job, runs in jobs]
             ),
             held=Spans.of((run.start_s, run.end_s, run.gpus) for _, runs in jobs for run in runs),
             waiting=Spans.of((*wait, 1.0) for job, runs in jobs for wait in waits_s(job, runs)),

@@ -53,7 +53,6 @@ from hetsched_core.types import (
     Entry,
     ExecutionModel,
     Horizon,
-    Job,
     Knowledge,
     NodeCondition,
     OfflineSnapshot,
@@ -113,7 +112,7 @@ def simulate(
     if len(jobs) < len(submissions):
         raise InputError(f"job id {_twice(submissions)!r} occurs twice; ids must be unique")
     first_s = min(submission.job.submit_s for submission in submissions)
-    last_s = max(_eligible_s(submission.job) for submission in submissions)
+    last_s = max(submission.job.eligible_from_s for submission in submissions)
     if not (last_s - first_s) / settings.round_s <= MAX_ROUNDS:
         raise InputError(
             f"the jobs arrive over {last_s - first_s:g} s (from {first_s:g} to {last_s:g}), which "
@@ -178,7 +177,7 @@ class _Simulation:
         self._floor = TaskFloor(world, self._future) if tasks else None
         for submission in sorted(jobs.values(), key=lambda s: (s.job.submit_s, s.job.id)):
             job = submission.job
-            world.heap.push(_eligible_s(job), Priority.ARRIVAL, Arrives(submission))
+            world.heap.push(job.eligible_from_s, Priority.ARRIVAL, Arrives(submission))
             if submission.cancel_s is not None:
                 world.heap.push(submission.cancel_s, Priority.CANCEL, Cancelled(job.id))
 
@@ -524,10 +523,6 @@ def _without(plan: Plan, over: Collection[ProfilingRun]) -> Plan:
 def _the_same(triggers: frozenset[Trigger]) -> frozenset[Trigger]:
     """Return one object for all equal sets: a run log keeps one for each of its plans."""
     return triggers
-
-
-def _eligible_s(job: Job) -> float:
-    return job.submit_s if job.eligible_s is None else max(job.submit_s, job.eligible_s)
 
 
 def _twice(submissions: Sequence[Submission]) -> str:

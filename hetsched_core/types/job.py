@@ -72,6 +72,11 @@ class Job:
     tasks: TaskShape | None = None
     assumed: frozenset[str] = frozenset()
 
+    @property
+    def eligible_from_s(self) -> float:
+        """When the job may first start: at its submission, or later where `eligible_s` says so."""
+        return self.submit_s if self.eligible_s is None else max(self.submit_s, self.eligible_s)
+
     def accepts_type(self, gpu_type: str) -> bool:
         """Whether the job may run on this GPU type."""
         return self.gpu_types is None or gpu_type in self.gpu_types

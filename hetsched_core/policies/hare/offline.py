@@ -65,7 +65,7 @@ class _Work:
     @property
     def arrival_s(self) -> float:
         """When its first round may begin (UTC)."""
-        return max(self.job.submit_s, self.job.eligible_s or self.job.submit_s)
+        return self.job.eligible_from_s
 
     def left(self) -> tuple[int, int]:
         """Return the tasks of the first round that are not begun, and the rounds after."""

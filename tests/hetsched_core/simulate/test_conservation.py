@@ -10,7 +10,7 @@ import pytest
 from hetsched_core.contract import Trial, random_scenario, run_trial
 from hetsched_core.policy import Policy, make_policy
 from hetsched_core.runlog import RunLog, RunRecord
-from hetsched_core.types import EndState, ExecutionModel, Job, Purpose
+from hetsched_core.types import EndState, ExecutionModel, Purpose
 from tests.hetsched_core.contract.models import RoundByRound, WholeNodes
 
 POLICIES: list[Policy] = [make_policy("sjf"), make_policy("las"), WholeNodes(), RoundByRound()]
@@ -48,10 +48,6 @@ def runs_of(log: RunLog, job: str, purpose: Purpose = Purpose.RUN) -> list[RunRe
     return [run for run in log.runs if run.job == job and run.purpose is purpose]
 
 
-def eligible_s(job: Job) -> float:
-    return job.submit_s if job.eligible_s is None else job.eligible_s
-
-
 def test_a_job_that_ends_by_itself_has_done_all_its_samples_and_no_more(trial: Trial) -> None:
     log = log_of(trial)
     samples = {s.job.id: s.samples for s in trial.scenario.submissions}
@@ -72,7 +68,7 @@ def test_wait_and_time_with_gpus_add_up_to_the_time_from_eligibility_to_the_end(
     log = log_of(trial)
     for record in log.jobs:
         end_s = log.closed_s if record.end_s is None else record.end_s
-        stay_s = max(0.0, end_s - eligible_s(record.job))
+        stay_s = max(0.0, end_s - record.job.eligible_from_s)
         with_gpus_s = _union_s(runs_of(log, record.job.id))
         assert record.wait_s + with_gpus_s == pytest.approx(stay_s, abs=1e-4)
         if trial.scenario.model is ExecutionModel.GANG:
@@ -129,7 +125,7 @@ def test_what_a_snapshot_says_of_a_job_is_what_the_log_says_in_the_end(trial: Tr
             runs = [run for run in log.runs if run.job == view.id and run.since_s < now]
             gpu_s = sum(r.configuration.gpus * (min(r.freed_s, now) - r.since_s) for r in runs)
             assert view.service_at(now) == pytest.approx(gpu_s, abs=1e-3)
-            stay_s = now - eligible_s(view.job)
+            stay_s = now - view.job.eligible_from_s
             past = [replace(run, freed_s=min(run.freed_s, now)) for run in runs]
             assert view.wait_at(now) == pytest.approx(stay_s - _union_s(past), abs=1e-4)
             held = {name for run in view.runs for name, _ in run.configuration}
