@@ -1,0 +1,24 @@
+"""The figures of docs/reproduction/logs.md are those that its command computes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from docs.reproduction import logs
+
+
+def line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def test_the_bundled_log_is_as_close_as_the_page_says() -> None:
+    page = logs.PAGE.read_text()
+    assert line(logs.row("bundled", logs.bundled())) in page
+    first = next(logs.seeds())
+    assert line(first) in page
+
+
+def test_the_logs_of_two_sites_are_as_close_as_the_page_says(data_dir: Path) -> None:
+    page, folder = logs.PAGE.read_text(), data_dir / "sacct"
+    assert line(logs.row("Fox (University of Oslo)", logs.fox(folder))) in page
+    assert line(logs.row("Hábrók (University of Groningen)", logs.habrok(folder))) in page
