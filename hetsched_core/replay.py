@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
+from hetsched_core.errors import InputError
 from hetsched_core.logged import Closeness, LoggedMeasures, closeness, logged_measures
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.policy import Policy, settings_of
@@ -19,6 +20,7 @@ from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate
 from hetsched_core.simulate.settings import MEASUREMENT_NOISE
 from hetsched_core.throughput.node_spread import NodeSpread, spread_out
 from hetsched_core.traces.load import Loaded
+from hetsched_core.types import ExecutionModel
 
 
 class EstimateSource(StrEnum):
@@ -103,8 +105,10 @@ def replay(
         ended: called whenever a job has ended.
 
     Raises:
+        InputError: a policy schedules tasks, and the jobs have none; no policy has run then.
         PlanError: a policy made an invalid plan.
     """
+    _require_tasks(loaded, policies)
     submissions = loaded.workload.submissions
     for name, policy in policies.items():
         with collecting_young_only():
@@ -127,6 +131,31 @@ def replay(
                 logged_measures(submissions, log.jobs),
             )
         yield replayed
+
+
+def _require_tasks(loaded: Loaded, policies: Mapping[str, Policy]) -> None:
+    """Refuse policies that schedule tasks where jobs have no training rounds or task times."""
+    asking = [n for n, p in policies.items() if p.info.model is ExecutionModel.TASKS]
+    if not asking:
+        return
+    jobs = [submission.job for submission in loaded.workload.submissions]
+    without = [
+        job.id
+        for job in jobs
+        if job.tasks is None
+        or job.tasks.rounds is None
+        or not loaded.speeds.table(job.profile).tasks
+    ]
+    if not without:
+        return
+    rest = [name for name in policies if name not in asking]
+    others = f"leave them out: --policy {','.join(rest)}" if rest else "choose other policies"
+    raise InputError(
+        f"{', '.join(asking)}: these policies schedule the tasks of training rounds, and "
+        f"{len(without)} of {len(jobs)} jobs have none (the first: {without[0]}); {others}; or "
+        "give a workload file whose jobs and profiles have the key `tasks` "
+        "(docs/formats/workload.md)"
+    )
 
 
 @contextmanager

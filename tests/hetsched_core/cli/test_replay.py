@@ -87,6 +87,40 @@ def test_a_workload_of_no_log_has_nothing_to_be_close_to(
     assert "log" not in capsys.readouterr().out
 
 
+def test_policies_that_schedule_tasks_are_named_before_any_other_runs(
+    log: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = tmp_path / "runs"
+    assert replay(log, "--policy", "las,allox,sched-homo,fifo", "--run-log", str(runs)) == 1
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert told.startswith("hetsched: error: allox, sched-homo: ")
+    assert "--policy las,fifo;" in told
+    assert "docs/formats/workload.md" in told
+    assert list(runs.iterdir()) == []
+
+
+def test_the_example_of_a_workload_of_tasks_runs_under_the_policies_that_need_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = Path(__file__).parents[3] / "docs" / "formats" / "workload.md"
+    example = page.read_text().partition("## Jobs of tasks")[2].split("```")[1]
+    jobs, cluster = tmp_path / "jobs.jsonl", tmp_path / "cluster.toml"
+    jobs.write_text(example.removeprefix("json\n"))
+    assert (
+        main(["cluster", "generate", "--gpus", "2", "--gpus-per-node", "1", "--types", "a100"]) == 0
+    )
+    cluster.write_text(capsys.readouterr().out)
+    out = tmp_path / "result.json"
+    options = ["--policy", "allox,sched-homo,hlas", "--json", str(out)]
+    assert main(["replay", str(jobs), "--cluster", str(cluster), *options]) == 0
+    policies = json.loads(out.read_text())["policies"]
+    assert {name: each["completed"] for name, each in policies.items()} == {
+        "allox": 1,
+        "sched-homo": 1,
+        "hlas": 1,
+    }
+
+
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
