@@ -155,7 +155,7 @@ class Ranking:
         if weights.age:
             priority += weights.age * self._age(job)
         if weights.fairshare:
-            priority += weights.fairshare * self._share(view)
+            priority += weights.fairshare * self.shares.get(association(job), 1.0)
         if weights.job_size:
             size = min(1.0, job.requirements.lower_median / gpus)
             priority += weights.job_size * (1.0 - size if self.favor_small else size)
@@ -167,8 +167,3 @@ class Ranking:
 
     def _age(self, job: Job) -> float:
         return min(1.0, max(0.0, self.at_s - job.eligible_from_s) / self.max_age_s)
-
-    def _share(self, view: JobView) -> float:
-        if view.fair_share is not None:
-            return view.fair_share
-        return self.shares.get(association(view.job), 1.0)

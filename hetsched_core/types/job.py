@@ -174,7 +174,6 @@ class JobView:
     first_start_s: float | None = None
     restarts: int = 0
     restart_cost_s: float = 0.0
-    fair_share: float | None = None
     blocked: Reason | None = None
     progress: TaskProgress | None = None
 

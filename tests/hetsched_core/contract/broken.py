@@ -216,14 +216,14 @@ class ReadsLimits(Sound):
         return pack(snapshot, sorted(snapshot.jobs.values(), key=limit), Packing.FILL, Replan())
 
 
-class ReadsFairShare(Sound):
+class ReadsRestartCost(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Order by fair share: sound, unless somebody puts sizes there."""
+        """Order by restart cost: sound, unless somebody puts sizes there."""
 
-        def share(view: JobView) -> tuple[float, tuple[float, str]]:
-            return view.fair_share or 0.0, submission_order(view)
+        def cost(view: JobView) -> tuple[float, tuple[float, str]]:
+            return view.restart_cost_s, submission_order(view)
 
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=share), Packing.FILL, Replan())
+        return pack(snapshot, sorted(snapshot.jobs.values(), key=cost), Packing.FILL, Replan())
 
 
 class InOrderOfASet(Sound):

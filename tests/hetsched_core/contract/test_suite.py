@@ -28,7 +28,7 @@ def test_every_registered_policy_keeps_every_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [broken.Sound(), broken.ReadsFairShare(), WholeNodes(), RoundByRound()], ids=repr
+    "policy", [broken.Sound(), broken.ReadsRestartCost(), WholeNodes(), RoundByRound()], ids=repr
 )
 def test_a_sound_policy_of_each_execution_model_keeps_every_contract(policy: Policy) -> None:
     verdict = check_policy(policy, seeds=range(4))
@@ -99,13 +99,13 @@ def test_notes_of_more_than_the_limit_are_found(monkeypatch: pytest.MonkeyPatch)
 def test_a_simulator_that_gave_sizes_away_would_be_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The policy is sound; what it is shown as the fair share is the true size."""
-    policy = broken.ReadsFairShare()
+    """The policy is sound; what it is shown as the restart cost is the true size."""
+    policy = broken.ReadsRestartCost()
     assert found_by("hidden-truth", policy) == ""
     seen = Active.seen
 
     def leaking(active: Active) -> JobView:
-        return replace(seen(active), fair_share=active.submission.samples)
+        return replace(seen(active), restart_cost_s=active.submission.samples)
 
     monkeypatch.setattr(Active, "seen", leaking)
     assert "with other hidden sizes and limits, " in found_by("hidden-truth", policy)

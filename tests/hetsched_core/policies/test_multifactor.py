@@ -98,10 +98,9 @@ def test_partitions_that_all_have_0_count_for_nothing() -> None:
     assert by_partition.priority(job(partition="gpu"), 8) == 0
 
 
-def test_a_share_told_by_the_cluster_counts_before_a_reckoned_one() -> None:
+def test_who_is_unknown_has_a_whole_share() -> None:
     by_share = ranking(fairshare=100, shares={ALICE: 0.5})
     assert by_share.priority(job(), 8) == 50
-    assert by_share.priority(replace(job(), fair_share=0.1), 8) == 10
     assert by_share.priority(job(who=CAROL), 8) == 100
 
 
