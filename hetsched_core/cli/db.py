@@ -35,6 +35,7 @@ def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
     from hetsched_core.store import Store
 
     with Store.open(file) as store:
+        _warn_of_unread_log(store)
         if profile is not None:
             speeds = _speeds(store, profile, owner)
         else:
@@ -75,6 +76,7 @@ def import_(file: Path, tables: tuple[Path, ...], owner: str) -> None:
 
     read = {table: _read_table(table, owner) for table in dict.fromkeys(tables)}
     with Store.open(file, Mode.WRITE) as store:
+        _warn_of_unread_log(store)
         store.import_speeds([row for rows in read.values() for row in rows])
     for table, rows in read.items():
         click.echo(f"{table}: {len(rows)} measured speeds")
@@ -96,6 +98,7 @@ def export(file: Path, folder: Path, form: str) -> None:
     from hetsched_core.store import Format, Store
 
     with Store.open(file) as store:
+        _warn_of_unread_log(store)
         folder.mkdir(parents=True, exist_ok=True)
         for path in store.export(folder, Format(form)):
             click.echo(path)
@@ -109,6 +112,7 @@ def check(file: Path) -> None:
     from hetsched_core.store import Store
 
     with Store.open(file) as store:
+        _warn_of_unread_log(store)
         faults = store.faults()
         measurements = store.summary().measurements
     if faults:
@@ -117,6 +121,17 @@ def check(file: Path) -> None:
             "to begin a new one"
         )
     click.echo(f"{file}: whole, {measurements} measured speeds")
+
+
+def _warn_of_unread_log(store: Store) -> None:
+    log = store.unread_log
+    if log is not None:
+        click.echo(
+            f"warning: nothing of the {log.stat().st_size} bytes of {log} could be taken in: a "
+            "killed writer left them, or they are damaged and changes are missing; restore a copy "
+            "if some are",
+            err=True,
+        )
 
 
 def _read_table(path: Path, owner: str) -> list[StoredSpeed]:

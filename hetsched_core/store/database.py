@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from itertools import count
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -54,6 +55,7 @@ _FULL = re.compile(
 _NEWER = re.compile(r"storage version|newer version", re.IGNORECASE)
 _FOREIGN = re.compile(r"not a valid DuckDB database|extension")
 _NO_ACCESS = re.compile(r"Permission denied|Read-only file system|Is a directory|No such file")
+_SQLITE = re.compile(r"sqlite", re.IGNORECASE)
 
 
 MEMORY = ":memory:"
@@ -86,6 +88,32 @@ class Database:
             raise StoreHeldError(f"{path} is open in this very process; close it there first")
         self._connection = self._connect()
         _open[name] = self
+        self.unread_log = self._set_unread_log_aside()
+
+    def _set_unread_log_aside(self) -> Path | None:
+        """Return the write-ahead log if nothing of it was taken in; DuckDB would write over it.
+
+        Such a log is what a killed writer began, or what it had already merged, or it is damaged
+        at its start: they cannot be told apart.
+        """
+        log = self.path.with_name(self.path.name + ".wal")
+        if not log.is_file() or log.stat().st_size == 0:
+            return None
+        query = "SELECT bool_or(wal_size <> '0 bytes') FROM pragma_database_size()"
+        if self._connection.execute(query).fetchall() == [(True,)]:
+            return None
+        if self.mode is Mode.READ:
+            return log
+        names = (log.with_name(f"{log.name}.unread-{number}") for number in count(1))
+        aside = next(name for name in names if not name.exists())
+        try:
+            return log.rename(aside)
+        except OSError as error:
+            self.close()
+            raise StoreError(
+                f"nothing of {log} could be taken in, and it cannot be renamed to {aside.name}: "
+                f"{error.strerror}; move it away"
+            ) from None
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
@@ -233,9 +261,19 @@ def meaning(error: duckdb.Error, path: Path) -> StoreError | None:
         return StoreWriteError(
             f"{path} cannot be written ({text}); nothing was changed: make room, then try again"
         )
+    # A commit that cannot make the log beside the file fails as a transaction.
+    if isinstance(error, duckdb.TransactionException) and _NO_ACCESS.search(text):
+        return StoreWriteError(
+            f"{path} cannot be written ({text}); nothing was changed: the folder {path.parent} "
+            "must be one that you may write to"
+        )
     if isinstance(error, duckdb.IOException):
         if _NO_ACCESS.search(text):
             return StoreError(f"{path} cannot be opened: {text}; name a file that you may open")
+        if _SQLITE.search(text):
+            return NotAStoreError(
+                f"{path} is no hetsched store but an SQLite database; name another file"
+            )
         if _FOREIGN.search(text):
             return NotAStoreError(f"{path} is no hetsched store: {text}; name another file")
         if _NEWER.search(text):

@@ -44,8 +44,14 @@ def version_of(transaction: Transaction, path: Path) -> int:
             f"{path} is a DuckDB database, but no hetsched store (it holds {shown}); "
             "name another file"
         )
-    ((version,),) = transaction.rows(f"SELECT version FROM {MARK}")
-    return int(version)
+    marks = transaction.rows(f"SELECT * FROM {MARK} LIMIT 2")
+    match marks:
+        case [(int(version),)] if version >= 0:
+            return version
+    raise NotAStoreError(
+        f"{path} is no hetsched store: its table {MARK} is not one row with the version of the "
+        "schema; restore a copy, or name another file"
+    )
 
 
 def migrate(transaction: Transaction, path: Path, scripts: Sequence[str]) -> None:

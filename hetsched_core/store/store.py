@@ -93,6 +93,11 @@ class Store:
         """The file."""
         return self._database.path
 
+    @property
+    def unread_log(self) -> Path | None:
+        """The write-ahead log if nothing of it could be taken in; a writer has set it aside."""
+        return self._database.unread_log
+
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Do several things as one, in SQL; the tables are those of docs/formats/store.md."""

@@ -407,3 +407,53 @@ def test_the_command_of_a_holder_cannot_spoil_the_message(path: Path) -> None:
         with pytest.raises(StoreHeldError) as refused:
             Store.open(path, Mode.WRITE)
     assert str(refused.value).isprintable()
+
+
+def test_a_folder_that_cannot_be_written_is_told(path: Path, new: bytes) -> None:
+    path.write_bytes(new)
+    with Store.open(path, Mode.WRITE) as store:
+        # Stands for a folder without the right to write, which root has everywhere.
+        path.with_name(f"{path.name}.wal").mkdir()
+        with pytest.raises(StoreWriteError, match=r"nothing was changed: the folder .* may write"):
+            store.record(batch(0))
+
+
+def test_an_sqlite_database_is_refused_as_one(path: Path) -> None:
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE speed (value REAL)")
+    connection.close()
+    with pytest.raises(NotAStoreError, match="but an SQLite database"):
+        Store.open(path)
+
+
+@pytest.mark.parametrize("damage", ["start", "all"])
+def test_a_log_of_which_nothing_can_be_read_is_told_and_kept(
+    path: Path, new: bytes, damage: str
+) -> None:
+    path.write_bytes(new)
+    with child(path) as writer:
+        writer.wait_for("3")
+        writer.kill()
+    log = path.with_name(f"{path.name}.wal")
+    data = log.read_bytes()
+    spoilt = b"\xff" * 4 + data[4:] if damage == "start" else random.Random(0).randbytes(300)
+    log.write_bytes(spoilt)
+    with Store.open(path) as store:
+        assert store.unread_log == log
+    with Store.open(path, Mode.WRITE) as store:
+        aside = store.unread_log
+        store.record(batch(0))
+    assert aside is not None
+    assert aside.read_bytes() == spoilt
+    with Store.open(path) as store:
+        assert store.unread_log is None
+    assert batches(path) == 1
+
+
+def test_a_log_that_is_taken_in_is_not_told(path: Path, new: bytes) -> None:
+    path.write_bytes(new)
+    with child(path) as writer:
+        writer.wait_for("3")
+        writer.kill()
+    with Store.open(path) as store:
+        assert store.unread_log is None

@@ -122,3 +122,22 @@ def test_a_store_in_memory_is_gone_when_it_is_closed(tmp_path: Path) -> None:
             assert store.summary().measurements == 0
             store.record([Measurement(RESNET, "a100", 1, 1, Moments(1, 100.0), 1e9)])
             assert store.summary().measurements == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"DELETE FROM {MARK}",
+        f"INSERT INTO {MARK} VALUES (1)",
+        f"UPDATE {MARK} SET version = -1",
+        f"DROP TABLE {MARK}; CREATE TABLE {MARK} AS SELECT 'one' AS version",
+        f"DROP TABLE {MARK}; CREATE TABLE {MARK} AS SELECT 1 AS version, 2 AS other",
+        f"DROP TABLE {MARK}; CREATE TABLE {MARK} AS SELECT NULL::INTEGER AS version",
+    ],
+)
+@pytest.mark.parametrize("mode", list(Mode))
+def test_a_mark_that_is_not_one_version_is_refused(path: Path, change: str, mode: Mode) -> None:
+    make(path)
+    sql(path, change)
+    with pytest.raises(NotAStoreError, match="not one row with the version"):
+        Store.open(path, mode)
