@@ -1,0 +1,327 @@
+"""Figures of docs/reproduction/hops.md: Hops beside what its paper reports.
+
+    python -m docs.reproduction.hops [--cells FOLDER] [--check] [FIGURE ...]
+
+writes them between the markers of the page; with `--check` it compares instead. Every replay is
+kept in the folder once it is computed, so that a run that was cut short goes on where it was;
+without the option that is a new one in the place for temporary files.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+
+import click
+import numpy as np
+from scipy.stats import t as student
+
+from docs.reproduction.fidelity import markdown
+from docs.reproduction.hops_cells import Cell, Found, Variant, result
+
+PAGE = Path(__file__).with_suffix(".md")
+SEEDS = range(10)
+FEW_SEEDS = range(3)
+ONE_SEED = range(1)
+SMALL, LARGE = "64 GPUs", "512 GPUs"
+
+HOPS = Variant("hops", told="learned")
+HOPS_KNOWING = Variant("hops", told="nodes")
+HOPS_BY_TYPE = Variant("hops", told="types")
+SIA = Variant("sia", (("gap", "0.01"),))
+SIA_UNSCATTERED = Variant("sia, unscattered", SIA.parameters)
+GAVEL = Variant("gavel")
+SIMPLE = tuple(map(Variant, ("slurm", "fifo", "las", "sjf", "srtf")))
+SEEDS_OF: dict[str, dict[Variant, range]] = {
+    SMALL: dict.fromkeys((HOPS, SIA, SIA_UNSCATTERED, GAVEL, *SIMPLE), SEEDS),
+    LARGE: dict.fromkeys((HOPS, SIA), ONE_SEED) | dict.fromkeys((GAVEL, *SIMPLE), FEW_SEEDS),
+}
+"""The policies of each setting. A replay of Hops on 512 GPUs takes two minutes of a CPU."""
+
+PAPER = {
+    (SMALL, "hops"): (9.51, 3.2, 0.95, 0.37, 0.15),
+    (SMALL, "sia"): (11.68, 4.41, 1.47, 1.03, 5.89),
+    (SMALL, "gavel"): (14.46, 5.92, 2.11, 1.31, 3.36),
+    (LARGE, "hops"): (10.48, 2.24, 0.87, 3.22, 0.45),
+    (LARGE, "sia"): (12.36, 3.79, 1.68, 78.5, 56),
+    (LARGE, "gavel"): (15.42, 4.04, 2.24, 70.43, 18),
+}
+"""Tables 3 and 4: hours, hours, hours, ratio, GPUs."""
+
+MEASURES = {
+    "makespan": "makespan h",
+    "jct": "JCT h",
+    "wait": "wait h",
+    "max_ratio": "max. LR",
+    "fragments": "fragments",
+}
+
+
+def named(variant: Variant) -> str:
+    """Return how a variant is called in tables."""
+    return variant.policy
+
+
+class Replays:
+    """Replays by what is varied, over seeds."""
+
+    def __init__(self, folder: Path) -> None:
+        """Keep what is computed in a folder."""
+        self._folder = folder
+
+    def over(
+        self,
+        seeds: Sequence[int],
+        scale: str,
+        variant: Variant,
+        *,
+        round_s: float = 360.0,
+        faster: float = 1.0,
+    ) -> list[Found]:
+        """Return what came out for each seed."""
+        return [result(Cell(scale, variant, seed, round_s, faster), self._folder) for seed in seeds]
+
+
+# -- Statistics ------------------------------------------------------------------------------------
+
+
+def values(found: Sequence[Found], measure: str) -> list[float]:
+    """Return one measure of several replays."""
+    return [float(getattr(each, measure)) for each in found]
+
+
+def half_width(sample: Sequence[float]) -> float:
+    """Return how far the 95 % interval of a mean reaches (Student's t)."""
+    n = len(sample)
+    return float(student.ppf(0.975, n - 1) * np.std(sample, ddof=1) / np.sqrt(n))
+
+
+def spread(sample: Sequence[float]) -> str:
+    """Return a mean and its interval, if there are several."""
+    mean = float(np.mean(sample))
+    digits = 2 if abs(mean) < 9.995 else 1
+    around = f" ± {half_width(sample):.{digits}f}" if len(sample) > 1 else ""
+    return f"{mean:.{digits}f}{around}"
+
+
+def times(sample: Sequence[float], base: Sequence[float]) -> str:
+    """Return the geometric mean of paired ratios and its interval, if there are several."""
+    logs = np.log(sample) - np.log(base)
+    if len(logs) == 1:
+        return f"{np.exp(logs[0]):.2f}"
+    mean, half = float(np.mean(logs)), half_width(logs.tolist())
+    low, high = np.exp([mean - half, mean + half])
+    return f"{np.exp(mean):.2f} ({low:.2f} to {high:.2f})"
+
+
+# -- Tables ----------------------------------------------------------------------------------------
+
+
+def main_line(replays: Replays, scale: str, variant: Variant) -> tuple[str, ...]:
+    """Return what a policy makes of one of the paper's settings."""
+    seeds = SEEDS_OF[scale][variant]
+    found = replays.over(seeds, scale, variant)
+    return (
+        named(variant),
+        str(len(seeds)),
+        *(spread(values(found, measure)) for measure in (*MEASURES, "max_ftf")),
+        f"{100 * np.mean(values(found, 'unfair')):.0f}",
+        f"{100 * np.mean(values(found, 'held')):.0f}",
+        f"{np.mean(values(found, 'restarts')):.0f}",
+    )
+
+
+def main_table(replays: Replays, scale: str) -> str:
+    """Return every policy's means, the paper's below each that it has."""
+    lines = []
+    for variant in SEEDS_OF[scale]:
+        lines.append(main_line(replays, scale, variant))
+        published = PAPER.get((scale, variant.policy))
+        if published:
+            cells = (f"{value:g}" for value in published)
+            lines.append((f"{variant.policy}, paper", "", *cells, *[""] * 4))
+    return markdown(
+        (
+            "policy",
+            "seeds",
+            *MEASURES.values(),
+            "max. FTF",
+            "FTF > 1 %",
+            "GPUs held %",
+            "restarts",
+        ),
+        lines,
+    )
+
+
+RATIOS = ("makespan", "jct", "wait", "max_ratio")
+
+
+def ratio_table(replays: Replays, scale: str) -> str:
+    """Return how many times Hops's measures those of the others are, the paper's beside."""
+    first, *rivals = SEEDS_OF[scale]
+    seeds = SEEDS_OF[scale][first]
+    base = replays.over(seeds, scale, first)
+    own = PAPER[scale, "hops"]
+    lines = []
+    for variant in rivals:
+        found = replays.over(seeds, scale, variant)
+        published = PAPER.get((scale, variant.policy))
+        cells = []
+        for at, measure in enumerate(RATIOS):
+            cells.append(times(values(found, measure), values(base, measure)))
+            cells.append(f"{published[at] / own[at]:.2f}" if published else "")
+        lines.append((named(variant), *cells))
+    heads = (part for m in RATIOS for part in (MEASURES[m].removesuffix(" h"), "paper"))
+    return markdown(("over hops", *heads), lines)
+
+
+def hops(**parameters: str) -> Variant:
+    """Return Hops, learning, with other parameters."""
+    return Variant("hops", tuple(sorted(parameters.items())), "learned")
+
+
+PRIORITIES = {
+    "latency_ratio": HOPS,
+    **{name: hops(priority=name) for name in ("las", "sjf", "srtf", "fifo")},
+}
+
+
+def priorities(replays: Replays) -> str:
+    """Return the largest latency ratio by class of GPU hours under each priority."""
+    lines = []
+    for name, variant in PRIORITIES.items():
+        found = replays.over(FEW_SEEDS, SMALL, variant)
+        by_class = (
+            f"{np.mean([each.class_ratio[size] for each in found]):.2f}"
+            for size in ("S", "M", "L", "XL")
+        )
+        means = (f"{np.mean(values(found, m)):.2f}" for m in ("jct", "wait", "max_ratio"))
+        high = f"{100 * np.mean(values(found, 'high_ratio')):.1f}"
+        lines.append((name, *means, *by_class, high))
+    heads = ("priority", "JCT h", "wait h", "max. LR", "S", "M", "L", "XL", "LR > 3, % of jobs")
+    return markdown(heads, lines)
+
+
+RATES = (30, 60, 120, 300, 600, 1200)
+
+
+def rates(replays: Replays) -> str:
+    """Return average JCT and its difference from Hops's by arrivals an hour."""
+    lines = []
+    for rate in RATES:
+        own, *others = (
+            values(replays.over(FEW_SEEDS, SMALL, variant, faster=rate / 100), "jct")
+            for variant in (HOPS, SIA, GAVEL)
+        )
+        line = [f"{rate} ({rate / 10:g})", f"{np.mean(own):.2f}"]
+        for jct in others:
+            more = np.mean(jct) - np.mean(own)
+            line += [f"{np.mean(jct):.2f}", f"{more:+.2f}", f"{np.mean(jct) / np.mean(own):.2f}"]
+        lines.append(line)
+    heads = ["jobs/h in the paper (here)", "hops JCT h"]
+    for rival in ("sia", "gavel"):
+        heads += [f"{rival} JCT h", "more", "times"]
+    return markdown(heads, lines)
+
+
+def compared(replays: Replays, variants: Mapping[str, Variant]) -> str:
+    """Return variants of Hops on 64 GPUs, and their paired ratios to the first."""
+    lines = []
+    base: list[Found] = []
+    for name, variant in variants.items():
+        found = replays.over(SEEDS, SMALL, variant)
+        ratios = [times(values(found, m), values(base, m)) if base else "1" for m in RATIOS[:2]]
+        base = base or found
+        lines.append((name, *(spread(values(found, m)) for m in MEASURES), *ratios))
+    first = next(iter(variants))
+    heads = (f"{MEASURES[m].removesuffix(' h')} / {first}" for m in RATIOS[:2])
+    return markdown(("", *MEASURES.values(), *heads), lines)
+
+
+AWARENESS = {"by node": HOPS_KNOWING, "by type": HOPS_BY_TYPE, "learning": HOPS}
+ADJUSTMENT = {"on": HOPS, "off": hops(adjustment="false")}
+LAMBDAS = {
+    "latency ratio, 0": hops(lam="0"),
+    "latency ratio, 1": HOPS,
+    "latency ratio, 2": hops(lam="2"),
+    "latency ratio, inf": hops(lam="inf"),
+    "finish-time fairness, 1": hops(priority="finish_time_fairness", lam="1"),
+    "finish-time fairness, 2": hops(priority="finish_time_fairness", lam="2"),
+}
+ROUNDS_S = (60.0, 360.0)
+SWEEP = (*MEASURES, "max_ftf")
+
+
+def sweep(replays: Replays, lines: Mapping[str, tuple[Variant, float]]) -> str:
+    """Return means for variants and round lengths on 64 GPUs."""
+    rows = []
+    for name, (variant, round_s) in lines.items():
+        found = replays.over(FEW_SEEDS, SMALL, variant, round_s=round_s)
+        means = (f"{np.mean(values(found, measure)):.2f}" for measure in SWEEP)
+        unfair = f"{100 * np.mean(values(found, 'unfair')):.0f}"
+        rows.append((name, *means, unfair, f"{np.mean(values(found, 'restarts')):.0f}"))
+    return markdown(("", *MEASURES.values(), "max. FTF", "FTF > 1 %", "restarts"), rows)
+
+
+def rounds(replays: Replays) -> str:
+    """Return Hops and its rivals by the length of a round."""
+    return sweep(
+        replays,
+        {
+            f"{named(variant)}, {length:.0f} s": (variant, length)
+            for variant in (HOPS, SIA, GAVEL)
+            for length in ROUNDS_S
+        },
+    )
+
+
+# -- The page --------------------------------------------------------------------------------------
+
+FIGURES: dict[str, Callable[[Replays], str]] = {
+    "small": lambda replays: main_table(replays, SMALL),
+    "small-ratios": lambda replays: ratio_table(replays, SMALL),
+    "large": lambda replays: main_table(replays, LARGE),
+    "large-ratios": lambda replays: ratio_table(replays, LARGE),
+    "priorities": priorities,
+    "rates": rates,
+    "awareness": lambda replays: compared(replays, AWARENESS),
+    "adjustment": lambda replays: compared(replays, ADJUSTMENT),
+    "lambdas": lambda replays: sweep(replays, {n: (v, 360.0) for n, v in LAMBDAS.items()}),
+    "rounds": rounds,
+}
+
+
+def filled(page: str, figures: Iterable[tuple[str, str]]) -> str:
+    """Return a page with figures between their markers."""
+    for name, text in figures:
+        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
+        before, marker, rest = page.partition(begin)
+        if not marker or end not in rest:
+            raise click.ClickException(f"no place marked {begin.strip()} ... {end}")
+        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+@click.command()
+@click.argument("names", metavar="[FIGURE ...]", nargs=-1, type=click.Choice(tuple(FIGURES)))
+@click.option("--cells", type=click.Path(path_type=Path, file_okay=False), help="Kept replays.")
+@click.option("--check", is_flag=True, help="Compare with the page; exit 1 where they differ.")
+def main(names: tuple[str, ...], cells: Path | None, check: bool) -> None:
+    """Rewrite the page, or only the figures named."""
+    folder = cells or Path(tempfile.mkdtemp(prefix="hops-"))
+    folder.mkdir(parents=True, exist_ok=True)
+    click.echo(f"replays are kept in {folder}", err=True)
+    replays = Replays(folder)
+    page = PAGE.read_text()
+    fresh = filled(page, ((name, FIGURES[name](replays)) for name in names or FIGURES))
+    if not check:
+        PAGE.write_text(fresh)
+    elif fresh != page:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

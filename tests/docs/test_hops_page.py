@@ -1,0 +1,160 @@
+"""docs/reproduction/hops.md: its workloads, its quick figures, and its sentences."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from docs.reproduction import hops as page
+from docs.reproduction.hops_cells import Cell, policy_of, result, scattered
+from docs.reproduction.hops_setting import (
+    LARGE,
+    LARGEST,
+    MODELS,
+    MOST_REQUIREMENTS,
+    PATIENCE_S,
+    SCALES,
+    SMALL,
+    World,
+    cluster_of,
+    world_of,
+)
+from hetsched_core.fairness import RunTimes
+from hetsched_core.simulate import KnownSpeeds, simulate
+from hetsched_core.types import Configuration
+
+TEXT = page.PAGE.read_text()
+
+
+def table(name: str) -> dict[str, list[str]]:
+    """The cells of a table on the page by the first of each line."""
+    _, _, rest = TEXT.partition(f"<!-- figures: {name} -->\n")
+    lines = rest.partition("\n<!-- end -->")[0].splitlines()[2:]
+    rows = ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+    return {row[0]: row[1:] for row in rows}
+
+
+def mean(name: str, line: str, column: int) -> float:
+    """The mean in a cell `mean ± half width`."""
+    return float(table(name)[line][column].split()[0])
+
+
+# -- The workloads ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def large() -> World:
+    return world_of(LARGE, 0)
+
+
+def test_the_clusters_are_those_of_the_paper() -> None:
+    small, large = cluster_of(SMALL), cluster_of(LARGE)
+    assert (len(small), small.gpus) == (10, 64)
+    assert (len(large), large.gpus) == (64, 512)
+    assert large.gpus_by_type() == {"gtx1080ti": 128, "titanxp": 128, "rtx3090": 256}
+
+
+def test_jobs_ask_for_what_the_paper_lets_them_ask_for(large: World) -> None:
+    times = RunTimes(large.by_type, large.cluster)
+    for submission in large.submissions:
+        job = submission.job
+        assert len(job.requirements) <= MOST_REQUIREMENTS
+        assert 1 <= job.requirements.smallest <= job.requirements.largest <= LARGEST
+        expected_s = times.expected_run_s(job, submission.samples)
+        assert expected_s is not None
+        assert expected_s <= PATIENCE_S * (1 + 1e-9)
+
+
+def test_all_models_are_drawn_and_arrivals_are_as_many_as_asked_for(large: World) -> None:
+    assert {s.job.profile for s in large.submissions} == {model.name for model in MODELS}
+    hours = large.submissions[-1].job.submit_s / 3600
+    # 499 gaps of a Poisson process: three standard deviations are 13 %.
+    assert 499 / hours == pytest.approx(100, rel=0.14)
+
+
+def test_a_seed_draws_the_same_jobs_and_another_other_ones(large: World) -> None:
+    assert world_of(LARGE, 0).submissions == large.submissions
+    assert world_of(LARGE, 1).submissions != large.submissions
+
+
+def test_hosts_of_a_type_differ_and_their_mean_is_the_speed_of_the_type(large: World) -> None:
+    for model in MODELS:
+        one = {n.name: Configuration.of({n.name: 1}) for n in large.cluster}
+        for gpu_type in large.cluster.gpu_types:
+            own = [
+                large.speeds.speed(model.name, one[n.name])
+                for n in large.cluster
+                if n.gpu_type == gpu_type
+            ]
+            assert np.mean(own) == pytest.approx(large.by_type.per_gpu(model.name, gpu_type, 1))
+            assert len({round(speed, 9) for speed in own if speed}) in (
+                (0, 3) if gpu_type == "rtx3090" else (0, 1)
+            )
+
+
+# -- The replays -----------------------------------------------------------------------------------
+
+
+def test_a_replay_that_is_kept_is_not_computed_again(tmp_path: Path) -> None:
+    cell = Cell(SMALL.name, page.GAVEL, 0)
+    found = result(cell, tmp_path)
+    file = tmp_path / cell.file
+    assert json.loads(file.read_text()) == asdict(found)
+    file.write_text(json.dumps(asdict(replace(found, makespan=-1.0))))
+    assert result(cell, tmp_path).makespan == -1.0
+
+
+def test_cells_that_differ_are_kept_apart() -> None:
+    cells = {
+        Cell(scale, variant, seed, round_s, faster)
+        for scale in SCALES
+        for variant in (page.HOPS, page.HOPS_KNOWING, page.SIA, page.hops(lam="2"))
+        for seed in (0, 1)
+        for round_s in (60.0, 360.0)
+        for faster in (1.0, 3.0)
+    }
+    assert len({cell.file for cell in cells}) == len(cells)
+
+
+def test_an_unscattered_job_has_no_more_nodes_than_it_needs_and_others_wait() -> None:
+    world = world_of(SMALL, 3)
+    plans = {}
+    for variant in (page.SIA, page.SIA_UNSCATTERED):
+        log = simulate(
+            world.submissions,
+            world.cluster,
+            policy_of(variant),
+            world.speeds,
+            estimates=KnownSpeeds(world.by_type),
+        )
+        plans[variant] = [scattered(run.configuration, world.cluster) for run in log.runs]
+    assert any(plans[page.SIA])
+    assert plans[page.SIA_UNSCATTERED]
+    assert not any(plans[page.SIA_UNSCATTERED])
+
+
+# -- The page --------------------------------------------------------------------------------------
+
+
+def test_quick_lines_of_the_small_table_are_what_the_command_computes(tmp_path: Path) -> None:
+    replays = page.Replays(tmp_path)
+    for variant in (page.GAVEL, *page.SIMPLE):
+        line = page.main_line(replays, page.SMALL, variant)
+        assert f"| {' | '.join(line)} |" in TEXT
+
+
+def test_every_figure_has_its_place_and_nothing_else_is_touched() -> None:
+    filled = page.filled(TEXT, ((name, f"new {name}") for name in page.FIGURES))
+    for name in page.FIGURES:
+        assert f"<!-- figures: {name} -->\nnew {name}\n<!-- end -->" in filled
+    assert filled.count("<!--") == TEXT.count("<!--") == 2 * len(page.FIGURES)
+
+
+def test_intervals_hold_the_mean_and_paired_ratios_are_geometric() -> None:
+    assert page.spread([1.0, 2.0, 3.0]) == "2.00 ± 2.48"
+    assert page.spread([2.0]) == "2.00"
+    assert page.times([2.0, 8.0], [1.0, 2.0]).startswith("2.83 (")
