@@ -12,7 +12,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from hetsched_core import types
-from hetsched_core.cli import hetsched
+from hetsched_core.cli.group import hetsched
 
 PROJECT = Path(__file__).parents[1]
 PAGES = sorted([*PROJECT.glob("*.md"), *PROJECT.glob("docs/**/*.md")])

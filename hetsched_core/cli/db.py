@@ -79,7 +79,12 @@ def import_(file: Path, tables: tuple[Path, ...], owner: str) -> None:
         _warn_of_unread_log(store)
         store.import_speeds([row for rows in read.values() for row in rows])
     for table, rows in read.items():
-        click.echo(f"{table}: {len(rows)} measured speeds")
+        # A speed over several nodes has a row for each.
+        measurements = sum(
+            row.measurement.speed.count / (row.measurement.node_count if row.node else 1)
+            for row in rows
+        )
+        click.echo(f"{table}: {len(rows)} rows of {measurements:.0f} measurements")
 
 
 @db.command()
@@ -120,7 +125,7 @@ def check(file: Path) -> None:
             f"{file} does not hold together: {'; '.join(faults)}; restore a copy, or move it away "
             "to begin a new one"
         )
-    click.echo(f"{file}: whole, {measurements} measured speeds")
+    click.echo(f"{file}: whole, {measurements} measurements")
 
 
 def _warn_of_unread_log(store: Store) -> None:
@@ -212,7 +217,7 @@ def _print_summary(file: Path, summary: Summary) -> None:
         f"types, {summary.nodes} nodes"
     )
     click.echo(
-        f"measured speeds: {summary.measurements} in {summary.type_rows} rows by type and "
+        f"measurements: {summary.measurements} in {summary.type_rows} rows by type and "
         f"{summary.entity_rows} by node"
     )
     click.echo(

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from hetsched_core.errors import InputError
 from hetsched_core.types import Cluster, Node
 
+MOST_NODES = 100_000
+"""More than any cluster has; a mistyped number would fill the memory."""
+
 
 def synthetic_cluster(
     gpus: int, gpu_types: Sequence[str], gpus_per_node: int = 8, name: str = "synthetic"
@@ -22,15 +25,21 @@ def synthetic_cluster(
         name: Name of the cluster.
 
     Raises:
-        InputError: The GPUs are not whole nodes, or there are fewer nodes than types.
+        InputError: The GPUs are not whole nodes, fewer nodes than types or above `MOST_NODES`.
     """
     if not gpu_types or len(set(gpu_types)) < len(gpu_types):
-        raise InputError(f"the GPU types are {', '.join(gpu_types)!r}; name one or more, each once")
+        named = f"are {', '.join(gpu_types)!r}" if gpu_types else "are none"
+        raise InputError(f"the GPU types {named}; name one or more, each once: a100,v100")
     nodes, rest = divmod(gpus, gpus_per_node)
     if rest or nodes < len(gpu_types):
         raise InputError(
-            f"{gpus} GPUs are {gpus / gpus_per_node:g} nodes of {gpus_per_node}; give whole nodes, "
-            f"and at least one for each of the {len(gpu_types)} types"
+            f"{gpus} GPUs are {nodes} nodes of {gpus_per_node} and {rest} GPUs over; give whole "
+            f"nodes, and at least one for each of the {len(gpu_types)} types"
+        )
+    if nodes > MOST_NODES:
+        raise InputError(
+            f"{gpus} GPUs are {nodes} nodes of {gpus_per_node}; give at most {MOST_NODES} nodes: "
+            f"{MOST_NODES * gpus_per_node} GPUs"
         )
     each, more = divmod(nodes, len(gpu_types))
     return Cluster(

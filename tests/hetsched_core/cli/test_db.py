@@ -66,7 +66,7 @@ def test_show_lists_profiles_and_figures(path: Path, said: Said) -> None:
         ["resnet50", "alice", "a100", "owner", "3", "2", "no", "2025-10-09T08:53:20Z"],
     ]
     assert lines[4] == f"{path}: schema 1, 2 profiles, 2 GPU types, 2 nodes"
-    assert lines[5] == "measured speeds: 4 in 3 rows by type and 3 by node"
+    assert lines[5] == "measurements: 4 in 3 rows by type and 3 by node"
 
 
 def test_show_of_a_profile_lists_what_was_measured_by_type_and_by_node(
@@ -114,7 +114,7 @@ def test_an_export_can_be_imported(path: Path, tmp_path: Path, said: Said) -> No
     assert str(folder / "speed.csv") in said("export", path, folder, "--format", "csv").split()
     other = tmp_path / "other.duckdb"
     assert said("import", other, folder / "speed.csv") == (
-        f"{folder / 'speed.csv'}: 4 measured speeds\n"
+        f"{folder / 'speed.csv'}: 4 rows of 4 measurements\n"
     )
     assert said("show", other).splitlines()[1:4] == said("show", path).splitlines()[1:4]
 
@@ -131,9 +131,9 @@ def test_tables_of_gavel_are_imported_for_everybody_or_for_one(
 ) -> None:
     table = data_dir / "throughputs/gavel_physical_cluster_throughputs.json.gz"
     path = tmp_path / "store.duckdb"
-    assert "measured speeds" in said("import", path, table)
+    assert "measurements" in said("import", path, table)
     assert "public" in said("show", path).splitlines()[1]
-    assert "measured speeds" in said("import", path, table, "--owner", "alice")
+    assert "measurements" in said("import", path, table, "--owner", "alice")
     assert said("show", path, "--profile", "A3C", "--owner", "alice")
 
 
@@ -150,7 +150,7 @@ def test_nothing_is_imported_if_one_table_has_a_fault(
 
 
 def test_check_says_that_a_store_is_whole(path: Path, said: Said) -> None:
-    assert said("check", path) == f"{path}: whole, 4 measured speeds\n"
+    assert said("check", path) == f"{path}: whole, 4 measurements\n"
 
 
 def test_check_says_what_does_not_hold_together(path: Path, complaint: Said) -> None:

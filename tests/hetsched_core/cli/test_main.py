@@ -244,7 +244,17 @@ def test_an_interrupt_exits_with_130_and_no_traceback(third_party: dict[str, str
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert stderr.strip() == ""
+    assert stderr.split("\n") == ["", "hetsched: interrupted", ""]  # the first ends the line of ^C
+
+
+def test_an_interrupt_while_importing_exits_with_130_and_no_traceback(tmp_path: Path) -> None:
+    # Stands for click, and for whatever takes long to import.
+    (tmp_path / "click.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(7)\n"
+    )
+    result = run("--help", env=os.environ | {"PYTHONPATH": str(tmp_path)})
+    assert (result.returncode, result.stdout) == (130, "")
+    assert result.stderr == "hetsched: interrupted\n"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from hetsched_core.cli import hetsched
+from hetsched_core.cli.group import hetsched
 from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode

@@ -4,6 +4,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.synthetic import synthetic_cluster
+from hetsched_core.traces.synthetic.cluster import MOST_NODES
 
 
 def test_every_type_gets_as_many_nodes_give_or_take_one() -> None:
@@ -23,3 +24,11 @@ def test_gpus_that_make_no_whole_nodes_of_each_type_are_refused(
 ) -> None:
     with pytest.raises(InputError, match="GPU"):
         synthetic_cluster(gpus, types, per_node)
+
+
+def test_more_nodes_than_any_cluster_has_are_refused_at_once() -> None:
+    most = f"{10**16} nodes of 8; give at most {MOST_NODES} nodes"
+    with pytest.raises(InputError, match=most):
+        synthetic_cluster(8 * 10**16, ["a100"])
+    with pytest.raises(InputError, match=f"are {10**16} nodes of 8 and 1 GPUs over"):
+        synthetic_cluster(8 * 10**16 + 1, ["a100"])
