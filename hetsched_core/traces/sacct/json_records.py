@@ -18,7 +18,7 @@ from hetsched_core.traces.sacct.fields import (
     quote,
 )
 from hetsched_core.traces.sacct.json_stream import BrokenJsonError, iterate_list
-from hetsched_core.traces.sacct.judgement import check_order, find_doubts
+from hetsched_core.traces.sacct.judgement import check_order, credible_end, find_doubts
 from hetsched_core.traces.sacct.report import Flaw, Tally
 
 Record = Mapping[str, Any]
@@ -115,7 +115,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
         submit_s=submit_s,
         eligible_s=_time(time, "eligible"),
         start_s=start_s,
-        end_s=end_s,
+        end_s=credible_end(start_s, end_s, elapsed_s, suspended_s),
         elapsed_s=elapsed_s,
         suspended_s=suspended_s,
         time_limit_s=time_limit_s,

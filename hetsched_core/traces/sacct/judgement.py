@@ -13,6 +13,9 @@ _TOLERANCE_S = 1.0
 # Slurm kills a job up to KillWait, OverTimeLimit and an epilogue after its limit.
 _OVERTIME_S = 3_600.0
 
+LONGEST_PAUSE_S = 30 * 86_400.0
+"""An End that is later than Elapsed and Suspended tell by this much is no pause, but wrong."""
+
 
 def check_order(submit_s: float, start_s: float, end_s: float | None) -> None:
     """Refuse times that no job can have.
@@ -24,6 +27,16 @@ def check_order(submit_s: float, start_s: float, end_s: float | None) -> None:
         raise FieldError(Flaw.TIME_ORDER, f"starts {submit_s - start_s:.0f} s before its Submit")
     if end_s is not None and end_s < start_s:
         raise FieldError(Flaw.TIME_ORDER, f"ends {start_s - end_s:.0f} s before its Start")
+
+
+def credible_end(
+    start_s: float, end_s: float | None, elapsed_s: float | None, suspended_s: float | None
+) -> float | None:
+    """Return the end of a run: as Elapsed has it where the log's End is far later than that."""
+    if end_s is None or elapsed_s is None:
+        return end_s
+    told_s = start_s + elapsed_s + (suspended_s or 0.0)
+    return told_s if end_s - told_s >= LONGEST_PAUSE_S else end_s
 
 
 def find_doubts(
@@ -45,9 +58,8 @@ def find_doubts(
     if end_s is not None and elapsed_s is not None:
         unexplained = end_s - start_s - elapsed_s - (suspended_s or 0.0)
         # A log without the column Suspended does not tell how long a pause was.
-        if unexplained <= -_TOLERANCE_S or (
-            suspended_s is not None and unexplained >= _TOLERANCE_S
-        ):
+        longest = LONGEST_PAUSE_S if suspended_s is None else _TOLERANCE_S
+        if unexplained <= -_TOLERANCE_S or unexplained >= longest:
             doubts.append(Doubt.ELAPSED)
     return tuple(doubts)
 

@@ -22,7 +22,7 @@ from hetsched_core.traces.sacct.fields import (
     parse_tres,
     quote,
 )
-from hetsched_core.traces.sacct.judgement import check_order, find_doubts
+from hetsched_core.traces.sacct.judgement import check_order, credible_end, find_doubts
 from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, Layout, find_layout
 from hetsched_core.traces.sacct.lines import MAX_LINE, OVERLONG, split_lines
 from hetsched_core.traces.sacct.repair import repair
@@ -329,7 +329,7 @@ class _Rows:
             submit_s=submit_s,
             eligible_s=eligible_s,
             start_s=start_s,
-            end_s=end_s,
+            end_s=credible_end(start_s, end_s, elapsed_s, suspended_s),
             elapsed_s=elapsed_s,
             suspended_s=suspended_s,
             time_limit_s=time_limit_s,

@@ -109,6 +109,14 @@ def test_a_record_becomes_an_allocation(read_log: Read) -> None:
     assert not outcome.report.warnings
 
 
+def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used(
+    read_log: Read,
+) -> None:
+    only = read_log(dump(record(**time(end=253_339_228_800, elapsed=33)))).only
+    assert only.doubts == (Doubt.ELAPSED,)
+    assert only.end_s == only.start_s + 33.0
+
+
 def test_a_compressed_log_is_recognised_by_its_content(read_log: Read) -> None:
     assert read_log(gzip.compress(dump(record()))).only.job_id == "100"
 

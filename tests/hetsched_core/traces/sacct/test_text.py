@@ -258,6 +258,18 @@ def test_a_clock_change_is_settled_by_the_elapsed_time(read_rows: Read) -> None:
     assert neither.doubts == (Doubt.CLOCK_CHANGE, Doubt.ELAPSED)
 
 
+@pytest.mark.parametrize(
+    ("suspended", "paused_s"), [("", 0.0), ("00:01:40", 100.0)], ids=["unknown", "paused"]
+)
+def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used(
+    read_rows: Read, suspended: str, paused_s: float
+) -> None:
+    change = {"End": "9998-12-31T00:00:00", "ElapsedRaw": "33", "Suspended": suspended}
+    only = read_rows(change).only
+    assert only.doubts == (Doubt.ELAPSED,)
+    assert only.end_s == only.start_s + 33.0 + paused_s
+
+
 def test_a_time_that_does_not_exist_names_the_column_and_the_option(read_rows: Read) -> None:
     oslo = SacctOptions(zone=parse_zone("Europe/Oslo"))
     outcome = read_rows({"Start": "2026-03-29T02:30:00", "End": "Unknown"}, options=oslo)
