@@ -10,6 +10,9 @@ from hetsched_core.types import Cluster, Job, RequirementSet, Shape, Speeds, Spe
 
 _REMEMBERED = 1 << 16
 
+_TABLES_REMEMBERED = 1 << 12
+"""Fewer, since learned estimates bring new tables all the time, and each is kept alive."""
+
 
 @dataclass(frozen=True, slots=True)
 class Way:
@@ -56,7 +59,7 @@ def _kind(job: Job) -> _Kind:
     )
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@lru_cache(maxsize=_TABLES_REMEMBERED)
 def _rigid_way(
     cluster: Cluster, table: SpeedTable, shapes: frozenset[Shape], *kind: *_Kind
 ) -> Way | None:
@@ -66,41 +69,64 @@ def _rigid_way(
     return exact or (ways[(len(ways) - 1) // 2] if ways else None)
 
 
-@lru_cache(maxsize=_REMEMBERED)
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a profile runs with a count: types, fastest first, and those that do on many nodes."""
+
+    count: int
+    types: tuple[str, ...]
+    several_nodes: frozenset[str]
+
+
+@lru_cache(maxsize=_TABLES_REMEMBERED)
 def _ways(
+    cluster: Cluster, table: SpeedTable, shapes: frozenset[Shape], *kind: *_Kind
+) -> tuple[Way, ...]:
+    profile, requirements, *needs = kind
+    speeds = Speeds(cluster, {profile: table})
+    places = tuple(
+        _Place(
+            count,
+            types := speeds.fastest_types(profile, count),
+            frozenset(t for t in types if speeds.per_gpu(profile, t, count, nodes=2) > 0),
+        )
+        for count in requirements
+    )
+    return _ways_among(cluster, places, shapes, *needs)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _ways_among(
     cluster: Cluster,
-    table: SpeedTable,
+    places: tuple[_Place, ...],
     shapes: frozenset[Shape],
-    profile: str,
-    requirements: RequirementSet,
     gpu_types: frozenset[str] | None,
     cpus_per_gpu: float,
     memory_mb_per_gpu: float,
 ) -> tuple[Way, ...]:
-    speeds = Speeds(cluster, {profile: table})
+    """Return the ways by what seldom changes when speeds are revised: where they are above 0."""
     free, needs = FreeGpus.empty(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
     even = Shape.UNEVEN not in shapes
 
-    def holds(gpu_type: str, count: int) -> bool:
-        if free.one_node(needs, gpu_type, count) is not None:
+    def holds(gpu_type: str, place: _Place) -> bool:
+        if free.one_node(needs, gpu_type, place.count) is not None:
             return True
         return (
-            count > 1
+            place.count > 1
             and Shape.EVEN in shapes
-            and speeds.per_gpu(profile, gpu_type, count, nodes=2) > 0
-            and free.fewest_nodes(needs, (gpu_type,), count, even=even) is not None
+            and gpu_type in place.several_nodes
+            and free.fewest_nodes(needs, (gpu_type,), place.count, even=even) is not None
         )
 
     ways = []
-    for count in requirements:
-        runs_on = tuple(
-            t for t in speeds.fastest_types(profile, count) if gpu_types is None or t in gpu_types
-        )
-        types = tuple(t for t in runs_on if holds(t, count))
+    for place in places:
+        count = place.count
+        runs_on = tuple(t for t in place.types if gpu_types is None or t in gpu_types)
+        types = tuple(t for t in runs_on if holds(t, place))
         if types:
             ways.append(Way(count, types, mixed=False))
         elif count > 1 and Shape.MIXED_TYPES in shapes:
-            types = tuple(t for t in runs_on if speeds.per_gpu(profile, t, count, nodes=2) > 0)
+            types = tuple(t for t in runs_on if t in place.several_nodes)
             if free.fewest_nodes(needs, types, count) is not None:
                 ways.append(Way(count, types, mixed=True))
     return tuple(ways)

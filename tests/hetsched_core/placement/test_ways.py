@@ -1,0 +1,51 @@
+"""How a job could ever run, while estimates of its speeds are revised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hetsched_core.placement import Way, rigid_way, ways_to_fit
+from hetsched_core.types import ALL_SHAPES, Cluster, Shape
+from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
+
+CLUSTER = cluster_of(a=("a100", 4), b=("a100", 4), k=("k80", 8))
+JOB = submission("j", 1.0, (1, 8, 16)).job
+
+
+def test_speeds_that_say_the_same_of_where_a_job_runs_give_the_same_objects() -> None:
+    one, other = (linear_speeds(CLUSTER, {"m": {"a100": s, "k80": 1.0}}) for s in (2.0, 3.0))
+    first, second = (ways_to_fit(JOB, CLUSTER, s, ALL_SHAPES) for s in (one, other))
+    assert first is second
+    assert first == (
+        Way(1, ("a100", "k80"), mixed=False),
+        Way(8, ("a100", "k80"), mixed=False),
+        Way(16, ("a100", "k80"), mixed=True),
+    )
+    rigid = [rigid_way(JOB, CLUSTER, s, ALL_SHAPES) for s in (one, other)]
+    assert rigid[0] is rigid[1] is first[1]
+
+
+def test_revised_speeds_change_the_order_of_types_and_where_a_job_fits() -> None:
+    def ways(a100: float, k80: float, several_nodes: float = 1.0) -> dict[int, tuple[str, ...]]:
+        speeds = linear_speeds(CLUSTER, {"m": {"a100": a100, "k80": k80}}, several_nodes)
+        return {way.count: way.types for way in ways_to_fit(JOB, CLUSTER, speeds, ALL_SHAPES)}
+
+    both = ("k80", "a100")
+    assert ways(1.0, 2.0) == {1: both, 8: both, 16: both}
+    assert ways(1.0, 2.0, several_nodes=0.0) == {1: both, 8: ("k80",)}
+    assert ways(1.0, 0.0) == {1: ("a100",), 8: ("a100",)}
+    assert ways(0.0, 0.0) == {}
+
+
+def test_shapes_types_and_needs_of_a_job_bound_where_it_fits() -> None:
+    speeds = linear_speeds(CLUSTER, {"m": {"a100": 2.0, "k80": 1.0}})
+    one_type = ALL_SHAPES - {Shape.MIXED_TYPES}
+    assert [w.count for w in ways_to_fit(JOB, CLUSTER, speeds, one_type)] == [1, 8]
+    typed = submission("j", 1.0, (1, 8, 16), gpu_types=frozenset({"k80"})).job
+    assert {w.types for w in ways_to_fit(typed, CLUSTER, speeds, ALL_SHAPES)} == {("k80",)}
+    few_cpus = Cluster(tuple(replace(node, cpus=8) for node in CLUSTER))
+    needy = submission("j", 1.0, (1, 8, 16), cpus_per_gpu=2.0).job
+    assert [w.types for w in ways_to_fit(needy, few_cpus, speeds, ALL_SHAPES)] == [
+        ("a100", "k80"),
+        ("a100",),
+    ]
