@@ -147,6 +147,26 @@ def test_quick_lines_of_the_small_table_are_what_the_command_computes(tmp_path: 
         assert f"| {' | '.join(line)} |" in TEXT
 
 
+@pytest.mark.parametrize("setting", ["small", "large"])
+def test_gavel_and_slurm_are_behind_hops_in_every_measure(setting: str) -> None:
+    for rival in ("gavel", "slurm"):
+        for column in range(1, 6):
+            assert mean(setting, rival, column) > mean(setting, "hops", column)
+
+
+def test_the_advantage_grows_with_the_arrivals() -> None:
+    rows = [[float(cell) for cell in row] for row in table("rates").values()]
+    for more in (2, 5):
+        assert rows[-1][more] > rows[0][more]
+    assert [row[2] for row in rows] == sorted(row[2] for row in rows)
+
+
+def test_lambda_one_has_the_shortest_makespan_and_the_fewest_fragments() -> None:
+    rows = {name: [float(cell) for cell in row] for name, row in table("lambdas").items()}
+    for column in (0, 2, 4):
+        assert min(rows, key=lambda name: rows[name][column]) == "latency ratio, 1"
+
+
 def test_every_figure_has_its_place_and_nothing_else_is_touched() -> None:
     filled = page.filled(TEXT, ((name, f"new {name}") for name in page.FIGURES))
     for name in page.FIGURES:
