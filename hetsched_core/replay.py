@@ -33,7 +33,7 @@ class EstimateSource(StrEnum):
         """Return the estimates of one run of a policy, at its beginning; `seed` is of the noise."""
         if self is EstimateSource.TRUTH:
             return KnownSpeeds(loaded.speeds)
-        # It brings the estimator and the store along, which take a while to import.
+        # It brings the estimator along, which takes a while to import.
         from hetsched_core.simulate.learned import FORMULA_2, LearnedSpeeds
         from hetsched_core.throughput.fit import USUAL
 
@@ -46,6 +46,16 @@ LEARNING = (
     "Policies see speeds that were learned from the runs before, each measured once with a noise "
     f"of {MEASUREMENT_NOISE:.0%}; on which GPU types a job fits is known."
 )
+
+TASK_TIMES_GIVEN = "The times of training tasks are given, not learned."
+
+
+def with_learning(loaded: Loaded) -> Loaded:
+    """Return the workload with what is assumed where policies plan with learned speeds."""
+    learning = assuming(loaded, LEARNING)
+    profiles = {submission.job.profile for submission in loaded.workload.submissions}
+    tasks = any(loaded.speeds.table(profile).tasks for profile in profiles)
+    return assuming(learning, TASK_TIMES_GIVEN) if tasks else learning
 
 
 def with_node_spread(loaded: Loaded, spread: NodeSpread, seed: int) -> Loaded:

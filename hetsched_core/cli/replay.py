@@ -159,7 +159,7 @@ def replay(
     from time import perf_counter
 
     from hetsched_core.cli.replay_report import require_report, write_report
-    from hetsched_core.replay import LEARNING, EstimateSource, assuming, result_of, with_node_spread
+    from hetsched_core.replay import EstimateSource, result_of, with_learning, with_node_spread
     from hetsched_core.replay import replay as run_each
     from hetsched_core.report.history import History
     from hetsched_core.simulate import Settings
@@ -195,7 +195,7 @@ def replay(
             loaded = replace(loaded, speeds=loaded.speeds.placement_blind())
         if spread is not None:
             loaded = with_node_spread(loaded, spread, seed)
-        return assuming(loaded, LEARNING) if source is EstimateSource.LEARNED else loaded
+        return with_learning(loaded) if source is EstimateSource.LEARNED else loaded
 
     loaded = load(settings.seed)
     _tell_input(loaded)

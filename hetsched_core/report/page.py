@@ -5,7 +5,7 @@ The same input gives the same bytes: nothing measured with a clock, and no date,
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import Path
@@ -156,6 +156,7 @@ class _Page:
     gains: tuple[Gains, ...]
     policies: tuple[_Policy, ...]
     costs: tuple[tuple[str, str], ...]
+    speeds: tuple[str, ...]
 
 
 def _page(report: Report) -> _Page:
@@ -196,6 +197,7 @@ def _page(report: Report) -> _Page:
             for name, info in report.policies.items()
         ),
         costs=_costs(settings),
+        speeds=tuple(_speeds(settings)),
     )
 
 
@@ -255,6 +257,15 @@ def _costs(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
         for key, meaning in meanings
         if settings.get(key) is not None
     )
+
+
+def _speeds(settings: Mapping[str, object]) -> Iterator[str]:
+    """What the settings say of the true speeds and of those that policies are shown."""
+    if (spread := settings.get("node_spread")) is not None:
+        yield f"Nodes of one GPU type differ in speed (`--node-spread {spread}`)."
+    if (source := settings.get("estimates")) is not None:
+        speeds = {"truth": "the true speeds", "learned": "speeds learned from what has run"}
+        yield f"Policies plan with {speeds[str(source)]} (`--estimates {source}`)."
 
 
 def _exact(seconds: float) -> str:

@@ -41,7 +41,8 @@ class Snapshot:
         cluster: all nodes, whatever their condition.
         nodes: node name -> how it stands.
         jobs: job id -> what is known of each active job.
-        speeds: estimates of samples/s.
+        speeds: estimates of samples/s; in a replay `profiles` lists those of the whole workload,
+            also of jobs that have not arrived.
         past_run_s: profile key -> mean seconds for which its completed jobs that told no size held
             GPUs: what stands in for the run time of the next one.
         effective_s: when a plan made now takes effect (UTC).

@@ -112,13 +112,17 @@ def test_the_example_of_a_workload_of_tasks_runs_under_the_policies_that_need_on
     cluster.write_text(capsys.readouterr().out)
     out = tmp_path / "result.json"
     options = ["--policy", "allox,sched-homo,hlas", "--json", str(out)]
-    assert main(["replay", str(jobs), "--cluster", str(cluster), *options]) == 0
-    policies = json.loads(out.read_text())["policies"]
-    assert {name: each["completed"] for name, each in policies.items()} == {
-        "allox": 1,
-        "sched-homo": 1,
-        "hlas": 1,
-    }
+    for estimates in ("truth", "learned"):
+        told = ["--cluster", str(cluster), "--estimates", estimates, *options]
+        assert main(["replay", str(jobs), *told]) == 0
+        result = json.loads(out.read_text())
+        assert {name: each["completed"] for name, each in result["policies"].items()} == {
+            "allox": 1,
+            "sched-homo": 1,
+            "hlas": 1,
+        }
+        given = "The times of training tasks are given, not learned."
+        assert (given in result["input"]["assumptions"]) is (estimates == "learned")
 
 
 @pytest.mark.parametrize(

@@ -257,6 +257,19 @@ def test_what_is_to_be_typed_is_marked_and_stays_whole(usual_report: Report) -> 
     )
 
 
+def test_the_settings_of_speeds_are_among_what_was_assumed(usual_report: Report) -> None:
+    def page(**settings: object) -> str:
+        given = replace(usual_report.result.input, settings=settings)
+        return to_html(replace(usual_report, result=replace(usual_report.result, input=given)))
+
+    learned = page(estimates="learned", node_spread="longhorn-resnet")
+    assert "<code>--estimates learned</code>" in learned
+    assert "<code>--node-spread longhorn-resnet</code>" in learned
+    known = page(estimates="truth", node_spread=None)
+    assert "<code>--estimates truth</code>" in known
+    assert "--node-spread" not in known
+
+
 def test_a_single_policy_makes_a_page_without_comparisons() -> None:
     shown = Page(to_html(report_of({"fifo": usual_log("fifo")})))
     assert "gains" not in shown.ids()
