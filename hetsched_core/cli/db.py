@@ -34,6 +34,8 @@ def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
 
     from hetsched_core.store import Store
 
+    if owner and profile is None:
+        raise click.UsageError("--owner says whose profile to show: add --profile NAME")
     with Store.open(file) as store:
         _warn_of_unread_log(store)
         if profile is not None:
@@ -100,10 +102,13 @@ def import_(file: Path, tables: tuple[Path, ...], owner: str) -> None:
 )
 def export(file: Path, folder: Path, form: str) -> None:
     """Write the tables of FILE to FOLDER, one file for each."""
+    from hetsched_core.errors import InputError
     from hetsched_core.store import Format, Store
 
     with Store.open(file) as store:
         _warn_of_unread_log(store)
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file; give a folder, which need not exist yet")
         folder.mkdir(parents=True, exist_ok=True)
         for path in store.export(folder, Format(form)):
             click.echo(path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from hetsched_core.cli.options import usage_errors
+from hetsched_core.cli.options import require_file, usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.traces.cluster_file import ClusterFile
@@ -71,12 +71,15 @@ def read_options(
     """Return what the values of the options mean: arguments of `load_workload`.
 
     Raises:
-        InputError: The cluster file or the value of an option cannot be used.
+        InputError: A file or the value of an option cannot be used.
     """
     from hetsched_core.traces.cluster_file import read_cluster
     from hetsched_core.traces.load import LoadOptions
     from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
 
+    require_file("--cluster", cluster, "cluster.md")
+    require_file("--rules", rules, "rules.md")
+    require_file("--throughputs", throughputs, "gavel.md")
     with usage_errors():
         sacct = SacctOptions(
             fields=parse_fields(sacct_fields) if sacct_fields else None,

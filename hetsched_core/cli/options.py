@@ -40,6 +40,20 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
+def require_file(option: str, path: Path | None, form: str) -> None:
+    """Refuse an input that is not there or is a folder; `form` is the page of its format.
+
+    Raises:
+        InputError: the message names the option.
+    """
+    if path is None:
+        return
+    if not path.exists():
+        raise InputError(f"{option} {path} does not exist; give a file of docs/formats/{form}")
+    if path.is_dir():
+        raise InputError(f"{option} {path} is a folder; give a file of docs/formats/{form}")
+
+
 @contextmanager
 def usage_errors() -> Iterator[None]:
     """Turn bad input into wrong usage: it came from the command line, not from a file."""
@@ -66,6 +80,8 @@ def claim_outputs(
     for option, path in files.items():
         if path is None:
             continue
+        if str(path) == "-":
+            raise InputError(f"{option} -: standard output has the comparison; give a file")
         if other := taken.get(path.resolve()):
             raise InputError(f"{option} {path} would replace {other}; give another file")
         folder = path.absolute().parent
@@ -74,18 +90,26 @@ def claim_outputs(
         if not folder.is_dir():
             raise InputError(f"{option} {path} cannot be written: there is no folder {folder}")
         if not os.access(path if path.exists() else folder, os.W_OK):
-            raise InputError(f"{option} {path} cannot be written: permission denied")
+            raise InputError(
+                f"{option} {path} cannot be written: permission denied; give another file"
+            )
         taken[path.resolve()] = f"the output of {option}"
     for option, path in folders.items():
         if path is None:
             continue
         if path.exists() and not path.is_dir():
             raise InputError(f"{option} {path} is a file; give a folder, which need not exist yet")
+        if not path.absolute().parent.is_dir():
+            raise InputError(
+                f"{option} {path} cannot be made: there is no folder {path.absolute().parent}"
+            )
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.mkdir(exist_ok=True)
         except OSError as error:
             raise InputError(
                 f"{option} {path} cannot be made: {error.strerror}; give another folder"
             ) from None
         if not os.access(path, os.W_OK):
-            raise InputError(f"{option} {path} cannot be written into: permission denied")
+            raise InputError(
+                f"{option} {path} cannot be written into: permission denied; give another folder"
+            )

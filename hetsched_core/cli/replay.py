@@ -263,11 +263,13 @@ def replay(
 def _policies(names: tuple[str, ...], parameters: tuple[str, ...]) -> dict[str, Policy]:
     """Return the policies asked for, with their parameters set."""
     from hetsched_core.errors import InputError
-    from hetsched_core.policy import make_policy
 
     wanted = [name.strip() for part in names for name in part.split(",") if name.strip()]
     if not wanted:
         raise InputError("--policy names no policy; `hetsched policies` lists them")
+    twice = [name for at, name in enumerate(wanted) if name in wanted[:at]]
+    if twice:
+        raise InputError(f"--policy names {twice[0]} twice; name each policy once")
     settings: dict[str, dict[str, str]] = {name: {} for name in wanted}
     for text in parameters:
         policy, dot, rest = text.partition(".")
@@ -278,7 +280,21 @@ def _policies(names: tuple[str, ...], parameters: tuple[str, ...]) -> dict[str, 
                 f"{', '.join(wanted)}"
             )
         settings[policy][key] = value
-    return {name: make_policy(name, settings[name]) for name in wanted}
+    return {name: _policy(name, settings[name]) for name in wanted}
+
+
+def _policy(name: str, settings: dict[str, str]) -> Policy:
+    """Make a policy; what is wrong with a parameter came from --set."""
+    from hetsched_core.errors import InputError
+    from hetsched_core.policy import make_policy, policy_type
+
+    policy_type(name)
+    try:
+        return make_policy(name, settings)
+    except InputError as error:
+        if not settings:
+            raise
+        raise InputError(f"--set for {name}: {error}") from None
 
 
 def _refuse_lost_seeds(
@@ -303,13 +319,15 @@ def _refuse_lost_seeds(
 
 def _tell_input(loaded: Loaded) -> None:
     """Say on standard error what was read and what was assumed."""
+    from hetsched_core.traces.sacct.report import counted
+
     for report in loaded.reports:
         click.echo(str(report), err=True)
         for doubt in report.doubts:
             lines = ", ".join(map(str, doubt.first_lines))
-            click.echo(
-                f"  in doubt: {doubt.count} {report.form}s: {doubt.doubt} ({lines})", err=True
-            )
+            first = "the first: " if doubt.count > len(doubt.first_lines) else "number "
+            found = counted(doubt.count, report.form)
+            click.echo(f"  in doubt: {found}: {doubt.doubt} ({first}{lines})", err=True)
     gpus = ", ".join(f"{count} {kind}" for kind, count in loaded.cluster.gpus_by_type().items())
     click.echo(
         f"{len(loaded.workload.submissions)} jobs on {loaded.cluster.name}: "

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetsched_core.cli.inputs import FILE, read_options, workload_options
-from hetsched_core.cli.options import usage_errors
+from hetsched_core.cli.options import require_file, usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.traces.load import Inputs
@@ -138,6 +138,8 @@ def generate(
             raise unknown("set of models", models, ProfileSet)
         chosen = SyntheticOptions(trace=TRACES[trace], **options)
     _check_out(out)
+    require_file("--cluster", cluster_file, "cluster.md")
+    require_file("--throughputs", throughputs, "gavel.md")
     cluster = read_cluster(cluster_file).cluster
     if throughputs:
         measured = read_measured(throughputs, cluster.gpu_types)

@@ -91,8 +91,8 @@ class _Announcer:
         if not self.said:
             self.said = True
             self.say(
-                "hetsched: compiling its numeric kernels; this takes a moment, and only the first "
-                "time after an installation"
+                "hetsched: compiling numeric kernels; this takes a moment, and for each kernel "
+                "only the first time that it is used after an installation"
             )
 
 

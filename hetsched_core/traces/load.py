@@ -185,7 +185,12 @@ def _read(
                 )
     if not inputs.workload.submissions:
         why = [f"{n} rejected: {reason}" for reason, n in inputs.workload.rejections()]
-        seen = "; ".join([*map(str, inputs.reports), *why])
+        flaws = [
+            f"{flaw.count} unusable: {flaw.flaw}, the first: {flaw.first[0]}"
+            for report in inputs.reports
+            for flaw in report.flaws
+        ]
+        seen = "; ".join([*map(str, inputs.reports), *flaws, *why])
         raise InputError(f"no GPU job in {_names(paths)}" + (f" ({seen})" if seen else ""))
     return inputs, cluster
 

@@ -31,6 +31,9 @@ from hetsched_core.types import (
 
 SCHEMA = "hetsched-workload/1"
 
+LATEST_S = 1e11
+"""The latest time of a job, seconds UTC: in the year 5138. Later ones are milliseconds or wrong."""
+
 _SUBMISSION_KEYS = ("samples", "ends_as", "cancel_s", "logged")
 _JOB_KEYS = ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
 _SHARED_KEYS = ("profile", "user", "account", "partition")
@@ -211,6 +214,8 @@ def _submission(line: dict[str, Any]) -> Submission:
     ):
         if value is not None and value < least:
             raise InputError(f"{key} is {value:g}; expected {least:g} or more")
+        if value is not None and key.endswith("_s") and value > LATEST_S:
+            raise InputError(f"{key} is {value:g}; expected seconds, up to {LATEST_S:g}")
     for key, value in (
         ("samples", submission.samples),
         ("total_samples", job.total_samples),

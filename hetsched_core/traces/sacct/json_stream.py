@@ -102,7 +102,9 @@ class _Text:
                     raise BrokenJsonError(
                         f"one element has more than {MAX_ELEMENT} characters", cut_off=False
                     ) from None
-            except (RecursionError, ValueError) as error:
+            except RecursionError:
+                raise BrokenJsonError("nested too deep for a record", cut_off=False) from None
+            except ValueError as error:
                 raise BrokenJsonError(str(error), cut_off=False) from None
             else:
                 # Only what follows shows that a number is complete.

@@ -61,6 +61,11 @@ class FlawCount:
     first: tuple[Unusable, ...]
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun, as in `1 line` and `2 lines`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 @dataclass(frozen=True, slots=True)
 class DoubtCount:
     """How many allocations have one doubt, and the first lines with it."""
@@ -95,9 +100,11 @@ class ReadReport:
 
     def __str__(self) -> str:
         return (
-            f"{self.source}: {self.lines} {self.form}s: {self.used} GPU allocations, "
-            f"{self.no_gpu} jobs without GPU, {self.never_started} never started, "
-            f"{self.steps} steps, {self.headers} headers, {self.blank} blank, "
+            f"{self.source}: {counted(self.lines, self.form)}: "
+            f"{counted(self.used, 'GPU allocation')}, "
+            f"{counted(self.no_gpu, 'job')} without GPU, {self.never_started} never started, "
+            f"{counted(self.steps, 'step')}, {counted(self.headers, 'header')}, "
+            f"{self.blank} blank, "
             f"{self.unusable} unusable"
         )
 

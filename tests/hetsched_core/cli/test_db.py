@@ -109,6 +109,19 @@ def test_show_of_an_unknown_profile_names_the_likely_one(path: Path, complaint: 
     )
 
 
+def test_an_owner_without_a_profile_is_wrong_usage(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["db", "show", str(path), "--owner", "nobody"]) == 2
+    assert "add --profile NAME" in capsys.readouterr().err
+
+
+def test_an_export_into_a_file_is_refused(path: Path, tmp_path: Path, complaint: Said) -> None:
+    (tmp_path / "x.txt").write_text("mine")
+    message = complaint("export", path, tmp_path / "x.txt")
+    assert message == f"{tmp_path / 'x.txt'} is a file; give a folder, which need not exist yet"
+
+
 def test_an_export_can_be_imported(path: Path, tmp_path: Path, said: Said) -> None:
     folder = tmp_path / "new" / "tables"
     assert str(folder / "speed.csv") in said("export", path, folder, "--format", "csv").split()

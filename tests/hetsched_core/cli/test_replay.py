@@ -105,7 +105,7 @@ def test_the_example_of_a_workload_of_tasks_runs_under_the_policies_that_need_on
     page = Path(__file__).parents[3] / "docs" / "formats" / "workload.md"
     example = page.read_text().partition("## Jobs of tasks")[2].split("```")[1]
     jobs, cluster = tmp_path / "jobs.jsonl", tmp_path / "cluster.toml"
-    jobs.write_text(example.removeprefix("json\n"))
+    jobs.write_text(example.removeprefix("jsonl\n"))
     assert (
         main(["cluster", "generate", "--gpus", "2", "--gpus-per-node", "1", "--types", "a100"]) == 0
     )
@@ -130,12 +130,14 @@ def test_the_example_of_a_workload_of_tasks_runs_under_the_policies_that_need_on
     [
         ("--policy", "fido", "did you mean 'fifo'"),
         ("--policy", ",", "names no policy"),
+        ("--policy", "slurm,slurm", "names slurm twice"),
         ("--round", "0", "from 1 to"),
         ("--round", "nan", "from 1 to"),
         ("--restart-cost", "1e30", "from 0 to 86400"),
         ("--grace", "-1", "from 0 to 86400"),
         ("--set", "las.x", "POLICY.NAME=VALUE"),
         ("--set", "fifo.speed=3", "speed"),
+        ("--set", "las.threshold_gpu_h=nan", "--set for las: "),
         ("--tz", "Nowhere/City", "Nowhere/City"),
         ("--seed", "-1", "-1"),
         ("--estimates", "guessed", "'truth', 'learned'"),
@@ -199,6 +201,8 @@ def test_two_outputs_do_not_share_a_file(
     [
         ("--json", "missing/result.json", "there is no folder"),
         ("--json", ".", "is a folder"),
+        ("--report", "missing/report", "there is no folder"),
+        ("--run-log", "missing/logs", "there is no folder"),
         ("--run-log", "sacct.txt", "is a file"),
         ("--report", "sacct.txt", "is a file"),
     ],
@@ -210,6 +214,52 @@ def test_an_output_that_cannot_be_written_is_refused_before_the_work(
     written = capsys.readouterr()
     assert told in written.err
     assert "policy" not in written.out
+
+
+@pytest.mark.parametrize("option", ["--json", "--rejects"])
+def test_an_output_file_is_not_standard_output(
+    log: Path,
+    option: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert replay(log, option, "-") == 1
+    assert f"{option} -: standard output has the comparison" in capsys.readouterr().err
+    assert not Path("-").exists()
+
+
+@pytest.mark.parametrize("option", ["--cluster", "--rules", "--throughputs"])
+@pytest.mark.parametrize(("path", "told"), [("/", "is a folder"), ("/none", "does not exist")])
+def test_an_input_that_is_no_file_is_told_with_its_option(
+    log: Path, option: str, path: str, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["replay", str(log), option, path]) == 1
+    assert f"{option} {path} {told}; give a file of docs/formats/" in capsys.readouterr().err
+
+
+def test_a_log_without_a_usable_line_says_why(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, line, *_ = log.read_text().splitlines()
+    log.write_text(f"{header}\n{line}|more|fields\n")
+    assert replay(log) == 1
+    told = capsys.readouterr().err
+    assert "1 unusable: wrong number of fields, the first: line 2" in told
+
+
+def test_doubts_say_whether_all_lines_with_them_are_named(
+    log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header, *lines = log.read_text().splitlines()
+    at = header.split("|").index("State")
+    rows = [line.split("|") for line in lines]
+    strange = ["|".join([*row[:at], "DREAMING", *row[at + 1 :]]) for row in rows]
+    log.write_text("\n".join([header, *strange]) + "\n")
+    assert replay(log, "--policy", "fifo") == 0
+    doubts = [line for line in capsys.readouterr().err.splitlines() if "in doubt" in line]
+    assert any("(the first: " in line for line in doubts)
 
 
 def test_jobs_that_can_never_run_are_warned_of_and_listed(

@@ -86,11 +86,11 @@ def values(text: str, measure: str) -> list[float]:
 def test_the_page_has_the_numbers_of_the_result_file(files: Path, run: Run) -> None:
     result = run(
         *("log.txt", "--cluster", "c.toml", "--policy", "fifo,las"),
-        *("--report", files / "new" / "folder", "--json", "r.json"),
+        *("--report", files / "folder", "--json", "r.json"),
     )
     assert result.returncode == 0, result.stderr
-    text = page(files / "new" / "folder")
-    assert f"report: {files}/new/folder/report.html (" in result.stderr
+    text = page(files / "folder")
+    assert f"report: {files}/folder/report.html (" in result.stderr
     written = json.loads((files / "r.json").read_text())["policies"]
     for measure in ("completed", "avg_jct_s", "avg_wait_s", "gpu_utilisation", "restarts"):
         assert values(text, measure) == [written[name][measure] for name in ("fifo", "las")]

@@ -114,7 +114,7 @@ def test_show_counts_jobs_and_the_load(files: Path, run: Run) -> None:
     ("args", "says"),
     [
         (["missing"], "missing: cannot be read"),
-        (["log", "--rules", "missing"], "missing: cannot be read"),
+        (["log", "--rules", "missing"], "missing does not exist; give a file of docs/formats/rules.md"),
         (["log", "--cluster", "missing"], "missing"),
         (["empty"], "is empty"),
     ],
@@ -221,7 +221,7 @@ def test_generate_takes_the_models_of_a_measured_table(
         (["--jobs", "0"], 2, "number of jobs is 0"),
         (["--load", "-1"], 2, "load is -1"),
         (["--arrival-cv", "0.3"], 1, "variation of arrivals"),
-        (["--throughputs", "missing"], 1, "missing: cannot be read"),
+        (["--throughputs", "missing"], 1, "--throughputs missing does not exist"),
         (["--cluster", "missing"], 1, "missing"),
     ],
 )

@@ -183,6 +183,9 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(
             JOB | {"submit_s": "5"}, "submit_s: '5' is not a number", id="text for number"
         ),
+        pytest.param(
+            JOB | {"submit_s": 1e18}, "submit_s is 1e+18; expected seconds, up to 1e+11", id="far"
+        ),
         pytest.param(JOB | {"submit_s": -1}, "submit_s is -1; expected 0", id="negative time"),
         pytest.param(JOB | {"eligible_s": 4}, "eligible_s is 4; expected 5", id="eligible early"),
         pytest.param(JOB | {"cancel_s": 4}, "cancel_s is 4; expected 5", id="cancelled early"),

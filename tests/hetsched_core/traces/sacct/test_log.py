@@ -29,8 +29,8 @@ def test_a_file_is_read_by_its_path_and_named_in_the_report(tmp_path: Path) -> N
     assert [allocation.job_id for allocation in log] == ["1"]
     assert log.report.source == str(path)
     assert str(log.report) == (
-        f"{path}: 4 lines: 1 GPU allocations, 0 jobs without GPU, 0 never started, 1 steps, "
-        "1 headers, 0 blank, 1 unusable"
+        f"{path}: 4 lines: 1 GPU allocation, 0 jobs without GPU, 0 never started, 1 step, "
+        "1 header, 0 blank, 1 unusable"
     )
 
 
