@@ -114,7 +114,10 @@ def test_show_counts_jobs_and_the_load(files: Path, run: Run) -> None:
     ("args", "says"),
     [
         (["missing"], "missing: cannot be read"),
-        (["log", "--rules", "missing"], "missing does not exist; give a file of docs/formats/rules.md"),
+        (
+            ["log", "--rules", "missing"],
+            "missing does not exist; give a file of docs/formats/rules.md",
+        ),
         (["log", "--cluster", "missing"], "missing"),
         (["empty"], "is empty"),
     ],

@@ -252,6 +252,10 @@ def test_a_file_cut_off_within_a_record_keeps_what_was_before(read_log: Read) ->
         (b'{"meta": tru}', "no JSON after record 0"),
         (b'{"jobs" 3}', "no JSON after record 0: expected ':', found '3'"),
         (b'{"jobs": ' + b"[" * 100_000, "no JSON after record 0|no job in it"),
+        (
+            b'{"jobs": [{"job_id": ' + b"[" * 100_000 + b"]" * 100_000 + b"}]}",
+            "no JSON after record 0: nested too deep for a record",
+        ),
         (b'{"jobs": [{"job_id": ' + b"9" * 5_000 + b"}]}", "no JSON after record 0"),
     ],
 )
