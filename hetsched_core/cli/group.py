@@ -1,4 +1,4 @@
-"""The command line: the group ``hetsched``, whose commands are found through entry points.
+"""The group ``hetsched``, whose commands are found through entry points.
 
 A command is a ``click.Command`` that some installed package names in the entry-point group
 ``hetsched.commands``. Its module is imported when the command is run, and by ``hetsched --help``
