@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from hetsched_core.placement.free import FreeGpus, PerGpu
@@ -40,7 +40,8 @@ def ways_to_fit(
 def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> Way | None:
     """Return the one way of a rigid job: the lower median of its counts, or of those that fit.
 
-    None for a job that can never run. Jobs of one kind get the same object.
+    None for a job that can never run. Jobs of one kind get the same object, those of different
+    kinds (another profile, say) different ones, so that its identity stands for the kind.
     """
     return _rigid_way(cluster, speeds.table(job.profile), shapes, *_kind(job))
 
@@ -92,7 +93,8 @@ def _ways(
         )
         for count in requirements
     )
-    return _ways_among(cluster, places, shapes, *needs)
+    # Copies, so that jobs of different kinds never share one.
+    return tuple(replace(way) for way in _ways_among(cluster, places, shapes, *needs))
 
 
 @lru_cache(maxsize=_REMEMBERED)
