@@ -107,8 +107,19 @@ def third_party(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [SCRIPT, *args], env=env, capture_output=True, text=True, timeout=30, check=False
+        [SCRIPT, *args],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        preexec_fn=interruptible,
     )
+
+
+def interruptible() -> None:
+    """Take interrupts; what runs in the background of a shell ignores them."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def test_version_is_the_installed_one() -> None:
@@ -238,6 +249,7 @@ def test_an_interrupt_exits_with_130_and_no_traceback(third_party: dict[str, str
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=interruptible,
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "asleep\n"
