@@ -27,6 +27,7 @@ env: .venv/.installed
 	@touch $@
 
 replay: env
+	@mkdir -p build
 	$(BIN)/hetsched replay $(BUNDLED)/sacct.txt --cluster $(BUNDLED)/cluster.toml --tz UTC \
 		--policy slurm,fifo,srtf,las --report $(REPORT)
 
