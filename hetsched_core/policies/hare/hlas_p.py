@@ -9,6 +9,7 @@ it for a job of a search group that does badly among its siblings.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -24,14 +25,14 @@ _NEEDS = "it needs an executor of training tasks on every GPU"
 
 
 @dataclass(frozen=True)
-class _Predicting(Hlas):
+class _Predicting(Hlas, ABC):
     """HLAS whose sizes hold what a job is predicted to run."""
 
     convergence: float = parameter(0.05, "part of a loss's way down that is left when a job ends")
 
+    @abstractmethod
     def rounds_left(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float | None:
         """Return how many more rounds a job is guessed to run; None for no idea."""
-        raise NotImplementedError
 
     def size_s(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float:
         """Return attained service, that of predicted rounds included."""
