@@ -16,7 +16,7 @@ import pytest
 from immutables import Map
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from hetsched_core.policies.hops import Hops
+from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from docs.reproduction.page import filled
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Gavel, Objective
@@ -248,15 +249,7 @@ def main() -> int:
         "arrivals": ranking(ARRIVALS, folder),
         "static": ranking(STATIC, folder),
     }
-    page = PAGE.read_text()
-    for name, text in figures.items():
-        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
-        before, marker, rest = page.partition(begin)
-        if not marker or end not in rest:
-            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
-            return 1
-        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(page)
+    PAGE.write_text(filled(PAGE.read_text(), figures))
     return 0
 
 

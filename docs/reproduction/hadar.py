@@ -22,10 +22,11 @@ from immutables import Map
 from numpy.typing import NDArray
 
 from docs.reproduction.fidelity import STATIC, load, markdown
+from docs.reproduction.page import filled
 from hetsched_core.kernels.payoff import Market
 from hetsched_core.metrics import Measures, measure
-from hetsched_core.policies.hadar_prices import Jobs, price_bounds
-from hetsched_core.policies.hadar_queue import PLENTY, Nodes, plan_queue
+from hetsched_core.policies.hadar.prices import Jobs, price_bounds
+from hetsched_core.policies.hadar.queue import PLENTY, Nodes, plan_queue
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
@@ -584,15 +585,7 @@ def main(chosen: Iterable[str]) -> int:
             sys.stderr.write(f"no figure {name!r}; valid: {', '.join(figures)}\n")
             return 2
     texts = {name: figures[name]() for name in names}
-    page = PAGE.read_text()
-    for name, text in texts.items():
-        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
-        before, marker, rest = page.partition(begin)
-        if not marker or end not in rest:
-            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
-            return 1
-        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(page)
+    PAGE.write_text(filled(PAGE.read_text(), texts))
     return 0
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.test_hare import second_decision
 from docs.reproduction.fidelity import markdown
+from docs.reproduction.page import filled
 from hetsched_core.policies.hare.bound import relax
 from hetsched_core.policies.hare.hlas import Hlas, grouped
 from hetsched_core.policies.hare.hlas_p import HlasP
@@ -360,14 +361,7 @@ def main(chosen: Iterable[str]) -> int:
             sys.stderr.write(f"no figure {name!r}; valid: {', '.join(FIGURES)}\n")
             return 2
     for name in names:
-        text = FIGURES[name]()
-        page = PAGE.read_text()
-        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
-        before, marker, rest = page.partition(begin)
-        if not marker or end not in rest:
-            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
-            return 1
-        PAGE.write_text(f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}")
+        PAGE.write_text(filled(PAGE.read_text(), {name: FIGURES[name]()}))
     return 0
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
@@ -20,6 +20,7 @@ from scipy.stats import t as student
 
 from docs.reproduction.fidelity import markdown
 from docs.reproduction.hops_cells import Cell, Found, Variant, result
+from docs.reproduction.page import filled
 
 PAGE = Path(__file__).with_suffix(".md")
 SEEDS = range(10)
@@ -294,17 +295,6 @@ FIGURES: dict[str, Callable[[Replays], str]] = {
 }
 
 
-def filled(page: str, figures: Iterable[tuple[str, str]]) -> str:
-    """Return a page with figures between their markers."""
-    for name, text in figures:
-        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
-        before, marker, rest = page.partition(begin)
-        if not marker or end not in rest:
-            raise click.ClickException(f"no place marked {begin.strip()} ... {end}")
-        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
-    return page
-
-
 @click.command()
 @click.argument("names", metavar="[FIGURE ...]", nargs=-1, type=click.Choice(tuple(FIGURES)))
 @click.option("--cells", type=click.Path(path_type=Path, file_okay=False), help="Kept replays.")
@@ -316,7 +306,7 @@ def main(names: tuple[str, ...], cells: Path | None, check: bool) -> None:
     click.echo(f"replays are kept in {folder}", err=True)
     replays = Replays(folder)
     page = PAGE.read_text()
-    fresh = filled(page, ((name, FIGURES[name](replays)) for name in names or FIGURES))
+    fresh = filled(page, {name: FIGURES[name](replays) for name in names or FIGURES})
     if not check:
         PAGE.write_text(fresh)
     elif fresh != page:

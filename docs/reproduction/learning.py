@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
+from docs.reproduction.page import filled
 from docs.reproduction.throughput import markdown
 from hetsched_core.metrics import measure
 from hetsched_core.policy import make_policy
@@ -164,15 +165,7 @@ def main(policies: Sequence[str] = POLICIES) -> int:
         "errors": markdown([*heads, *known], [[p, s or "none", *errors(p, s)] for p, s in kinds]),
         "costs": markdown([*heads, *SOURCES], [[p, s or "none", *costs(p, s)] for p, s in kinds]),
     }
-    page = PAGE.read_text()
-    for name, text in figures.items():
-        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
-        before, marker, rest = page.partition(begin)
-        if not marker or end not in rest:
-            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
-            return 1
-        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(page)
+    PAGE.write_text(filled(PAGE.read_text(), figures))
     return 0
 
 

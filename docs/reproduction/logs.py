@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from docs.reproduction.page import filled
 from docs.reproduction.throughput import markdown
 from hetsched_core.logged import Closeness, closeness
 from hetsched_core.policy import make_policy
@@ -125,15 +126,7 @@ def main() -> int:
         "logs": markdown(heads, logs),
         "seeds": markdown(["seed", "mean wait", closest, "rank correlation of waits"], seeds()),
     }
-    page = PAGE.read_text()
-    for name, text in figures.items():
-        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
-        before, marker, rest = page.partition(begin)
-        if not marker or end not in rest:
-            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
-            return 1
-        page = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
-    PAGE.write_text(page)
+    PAGE.write_text(filled(PAGE.read_text(), figures))
     return 0
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from docs.reproduction.page import filled
 from hetsched_core.throughput.estimate import Layers, estimate
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
 from hetsched_core.throughput.fit import USUAL, Prior, Rate, Variant, fit_training
@@ -437,14 +438,7 @@ def main() -> int:
         "spread": spread_figures(Path(folder)),
     }
     page = PAGE.read_text()
-    fresh = page
-    for name, text in figures.items():
-        begin, end = f"<!-- figures: {name} -->\n", "<!-- end -->"
-        before, marker, rest = fresh.partition(begin)
-        if not marker or end not in rest:
-            sys.stderr.write(f"{PAGE.name} has no place marked {begin.strip()} ... {end}\n")
-            return 1
-        fresh = f"{before}{begin}{text}\n{end}{rest.partition(end)[2]}"
+    fresh = filled(page, figures)
     if "--check" in sys.argv[1:]:
         return int(fresh != page)
     PAGE.write_text(fresh)

@@ -1,1 +1,1 @@
-"""One file for each scheduling system, opening with its source and where it deviates."""
+"""One file, or one package, for each scheduling system, opening with its source and deviations."""

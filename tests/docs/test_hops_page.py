@@ -23,6 +23,7 @@ from docs.reproduction.hops_setting import (
     cluster_of,
     world_of,
 )
+from docs.reproduction.page import filled as fill
 from hetsched_core.fairness import RunTimes
 from hetsched_core.simulate import KnownSpeeds, simulate
 from hetsched_core.types import Configuration
@@ -168,7 +169,7 @@ def test_lambda_one_has_the_shortest_makespan_and_the_fewest_fragments() -> None
 
 
 def test_every_figure_has_its_place_and_nothing_else_is_touched() -> None:
-    filled = page.filled(TEXT, ((name, f"new {name}") for name in page.FIGURES))
+    filled = fill(TEXT, {name: f"new {name}" for name in page.FIGURES})
     for name in page.FIGURES:
         assert f"<!-- figures: {name} -->\nnew {name}\n<!-- end -->" in filled
     assert filled.count("<!--") == TEXT.count("<!--") == 2 * len(page.FIGURES)

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from hetsched_core.kernels.payoff import EXTRA, GPUS, Market
-from hetsched_core.policies.hadar_queue import PLENTY, Nodes
+from hetsched_core.policies.hadar.queue import PLENTY, Nodes
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.kernels.payoff import Market, prices
-from hetsched_core.policies.hadar_queue import Limits, Nodes, Outcome, plan_queue
+from hetsched_core.policies.hadar.queue import Limits, Nodes, Outcome, plan_queue
 from tests.hetsched_core.kernels.naive_payoff import (
     best_vector,
     find,
@@ -19,7 +19,7 @@ from tests.hetsched_core.kernels.naive_payoff import (
     serve_naively,
     value,
 )
-from tests.hetsched_core.policies.markets import market_of, nodes_of, random_market
+from tests.hetsched_core.policies.hadar.markets import market_of, nodes_of, random_market
 
 
 def price_of(lowest: float, highest: float, capacity: int) -> list[float]:

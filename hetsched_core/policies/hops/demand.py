@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.policies.hops_room import Layout, Need
+from hetsched_core.policies.hops.room import Layout, Need
 from hetsched_core.types import Job, JobView, Speeds, SpeedTable
 
 Floats = NDArray[np.float64]

@@ -24,8 +24,8 @@ from hetsched_core.choose import (
     choose,
     choose_in_order,
 )
-from hetsched_core.policies.hops_classes import Classes, NodeSpeeds, classes_of
-from hetsched_core.policies.hops_configurations import (
+from hetsched_core.policies.hops.classes import Classes, NodeSpeeds, classes_of
+from hetsched_core.policies.hops.configurations import (
     Catalogue,
     JobOptions,
     Limits,
@@ -34,8 +34,8 @@ from hetsched_core.policies.hops_configurations import (
     options_of,
     segments_of,
 )
-from hetsched_core.policies.hops_demand import Demand
-from hetsched_core.policies.hops_room import Room
+from hetsched_core.policies.hops.demand import Demand
+from hetsched_core.policies.hops.room import Room
 from hetsched_core.types import Shape
 
 Floats = NDArray[np.float64]

@@ -6,8 +6,8 @@ import numpy as np
 
 from hetsched_core.placement.assign import present, staying
 from hetsched_core.placement.ways import ways_to_fit
-from hetsched_core.policies import hops_profiling
-from hetsched_core.policies.hops_room import Room
+from hetsched_core.policies.hops import profiling_queue
+from hetsched_core.policies.hops.room import Room
 from hetsched_core.types import (
     Configuration,
     Entry,
@@ -94,6 +94,6 @@ def hopeless(snapshot: Snapshot, view: JobView, *, profiling: bool) -> Waiting:
         return NEVER
     if all(way.mixed for way in ways):
         return MIXED_ONLY
-    if profiling and hops_profiling.unprofiled(view, snapshot.speeds, snapshot.cluster.gpu_types):
+    if profiling and profiling_queue.unprofiled(view, snapshot.speeds, snapshot.cluster.gpu_types):
         return PROFILING
     return NODES_DOWN if not all(node.open for node in snapshot.node_views()) else NO_ROOM

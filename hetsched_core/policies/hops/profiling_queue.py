@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from hetsched_core.policies.hops_room import Need, Room, pieces_of
+from hetsched_core.policies.hops.room import Need, Room, pieces_of
 from hetsched_core.types import (
     Configuration,
     JobView,

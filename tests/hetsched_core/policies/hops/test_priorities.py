@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from hetsched_core.fairness import RunTimes
-from hetsched_core.policies.hops_notes import Notes
-from hetsched_core.policies.hops_priorities import (
+from hetsched_core.policies.hops.notes import Notes
+from hetsched_core.policies.hops.priorities import (
     UNKNOWN_RUN_S,
     Known,
     Priority,

@@ -11,8 +11,8 @@ import pytest
 
 from hetsched_core.contract import CONTRACTS, check_policy
 from hetsched_core.errors import InputError
-from hetsched_core.policies.hadare import Hadare, Rates
-from hetsched_core.policies.hadare_tracker import Tracker
+from hetsched_core.policies.hadar.hadare import Hadare, Rates
+from hetsched_core.policies.hadar.tracker import Tracker
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.throughput.first_estimate import (

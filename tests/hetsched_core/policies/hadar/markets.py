@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 
 from hetsched_core.kernels.payoff import Market
-from hetsched_core.policies.hadar_queue import PLENTY, Nodes
+from hetsched_core.policies.hadar.queue import PLENTY, Nodes
 
 
 def nodes_of(sorts: Sequence[int], capacity: Sequence[int], used: Sequence[int] = ()) -> Nodes:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hetsched_core.policies.hops_classes import NodeSpeeds, classes_of, node_speeds
-from hetsched_core.policies.hops_configurations import (
+from hetsched_core.policies.hops.classes import NodeSpeeds, classes_of, node_speeds
+from hetsched_core.policies.hops.configurations import (
     Catalogue,
     Limits,
     Neighbours,
@@ -21,8 +21,8 @@ from hetsched_core.policies.hops_configurations import (
     options_of,
     segments_of,
 )
-from hetsched_core.policies.hops_demand import demand_of
-from hetsched_core.policies.hops_room import Layout, Need, Room, layout_of
+from hetsched_core.policies.hops.demand import demand_of
+from hetsched_core.policies.hops.room import Layout, Need, Room, layout_of
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
@@ -34,7 +34,7 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
 )
-from tests.hetsched_core.policies import naive_hops as naive
+from tests.hetsched_core.policies.hops import naive
 from tests.hetsched_core.worlds import view
 
 EVEN_ONLY = frozenset({Shape.SINGLE_NODE, Shape.EVEN})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.policies.hops_window import sensitivity_adjustment, service_window
+from hetsched_core.policies.hops.window import sensitivity_adjustment, service_window
 
 
 @pytest.mark.parametrize(

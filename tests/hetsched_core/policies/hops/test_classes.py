@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetsched_core.policies.hops_classes import NodeSpeeds, classes_of, node_speeds
-from hetsched_core.policies.hops_room import Need, Room, layout_of
+from hetsched_core.policies.hops.classes import NodeSpeeds, classes_of, node_speeds
+from hetsched_core.policies.hops.room import Need, Room, layout_of
 from hetsched_core.types import Cluster, Layer, Node, SpeedTable
 
 PLAIN = Need(0.0, 0.0)

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, on_classes
 from hetsched_core.kernels.options import of_jobs
-from hetsched_core.policies.hops_classes import Classes, NodeSpeeds, classes_of
-from hetsched_core.policies.hops_demand import Demand
-from hetsched_core.policies.hops_room import Layout, Need, Room
+from hetsched_core.policies.hops.classes import Classes, NodeSpeeds, classes_of
+from hetsched_core.policies.hops.demand import Demand
+from hetsched_core.policies.hops.room import Layout, Need, Room
 from hetsched_core.types import Shape
 
 Floats = NDArray[np.float64]

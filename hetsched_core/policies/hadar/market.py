@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from hetsched_core.kernels.payoff import MOST_LOST, Market
 from hetsched_core.placement import Way
-from hetsched_core.policies.hadar_prices import Bounds, Jobs, UtilityOf, price_bounds
-from hetsched_core.policies.hadar_queue import PLENTY, Nodes
+from hetsched_core.policies.hadar.prices import Bounds, Jobs, UtilityOf, price_bounds
+from hetsched_core.policies.hadar.queue import PLENTY, Nodes
 from hetsched_core.types import Configuration, Job, JobView, Placed, Shape, Snapshot
 
 Floats = NDArray[np.float64]

@@ -11,9 +11,9 @@ import pytest
 
 from hetsched_core.contract import check_policy
 from hetsched_core.errors import InputError
-from hetsched_core.policies.hops import Hops
-from hetsched_core.policies.hops_configurations import Neighbours
-from hetsched_core.policies.hops_priorities import Priority
+from hetsched_core.policies.hops.configurations import Neighbours
+from hetsched_core.policies.hops.hops import Hops
+from hetsched_core.policies.hops.priorities import Priority
 from hetsched_core.policy import check_plan, settings_of
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (

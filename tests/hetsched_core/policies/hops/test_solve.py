@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from hetsched_core.choose import ChooseProblem, NodeClasses, Options, choose, choose_in_order
 from hetsched_core.fairness import priority_weights
-from hetsched_core.policies.hops_classes import node_speeds
-from hetsched_core.policies.hops_configurations import Neighbours, limits_of
-from hetsched_core.policies.hops_demand import demand_of
-from hetsched_core.policies.hops_priorities import weights_of
-from hetsched_core.policies.hops_room import Room, layout_of
-from hetsched_core.policies.hops_solve import (
+from hetsched_core.policies.hops.classes import node_speeds
+from hetsched_core.policies.hops.configurations import Neighbours, limits_of
+from hetsched_core.policies.hops.demand import demand_of
+from hetsched_core.policies.hops.priorities import weights_of
+from hetsched_core.policies.hops.room import Room, layout_of
+from hetsched_core.policies.hops.solve import (
     SMALLEST_GAP,
     Outcome,
     Setting,
@@ -37,7 +37,7 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
 )
-from tests.hetsched_core.policies import naive_hops as naive
+from tests.hetsched_core.policies.hops import naive
 from tests.hetsched_core.worlds import view
 
 Floats = NDArray[np.float64]

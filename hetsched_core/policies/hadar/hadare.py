@@ -27,8 +27,8 @@ from typing import ClassVar
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus
 from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM
-from hetsched_core.policies.hadare_copies import consolidation_s, split_steps, within_slot
-from hetsched_core.policies.hadare_tracker import Tracker
+from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
+from hetsched_core.policies.hadar.tracker import Tracker
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,

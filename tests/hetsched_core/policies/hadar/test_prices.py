@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.policies.hadar_prices import (
+from hetsched_core.policies.hadar.prices import (
     UTILITIES,
     Floats,
     Jobs,

@@ -6,16 +6,16 @@ start of a round every GPU counts as idle, and the jobs of the service window, r
 compete for configurations. Then, and whenever jobs come or end within the round, the GPUs that are
 left over are planned again, for jobs that hold none. What holds each part:
 
-    hops_priorities      latency ratio and the other priorities, and their weights
-    hops_standing        who keeps what it has, and why others wait
-    hops_window          service window, sensitivity adjustment
-    hops_profiling       the profiling queue
-    hops_demand          what jobs ask for, sensitivity to being spread
-    hops_room            what there is to share out
-    hops_classes         nodes sorted into classes of interchangeable ones
-    hops_configurations  what each job could get, and how fast it is there
-    hops_solve           one plan: the programme, and nodes for what it chose
-    hops_notes           what is written down for the next plan
+    priorities           latency ratio and the other priorities, and their weights
+    standing             who keeps what it has, and why others wait
+    window               service window, sensitivity adjustment
+    profiling_queue      the profiling queue
+    demand               what jobs ask for, sensitivity to being spread
+    room                 what there is to share out
+    classes              nodes sorted into classes of interchangeable ones
+    configurations       what each job could get, and how fast it is there
+    solve                one plan: the programme, and nodes for what it chose
+    notes                what is written down for the next plan
 
 It knows speeds, by node where they were measured, and sizes as far as the priority asks for them.
 
@@ -34,17 +34,17 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement.assign import present
-from hetsched_core.policies import hops_profiling
-from hetsched_core.policies.hops_classes import classes_of, node_speeds
-from hetsched_core.policies.hops_configurations import (
+from hetsched_core.policies.hops import profiling_queue
+from hetsched_core.policies.hops.classes import classes_of, node_speeds
+from hetsched_core.policies.hops.configurations import (
     Neighbours,
     catalogue_of,
     limits_of,
     segments_of,
 )
-from hetsched_core.policies.hops_demand import demand_of
-from hetsched_core.policies.hops_notes import Notes
-from hetsched_core.policies.hops_priorities import (
+from hetsched_core.policies.hops.demand import demand_of
+from hetsched_core.policies.hops.notes import Notes
+from hetsched_core.policies.hops.priorities import (
     NEED_RUN_TIMES,
     Known,
     Priority,
@@ -52,16 +52,16 @@ from hetsched_core.policies.hops_priorities import (
     priorities_of,
     weights_of,
 )
-from hetsched_core.policies.hops_room import Room, configuration_of, layout_of, pieces_of
-from hetsched_core.policies.hops_solve import Outcome, Setting, plan_once, take
-from hetsched_core.policies.hops_standing import (
+from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
+from hetsched_core.policies.hops.solve import Outcome, Setting, plan_once, take
+from hetsched_core.policies.hops.standing import (
     BELOW_WINDOW,
     NO_ROOM,
     entry_at,
     hopeless,
     keepers,
 )
-from hetsched_core.policies.hops_window import sensitivity_adjustment, service_window
+from hetsched_core.policies.hops.window import sensitivity_adjustment, service_window
 from hetsched_core.policies.job_size import run_times
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
@@ -181,7 +181,7 @@ class _Moment:
         self._everything = Room.of(snapshot, layout)
         self._room = self._everything.copy()
         self._kept = keepers(snapshot, self._room, new_round=new_round)
-        self._profiles = hops_profiling.going_on(snapshot, self._room)
+        self._profiles = profiling_queue.going_on(snapshot, self._room)
         self._views = [
             view
             for view in snapshot.by_submission()
@@ -243,7 +243,7 @@ class _Moment:
 
     def _profile(self) -> None:
         """Serve the profiling queue: first come, first served."""
-        begun = hops_profiling.serve(
+        begun = profiling_queue.serve(
             self._snapshot,
             [view for view in self._views if self._unprofiled(view)],
             self._profiles,
@@ -256,7 +256,7 @@ class _Moment:
 
     def _unprofiled(self, view: JobView) -> list[str]:
         types = self._room.layout.gpu_types
-        return hops_profiling.unprofiled(view, self._snapshot.speeds, types)
+        return profiling_queue.unprofiled(view, self._snapshot.speeds, types)
 
     def _line_up(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose import NodeClasses
-from hetsched_core.policies.hops_room import Layout, Need, Room
+from hetsched_core.policies.hops.room import Layout, Need, Room
 from hetsched_core.types import Cluster, SpeedTable
 
 Floats = NDArray[np.float64]

@@ -13,8 +13,8 @@ from immutables import Map
 from hetsched_core.contract import check_policy
 from hetsched_core.errors import InputError
 from hetsched_core.policies.gavel import Gavel
-from hetsched_core.policies.hadar import Hadar, Order, Replanning
-from hetsched_core.policies.hadar_prices import Utility
+from hetsched_core.policies.hadar.hadar import Hadar, Order, Replanning
+from hetsched_core.policies.hadar.prices import Utility
 from hetsched_core.policy import Policy
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate

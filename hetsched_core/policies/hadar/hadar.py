@@ -4,7 +4,7 @@ Source: Sultana, Yuan, Tzeng, Chen, "Resource Heterogeneity-Aware and Utilizatio
 Scheduling for Deep Learning Clusters" (first published at IPDPS '24), section III: a GPU on a node
 with g of its c GPUs in use costs U_min (U_max / U_min)^(g / c) (equation 5); a job is placed where
 its utility less that cost is largest, if that is above 0; a dynamic programme over the queue
-decides who is placed (Algorithm 2, `hadar_queue`). The GPUs of a job may be of several types: it
+decides who is placed (Algorithm 2, `queue`). The GPUs of a job may be of several types: it
 runs at the speed of the slowest. `docs/policies/hadar.md` traces each formula and line to the code.
 
 It knows speeds and how many samples a job has.
@@ -33,9 +33,9 @@ from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, rigid_way
 from hetsched_core.placement.assign import immovable, present, staying
 from hetsched_core.placement.pack import NEVER, NO_ROOM, fastest_fit
-from hetsched_core.policies.hadar_market import Bids, OpenNodes
-from hetsched_core.policies.hadar_prices import UTILITIES, Utility
-from hetsched_core.policies.hadar_queue import Limits, Outcome, plan_queue
+from hetsched_core.policies.hadar.market import Bids, OpenNodes
+from hetsched_core.policies.hadar.prices import UTILITIES, Utility
+from hetsched_core.policies.hadar.queue import Limits, Outcome, plan_queue
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,

@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from hetsched_core.kernels.payoff import Market
-from hetsched_core.policies.hadar_prices import UTILITIES, Bounds, Jobs, Utility, price_bounds
-from hetsched_core.policies.hadar_queue import Limits, plan_queue
+from hetsched_core.policies.hadar.prices import UTILITIES, Bounds, Jobs, Utility, price_bounds
+from hetsched_core.policies.hadar.queue import Limits, plan_queue
 from tests.hetsched_core.kernels.naive_payoff import (
     NaiveNode,
     find,
     naive_nodes,
     serve_naively,
 )
-from tests.hetsched_core.policies.markets import market_of, nodes_of, random_market
+from tests.hetsched_core.policies.hadar.markets import market_of, nodes_of, random_market
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
-from hetsched_core.policies.hadare_copies import (
+from hetsched_core.policies.hadar.copies import (
     Averaging,
     consolidation_s,
     consolidation_weights,
