@@ -1,8 +1,10 @@
-"""What the daemon is told."""
+"""What the loop is told. Each setting is declared once: type, default, bounds and meaning."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import Shape
@@ -10,41 +12,69 @@ from hetsched_core.types import Shape
 LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 """The shapes that one Slurm job takes exactly: one node, or the same count on several."""
 
+DAY_S = 86_400.0
+
+
+def setting(
+    default: Any, doc: str, *, least: float | None = None, most: float | None = None
+) -> Any:
+    """Declare a setting as a dataclass field: its default, its meaning, and its bounds if any.
+
+    It is a bool, int, float, str, Path or Enum, or a frozenset of str. `dataclasses.MISSING` as the
+    default makes it one that has to be given.
+    """
+    return dataclasses.field(
+        default=default, metadata={"doc": doc, "least": least, "most": most}, kw_only=True
+    )
+
+
+def check_bounds(settings: object) -> None:
+    """Refuse a dataclass instance whose settings are out of their bounds.
+
+    Raises:
+        InputError: names the setting, its value and what is allowed.
+    """
+    for field in dataclasses.fields(settings):  # type: ignore[arg-type]
+        least, most = field.metadata.get("least"), field.metadata.get("most")
+        value = getattr(settings, field.name)
+        if least is not None and not least <= value <= most:
+            raise InputError(f"{field.name} = {value} is not within {least:g} and {most:g}")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings:
-    """Times are seconds.
+    """What the loop needs to know of the site. Names that end in _s are seconds."""
 
-    Attributes:
-        partitions: the partitions whose marked jobs are managed.
-        round_s: length of a scheduling round.
-        restart_cost_s: time without progress that is expected at each start of a job but its first.
-        grace_s: how long a stopped run is expected to keep its GPUs.
-        start_timeout_s: a job that has not started so long after it was placed is parked again.
-        slack_s: how far ahead the begin time of a waiting job is kept; if the daemon stays away for
-            longer, Slurm starts the job by itself.
-        seed: for policies that draw random numbers.
-    """
-
-    partitions: frozenset[str]
-    round_s: float = 360.0
-    restart_cost_s: float = 10.0
-    grace_s: float = 30.0
-    start_timeout_s: float = 30.0
-    slack_s: int = 60
-    seed: int = 0
+    partitions: frozenset[str] = setting(
+        dataclasses.MISSING, "partitions whose marked jobs are managed"
+    )
+    round_s: float = setting(360.0, "length of a scheduling round", least=1.0, most=DAY_S)
+    restart_cost_s: float = setting(
+        10.0,
+        "time without progress that is expected at each start of a job but its first",
+        least=0.0,
+        most=DAY_S,
+    )
+    grace_s: float = setting(
+        30.0, "how long a stopped run is expected to keep its GPUs", least=0.0, most=DAY_S
+    )
+    start_timeout_s: float = setting(
+        30.0,
+        "a job that has not started so long after it was placed is parked again",
+        least=5.0,
+        most=DAY_S,
+    )
+    slack_s: int = setting(
+        60,
+        "how far ahead the begin time of a waiting job is kept; if the daemon stays away for "
+        "longer, Slurm starts the job by itself",
+        least=20,
+        most=DAY_S,
+    )
+    seed: int = setting(0, "for policies that draw random numbers", least=0, most=2**32 - 1)
 
     def __post_init__(self) -> None:
         """Refuse what no daemon can work with."""
         if not self.partitions:
             raise InputError("no partition to manage; name at least one")
-        for name, least in (
-            ("round_s", 1.0),
-            ("restart_cost_s", 0.0),
-            ("grace_s", 0.0),
-            ("start_timeout_s", 5.0),
-            ("slack_s", 20),
-        ):
-            value = getattr(self, name)
-            if not least <= value <= 86_400:
-                raise InputError(f"{name}={value} is not within {least:g} and 86400 seconds")
+        check_bounds(self)
