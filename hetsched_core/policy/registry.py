@@ -5,20 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from importlib.metadata import EntryPoint, entry_points
-from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
-from hetsched_core.errors import HetschedError, InputError, unknown
+from hetsched_core.errors import HetschedError, unknown
 from hetsched_core.policy.protocol import Policy
+from hetsched_core.typed_text import choices_of, from_text, is_settable, to_text
 
 GROUP = "hetsched.policies"
 """The entry-point group in which a package names its policies."""
-
-
-_NONE = "none"
-"""How None is written, where a parameter may be that."""
 
 
 class PolicyLoadError(HetschedError):
@@ -73,7 +68,7 @@ def policy_type(name: str) -> type[Policy]:
         )
     cls: type[Policy] = loaded  # type: ignore[assignment]
     for key, hint in _hints(cls).items():
-        if not _from_text(_kind(hint)[0]):
+        if not is_settable(hint):
             raise PolicyLoadError(
                 f"parameter {key!r} of policy {name!r} ({found[name].value}) is a {hint!r}, which "
                 "cannot be set from text; make it a bool, int, float, str or Enum, or that | None"
@@ -94,7 +89,7 @@ def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:
     for key, text in (settings or {}).items():
         if key not in hints:
             raise unknown(f"parameter of policy {name!r}", key, hints)
-        values[key] = _convert(f"{name}.{key}", text, hints[key])
+        values[key] = from_text(f"{name}.{key}", text, hints[key])
     return cls(**values)
 
 
@@ -103,7 +98,7 @@ def parameters_of(cls: type[Policy]) -> tuple[Parameter, ...]:
     hints = _hints(cls)
     return tuple(
         Parameter(
-            field.name, _text(field.default), _choices(hints[field.name]), field.metadata["doc"]
+            field.name, to_text(field.default), choices_of(hints[field.name]), field.metadata["doc"]
         )
         for field in _fields(cls)
     )
@@ -111,7 +106,7 @@ def parameters_of(cls: type[Policy]) -> tuple[Parameter, ...]:
 
 def settings_of(policy: Policy) -> dict[str, str]:
     """Return the parameters of a policy instance as text, for results and records."""
-    return {field.name: _text(getattr(policy, field.name)) for field in _fields(type(policy))}
+    return {field.name: to_text(getattr(policy, field.name)) for field in _fields(type(policy))}
 
 
 def _found() -> dict[str, EntryPoint]:
@@ -125,52 +120,3 @@ def _fields(cls: type[Policy]) -> list[dataclasses.Field[Any]]:
 def _hints(cls: type[Policy]) -> dict[str, Any]:
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in _fields(cls)}
-
-
-def _text(value: object) -> str:
-    if isinstance(value, Enum):
-        return str(value.value)
-    return str(value).lower() if value is None or isinstance(value, bool) else str(value)
-
-
-def _kind(hint: Any) -> tuple[Any, bool]:
-    """The type T of a T or a T | None, and whether it is the latter."""
-    kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    others = [kind for kind in kinds if kind is not NoneType]
-    return (others[0], True) if len(others) == 1 < len(kinds) else (hint, False)
-
-
-def _from_text(kind: Any) -> bool:
-    return kind in (bool, int, float, str) or (isinstance(kind, type) and issubclass(kind, Enum))
-
-
-def _choices(hint: Any) -> tuple[str, ...]:
-    kind, optional = _kind(hint)
-    if kind is bool:
-        found: tuple[str, ...] = ("true", "false")
-    elif isinstance(kind, type) and issubclass(kind, Enum):
-        found = tuple(str(member.value) for member in kind)
-    else:
-        return ()
-    return (*found, _NONE) if optional else found
-
-
-def _convert(key: str, text: str, hint: Any) -> Any:
-    kind, optional = _kind(hint)
-    if optional and text == _NONE:
-        return None
-    choices = _choices(hint)
-    if choices:
-        if text not in choices:
-            raise unknown(f"value of {key}", text, choices)
-        return text == "true" if kind is bool else kind(text)
-    try:
-        value = kind(text)
-        if value != value:
-            raise ValueError(text)
-        return value
-    except ValueError:
-        or_none = f" or {_NONE!r}" if optional else ""
-        raise InputError(
-            f"{key}={text!r} is not of type {kind.__name__}{or_none}; see `hetsched policies`"
-        ) from None

@@ -4,7 +4,7 @@ The policy, `check_plan` and `diff` are those of the replay. What is live about 
 is read from Slurm, time is a clock's, and actions become calls.
 """
 
-from slurm_plugin.daemon.daemon import CycleReport, Daemon, Mode
-from slurm_plugin.daemon.settings import DaemonSettings
+from slurm_plugin.daemon.daemon import CycleReport, Daemon, check_fit
+from slurm_plugin.daemon.settings import DaemonSettings, Mode
 
-__all__ = ["CycleReport", "Daemon", "DaemonSettings", "Mode"]
+__all__ = ["CycleReport", "Daemon", "DaemonSettings", "Mode", "check_fit"]

@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Action, PlanChecker, Policy, diff
@@ -25,18 +24,11 @@ from hetsched_core.types import (
 from slurm_plugin.backend import BackendError, Outcome, SlurmBackend, apply_changes
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon.changes import changes_for
-from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings
+from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
 from slurm_plugin.daemon.world import LiveWorld
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
-
-
-class Mode(StrEnum):
-    """Whether plans are carried out, or only made and recorded."""
-
-    SHADOW = "shadow"
-    ENFORCE = "enforce"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +36,15 @@ class CycleReport:
     """What one cycle did, for the log.
 
     Attributes:
-        planned: whether a plan was asked for and is in force.
+        decision: what was recorded of the plan that was asked for and is in force now; None where
+            none was asked for.
         violations: why the policy's plan was dropped; () if it was not.
         changes: what was to change in Slurm.
         outcome: what became of that; None in shadow mode, or if Slurm was away.
         away: what was said if Slurm did not answer; "" if it did.
     """
 
-    planned: bool = False
+    decision: Decision | None = None
     violations: tuple[str, ...] = ()
     changes: tuple[Change, ...] = ()
     outcome: Outcome | None = None
@@ -88,19 +81,12 @@ class Daemon:
         Raises:
             InputError: the policy cannot schedule a live cluster.
         """
-        info = policy.info
-        if not info.live:
-            raise InputError(f"policy {info.name!r} is for replays only: {info.replay_only}")
-        if info.model is not ExecutionModel.GANG:
-            raise InputError(
-                f"policy {info.name!r} places {info.model.value}, and only gangs run live; "
-                "choose another, see: hetsched policies"
-            )
+        check_fit(policy)
         self._backend, self._policy, self._settings = backend, policy, settings
         self._mode, self._clock, self._sleep = mode, clock, sleep
         self._store, self._stopwatch = store, stopwatch
-        self._world = LiveWorld(settings, info.knows)
-        self._checker = PlanChecker(info.model)
+        self._world = LiveWorld(settings, policy.info.knows)
+        self._checker = PlanChecker(policy.info.model)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
         self.decisions = 0
@@ -113,15 +99,15 @@ class Daemon:
             return CycleReport(away=str(error))
         now = self._clock()
         self._world.observe(state, now)
-        planned = False
+        decision: Decision | None = None
         violations: tuple[str, ...] = ()
         if self._due(now):
-            planned, violations = self._decide(now)
+            decision, violations = self._decide(now)
         changes = changes_for(self._world, self._actions(now), self._settings, now)
         if self._mode is Mode.SHADOW:
-            return CycleReport(planned, violations, changes)
+            return CycleReport(decision, violations, changes)
         outcome = apply_changes(self._backend, changes, self._sleep)
-        return CycleReport(planned, violations, changes, outcome, outcome.away)
+        return CycleReport(decision, violations, changes, outcome, outcome.away)
 
     @property
     def world(self) -> LiveWorld:
@@ -132,6 +118,19 @@ class Daemon:
     def plan(self) -> Plan:
         """The plan in force."""
         return self._plan
+
+    def adopt(self, policy: Policy, settings: DaemonSettings, mode: Mode) -> None:
+        """Go on with another configuration; the next cycle asks for a new plan.
+
+        Raises:
+            InputError: the policy cannot schedule a live cluster; nothing has changed then.
+        """
+        check_fit(policy)
+        self._policy, self._settings, self._mode = policy, settings, mode
+        self._checker = PlanChecker(policy.info.model)
+        self._world.adopt(settings, policy.info.knows)
+        self._plan = EMPTY_PLAN
+        self._rounds_seen = -1
 
     def _due(self, now: float) -> bool:
         """Whether something has happened that the plan in force wanted to be replanned on."""
@@ -145,8 +144,8 @@ class Daemon:
             return bool(self._world.managed)
         return not triggers.isdisjoint(self._plan.replan.on | _ALWAYS)
 
-    def _decide(self, now: float) -> tuple[bool, tuple[str, ...]]:
-        """Ask for a plan, and put it into force if it is valid; say so, or which rules it broke."""
+    def _decide(self, now: float) -> tuple[Decision | None, tuple[str, ...]]:
+        """Ask for a plan, and put it into force if it is valid; else say which rules it broke."""
         snapshot = self._snapshot(now)
         begun = self._stopwatch()
         plan = self._policy.plan(snapshot)
@@ -156,11 +155,10 @@ class Daemon:
         if violations:
             # The cluster stays as it is, and the same question is not asked again at once.
             self._world.triggers.clear()
-            return False, tuple(map(str, violations))
+            return None, tuple(map(str, violations))
         self._world.served()
         self._plan = plan
-        self._record(snapshot, plan, took_s)
-        return True, ()
+        return self._record(snapshot, plan, took_s), ()
 
     def _actions(self, now: float) -> tuple[Action, ...]:
         if self._plan is EMPTY_PLAN:
@@ -193,17 +191,33 @@ class Daemon:
         index = math.floor(now / round_s)
         return Round(index, index * round_s, (index + 1) * round_s)
 
-    def _record(self, snapshot: Snapshot, plan: Plan, took_s: float) -> None:
+    def _record(self, snapshot: Snapshot, plan: Plan, took_s: float) -> Decision:
         self.decisions += 1
-        if self._store is None:
-            return
         waiting = sum(isinstance(entry, Waiting) for entry in plan.entries.values())
         record = PlanRecord(
             snapshot.now, snapshot.triggers, took_s, len(plan.entries) - waiting, waiting
         )
         document = _document(snapshot, plan)
         decision = Decision(self._policy.info.name, record, plan.diagnostics, document)
-        self._store.record_decision(decision)
+        if self._store is not None:
+            self._store.record_decision(decision)
+        return decision
+
+
+def check_fit(policy: Policy) -> None:
+    """Refuse a policy that cannot schedule a live cluster.
+
+    Raises:
+        InputError: says why, and what to choose.
+    """
+    info = policy.info
+    if not info.live:
+        raise InputError(f"policy {info.name!r} is for replays only: {info.replay_only}")
+    if info.model is not ExecutionModel.GANG:
+        raise InputError(
+            f"policy {info.name!r} places {info.model.value}, and only gangs run live; "
+            "choose another, see: hetsched policies"
+        )
 
 
 def _document(snapshot: Snapshot, plan: Plan) -> str:

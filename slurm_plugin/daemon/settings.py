@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 from hetsched_core.errors import InputError
@@ -15,12 +16,19 @@ LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 DAY_S = 86_400.0
 
 
+class Mode(StrEnum):
+    """Whether plans are carried out, or only made and recorded."""
+
+    SHADOW = "shadow"
+    ENFORCE = "enforce"
+
+
 def setting(
     default: Any, doc: str, *, least: float | None = None, most: float | None = None
 ) -> Any:
     """Declare a setting as a dataclass field: its default, its meaning, and its bounds if any.
 
-    It is a bool, int, float, str, Path or Enum, or a frozenset of str. `dataclasses.MISSING` as the
+    Its type is one of those that `typed_text` reads. `dataclasses.MISSING` as the
     default makes it one that has to be given.
     """
     return dataclasses.field(

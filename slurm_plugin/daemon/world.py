@@ -129,6 +129,17 @@ class LiveWorld:
         self.triggers.clear()
         self.changed, self.gone, self.nodes_changed = set(), set(), False
 
+    def adopt(self, settings: DaemonSettings, knows: frozenset[Knowledge]) -> None:
+        """Go on under other settings, for a policy that may know other things of a job."""
+        self._settings, self._knows = settings, knows
+        for job_id, known in list(self.managed.items()):
+            if known.slurm.partition not in settings.partitions:
+                self._leave(job_id)
+                continue
+            known.job = _job(known.slurm, known.mark).hidden_from(knows)
+            self.jobs = self.jobs.set(job_id, known.seen(settings.restart_cost_s))
+            self.changed.add(job_id)
+
     # -- the cluster -------------------------------------------------------------------------------
 
     def _observe_cluster(self, nodes: tuple[SlurmNode, ...]) -> Cluster:

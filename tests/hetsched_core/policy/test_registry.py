@@ -204,7 +204,7 @@ def test_parameters_are_listed_with_default_choices_and_meaning_and_nothing_else
         ({"window": "3.5"}, ["tunable.window='3.5' is not of type int"]),
         ({"weight": "heavy"}, ["tunable.weight='heavy' is not of type float"]),
         ({"weight": "nan"}, ["tunable.weight='nan'"]),
-        ({"weight": "none"}, ["tunable.weight='none' is not of type float; "]),
+        ({"weight": "none"}, ["tunable.weight='none' is not of type float"]),
         ({"most": "few"}, ["tunable.most='few' is not of type int or 'none'"]),
         ({"second": "non"}, ["value of tunable.second", "did you mean 'none'", "widest"]),
     ],

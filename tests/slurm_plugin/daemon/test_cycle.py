@@ -247,7 +247,7 @@ def test_an_invalid_plan_is_dropped_and_the_cluster_stays_as_it_is() -> None:
     backend, clock = FakeBackend(state(WAITING)), Clock()
     daemon = daemon_of(backend, clock, Forgetful())
     report = daemon.cycle()
-    assert not report.planned
+    assert report.decision is None
     assert report.violations
     assert daemon.decisions == 0
     assert backend.calls == []

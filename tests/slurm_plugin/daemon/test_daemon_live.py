@@ -225,7 +225,7 @@ def test_shadow_mode_plans_and_changes_nothing(backend: SlurmBackend, submitter:
     daemon = daemon_of(backend, mode=Mode.SHADOW)
     reports = [daemon.cycle() for _ in range(5)]
     after = backend.read()
-    assert reports[0].planned
+    assert reports[0].decision
     assert len(reports[0].changes) == 5
     assert all(report.outcome is None for report in reports)
     assert after == before

@@ -1,0 +1,213 @@
+"""The daemon's configuration: one TOML file, each key of which the command line can override.
+
+The keys are the settings that `Configuration` declares, and nothing is declared anywhere else:
+reading, `hetsched config`, the options of `hetschedd` and the example file are made from it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import textwrap
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from immutables import Map
+
+from hetsched_core.errors import InputError, unknown
+from hetsched_core.typed_text import choices_of, from_text, kind_of, to_text
+from slurm_plugin.daemon.settings import DaemonSettings, Mode, setting
+
+PARAMETERS = "parameters"
+"""The table of the file that holds the policy's own parameters."""
+
+_WIDTH = 98
+
+
+class BackendName(StrEnum):
+    """How to speak to Slurm."""
+
+    PYSLURM = "pyslurm"
+    COMMANDS = "commands"
+
+
+class LogForm(StrEnum):
+    """How the lines of the log are written."""
+
+    LOGFMT = "logfmt"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration(DaemonSettings):
+    """Everything that the daemon's process is told.
+
+    `parameters` are those of the policy, as text.
+    """
+
+    policy: str = setting("fifo", "which policy schedules; `hetsched policies` lists them")
+    mode: Mode = setting(
+        Mode.SHADOW, "shadow plans and records and changes nothing in Slurm; enforce acts"
+    )
+    backend: BackendName = setting(
+        BackendName.PYSLURM, "by which way to speak to Slurm: pyslurm, or Slurm's own commands"
+    )
+    database: Path = setting(
+        Path("/var/lib/hetsched/daemon.duckdb"),
+        "where decisions and measurements are kept; one daemon at a time holds it",
+    )
+    cycle_s: float = setting(1.0, "time from one look at Slurm to the next", least=0.05, most=60.0)
+    log: LogForm = setting(LogForm.LOGFMT, "form of the log lines on stderr")
+    parameters: Map[str, str] = dataclasses.field(default=Map())
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as declared; `default` is its text, None where it has to be given."""
+
+    name: str
+    hint: Any
+    default: str | None
+    doc: str
+    choices: tuple[str, ...]
+    bounds: str
+
+
+def settings() -> tuple[Setting, ...]:
+    """Return all settings, in the order in which they are declared."""
+    hints = get_type_hints(Configuration)
+    return tuple(
+        Setting(
+            field.name,
+            hints[field.name],
+            None if field.default is dataclasses.MISSING else to_text(field.default),
+            field.metadata["doc"],
+            choices_of(hints[field.name]),
+            _bounds(field.metadata["least"], field.metadata["most"]),
+        )
+        for field in dataclasses.fields(Configuration)
+        if "doc" in field.metadata
+    )
+
+
+def read_configuration(
+    path: Path | None,
+    overrides: Mapping[str, str] | None = None,
+    parameters: Mapping[str, str] | None = None,
+) -> Configuration:
+    """Read a configuration file, and put what the command line says in place of what it says.
+
+    Args:
+        path: the file; None for the defaults.
+        overrides: setting -> its value as text.
+        parameters: parameter of the policy -> its value as text.
+
+    Raises:
+        InputError: it is not of this format; the message names the file, the key and its value.
+        OSError: the file cannot be opened.
+    """
+    values = {} if path is None else _read(path)
+    own = values.pop(PARAMETERS, {})
+    hints = {known.name: known.hint for known in settings()}
+    for name, text in (overrides or {}).items():
+        values[name] = from_text(name, text, hints[name])
+    try:
+        if "partitions" not in values:
+            raise InputError('partitions is not set; name those to manage: partitions = ["gpu"]')
+        return Configuration(**values, parameters=Map({**own, **(parameters or {})}))
+    except InputError as error:
+        if path is None:
+            raise
+        raise InputError(f"{path}: {error}") from None
+
+
+def to_toml(configuration: Configuration | None) -> str:
+    """Return a configuration as a file with all settings and their meanings.
+
+    What has its default is commented out. None gives the example file.
+    """
+    lines: list[str] = []
+    for known in settings():
+        about = f"{known.doc}{known.bounds and f' ({known.bounds})'}"
+        if known.choices:
+            about += f" ({' or '.join(known.choices)})"
+        lines += textwrap.wrap(
+            about, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
+        )
+        value = getattr(configuration, known.name) if configuration else _example(known)
+        usual = known.default is not None and to_text(value) == known.default
+        unsaid = "#" if usual else ""
+        lines += [f"{unsaid}{known.name} = {_toml(value)}", ""]
+    lines += [
+        "# The policy's own parameters; `hetsched policies NAME` lists them.",
+        f"[{PARAMETERS}]",
+    ]
+    given = configuration.parameters if configuration else Map[str, str]()
+    lines += [f"{name} = {_toml(given[name])}" for name in sorted(given)]
+    return "\n".join(lines) + "\n"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return setting -> value of a file, and its table of parameters as text."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None
+    hints = {known.name: known.hint for known in settings()}
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if name == PARAMETERS:
+            values[name] = _parameters(path, value)
+        elif name in hints:
+            values[name] = _value(f"{path}: {name}", value, hints[name])
+        else:
+            raise InputError(f"{path}: {unknown('setting', name, [*hints, PARAMETERS])}")
+    return values
+
+
+def _parameters(path: Path, table: object) -> dict[str, str]:
+    if not isinstance(table, dict):
+        raise InputError(f"{path}: {PARAMETERS} is {table!r}; expected a table [{PARAMETERS}]")
+    for name, value in table.items():
+        if not isinstance(value, str | bool | int | float):
+            raise InputError(f"{path}: {PARAMETERS}.{name} = {value!r}: expected one value")
+    return {name: to_text(value) for name, value in table.items()}
+
+
+def _value(key: str, value: object, hint: Any) -> Any:
+    """Read a value of TOML, which says its own type, as one of type `hint`."""
+    kind, _ = kind_of(hint)
+    if kind == frozenset[str]:
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return frozenset(value)
+        raise InputError(f'{key} = {value!r}: expected a list of names, such as ["gpu"]')
+    if kind is bool and not isinstance(value, bool):
+        raise InputError(f"{key} = {value!r}: expected true or false")
+    if kind is int and (isinstance(value, bool) or not isinstance(value, int)):
+        raise InputError(f"{key} = {value!r}: expected a whole number")
+    if kind is float and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise InputError(f"{key} = {value!r}: expected a number")
+    if kind not in (bool, int, float) and not isinstance(value, str):
+        raise InputError(f"{key} = {value!r}: expected text in quotes")
+    return from_text(key, to_text(value), hint)
+
+
+def _example(known: Setting) -> Any:
+    if known.default is None:
+        return frozenset({"gpu"})
+    return from_text(known.name, known.default, known.hint)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, bool | int | float):
+        return to_text(value)
+    # A string of JSON is one of TOML, and so is a list of them.
+    return json.dumps(sorted(value) if isinstance(value, frozenset) else to_text(value))
+
+
+def _bounds(least: float | None, most: float | None) -> str:
+    return "" if least is None else f"{least:.12g} to {most:.12g}"
