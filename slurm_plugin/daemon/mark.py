@@ -21,7 +21,11 @@ MAX_CHARACTERS = 1024
 class Mark:
     """What a job asked for. `nonce` names it for good, since Slurm hands ids out again.
 
-    `begin_s` is when its user lets it start at the earliest, 0 for at once.
+    `default_count` GPUs are spread evenly over `default_nodes` nodes while the job waits.
+
+    `begin_s` is when its user lets it start at the earliest, 0 for at once. `can_checkpoint` is
+    the user's word for it, `signal` what `#SBATCH --signal` says, "" without. `limit_s` is the time
+    limit that the user gave for the default count, None for none.
     """
 
     nonce: str
@@ -33,6 +37,10 @@ class Mark:
     learning_rate: LearningRate | None
     movable: bool
     begin_s: float = 0.0
+    can_checkpoint: bool = False
+    signal: str = ""
+    limit_s: float | None = None
+    default_nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,10 @@ class _Document:
     profile_key: str = ""
     total_samples: float = 0.0
     no_move: bool = False
+    can_checkpoint: bool = False
+    signal: str = ""
+    limit: float = 0.0
+    nodes: int = 1
     begin: float = 0.0
 
 
@@ -74,6 +86,8 @@ def read_mark(text: str) -> Mark | None:
     requirements = RequirementSet.parse(found.gpu_set)
     if found.default not in requirements:
         raise InputError(f"the default count {found.default} is not in {requirements}")
+    if found.nodes < 1 or found.default % found.nodes:
+        raise InputError(f"{found.default} GPUs are not spread evenly over {found.nodes} nodes")
     rate = found.learning_rate
     types = frozenset(filter(None, found.gpu_types.split(",")))
     return Mark(
@@ -86,4 +100,8 @@ def read_mark(text: str) -> Mark | None:
         learning_rate=LearningRate(((found.default, rate),), scaling) if rate else None,
         movable=not found.no_move,
         begin_s=found.begin,
+        can_checkpoint=found.can_checkpoint,
+        signal=found.signal,
+        limit_s=found.limit * 60.0 or None,
+        default_nodes=found.nodes,
     )
