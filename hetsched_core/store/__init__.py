@@ -16,6 +16,7 @@ from hetsched_core.store.errors import (
     StoreVersionError,
     StoreWriteError,
 )
+from hetsched_core.store.following import FollowedRun, JobProgress
 from hetsched_core.store.ingest import Ingested, RejectedLines
 from hetsched_core.store.layers import SpeedColumns, StoredLayers, TheoryColumns
 from hetsched_core.store.records import (
@@ -44,8 +45,10 @@ __all__ = [
     "DataTimes",
     "Decision",
     "FileReject",
+    "FollowedRun",
     "Format",
     "Ingested",
+    "JobProgress",
     "Measurement",
     "Mode",
     "Moments",

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from hetsched_core.errors import InputError
 from hetsched_core.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
 from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.following import JobProgress, heard
 from hetsched_core.store.merge import replace
-from hetsched_core.store.records import BasicTimes, DataTimes, Measurement
+from hetsched_core.store.records import BasicTimes, DataTimes, Measurement, ProfileKey
 from hetsched_core.store.speeds import record_speeds
 from hetsched_core.store.spool_files import (
     FileReject,
@@ -49,11 +50,13 @@ class Ingested:
         lines: the accepted lines, each with the file it is from, file by file.
         rejected: what was rejected.
         measurements: how many speeds, profiles and data times went into the layers.
+        progress: how far the jobs are of which something new was said.
     """
 
     lines: tuple[tuple[SpoolName, SpoolLine], ...]
     rejected: tuple[RejectedLines, ...]
     measurements: int
+    progress: tuple[JobProgress, ...] = ()
 
 
 @dataclass(slots=True)
@@ -66,6 +69,7 @@ class _Batch:
     data_times: list[DataTimes] = field(default_factory=list)
     rejected: Counter[tuple[int, Reject | FileReject]] = field(default_factory=Counter)
     examples: dict[tuple[int, Reject | FileReject], str] = field(default_factory=dict)
+    heard: dict[tuple[str, str, int], list[SpoolLine]] = field(default_factory=dict)
 
     def reject(self, uid: int, reason: Reject | FileReject, example: str) -> None:
         self.rejected[uid, reason] += 1
@@ -91,19 +95,24 @@ class _Batch:
                 self.reject(run.uid, Reject.OUT_OF_RANGE, f"{file.name}: {error}")
                 return
         self.lines.append((file.name, line))
+        if file.name.rank == 0:
+            who = (run.nonce, file.name.job, file.name.run)
+            self.heard.setdefault(who, []).append(line)
 
     def _measure(self, file: SpoolFile, line: Profile | Progress, now_s: float) -> None:
-        run = file.run
+        run, profile = file.run, file.run.profile
+        if profile is None:
+            return
         if isinstance(line, Progress) and line.samples_per_s > 0 and file.speaks_for is not None:
-            self.speeds.append(_speed(run, file.speaks_for, line, now_s))
+            self.speeds.append(_speed(run, profile, file.speaks_for, line, now_s))
         if file.gpu_type is not None:
             if isinstance(line, Profile):
-                self.basic_times.append(_basic_times(run, file.gpu_type, line, now_s))
+                self.basic_times.append(_basic_times(profile, file.gpu_type, line, now_s))
             if line.data_s:
-                times = DataTimes(run.profile, file.gpu_type, line.data_s, line.wait_s)
+                times = DataTimes(profile, file.gpu_type, line.data_s, line.wait_s)
                 self.data_times.append(times)
 
-    def ingested(self) -> Ingested:
+    def ingested(self, progress: tuple[JobProgress, ...]) -> Ingested:
         """Return the result of the call."""
         rejected = [
             RejectedLines(uid, reason, lines, self.examples[uid, reason])
@@ -114,6 +123,7 @@ class _Batch:
             tuple(self.lines),
             tuple(rejected),
             len(self.speeds) + len(self.basic_times) + pairs,
+            progress,
         )
 
 
@@ -135,7 +145,9 @@ class SpoolIngest:
         """Read on in each file and record what is new, with how far each file was read."""
         batch = _Batch()
         asked = dict.fromkeys(paths)
-        self._counted = {(path, why) for path, why in self._counted if path in asked}
+        self._counted = {
+            (path, why) for path, why in self._counted if path in asked or _goes_on(path, runs)
+        }
         files = self._followed(transaction, asked, runs, batch)
         moved = []
         for file in files:
@@ -157,7 +169,7 @@ class SpoolIngest:
         record_data_times(transaction, batch.data_times)
         _record_positions(transaction, moved)
         _record_rejected(transaction, batch.rejected)
-        return batch.ingested()
+        return batch.ingested(heard(transaction, batch.heard, now_s))
 
     def forget(self) -> None:
         """Begin again from what the store holds: after a failed transaction."""
@@ -171,7 +183,7 @@ class SpoolIngest:
         runs: Mapping[RunKey, SpoolRun],
         batch: _Batch,
     ) -> list[SpoolFile]:
-        """Return the files to read; those that nobody asks for any more are let go."""
+        """Return the files to read; those of runs that are over and not asked for are let go."""
         asked: dict[Path, SpoolFile] = {}
         new: list[SpoolFile] = []
         for path in paths:
@@ -189,7 +201,8 @@ class SpoolIngest:
                 new.append(file)
             asked[path] = file
         _resume(transaction, new)
-        self._files = asked
+        others = {path: file for path, file in self._files.items() if _goes_on(path, runs)}
+        self._files = others | asked
         return list(asked.values())
 
     def _refuse(self, path: Path, reason: FileReject, uid: int, batch: _Batch) -> None:
@@ -199,10 +212,16 @@ class SpoolIngest:
             batch.reject(uid, reason, ascii(path.name)[:80])
 
 
-def _basic_times(run: SpoolRun, gpu_type: str, line: Profile, now_s: float) -> BasicTimes:
+def _goes_on(path: Path, runs: Mapping[RunKey, SpoolRun]) -> bool:
+    """Whether a file is one of a run that is known, though perhaps not asked for in this call."""
+    name = SpoolName.parse(path.name)
+    return name is not None and (name.job, name.run) in runs
+
+
+def _basic_times(profile: ProfileKey, gpu_type: str, line: Profile, now_s: float) -> BasicTimes:
     # One line is one value, however many iterations it is a mean of: their spread is not in it.
     return BasicTimes(
-        run.profile,
+        profile,
         gpu_type,
         line.batch_size,
         line.parameters,
@@ -214,9 +233,11 @@ def _basic_times(run: SpoolRun, gpu_type: str, line: Profile, now_s: float) -> B
     )
 
 
-def _speed(run: SpoolRun, gpu_type: str, line: Progress, now_s: float) -> Measurement:
+def _speed(
+    run: SpoolRun, profile: ProfileKey, gpu_type: str, line: Progress, now_s: float
+) -> Measurement:
     return Measurement(
-        run.profile,
+        profile,
         gpu_type,
         run.gpus,
         len(run.pieces),

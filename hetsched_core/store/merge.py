@@ -91,6 +91,8 @@ IDENTITIES: dict[str, tuple[str, ...]] = {
     "decision": ("id",),
     "spool_file": ("uid", "nonce", "job", "run", "rank"),
     "rejected": ("uid", "reason"),
+    "followed_run": ("nonce", "job", "run"),
+    "progress": ("nonce",),
     **{table.name: table.keys for table in (SPEED, BASIC_TIMES, DATA_TIME, BANDWIDTH)},
 }
 """The columns that identify a row of each table."""

@@ -41,13 +41,13 @@ class SpoolRun:
     Attributes:
         uid: the user whose job it is, and who must own the files.
         nonce: what the job was given when it was submitted.
-        profile: to whose profile its measurements go.
+        profile: to whose profile its measurements go; None if they count for none.
         pieces: the nodes it holds, with the number of GPUs on each.
     """
 
     uid: int
     nonce: str
-    profile: ProfileKey
+    profile: ProfileKey | None
     pieces: tuple[tuple[Node, int], ...]
 
     @property

@@ -9,9 +9,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from hetsched_core.store import check, gpus, journal, names, speeds, summary, theory, transfer
+from hetsched_core.store import (
+    check,
+    following,
+    gpus,
+    journal,
+    names,
+    speeds,
+    summary,
+    theory,
+    transfer,
+)
 from hetsched_core.store.database import MEMORY, Database, Mode, Transaction
 from hetsched_core.store.errors import StoreError
+from hetsched_core.store.following import FollowedRun, JobProgress
 from hetsched_core.store.ingest import Ingested, RunKey, SpoolIngest
 from hetsched_core.store.layers import StoredLayers, read_layers
 from hetsched_core.store.migrations import create, migrate, migrations, require_newest
@@ -143,8 +154,9 @@ class Store:
         ended yet waits. Nothing in a file can make this raise: what is wrong is counted.
 
         Args:
-            paths: the spool files of all runs of interest, in every call.
-            runs: what is known of them, by job and run number; a file of no such run is rejected.
+            paths: the spool files to look at in this call.
+            runs: all runs that are followed, by job and run number, in every call; a file of none
+                of them is rejected.
             now_s: seconds UTC, taken as the time of what is measured: what a job says is not.
         """
         try:
@@ -154,6 +166,31 @@ class Store:
             # What was read is not recorded: it must be read again.
             self._spool.forget()
             raise
+
+    def follow(self, runs: Sequence[FollowedRun]) -> None:
+        """Note runs whose spool files are to be read, for whoever goes on after this process."""
+        with self._database.transaction() as transaction:
+            following.follow(transaction, runs)
+
+    def followed(self) -> tuple[FollowedRun, ...]:
+        """Return the runs whose spool files are to be read, the earliest first."""
+        with self._database.transaction() as transaction:
+            return following.followed(transaction)
+
+    def unfollow(self, runs: Sequence[FollowedRun], left: Iterable[str] = ()) -> None:
+        """Note that nothing more is read of runs; the progress of jobs that left is forgotten.
+
+        Args:
+            runs: runs that are over.
+            left: nonces of jobs.
+        """
+        with self._database.transaction() as transaction:
+            following.unfollow(transaction, runs, left)
+
+    def progress(self) -> dict[str, JobProgress]:
+        """Return how far each job has come, by nonce, as its spool files said."""
+        with self._database.transaction() as transaction:
+            return following.read_progress(transaction)
 
     # What is known --------------------------------------------------------------------------------
 

@@ -1,0 +1,197 @@
+"""What the live daemon goes on from: the runs whose spool files it reads, and how far jobs are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hetsched_core.spool import Checkpoint, End, Progress, SpoolLine
+from hetsched_core.store import merge
+from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.records import ProfileKey
+from hetsched_core.store.spool_files import SpoolRun
+from hetsched_core.types import Node
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedRun:
+    """A run whose spool files are read: its name, what is known of it, and when it was begun."""
+
+    job: str
+    number: int
+    run: SpoolRun
+    begun_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobProgress:
+    """How far a job has come, as rank 0 of its latest run says.
+
+    Attributes:
+        nonce: names the job for good.
+        job: its id.
+        run: number of the run that spoke last.
+        at_s: when that was taken in, seconds UTC.
+        samples: done by the whole job over all its runs.
+        samples_per_s: speed of that run; 0 where it has not said.
+        checkpoint_samples: in the last checkpoint.
+        checkpoint_s: when that was taken in, seconds UTC; 0 for never.
+    """
+
+    nonce: str
+    job: str
+    run: int
+    at_s: float
+    samples: float = 0.0
+    samples_per_s: float = 0.0
+    checkpoint_samples: float = 0.0
+    checkpoint_s: float = 0.0
+
+    def after(self, run: int, line: SpoolLine, now_s: float) -> JobProgress:
+        """Return what is known after one more line; an earlier run has nothing new to say."""
+        if run < self.run:
+            return self
+        since = self if run == self.run else replace(self, run=run, samples_per_s=0.0)
+        match line:
+            case Progress():
+                return replace(
+                    since, at_s=now_s, samples=line.samples, samples_per_s=line.samples_per_s
+                )
+            case Checkpoint():
+                return replace(
+                    since, at_s=now_s, checkpoint_samples=line.samples, checkpoint_s=now_s
+                )
+            case End():
+                return replace(since, at_s=now_s, samples=line.samples)
+        return since
+
+
+def read_progress(
+    transaction: Transaction, nonces: Iterable[str] | None = None
+) -> dict[str, JobProgress]:
+    """Return how far jobs have come, by nonce: some, or all."""
+    query = """
+        SELECT nonce, job, run, at_s, samples, samples_per_s, checkpoint_samples, checkpoint_s
+        FROM progress
+    """
+    if nonces is not None:
+        wanted = sorted(set(nonces))
+        if not wanted:
+            return {}
+        query += f" WHERE nonce IN ({', '.join('?' * len(wanted))})"
+        rows = transaction.rows(query, *wanted)
+    else:
+        rows = transaction.rows(query)
+    return {row[0]: JobProgress(*row) for row in rows}
+
+
+def record_progress(transaction: Transaction, known: Sequence[JobProgress]) -> None:
+    """Put what is known of jobs in the place of what was."""
+    if known:
+        merge.replace(
+            transaction,
+            "progress",
+            {
+                "nonce": texts([p.nonce for p in known]),
+                "job": texts([p.job for p in known]),
+                "run": np.array([p.run for p in known], dtype=np.int32),
+                **{
+                    name: np.array([getattr(p, name) for p in known], dtype=np.float64)
+                    for name in (
+                        "at_s",
+                        "samples",
+                        "samples_per_s",
+                        "checkpoint_samples",
+                        "checkpoint_s",
+                    )
+                },
+            },
+        )
+
+
+def follow(transaction: Transaction, runs: Sequence[FollowedRun]) -> None:
+    """Note runs whose spool files are to be read; those that are noted already are replaced."""
+    if not runs:
+        return
+    keys = [ProfileKey("-") if f.run.profile is None else f.run.profile for f in runs]
+    pieces = [
+        json.dumps([[n.name, n.gpu_type, n.host, gpus] for n, gpus in f.run.pieces]) for f in runs
+    ]
+    merge.replace(
+        transaction,
+        "followed_run",
+        {
+            "nonce": texts([f.run.nonce for f in runs]),
+            "job": texts([f.job for f in runs]),
+            "run": np.array([f.number for f in runs], dtype=np.int32),
+            "uid": np.array([f.run.uid for f in runs], dtype=np.int64),
+            "owner": texts([key.owner for key in keys]),
+            "profile": texts(["" if f.run.profile is None else f.run.profile.name for f in runs]),
+            "pieces": texts(pieces),
+            "begun_s": np.array([f.begun_s for f in runs], dtype=np.float64),
+        },
+    )
+
+
+def followed(transaction: Transaction) -> tuple[FollowedRun, ...]:
+    """Return the runs whose spool files are to be read, the earliest first."""
+    rows = transaction.rows(
+        """
+        SELECT job, run, uid, nonce, owner, profile, pieces, begun_s FROM followed_run
+        ORDER BY begun_s, nonce, job, run
+        """
+    )
+    return tuple(
+        FollowedRun(
+            job,
+            int(number),
+            SpoolRun(
+                int(uid),
+                nonce,
+                ProfileKey(profile, owner) if profile else None,
+                tuple(
+                    (Node(name, kind, gpus, host=host), gpus)
+                    for name, kind, host, gpus in json.loads(pieces)
+                ),
+            ),
+            begun_s,
+        )
+        for job, number, uid, nonce, owner, profile, pieces, begun_s in rows
+    )
+
+
+def unfollow(
+    transaction: Transaction, runs: Sequence[FollowedRun], left: Iterable[str] = ()
+) -> None:
+    """Note that nothing more will be read of runs, and forget jobs that have left, by nonce."""
+    for f in runs:
+        transaction.run(
+            "DELETE FROM followed_run WHERE nonce = ? AND job = ? AND run = ?",
+            f.run.nonce,
+            f.job,
+            f.number,
+        )
+    for nonce in left:
+        transaction.run("DELETE FROM progress WHERE nonce = ?", nonce)
+
+
+def heard(
+    transaction: Transaction,
+    lines: Mapping[tuple[str, str, int], Sequence[SpoolLine]],
+    now_s: float,
+) -> tuple[JobProgress, ...]:
+    """Record what lines of rank 0, by (nonce, job, run), say of how far jobs are, and return it."""
+    known = read_progress(transaction, (nonce for nonce, _, _ in lines))
+    changed: dict[str, JobProgress] = {}
+    for nonce, job, run in sorted(lines):
+        before = known.get(nonce) or JobProgress(nonce, job, run, now_s)
+        after = before
+        for line in lines[nonce, job, run]:
+            after = after.after(run, line, now_s)
+        if after != before or nonce not in known:
+            known[nonce] = changed[nonce] = after
+    record_progress(transaction, tuple(changed.values()))
+    return tuple(changed.values())
