@@ -90,7 +90,10 @@ def _undo(
     backoff_s: tuple[float, ...],
 ) -> None:
     """Park a job; one that refuses this too has ended or started, and needs nothing."""
+    park = Park(
+        change.job, change.default_count, _PARK_S, change.default_nodes, change.default_type
+    )
     try:
-        _attempt(backend, Park(change.job, change.default_count, _PARK_S), sleep, backoff_s)
+        _attempt(backend, park, sleep, backoff_s)
     except RefusedError:
         return

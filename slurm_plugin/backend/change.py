@@ -3,33 +3,51 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a job may have beside GPUs: minutes, CPUs on each node, MiB on each node.
+
+    None leaves what Slurm has for the job.
+    """
+
+    time_limit_min: int | None = None
+    cpus: int | None = None
+    memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Pin a pending job to nodes, with the same number of GPUs on each, and let it start at once.
 
-    `gpu_type` is "" for whatever the nodes have. `default_count` is the shape to go back to if
-    Slurm takes only part of the change.
+    `gpu_type` is "" for whatever the nodes have. `otherwise` is what to do if Slurm takes only part
+    of the change.
     """
 
     job: str
     nodes: tuple[str, ...]
     gpus_per_node: int
-    default_count: int
+    otherwise: Park
     gpu_type: str = ""
+    terms: Terms = Terms()
 
 
 @dataclass(frozen=True, slots=True)
 class Park:
     """Unpin a pending job, give it the shape of its default count, and let it begin in a while.
 
+    The shape is `gpus_per_node` GPUs, of `gpu_type` if it is not "", on each of `nodes` nodes.
     `delay_s` whole seconds from now, Slurm starts the job by itself unless somebody acts.
     """
 
     job: str
-    default_count: int
+    gpus_per_node: int
     delay_s: int
+    nodes: int = 1
+    gpu_type: str = ""
+    terms: Terms = Terms()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +58,23 @@ class Push:
     delay_s: int
 
 
+class Recipients(StrEnum):
+    """Which processes of a job get a signal: those of its steps, its script, or all."""
+
+    STEPS = "children"
+    SCRIPT = "batch"
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """Send a signal, for example `USR1`, to a running job, which it may ignore."""
+
+    job: str
+    signal: str
+    to: Recipients
+
+
 @dataclass(frozen=True, slots=True)
 class Requeue:
     """Stop a running job, with a SIGTERM to its script, and queue it again."""
@@ -47,4 +82,4 @@ class Requeue:
     job: str
 
 
-Change = Requeue | Park | Push | Place
+Change = Signal | Requeue | Park | Push | Place

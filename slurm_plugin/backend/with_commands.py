@@ -81,12 +81,12 @@ class CommandsBackend:
                     TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
                     StartTime="now",
                 )
-            case Park(job, count, delay_s):
+            case Park(job, _, delay_s, nodes=on, gpu_type=gpu_type):
                 _update(
                     job,
                     ReqNodeList="",
-                    NumTasks=1,
-                    TresPerNode=f"gres/{gpus_per_node(count, '')}",
+                    NumTasks=on,
+                    TresPerNode=f"gres/{gpus_per_node(change.gpus_per_node, gpu_type)}",
                     StartTime=f"now+{delay_s}",
                 )
             case Push(job, delay_s):

@@ -71,12 +71,12 @@ class PyslurmBackend:
                             begin_time="now",
                         )
                     )
-                case Park(_, count, delay_s):
+                case Park(_, _, delay_s, nodes=on, gpu_type=gpu_type):
                     job.modify(
                         describe(
                             required_nodes=_UNPIN,
-                            ntasks=1,
-                            gres_per_node=gpus_per_node(count, ""),
+                            ntasks=on,
+                            gres_per_node=gpus_per_node(change.gpus_per_node, gpu_type),
                             begin_time=int(time.time()) + delay_s,
                         )
                     )

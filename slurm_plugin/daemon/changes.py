@@ -35,7 +35,17 @@ def changes_for(
             ):
                 counts = {gpus for _, gpus in placement.configuration}
                 nodes = tuple(name for name, _ in placement.configuration)
-                changes.append(Place(job, nodes, counts.pop(), known.mark.default_count))
+                mark = known.mark
+                changes.append(
+                    Place(
+                        job,
+                        nodes,
+                        counts.pop(),
+                        mark.default_count,
+                        default_nodes=mark.default_nodes,
+                        default_type=mark.default_type,
+                    )
+                )
                 placed.add(job)
             case _:
                 pass
@@ -45,8 +55,18 @@ def changes_for(
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if _astray(known):
-                changes.append(Park(job, known.mark.default_count, settings.slack_s))
-            elif not known.slurm.held:
+                mark = known.mark
+                changes.append(
+                    Park(
+                        job,
+                        mark.default_count,
+                        settings.slack_s,
+                        mark.default_nodes,
+                        mark.default_type,
+                    )
+                )
+            else:
+                # Those that are held, too: Slurm starts at once what is released and due.
                 kept.append(known)
     return (*changes, *_pushes(kept, settings, now))
 
@@ -54,8 +74,9 @@ def changes_for(
 def _astray(known: Managed) -> bool:
     """Whether a waiting job carries a pin, or another shape than that of its default count."""
     seen = known.slurm
-    shaped = seen.gpus_per_node == known.mark.default_count and not seen.gpu_type
-    return not seen.held and bool(seen.pinned or not shaped)
+    mark = known.mark
+    shape = (mark.default_count // mark.default_nodes, mark.default_type)
+    return not seen.held and bool(seen.pinned or (seen.gpus_per_node, seen.gpu_type) != shape)
 
 
 def _pushes(kept: list[Managed], settings: DaemonSettings, now: float) -> list[Push]:

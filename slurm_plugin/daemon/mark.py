@@ -42,6 +42,11 @@ class Mark:
     limit_s: float | None = None
     default_nodes: int = 1
 
+    @property
+    def default_type(self) -> str:
+        """The GPU type that it asks for while it waits: the only one that it accepts, or ""."""
+        return next(iter(self.gpu_types)) if self.gpu_types and len(self.gpu_types) == 1 else ""
+
 
 @dataclass(frozen=True, slots=True)
 class _Document:

@@ -6,4 +6,7 @@ JOB_SUBMIT = Path(__file__).with_name("job_submit.lua")
 """The script that slurmctld needs beside slurm.conf."""
 
 ENFORCE_LIST = "hetsched_enforce"
-"""The file beside it that names the partitions whose marked jobs are kept back."""
+"""The file beside it that names the partitions whose marked jobs are kept back.
+
+One to a line, each followed by the GPUs of its greatest node.
+"""

@@ -1,7 +1,8 @@
 -- hetsched's side of sbatch. slurmctld runs this file; it lies beside slurm.conf.
 --
--- A job with `#HETSCHED --gpu-set=...` in its script is checked and marked: AdminComment becomes
--- `hetsched/1 {...}` with a nonce. In a partition that `hetsched_enforce` names (one per line, a
+-- A job with --gpu-set (an option of sbatch where the SPANK plug-in is installed, or a `#HETSCHED`
+-- line in its script) is checked and marked: AdminComment becomes `hetsched/1 {...}` with a nonce.
+-- In a partition that `hetsched_enforce` names (one per line, then the GPUs of its greatest node; a
 -- file of root's beside this one) it is also kept back by a begin time, in the shape of its default
 -- count; if nobody moves that begin time on, Slurm starts the job itself. All other jobs pass.
 
@@ -9,11 +10,20 @@ local ENFORCE = "hetsched_enforce"
 local SLACK_S = 60            -- how long a job waits for the daemon before Slurm starts it
 local MAX_NODES = 64          -- most nodes of one placement
 local MAX_SET, MAX_REQUIREMENTS, MAX_COUNT = 16, 8, 1000000
+local MAX_MEMORY_MB = 10 * 1024 * 1024
 local MAX_MARK = 1024
+local SPANK = "^_SLURM_SPANK_OPTION_hetsched_([%w_]+)=(.*)$"
 
 local function fail(text)
   slurm.log_user("hetsched: %s", text)
   error({ refused = true })
+end
+
+local function integer(value) return string.format("%d", value) end
+
+-- Slurm's way of saying that a number was not given depends on the field's width.
+local function given(value)
+  return value ~= nil and value ~= slurm.NO_VAL and value ~= slurm.NO_VAL16 and value ~= slurm.NO_VAL8
 end
 
 -- The counts that "1,2,4-8" stands for; a range stands for at most 8 evenly spaced ones.
@@ -42,48 +52,67 @@ local function counts_of(text)
   return list, set
 end
 
+-- What turns the text of an option into JSON, or refuses it.
+
+local function refuse(name, value, form) fail("--" .. name .. "=" .. value .. ": expected " .. form) end
+
 local function words(pattern, form)
   return function(name, value)
-    if not value:match(pattern) then fail("--" .. name .. "=" .. value .. ": expected " .. form) end
+    if not value:match(pattern) then refuse(name, value, form) end
     return '"' .. value .. '"'
   end
 end
 
-local function number(name, value)
-  if not (tonumber(value) and tonumber(value) > 0 and value:match("^[%d.eE+-]+$")) then
-    fail("--" .. name .. "=" .. value .. ": expected a number above 0")
+local function list_of(pattern, form)
+  return function(name, value)
+    for part in (value .. ","):gmatch("([^,]*),") do
+      if not part:match(pattern) then refuse(name, value, form) end
+    end
+    return '"' .. value .. '"'
   end
-  return string.format("%.17g", tonumber(value))
+end
+
+local function memory(name, value)
+  local count, unit = value:match("^(%d+)([MG])$")
+  local mb = (tonumber(count) or 0) * (unit == "G" and 1024 or 1)
+  if mb < 1 or mb > MAX_MEMORY_MB then refuse(name, value, "the memory of one GPU, for example 40G or 24000M") end
+  return '"' .. value .. '"'
+end
+
+local function number(name, value)
+  local found = value:match("^[%d.eE+-]+$") and tonumber(value)
+  if not (found and found > 0 and found < math.huge) then refuse(name, value, "a number above 0") end
+  return string.format("%.17g", found)
 end
 
 local function scaling(name, value)
   if value ~= "linear" and value ~= "sqrt" and value ~= "none" then
-    fail("--" .. name .. "=" .. value .. ": expected linear, sqrt or none")
+    refuse(name, value, "linear, sqrt or none")
   end
   return '"' .. value .. '"'
 end
 
 local function flag(name, value)
-  if value ~= "" then fail("--" .. name .. " takes no value") end
+  if value ~= "" then fail("--" .. name .. " takes no value, and got '" .. value .. "'") end
   return "true"
 end
 
--- Option -> what turns its text into JSON, or refuses it.
 local OPTIONS = {
   ["gpu-set"] = words("^[%d,-]+$", "GPU counts, for example 1,2,4-8"),
-  ["gpu-types"] = words("^[%w_,-]+$", "GPU types, for example a100,v100"),
-  ["gpu-mem"] = words("^%d+[MG]$", "memory of one GPU, for example 40G"),
+  ["gpu-types"] = list_of("^[%w_.-]+$", "GPU types, for example a100,v100"),
+  ["gpu-mem"] = memory,
   ["learning-rate"] = number,
   ["lr-scaling"] = scaling,
   ["profile-key"] = words("^[%w_.-]+$", "letters, digits, '_', '.' and '-'"),
   ["total-samples"] = number,
   ["no-move"] = flag,
+  ["can-checkpoint"] = flag,
 }
 local NAMES = { "gpu-set", "gpu-types", "gpu-mem", "learning-rate", "lr-scaling", "profile-key",
-                "total-samples", "no-move" }
+                "total-samples", "no-move", "can-checkpoint" }
 
-local function options_of(script)
-  local found = {}
+-- The options of the script's `#HETSCHED` lines, which end where sbatch's own do.
+local function lines_of(script, found)
   for line in script:gmatch("[^\r\n]+") do
     local rest = line:match("^#HETSCHED%s+(.*)$")
     if rest then
@@ -92,13 +121,30 @@ local function options_of(script)
         if not name or not OPTIONS[name] then
           fail("unknown option '" .. word .. "'; known: --" .. table.concat(NAMES, ", --"))
         end
-        found[name] = { value = value, json = OPTIONS[name](name, value) }
+        found[name] = value
       end
     elseif not line:match("^#") and line:match("%S") then
       break
     end
   end
-  return found
+end
+
+-- The options that sbatch took through the SPANK plug-in; they win over the lines.
+local function natives_of(jd, found)
+  for i = 0, (jd.spank_job_env_size or 0) - 1 do
+    local name, value = (jd.spank_job_env[i] or ""):match(SPANK)
+    name = name and name:gsub("_", "-")
+    if name and OPTIONS[name] then found[name] = value == "(null)" and "" or value end
+  end
+end
+
+-- What a line `#SBATCH --signal=[{R|B}:]SIGNAL[@SECONDS]` of the script says; Slurm shows it to nobody.
+local function signal_of(script)
+  for line in script:gmatch("[^\r\n]+") do
+    local value = line:match("^#SBATCH%s.*%-%-signal[=%s]([%w:@+]+)")
+    if value then return value end
+    if not line:match("^#") and line:match("%S") then return nil end
+  end
 end
 
 local function nonce()
@@ -113,21 +159,27 @@ local function folder()
   return conf:match("^(.*)/[^/]*$") or "."
 end
 
-local function enforced(partition)
+-- Partition -> GPUs of its greatest node (0 where the list does not tell).
+local function enforced_partitions()
+  local found = {}
   local file = io.open(folder() .. "/" .. ENFORCE)
-  if not file then return false end
-  local found = false
-  for line in file:lines() do found = found or line:match("^%s*(.-)%s*$") == partition end
+  if not file then return found end
+  for line in file:lines() do
+    local name, gpus = line:match("^%s*([^%s#]+)%s*(%d*)")
+    if name then found[name] = tonumber(gpus) or 0 end
+  end
   file:close()
   return found
 end
 
-local function asked_count(jd)
-  for _, tres in ipairs({ jd.tres_per_job or "", jd.tres_per_node or "" }) do
-    local count = tres:match("gpu[^,]-[:=](%d+)")
-    if count then return tonumber(count) end
+-- Whether one of "a,b" is enforced, the GPUs of its nodes, and whether it stands alone.
+local function enforced(partitions)
+  local listed, names, gpus = enforced_partitions(), 0, nil
+  for name in (partitions or ""):gmatch("[^,]+") do
+    names = names + 1
+    gpus = listed[name] or gpus
   end
-  return nil
+  return gpus ~= nil, gpus, names == 1
 end
 
 local function default_partition(parts)
@@ -137,40 +189,167 @@ local function default_partition(parts)
   return ""
 end
 
-local function mark(jd, parts, now)
-  local found = options_of(jd.script or "")
-  if next(found) == nil then return end
-  if not found["gpu-set"] then fail("#HETSCHED lines without --gpu-set=COUNTS, for example --gpu-set=1,2,4") end
-  if jd.array_inx then fail("arrays of jobs with a requirement set are not supported; submit them one by one") end
-  local list, set = counts_of(found["gpu-set"].value)
-  local asked = asked_count(jd)
-  local count = (asked and set[asked]) and asked or list[1]
-  local id = nonce()
-  local parts_of_mark = { '"nonce":"' .. id .. '"', '"default":' .. string.format("%d", count) }
-  for _, name in ipairs(NAMES) do
-    if found[name] then parts_of_mark[#parts_of_mark + 1] = '"' .. name .. '":' .. found[name].json end
+-- The GPUs that "gres/gpu:a100:4,license/x:1" asks for: count, type ("" for any), what else it holds.
+local function gpus_in(tres)
+  local count, kind, rest = nil, "", nil
+  for part in (tres or ""):gmatch("[^,]+") do
+    local tail = part:match("^gres[/:]gpu(.*)$") or part:match("^gpu(.*)$")
+    if tail then
+      count = (count or 0) + tonumber(tail:match("[:=](%d+)$") or 1)
+      kind = tail:match("^:([^:=]+)[:=]%d+$") or tail:match("^:(%a[^:=]*)$") or kind
+    else
+      rest = rest and rest .. "," .. part or part
+    end
   end
-  local begin = jd.begin_time or 0
-  if begin > now then parts_of_mark[#parts_of_mark + 1] = '"begin":' .. string.format("%d", begin) end
-  local text = "hetsched/1 {" .. table.concat(parts_of_mark, ",") .. "}"
-  if #text > MAX_MARK then fail("the #HETSCHED options are too long; at most " .. MAX_MARK .. " characters") end
+  return count, kind, rest
+end
+
+-- What the user's own options ask for: GPUs in all, their type, nodes; nil, "", nil where not told.
+local function asked(jd)
+  local nodes = given(jd.min_nodes) and jd.min_nodes > 0 and jd.min_nodes or nil
+  local tasks = given(jd.num_tasks) and jd.num_tasks or nil
+  local in_all, kind = gpus_in(jd.tres_per_job)
+  if in_all then return in_all, kind, nodes end
+  local each, its = gpus_in(jd.tres_per_node)
+  if each then return each * (nodes or 1), its, nodes end
+  each, its = gpus_in(jd.tres_per_task)
+  if each and tasks then return each * tasks, its, nodes end
+  return nil, its, nodes
+end
+
+-- Fields that would take the choice of nodes from the daemon -> what to say of them.
+local CHOOSES_NODES = {
+  { "req_nodes", "--nodelist" }, { "exc_nodes", "--exclude" }, { "features", "--constraint" },
+  { "reservation", "--reservation" },
+}
+
+-- Why the daemon cannot manage such a job, or nil.
+local function unsupported(jd, alone)
+  local function has(name) return jd[name] ~= nil and jd[name] ~= "" end
+  if not jd.script then
+    return "only jobs of sbatch can be stopped and started elsewhere; leave --gpu-set out here"
+  end
+  if has("array_inx") then
+    return "arrays of jobs with a requirement set are not supported; submit them one by one"
+  end
+  if given(jd.het_job_offset) then
+    return "heterogeneous jobs with a requirement set are not supported; leave --gpu-set out"
+  end
+  if not alone then return "--partition=" .. jd.partition .. ": a job with --gpu-set goes to one partition" end
+  for _, pair in ipairs(CHOOSES_NODES) do
+    if has(pair[1]) then
+      return pair[2] .. " does not go with --gpu-set, for which the daemon chooses the nodes; " ..
+             "say what the job can use with --gpu-types and --gpu-mem"
+    end
+  end
+  if given(jd.shared) and jd.shared ~= 1 then
+    return "--exclusive does not go with --gpu-set; put the GPUs of a whole node into the set"
+  end
+  if has("tres_per_socket") or given(jd.ntasks_per_tres) then
+    return "--gpus-per-socket and --ntasks-per-gpu do not go with --gpu-set; there is one task a node"
+  end
+  local other = select(3, gpus_in(jd.tres_per_node)) or select(3, gpus_in(jd.tres_per_job))
+  if other then return "'" .. other .. "' does not go with --gpu-set; only GPUs do" end
+  return nil
+end
+
+-- On how many nodes a job waits, with as many GPUs on each; `most` is what the greatest node has.
+local function nodes_for(count, wanted, most)
+  local hint = "; choose another with --gpus=COUNT, of the set, and --nodes=N"
+  local on = most > 0 and ", at most " .. most .. " on each" or ""
+  for nodes = wanted or 1, wanted or MAX_NODES do
+    if count % nodes == 0 and (most == 0 or count / nodes <= most) then return nodes end
+  end
+  fail("the default count " .. count .. " cannot be spread evenly over " ..
+       (wanted and wanted .. " nodes" or "nodes") .. on .. hint)
+end
+
+local function described(jd, found, count, nodes, begin)
+  local id = nonce()
+  local parts = { '"nonce":"' .. id .. '"', '"default":' .. integer(count) }
+  if nodes > 1 then parts[#parts + 1] = '"nodes":' .. integer(nodes) end
+  for _, name in ipairs(NAMES) do
+    if found[name] then parts[#parts + 1] = '"' .. name .. '":' .. OPTIONS[name](name, found[name]) end
+  end
+  if begin then parts[#parts + 1] = '"begin":' .. integer(begin) end
+  local signal = signal_of(jd.script or "")
+  if signal then parts[#parts + 1] = '"signal":"' .. signal .. '"' end
+  -- Minutes; 4294967294 and 4294967295 are Slurm's for none given, and for none at all.
+  local limit = jd.time_limit
+  if given(limit) and limit < 4294967294 then parts[#parts + 1] = '"limit":' .. integer(limit) end
+  local text = "hetsched/1 {" .. table.concat(parts, ",") .. "}"
+  if #text > MAX_MARK then
+    fail("the options are too long: " .. #text .. " characters of mark, at most " .. MAX_MARK .. " are allowed")
+  end
+  return text, id
+end
+
+local function with_flag(bits, bit)
+  return math.floor(bits / bit) % 2 == 1 and bits or bits + bit
+end
+
+local function mark(jd, parts, now)
+  local found = {}
+  lines_of(jd.script or "", found)
+  natives_of(jd, found)
+  if next(found) == nil then return end
+  for _, name in ipairs(NAMES) do
+    if found[name] then OPTIONS[name](name, found[name]) end
+  end
+  if not found["gpu-set"] then fail("options without --gpu-set=COUNTS, for example --gpu-set=1,2,4") end
+  if found["lr-scaling"] and not found["learning-rate"] then
+    fail("--lr-scaling without --learning-rate=RATE, the rate that it scales")
+  end
+  local list, set = counts_of(found["gpu-set"])
+  local kept, most, alone = enforced(jd.partition or default_partition(parts))
+  local why = unsupported(jd, alone)
+  if why and kept then fail(why) elseif why then return end
+  local count, kind, nodes = asked(jd)
+  if not (count and set[count]) then count = list[1] end
+  if kind ~= "" then
+    local types = found["gpu-types"] or kind
+    if not ("," .. types .. ","):find("," .. kind .. ",", 1, true) then
+      fail("GPUs of type " .. kind .. " are asked for, and --gpu-types=" .. types .. " leaves them out")
+    end
+    found["gpu-types"] = found["gpu-types"] or kind
+  end
+  -- Who wants no requeue can be stopped, but not started again.
+  if jd.requeue == 0 then found["no-move"] = "" end
+  local begin = (jd.begin_time or 0) > now and jd.begin_time or nil
+  if not kept then
+    local id
+    jd.admin_comment, id = described(jd, found, count, 1, begin)
+    if jd.environment then jd.environment["HETSCHED_NONCE"] = id end
+    return
+  end
+  nodes = nodes_for(count, nodes, most)
+  local text, id = described(jd, found, count, nodes, begin)
+  local single = found["gpu-types"] and not found["gpu-types"]:find(",", 1, true) and found["gpu-types"]
   jd.admin_comment = text
-  if jd.environment then jd.environment["HETSCHED_NONCE"] = id end
-  if not enforced(jd.partition or default_partition(parts)) then return end
-  jd.requeue = 1
+  jd.environment["HETSCHED_NONCE"] = id
+  if jd.requeue ~= 0 then jd.requeue = 1 end
+  if given(jd.num_tasks) or given(jd.ntasks_per_node) then
+    slurm.log_user("hetsched: --ntasks gives way to one task on each node; start one worker per GPU from it")
+  end
   jd.min_nodes = 1
   jd.max_nodes = MAX_NODES
-  jd.num_tasks = 1
+  jd.num_tasks = nodes
   jd.ntasks_per_node = 1
-  jd.bitflags = slurm.USE_MIN_NODES
+  jd.min_cpus = nodes
+  jd.bitflags = with_flag(jd.bitflags, slurm.USE_MIN_NODES)
   jd.tres_per_job = ""
-  jd.tres_per_node = "gres/gpu:" .. string.format("%d", count)
+  if gpus_in(jd.tres_per_task) then jd.tres_per_task = select(3, gpus_in(jd.tres_per_task)) or "" end
+  jd.tres_per_node = "gres/gpu:" .. (single and single .. ":" or "") .. integer(count / nodes)
   -- From the time that the user names, the daemon has this long to act.
-  jd.begin_time = math.max(begin, now) + SLACK_S
+  jd.begin_time = math.max(begin or 0, now) + SLACK_S
+  if nodes > 1 then
+    slurm.log_user("hetsched: kept as %d nodes of %d GPUs until it is placed; --nodes=N chooses others",
+                   nodes, count / nodes)
+  end
 end
 
 function slurm_job_submit(jd, parts, uid)
-  if jd.admin_comment and jd.admin_comment:match("^hetsched/") then jd.admin_comment = "" end
+  if (jd.admin_comment or ""):match("^hetsched/") then jd.admin_comment = "" end
   local ok, problem = pcall(mark, jd, parts, os.time())
   if ok then return slurm.SUCCESS end
   if type(problem) == "table" and problem.refused then return slurm.ERROR end
@@ -178,23 +357,34 @@ function slurm_job_submit(jd, parts, uid)
   return slurm.SUCCESS
 end
 
-local GUARDED = { "tres_per_node", "tres_per_job", "req_nodes", "exc_nodes", "admin_comment" }
-local GUARDED_NUMBERS = { "num_tasks", "min_nodes", "max_nodes", "begin_time" }
+-- Field -> the name under which scontrol takes it.
+local GUARDED = {
+  tres_per_node = "TresPerNode", tres_per_job = "TresPerJob", tres_per_task = "TresPerTask",
+  tres_per_socket = "TresPerSocket", req_nodes = "ReqNodeList", exc_nodes = "ExcNodeList",
+  features = "Features", reservation = "ReservationName", admin_comment = "AdminComment",
+  num_tasks = "NumTasks", min_nodes = "NumNodes", max_nodes = "NumNodes", min_cpus = "NumCPUs",
+  max_cpus = "NumCPUs", ntasks_per_node = "TasksPerNode", begin_time = "StartTime", requeue = "Requeue",
+}
+
+local function touched(jd)
+  for name, shown in pairs(GUARDED) do
+    local value = jd[name]
+    if given(value) and not (name == "begin_time" and value == 0) then return shown end
+  end
+  return nil
+end
 
 function slurm_job_modify(jd, rec, parts, uid)
   if uid == 0 or uid == slurm.SLURM_USER then return slurm.SUCCESS end
   if not (rec.admin_comment or ""):match("^hetsched/1 ") then return slurm.SUCCESS end
-  if not enforced(rec.partition) then return slurm.SUCCESS end
-  local touched = nil
-  for _, name in ipairs(GUARDED) do
-    if jd[name] ~= nil then touched = name end
+  local here, there = enforced(rec.partition), enforced(jd.partition)
+  local edit = here and touched(jd)
+  if edit then
+    slurm.log_user("hetsched manages this job: %s is not yours to change", edit)
+    return slurm.ERROR
   end
-  for _, name in ipairs(GUARDED_NUMBERS) do
-    local value = jd[name]
-    if value ~= nil and value ~= 0 and value ~= slurm.NO_VAL then touched = name end
-  end
-  if touched then
-    slurm.log_user("hetsched manages this job: %s is not yours to change", touched)
+  if (here or there) and jd.partition ~= nil and jd.partition ~= rec.partition then
+    slurm.log_user("hetsched manages jobs of one of these partitions: cancel the job and submit it anew")
     return slurm.ERROR
   end
   return slurm.SUCCESS

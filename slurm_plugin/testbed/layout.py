@@ -89,7 +89,7 @@ class Layout:
             "slurmdbd.conf": self._slurmdbd_conf(),
             "cgroup.conf": "CgroupPlugin=disabled\n",
             "job_submit.lua": JOB_SUBMIT.read_text(),
-            ENFORCE_LIST: f"{PARTITION}\n",
+            ENFORCE_LIST: f"{PARTITION} {max(node.gpus for node in self.nodes)}\n",
         }
 
     def _slurm_conf(self) -> str:

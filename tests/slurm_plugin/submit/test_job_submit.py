@@ -44,8 +44,9 @@ def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProce
 def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitter) -> None:
     job = submitter.submit(
         "--gpu-set=1,2,4-8 --gpu-types=a100,v100 --learning-rate=0.1 --lr-scaling=sqrt "
-        "--profile-key=resnet50 --total-samples=1e6 --no-move",
+        "--profile-key=resnet50 --total-samples=1e6 --no-move --can-checkpoint",
         "--gpus=2",
+        "--time=1:30:00",
     )
     mark = mark_of(backend, job)
     assert mark.requirements == RequirementSet.parse("1,2,4-8")
@@ -57,6 +58,22 @@ def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitt
     assert mark.learning_rate.given == ((2, 0.1),)
     assert mark.learning_rate.scaling is LearningRateScaling.SQRT
     assert not mark.movable
+    assert mark.can_checkpoint
+    assert mark.limit_s == 5400
+
+
+def test_without_a_time_limit_the_mark_has_none_and_a_signal_line_reaches_it(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    mark = mark_of(backend, submitter.submit("--gpu-set=1", "--time=UNLIMITED"))
+    assert (mark.limit_s, mark.signal, mark.can_checkpoint) == (None, "", False)
+    script = tmp_path / "signal.sh"
+    script.write_text(
+        "#!/bin/bash\n#HETSCHED --gpu-set=1\n#SBATCH --nice=1 --signal=B:USR1@60\nsleep 5\n"
+    )
+    job = testbed.command("sbatch", "--parsable", "--output=/dev/null", script).strip()
+    mark = mark_of(backend, job)
+    assert (mark.limit_s, mark.signal) == (None, "B:USR1@60")
 
 
 @pytest.mark.parametrize("counts", ["1", "2-16", "1,2,4-8", "1-100", "3,1,2", "5-7,1-3"])
