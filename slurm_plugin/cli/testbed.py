@@ -52,6 +52,10 @@ def up(nodes: int, gpus: str, directory: Path | None) -> None:
     if installed.why_no_pyslurm:
         click.echo(f"without pyslurm: {installed.why_no_pyslurm}", err=True)
     cluster = Testbed.create(installed, directory or default_directory(), wanted)
+    if cluster.why_no_options:
+        click.echo(
+            f"only #HETSCHED lines, no options of sbatch: {cluster.why_no_options}", err=True
+        )
     try:
         cluster.up()
     except HetschedError as error:

@@ -57,6 +57,11 @@ class Installation:
         """Slurm's `PluginDir`."""
         return self.libraries / "slurm-wlm"
 
+    @property
+    def headers(self) -> Path:
+        """Where `slurm/spank.h` was unpacked."""
+        return self.prefix / "usr/include"
+
     def program(self, name: str) -> Path:
         """Return the path of a program in the prefix.
 

@@ -81,6 +81,11 @@ class Layout:
         """The folder of the fake GPUs' device files."""
         return self.base / "dev"
 
+    @property
+    def spank(self) -> Path:
+        """The plug-in that gives sbatch the options of hetsched."""
+        return self.base / "lib/hetsched_spank.so"
+
     def files(self) -> dict[str, str]:
         """Return the configuration files: name -> text."""
         return {
@@ -89,6 +94,8 @@ class Layout:
             "slurmdbd.conf": self._slurmdbd_conf(),
             "cgroup.conf": "CgroupPlugin=disabled\n",
             "job_submit.lua": JOB_SUBMIT.read_text(),
+            # Where it could not be built, the options are those of `#HETSCHED` lines alone.
+            "plugstack.conf": f"optional {self.spank}\n",
             ENFORCE_LIST: f"{PARTITION} {max(node.gpus for node in self.nodes)}\n",
         }
 

@@ -20,6 +20,7 @@ from slurm_plugin.testbed.errors import TestbedError
 from slurm_plugin.testbed.install import Installation
 from slurm_plugin.testbed.layout import DEVICES_PER_NODE, FakeNode, Layout
 from slurm_plugin.testbed.processes import run, wait_until
+from slurm_plugin.testbed.spank import build_spank, why_no_spank
 
 _RECORD = "testbed.json"
 _NVIDIA_MAJOR = 195
@@ -103,6 +104,11 @@ class Testbed:
             installed, Layout(base, installed.plugins, record["port"], record["host"], nodes)
         )
 
+    @property
+    def why_no_options(self) -> str:
+        """Why sbatch lacks the options of hetsched, so that only `#HETSCHED` lines do; or ""."""
+        return why_no_spank(self.installed)
+
     def environment(self) -> dict[str, str]:
         """Return the variables that make Slurm's commands and pyslurm speak to this cluster."""
         return self.installed.environment() | {"SLURM_CONF": str(self.layout.slurm_conf)}
@@ -114,6 +120,8 @@ class Testbed:
             TestbedError: something did not start; the message names its log.
         """
         self._write_files()
+        if not self.why_no_options:
+            build_spank(self.installed, self.layout.spank)
         self.start_munge()
         self._start_database()
         self._start_database_daemon()
