@@ -28,7 +28,7 @@ def main() -> None:
             cluster.up()
             command = [
                 *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce"),
-                *("--partition=gpu", "--cycle=0.2", f"--backend={backend}"),
+                *("--partitions=gpu", "--cycle-s=0.2", f"--backend={backend}"),
                 f"--database={folder}/decisions.duckdb",
             ]
             with subprocess.Popen(command, env=os.environ | cluster.environment()) as daemon:

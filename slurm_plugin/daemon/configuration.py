@@ -205,8 +205,9 @@ def _example(known: Setting) -> Any:
 def _toml(value: Any) -> str:
     if isinstance(value, bool | int | float):
         return to_text(value)
-    # A string of JSON is one of TOML, and so is a list of them.
-    return json.dumps(sorted(value) if isinstance(value, frozenset) else to_text(value))
+    # A string of JSON is one of TOML, but for the one control character that JSON lets stand.
+    texts = sorted(value) if isinstance(value, frozenset) else to_text(value)
+    return json.dumps(texts, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _bounds(least: float | None, most: float | None) -> str:

@@ -63,7 +63,7 @@ def _daemon(cluster: Testbed, folder: Path) -> Iterator[subprocess.Popen[bytes]]
     backend = "commands" if cluster.installed.why_no_pyslurm else "pyslurm"
     command = [
         *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce", "--policy=las"),
-        *("--partition=gpu", "--cycle=0.3", "--round=4", f"--backend={backend}"),
+        *("--partitions=gpu", "--cycle-s=0.3", "--round-s=4", f"--backend={backend}"),
         f"--database={folder}/decisions.duckdb",
     ]
     # What it does goes to the terminal, between the pictures of the queue.

@@ -3,6 +3,7 @@
 import os
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ def hetschedd(cluster: Testbed, folder: Path, *options: str) -> subprocess.Popen
     with (folder / "daemon.log").open("a") as log:
         return subprocess.Popen(
             [
-                *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partition=gpu"),
+                *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu"),
                 *(f"--backend={backend}", f"--database={folder}/daemon.duckdb", *options),
             ],
             env=os.environ | cluster.environment(),
@@ -62,7 +63,7 @@ def test_five_hundred_short_jobs_run_on_sixty_four_nodes(large: Testbed, tmp_pat
         script.write_text(JOB.format(counts=counts))
         said = large.command("sbatch", "--parsable", f"--output={tmp_path}/%j.out", script)
         asked[said.strip()] = counts
-    daemon = hetschedd(large, tmp_path, "--mode=enforce", "--cycle=0.2")
+    daemon = hetschedd(large, tmp_path, "--mode=enforce", "--cycle-s=0.2")
     try:
         deadline = time.monotonic() + 150
         while large.command("squeue", "--noheader", "--format=%i"):
@@ -74,7 +75,7 @@ def test_five_hundred_short_jobs_run_on_sixty_four_nodes(large: Testbed, tmp_pat
         daemon.send_signal(signal.SIGTERM)
         daemon.wait(20)
     log = (tmp_path / "daemon.log").read_text()
-    assert log.splitlines()[-1] == "hetschedd: down"
+    assert log.splitlines()[-1].endswith("event=down")
     assert "refused" not in log
     assert "requeue" not in log
     rows = accounted(large, list(asked))
@@ -105,3 +106,35 @@ def test_a_second_daemon_says_who_holds_the_database(large: Testbed, tmp_path: P
     finally:
         first.terminate()
         assert first.wait(20) == 0
+
+
+def test_a_running_daemon_takes_a_new_configuration_and_refuses_a_wrong_one(
+    large: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, log = tmp_path / "hetschedd.toml", tmp_path / "daemon.log"
+    config.write_text('partitions = ["gpu"]\npolicy = "fifo"\ncycle_s = 0.1\n')
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        daemon = hetschedd(large, tmp_path, f"--config={config}")
+        try:
+            assert b"READY=1" in manager.recv(100)
+            for text, event in (
+                ('partitions = ["gpu"]\npolicy = "fif"\n', "event=reload_refused"),
+                ('partitions = ["gpu"]\nbackend = "x"\n', "event=reload_refused"),
+                ('partitions = ["gpu"]\npolicy = "las"\n', "event=reloaded policy=las"),
+            ):
+                config.write_text(text)
+                before = log.read_text()
+                daemon.send_signal(signal.SIGHUP)
+                deadline = time.monotonic() + 20
+                while event not in log.read_text()[len(before) :]:
+                    assert daemon.poll() is None, log.read_text()
+                    assert time.monotonic() < deadline, log.read_text()
+                    manager.recv(100)
+        finally:
+            daemon.terminate()
+            assert daemon.wait(20) == 0
+    assert "did you mean 'fifo'" in log.read_text()
+    assert log.read_text().splitlines()[-1].endswith("event=down")

@@ -141,8 +141,8 @@ def test_the_demo_places_and_moves_six_jobs(installation: Installation) -> None:
     done = hetsched("testbed", "demo")
     assert done.returncode == 0, done.stdout + done.stderr
     for job in range(1, 7):
-        assert f"hetschedd: place job={job} " in done.stderr
-    assert "hetschedd: requeue job=" in done.stderr
+        assert f" event=place job={job} " in done.stderr
+    assert " event=requeue job=" in done.stderr
     assert done.stdout.endswith("all done; the testbed is down\n")
 
 

@@ -1,0 +1,43 @@
+"""`hetsched config`: look at the daemon's configuration, and check it before it is used."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.group()
+def config() -> None:
+    """Look at the daemon's configuration, and check it before it is used."""
+
+
+@config.command()
+@click.argument("file", type=_FILE, required=False)
+def show(file: Path | None) -> None:
+    """Print FILE with every setting, its meaning and bounds; without FILE, an example.
+
+    What has its default is commented out.
+    """
+    from slurm_plugin.daemon.configuration import read_configuration, to_toml
+
+    click.echo(to_toml(None if file is None else read_configuration(file)), nl=False)
+
+
+@config.command()
+@click.argument("file", type=_FILE)
+def check(file: Path) -> None:
+    """Say whether the daemon would take FILE; it asks Slurm nothing."""
+    from hetsched_core.policy import make_policy
+    from slurm_plugin.daemon import check_fit
+    from slurm_plugin.daemon.configuration import read_configuration
+
+    configuration = read_configuration(file)
+    check_fit(make_policy(configuration.policy, configuration.parameters))
+    partitions = ", ".join(sorted(configuration.partitions))
+    click.echo(
+        f"{file}: policy {configuration.policy}, {configuration.mode.value} mode, "
+        f"partitions {partitions}"
+    )

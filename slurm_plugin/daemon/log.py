@@ -1,0 +1,107 @@
+"""The daemon's log: a line for each decision and each change, in logfmt or JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, MutableMapping
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+from hetsched_core.types import Plan, Waiting
+from slurm_plugin.backend import Change, Park, Place, Requeue
+from slurm_plugin.daemon.configuration import LogForm
+from slurm_plugin.daemon.daemon import CycleReport
+
+_FIRST = ("time", "level", "event", "job")
+
+
+def open_log(form: LogForm, stream: TextIO) -> FilteringBoundLogger:
+    """Return a log that writes lines of this form to a stream, with the time in UTC."""
+    renderer: Any = structlog.processors.JSONRenderer()
+    if form is LogForm.LOGFMT:
+        renderer = structlog.processors.LogfmtRenderer(key_order=_FIRST, drop_missing=True)
+    log: FilteringBoundLogger = structlog.wrap_logger(
+        structlog.WriteLogger(stream),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            _on_one_line,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger("debug"),
+    )
+    return log
+
+
+def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int) -> None:
+    """Write down what a cycle did.
+
+    Args:
+        log: where to.
+        report: the cycle.
+        plan: the plan in force.
+        number: how many decisions were made so far, which names the last one.
+    """
+    for violation in report.violations:
+        log.error("invalid_plan", broke=violation)
+    if report.decision is not None:
+        _tell_decision(log, report, plan, number)
+    if report.outcome is None:
+        if report.decision is not None:
+            for change in report.changes:
+                _tell_change(log, "would_", change, number)
+        return
+    for change in report.outcome.made:
+        _tell_change(log, "", change, number)
+    for change, words in report.outcome.refused:
+        log.warning("refused", job=change.job, change=type(change).__name__.lower(), words=words)
+
+
+def _tell_decision(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int) -> None:
+    assert report.decision is not None
+    record, diagnostics = report.decision.plan, report.decision.diagnostics
+    reasons = Counter(
+        entry.reason.code.word for entry in plan.entries.values() if isinstance(entry, Waiting)
+    )
+    log.info(
+        "decision",
+        number=number,
+        policy=report.decision.policy,
+        triggers=",".join(sorted(trigger.value for trigger in record.triggers)),
+        placed=record.placed,
+        waiting=record.waiting,
+        because=", ".join(f"{count} {word}" for word, count in reasons.most_common()),
+        took_ms=round(record.plan_s * 1000, 1),
+        method=diagnostics.method,
+        gap=diagnostics.gap,
+    )
+
+
+def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number: int) -> None:
+    match change:
+        case Place(job, nodes, gpus):
+            log.info(
+                f"{prefix}place",
+                job=job,
+                nodes=",".join(nodes),
+                gpus_per_node=gpus,
+                decision=number,
+            )
+        case Requeue(job):
+            log.info(f"{prefix}requeue", job=job, decision=number)
+        case Park(job, count, _):
+            log.info(f"{prefix}park", job=job, count=count)
+        case _:
+            # Begin times are moved on all the time; nobody wants to read that.
+            pass
+
+
+def _on_one_line(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
+    """Fold texts that came from elsewhere, and leave out what is not known."""
+    return {
+        key: " ".join(value.split()) if isinstance(value, str) else value
+        for key, value in event.items()
+        if value is not None and value != ""
+    }

@@ -1,0 +1,163 @@
+"""The configuration file: read, refused, written, and the example that is shipped."""
+
+import re
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+from immutables import Map
+
+from hetsched_core.errors import InputError
+from slurm_plugin.cli.config import config
+from slurm_plugin.daemon import Mode
+from slurm_plugin.daemon.configuration import (
+    BackendName,
+    Configuration,
+    LogForm,
+    read_configuration,
+    settings,
+    to_toml,
+)
+
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs/live/configuration.md"
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "hetschedd.toml"
+    path.write_text(text)
+    return path
+
+
+def test_what_the_file_does_not_say_has_its_default(tmp_path: Path) -> None:
+    path = written(tmp_path, 'partitions = ["gpu", "old"]\nround_s = 90\nmode = "enforce"\n')
+    read = read_configuration(path)
+    assert read.partitions == {"gpu", "old"}
+    assert (read.round_s, read.mode) == (90.0, Mode.ENFORCE)
+    assert (read.policy, read.cycle_s, read.log) == ("fifo", 1.0, LogForm.LOGFMT)
+    assert not read.parameters
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        'partitions = ["gpu"]\ncycle_s = 2\npolicy = "hops"\n[parameters]\nwindow = 3\nlam = 0.5\n',
+    )
+    read = read_configuration(path, {"cycle_s": "0.5", "backend": "commands"}, {"window": "4"})
+    assert (read.cycle_s, read.backend) == (0.5, BackendName.COMMANDS)
+    assert dict(read.parameters) == {"window": "4", "lam": "0.5"}
+
+
+def test_without_a_file_the_command_line_says_it_all() -> None:
+    read = read_configuration(None, {"partitions": "gpu, old", "database": "here.duckdb"})
+    assert read.partitions == {"gpu", "old"}
+    assert read.database == Path("here.duckdb")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", 'partitions is not set; name those to manage: partitions = ["gpu"]'),
+        ('partitions = "gpu"', """partitions = 'gpu': expected a list of names"""),
+        ("partitions = []", "no partition to manage; name at least one"),
+        ("round = 3", "unknown setting 'round': did you mean 'round_s'?"),
+        ('round_s = "3"', "round_s = '3': expected a number"),
+        ("round_s = true", "round_s = True: expected a number"),
+        ("round_s = 0.5", "round_s = 0.5 is not within 1 and 86400"),
+        ("round_s = nan", "round_s='nan' is not of type float"),
+        ("slack_s = 30.5", "slack_s = 30.5: expected a whole number"),
+        ('mode = "shadwo"', "did you mean 'shadow'? valid: enforce, shadow"),
+        ("policy = 3", "policy = 3: expected text in quotes"),
+        ("parameters = 3", "parameters is 3; expected a table [parameters]"),
+        ("[parameters]\nwindow = [1]", "parameters.window = [1]: expected one value"),
+        ("partitions = [", "is not valid TOML"),
+    ],
+)
+def test_a_wrong_file_is_refused_with_its_name_the_value_and_what_would_do(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    if "partitions" not in text and text:
+        text = f'partitions = ["gpu"]\n{text}'
+    path = written(tmp_path, text)
+    with pytest.raises(InputError) as refused:
+        read_configuration(path)
+    assert words in str(refused.value)
+    assert str(path) in str(refused.value)
+
+
+NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_size=1, max_size=8)
+
+
+@given(
+    partitions=st.frozensets(NAMES, min_size=1, max_size=3),
+    round_s=st.floats(1, 86_400),
+    slack_s=st.integers(20, 86_400),
+    mode=st.sampled_from(Mode),
+    database=NAMES,
+    parameters=st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), NAMES, max_size=3),
+)
+def test_what_is_written_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory,
+    partitions: frozenset[str],
+    round_s: float,
+    slack_s: int,
+    mode: Mode,
+    database: str,
+    parameters: dict[str, str],
+) -> None:
+    before = Configuration(
+        partitions=partitions,
+        round_s=round_s,
+        slack_s=slack_s,
+        mode=mode,
+        database=Path(database),
+        parameters=Map(parameters),
+    )
+    path = written(tmp_path_factory.mktemp("config"), to_toml(before))
+    assert read_configuration(path) == before
+
+
+def test_the_shipped_example_is_what_the_settings_are() -> None:
+    shipped = ROOT / "slurm_plugin/packaging/hetschedd.toml"
+    assert shipped.read_text() == to_toml(None)
+    assert read_configuration(shipped) == Configuration(partitions=frozenset({"gpu"}))
+
+
+def test_the_page_lists_every_setting_as_declared() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
+    assert rows == [
+        (
+            known.name,
+            "needed" if known.default is None else f"`{known.default}`",
+            known.bounds or " or ".join(known.choices),
+            known.doc,
+        )
+        for known in settings()
+    ]
+
+
+def test_config_show_prints_a_file_with_what_differs_uncommented(tmp_path: Path) -> None:
+    path = written(tmp_path, 'partitions = ["a"]\ngrace_s = 5\n[parameters]\nwindow = 2\n')
+    shown = CliRunner().invoke(config, ["show", str(path)]).output
+    said = [line for line in shown.splitlines() if line and not line.startswith("#")]
+    assert said == ['partitions = ["a"]', "grace_s = 5.0", "[parameters]", 'window = "2"']
+
+
+def test_config_check_looks_at_the_policy_too(tmp_path: Path) -> None:
+    good = written(tmp_path, 'partitions = ["a"]\npolicy = "las"\n')
+    assert (
+        "policy las, shadow mode, partitions a"
+        in CliRunner().invoke(config, ["check", str(good)]).output
+    )
+    for text, words in (
+        ('policy = "tiresia"', "did you mean 'tiresias'"),
+        ('policy = "hare"', "for replays only"),
+        ('policy = "hadare"', "only gangs run live"),
+        ('policy = "las"\n[parameters]\nwidth = 1', "parameter of policy 'las' 'width'"),
+    ):
+        bad = written(tmp_path, f'partitions = ["a"]\n{text}\n')
+        result = CliRunner().invoke(config, ["check", str(bad)])
+        assert result.exit_code != 0
+        assert words in str(result.exception)

@@ -1,0 +1,90 @@
+"""The daemon's log: one line for each decision and change, in either form."""
+
+import io
+import json
+import re
+
+import pytest
+from immutables import Map
+
+from hetsched_core.runlog import PlanRecord
+from hetsched_core.store import Decision
+from hetsched_core.types import Diagnostics, Plan, Reason, ReasonCode, Trigger, Waiting
+from slurm_plugin.backend import Outcome, Park, Place, Push, Requeue
+from slurm_plugin.daemon import CycleReport
+from slurm_plugin.daemon.configuration import LogForm
+from slurm_plugin.daemon.log import open_log, tell
+
+PLACE, PARK = Place("4", ("n1", "n2"), 2, 1), Park("5", 1, 60)
+CHANGES = (Requeue("3"), PLACE, PARK, Push("6", 60))
+DECISION = Decision(
+    "hops",
+    PlanRecord(100.0, frozenset({Trigger.END, Trigger.ARRIVAL}), 0.0123, 1, 3),
+    Diagnostics(method="classes", gap=0.001),
+)
+PLAN = Plan(
+    Map(
+        {
+            "7": Waiting(Reason(ReasonCode.NO_ROOM)),
+            "8": Waiting(Reason(ReasonCode.HELD)),
+            "9": Waiting(Reason(ReasonCode.NO_ROOM)),
+        }
+    )
+)
+
+
+def lines(report: CycleReport) -> list[dict[str, object]]:
+    stream = io.StringIO()
+    tell(open_log(LogForm.JSON, stream), report, PLAN, 12)
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_decision_is_a_line_with_its_reasons() -> None:
+    (line,) = lines(CycleReport(DECISION, outcome=Outcome((), (), ())))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", str(line.pop("time")))
+    assert line == {
+        "level": "info",
+        "event": "decision",
+        "number": 12,
+        "policy": "hops",
+        "triggers": "arrival,end",
+        "placed": 1,
+        "waiting": 3,
+        "because": "2 no_room, 1 held",
+        "took_ms": 12.3,
+        "method": "classes",
+        "gap": 0.001,
+    }
+
+
+def test_changes_that_were_made_or_refused_are_lines_and_pushes_are_not() -> None:
+    outcome = Outcome(CHANGES, ((PLACE, "Requested node\n is busy"),), ())
+    found = lines(CycleReport(None, (), CHANGES, outcome))
+    assert [line["event"] for line in found] == ["requeue", "place", "park", "refused"]
+    assert (found[1]["nodes"], found[1]["gpus_per_node"], found[1]["decision"]) == ("n1,n2", 2, 12)
+    assert (found[3]["change"], found[3]["words"]) == ("place", "Requested node is busy")
+
+
+def test_shadow_says_once_what_it_would_do() -> None:
+    assert [line["event"] for line in lines(CycleReport(DECISION, (), CHANGES))] == [
+        "decision",
+        "would_requeue",
+        "would_place",
+        "would_park",
+    ]
+    assert lines(CycleReport(None, (), CHANGES)) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        ("two words", 'words="two words"'),
+        ("a\nb=c", 'words="a b=c"'),
+        ('say "x"', r'words="say \"x\""'),
+    ],
+)
+def test_logfmt_is_one_line_that_opens_with_time_level_and_event(words: str, written: str) -> None:
+    stream = io.StringIO()
+    open_log(LogForm.LOGFMT, stream).warning("away", words=words, job="3")
+    line = stream.getvalue()
+    assert re.fullmatch(rf"time=\S+Z level=warning event=away job=3 {re.escape(written)}\n", line)
