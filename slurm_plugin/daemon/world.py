@@ -6,11 +6,13 @@ costs by what changed.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
 from hetsched_core.errors import InputError
+from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -19,6 +21,7 @@ from hetsched_core.types import (
     Knowledge,
     Node,
     NodeView,
+    Placement,
     Reason,
     ReasonCode,
     Run,
@@ -28,7 +31,7 @@ from hetsched_core.types import (
 from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
 from slurm_plugin.daemon.mark import Mark, read_mark
 from slurm_plugin.daemon.settings import DaemonSettings
-from slurm_plugin.daemon.speeds import live_speeds
+from slurm_plugin.daemon.speeds import LiveSpeeds
 
 _DEPENDENCY = ("Dependency", "DependencyNeverSatisfied")
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
@@ -39,7 +42,8 @@ class Managed:
     """A job of ours between two reads.
 
     `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
-    pinned and free to start.
+    pinned and free to start, `placement` what it was placed for last, `progress` what its spool
+    files said last.
     """
 
     mark: Mark
@@ -52,6 +56,19 @@ class Managed:
     first_start_s: float | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
+    placement: Placement | None = None
+    progress: JobProgress | None = None
+
+    @property
+    def samples(self) -> float:
+        """Samples done up to `observed_s`: what was told, carried on at the speed of the run."""
+        told, run = self.progress, self.run
+        if told is None:
+            return 0.0
+        goes_on = run is not None and run.draining_until_s is None and run.number == told.run
+        if run is None or not goes_on:
+            return told.samples
+        return told.samples + run.speed * max(0.0, self.observed_s - told.at_s)
 
     @property
     def overdue(self) -> bool:
@@ -75,6 +92,7 @@ class Managed:
             job=self.job,
             observed_s=self.observed_s,
             runs=() if self.run is None else (self.run,),
+            samples_done=self.samples,
             wait_s=self.wait_s,
             attained_gpu_s=tuple(self.attained.items()),
             first_start_s=self.first_start_s,
@@ -90,18 +108,24 @@ class LiveWorld:
     Attributes:
         cluster, nodes, jobs, speeds: as in a snapshot.
         managed: job id -> what is known of each job of ours.
+        estimates: what the speeds come from.
         triggers: reasons to plan that have come up and not been served.
         changed, gone, nodes_changed: what differs since the last plan was asked for.
         warnings: what was wrong with jobs that carry our mark, by job id.
     """
 
-    def __init__(self, settings: DaemonSettings, knows: frozenset[Knowledge]) -> None:
-        """Start with nothing known."""
+    def __init__(
+        self,
+        settings: DaemonSettings,
+        knows: frozenset[Knowledge],
+        estimates: LiveSpeeds | None = None,
+    ) -> None:
+        """Start with nothing known but the estimates of speeds."""
         self._settings = settings
+        self.estimates = estimates or LiveSpeeds()
         self._knows = knows
         self._slurm_nodes: tuple[SlurmNode, ...] = ()
         self.cluster: Cluster | None = None
-        self.speeds: Speeds | None = None
         self.nodes: Map[str, NodeView] = Map()
         self.jobs: Map[str, JobView] = Map()
         self.managed: dict[str, Managed] = {}
@@ -124,6 +148,34 @@ class LiveWorld:
                 self._observe_job(seen, cluster, now)
         self._observe_nodes(state.nodes)
 
+    @property
+    def speeds(self) -> Speeds | None:
+        """The speeds that policies are told of; None while no cluster is known."""
+        return self.estimates.speeds
+
+    def placed(self, job_id: str, placement: Placement) -> None:
+        """Note what a job was placed for; its next run there is that."""
+        known = self.managed.get(job_id)
+        if known is not None:
+            known.placement = placement
+
+    def heard(self, told: Iterable[JobProgress], now: float) -> None:
+        """Take in how far jobs are, by nonce."""
+        by_nonce = {known.mark.nonce: known for known in self.managed.values()}
+        for progress in told:
+            known = by_nonce.get(progress.nonce)
+            if known is None or known.progress == progress or self.cluster is None:
+                continue
+            known.settle(now, self.cluster)
+            known.progress = progress
+            run = known.run
+            if run is not None:
+                known.run = self._as_run(
+                    known, run.number, run.configuration, run.since_s, run.draining_until_s
+                )
+            self.jobs = self.jobs.set(known.slurm.id, known.seen(self._settings.restart_cost_s))
+            self.changed.add(known.slurm.id)
+
     def served(self) -> None:
         """Forget what a plan has been asked for."""
         self.triggers.clear()
@@ -136,7 +188,9 @@ class LiveWorld:
             if known.slurm.partition not in settings.partitions:
                 self._leave(job_id)
                 continue
-            known.job = _job(known.slurm, known.mark).hidden_from(knows)
+            known.job = replace(
+                _job(known.slurm, known.mark), profile=known.job.profile
+            ).hidden_from(knows)
             self.jobs = self.jobs.set(job_id, known.seen(settings.restart_cost_s))
             self.changed.add(job_id)
 
@@ -153,7 +207,7 @@ class LiveWorld:
             self.cluster = Cluster(described, "slurm")
             self.nodes = Map({node.name: NodeView(node) for node in described})
             self.nodes_changed = True
-            self.speeds = live_speeds(self.cluster, (m.job.profile for m in self.managed.values()))
+            self.estimates.on(self.cluster)
             self.triggers.add(Trigger.NODE)
         return self.cluster
 
@@ -200,11 +254,12 @@ class LiveWorld:
             if mark is None or mark.begin_s > now:
                 return
             job = _job(seen, mark).hidden_from(self._knows)
+            profile = self.estimates.name(mark.profile, seen.user, measurable=job.preemptible)
+            job = replace(job, profile=profile)
             waited_s = max(0.0, now - max(seen.submit_s, mark.begin_s))
             known = Managed(mark, seen, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
-            self._need_speeds(job.profile)
         run = self._run(known, seen, cluster, now)
         blocked = _blocked(seen)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
@@ -216,6 +271,7 @@ class LiveWorld:
             self.triggers.add(Trigger.ARRIVAL)
         if known.run is not None and run is None:
             self.triggers.add(Trigger.END)
+            known.placement = None
         known.slurm, known.run, known.blocked = seen, run, blocked
         if run is not None and known.first_start_s is None:
             known.first_start_s = run.since_s
@@ -228,12 +284,6 @@ class LiveWorld:
         except InputError as error:
             self.warnings[seen.id] = str(error)
             return None
-
-    def _need_speeds(self, profile: str) -> None:
-        if self.cluster is None or self.speeds is None or profile in self.speeds.profiles:
-            return
-        new = live_speeds(self.cluster, [profile])
-        self.speeds = self.speeds.revised({profile: new.table(profile)})
 
     def _run(self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float) -> Run | None:
         """Return what the job holds: a run, one that drains, or one that is about to start."""
@@ -278,16 +328,25 @@ class LiveWorld:
         since_s: float,
         draining_until_s: float | None,
     ) -> Run:
-        speed = 0.0
-        if self.speeds is not None:
-            speed = self.speeds.speed(known.job.profile, configuration)
+        speed, told = 0.0, known.progress
         cost_s = self._settings.restart_cost_s if known.slurm.restarts else 0.0
+        from_s = since_s + cost_s
+        if told is not None and told.run == number and told.samples_per_s > 0:
+            speed, from_s = told.samples_per_s, min(from_s, told.at_s)
+        elif self.speeds is not None:
+            speed = self.speeds.speed(known.job.profile, configuration)
+        asked = known.placement
+        if asked is None or asked.configuration != configuration:
+            asked = Placement(configuration)
         return Run(
             number=number,
             configuration=configuration,
             since_s=since_s,
-            progress_from_s=since_s + cost_s,
+            progress_from_s=from_s,
             speed=speed,
+            copy=asked.copy,
+            purpose=asked.purpose,
+            budget=asked.budget,
             draining_until_s=draining_until_s,
         )
 
