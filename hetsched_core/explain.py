@@ -1,0 +1,236 @@
+"""Why a job waits: every reason that holds, and what change to the job would help.
+
+The policy's own word comes first; other reasons are found by looking at the cluster. What would
+help is asked of the policy itself, which plans once more for the same cluster with the job changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from hetsched_core.errors import InputError
+from hetsched_core.placement import FreeGpus, ways_to_fit
+from hetsched_core.placement.pack import fastest_fit
+from hetsched_core.policy import Policy
+from hetsched_core.types import (
+    Configuration,
+    Job,
+    JobView,
+    Phase,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    RequirementSet,
+    Reservation,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
+
+_COUNTS = (1, 2, 4, 8, 16)
+"""GPU counts that a remedy may name beside those that the job accepts."""
+
+_MOST_TRIES = 12
+"""How often the policy is asked what a change would bring."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """With these GPU counts on these GPU types the policy would place the job in its next plan."""
+
+    counts: tuple[int, ...]
+    gpu_types: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """Return for example `2 or 4 GPUs on a100 or v100 would start now`."""
+        gpus = "GPU" if self.counts == (1,) else "GPUs"
+        counts = " or ".join(map(str, self.counts))
+        return f"{counts} {gpus} on {' or '.join(self.gpu_types)} would start now"
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What there is to say about a job.
+
+    Attributes:
+        job: its id.
+        phase: where it stands.
+        holds: what it holds or is about to hold; None while it waits.
+        reasons: why it waits, the policy's own word first; () if it does not.
+        reservation: GPUs that the plan promises it later; None if there are none.
+        remedies: changes to the job that would let it start now.
+    """
+
+    job: str
+    phase: Phase
+    holds: Configuration | None
+    reasons: tuple[Reason, ...]
+    reservation: Reservation | None
+    remedies: tuple[Remedy, ...]
+
+
+def why(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Why:
+    """Say why a job waits.
+
+    Args:
+        policy: the one that made the plan.
+        snapshot: what is known now.
+        plan: the plan in force.
+        job_id: the job.
+
+    Raises:
+        InputError: no active job has this id.
+    """
+    view = snapshot.jobs.get(job_id)
+    if view is None:
+        raise InputError(f"no active job {job_id!r}; it has ended, or is not managed here")
+    phase, entry = view.phase(snapshot.now), plan.entries.get(job_id)
+    holds = next((run.configuration for run in view.runs), None)
+    if not view.waiting and phase is not Phase.DRAINING:
+        return Why(job_id, phase, holds, (), None, ())
+    reasons = tuple(_distinct(_reasons(snapshot, plan, view)))
+    reservation = next((r for r in plan.reservations if r.job == job_id), None)
+    if isinstance(entry, Placed) and entry.placements:
+        return Why(job_id, phase, entry.placements[0].configuration, reasons, None, ())
+    remedies = () if view.blocked else tuple(_remedies(policy, snapshot, plan, view))
+    return Why(job_id, phase, holds, reasons, reservation, remedies)
+
+
+def _distinct(reasons: Iterator[Reason]) -> Iterator[Reason]:
+    """Yield one reason of each code: what was said first, with details from wherever they are."""
+    found: dict[ReasonCode, Reason] = {}
+    for reason in reasons:
+        before = found.setdefault(reason.code, reason)
+        if not before.detail:
+            found[reason.code] = replace(before, detail=reason.detail)
+    yield from found.values()
+
+
+def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
+    entry = plan.entries.get(view.id)
+    if view.phase(snapshot.now) is Phase.DRAINING:
+        yield Reason(ReasonCode.RESTARTING)
+    if isinstance(entry, Placed):
+        yield from _before_start(snapshot, entry)
+        return
+    if isinstance(entry, Waiting):
+        yield entry.reason
+    if view.blocked is not None:
+        yield view.blocked
+    yield from _by_the_cluster(snapshot, view.job)
+
+
+def _before_start(snapshot: Snapshot, entry: Placed) -> Iterator[Reason]:
+    """Yield what keeps a job that has its GPUs in the plan from holding them."""
+    wanted = {name for placement in entry.placements for name, _ in placement.configuration}
+    leaving = tuple(
+        sorted(
+            other.id
+            for other in snapshot.jobs.values()
+            for run in other.runs
+            if run.draining_until_s is not None
+            and any(name in wanted for name, _ in run.configuration)
+        )
+    )
+    if leaving:
+        yield Reason(ReasonCode.GRACE, leaving)
+
+
+def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
+    """Yield what the cluster alone says: too small, down, full, or room that is kept for others."""
+    ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    if not ways:
+        yield Reason(ReasonCode.NEVER_FITS, detail=_why_never(snapshot, job))
+    elif not _fits(snapshot, FreeGpus.of(snapshot), job):
+        nodes = [view.node.name for view in snapshot.node_views() if not view.open]
+        yield Reason(ReasonCode.NODES_DOWN, detail=_few(nodes))
+    elif not _fits(snapshot, _idle(snapshot), job):
+        yield Reason(ReasonCode.NO_ROOM, detail=_most_free(snapshot, job))
+    else:
+        yield Reason(ReasonCode.AHEAD, detail="there is room, and the policy keeps it for others")
+
+
+def _why_never(snapshot: Snapshot, job: Job) -> str:
+    anywhere = replace(job, gpu_types=None)
+    others = ways_to_fit(anywhere, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    if others:
+        types = dict.fromkeys(name for way in others for name in way.types)
+        return f"it would on {' or '.join(types)}, which it does not accept"
+    largest = max(node.gpus for node in snapshot.cluster)
+    return f"it accepts {job.requirements} GPUs; a node has at most {largest}"
+
+
+def _most_free(snapshot: Snapshot, job: Job) -> str:
+    """Say how much is free of the types it accepts: in all, and together on one node."""
+    idle = _idle(snapshot)
+    parts = []
+    for gpu_type in snapshot.cluster.gpu_types:
+        total = idle.idle(gpu_type)
+        if job.accepts_type(gpu_type) and total:
+            most = max(k for k in range(1, total + 1) if idle.nodes_with(gpu_type, k))
+            parts.append(f"{total} {gpu_type}" + (f", {most} on one node" if most < total else ""))
+    return f"free: {'; '.join(parts) or 'none of its types'}"
+
+
+def _few(names: list[str], most: int = 5) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def _idle(snapshot: Snapshot) -> FreeGpus:
+    """Return what nobody holds now."""
+    idle = FreeGpus.of(snapshot)
+    for view in snapshot.jobs.values():
+        for run in view.runs:
+            idle.take(view.job, run.configuration)
+    return idle
+
+
+def _fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
+    ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    return any(fastest_fit(snapshot, free, job, way, way.types) is not None for way in ways)
+
+
+# What would help ----------------------------------------------------------------------------------
+
+
+def _remedies(policy: Policy, snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Remedy]:
+    """Yield changes with which the policy places the job, types with the same counts together."""
+    idle, tries = _idle(snapshot), 0
+    helpful: dict[str, list[int]] = {}
+    for gpu_type in snapshot.cluster.gpu_types:
+        for count in sorted({*_COUNTS, *view.job.requirements}):
+            changed = replace(
+                view.job,
+                requirements=RequirementSet.rigid(count),
+                gpu_types=frozenset({gpu_type}),
+            )
+            accepted = count in view.job.requirements and view.job.accepts_type(gpu_type)
+            if accepted or tries == _MOST_TRIES or not _fits(snapshot, idle, changed):
+                continue
+            tries += 1
+            if _would_start(policy, snapshot, plan, replace(view, job=changed)):
+                helpful.setdefault(gpu_type, []).append(count)
+    by_counts: dict[tuple[int, ...], list[str]] = {}
+    for gpu_type, found in helpful.items():
+        by_counts.setdefault(tuple(found), []).append(gpu_type)
+    for counts, gpu_types in by_counts.items():
+        yield Remedy(counts, tuple(gpu_types))
+
+
+def _would_start(policy: Policy, snapshot: Snapshot, plan: Plan, changed: JobView) -> bool:
+    """Whether the policy places the job in the plan of a new round, on GPUs that nobody holds."""
+    asked = replace(
+        snapshot,
+        triggers=frozenset({Trigger.ROUND, Trigger.ARRIVAL}),
+        round=replace(snapshot.round, index=snapshot.round.index + 1),
+        jobs=snapshot.jobs.set(changed.id, changed),
+        previous=plan,
+        changed=snapshot.changed | {changed.id},
+    )
+    entry = policy.plan(asked).entries.get(changed.id)
+    if not isinstance(entry, Placed):
+        return False
+    idle = _idle(snapshot)
+    return all(idle.fits(changed.job, each.configuration) for each in entry.placements)

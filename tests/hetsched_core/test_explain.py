@@ -1,0 +1,152 @@
+"""Why a job waits, in constructed situations, under policies as they are."""
+
+from dataclasses import replace
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.explain import Remedy, why
+from hetsched_core.policies.fifo import Fifo
+from hetsched_core.policies.hops.hops import Hops
+from hetsched_core.types import (
+    Cluster,
+    JobView,
+    NodeCondition,
+    Phase,
+    Plan,
+    Reason,
+    ReasonCode,
+    Shape,
+    Snapshot,
+    Trigger,
+)
+from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
+
+CLUSTER = cluster_of(n0=("a100", 4), n1=("a100", 4), n2=("t4", 4))
+SINGLE = frozenset({Shape.SINGLE_NODE})
+
+
+def fifo_plan(snapshot: Snapshot) -> Plan:
+    return Fifo().plan(snapshot)
+
+
+def codes(snapshot: Snapshot, job: str, plan: Plan | None = None) -> list[ReasonCode]:
+    found = why(Fifo(), snapshot, plan or fifo_plan(snapshot), job)
+    return [reason.code for reason in found.reasons]
+
+
+def world(*views: JobView, cluster: Cluster = CLUSTER, **more: object) -> Snapshot:
+    return snapshot_of(cluster, views, shapes=SINGLE, **more)  # type: ignore[arg-type]
+
+
+def test_a_running_job_waits_for_nothing() -> None:
+    snapshot = world(view("a", held(on(n0=2)), counts=(2,)))
+    found = why(Fifo(), snapshot, fifo_plan(snapshot), "a")
+    assert (found.phase, found.holds, found.reasons) == (Phase.RUNNING, on(n0=2), ())
+    assert not found.remedies
+
+
+def test_too_many_gpus_never_fit_and_fewer_would() -> None:
+    snapshot = world(view("a", counts=(16,)))
+    found = why(Fifo(), snapshot, fifo_plan(snapshot), "a")
+    assert [reason.code for reason in found.reasons] == [ReasonCode.NEVER_FITS]
+    assert found.remedies == (Remedy((1, 2, 4), ("a100", "t4")),)
+    assert str(found.remedies[0]) == "1 or 2 or 4 GPUs on a100 or t4 would start now"
+
+
+def test_a_type_that_is_not_there_is_told_with_those_that_would_do() -> None:
+    snapshot = world(view("a", gpu_types=frozenset({"h100"})))
+    plan = plan_of({})
+    (reason,) = why(Fifo(), snapshot, plan, "a").reasons
+    assert reason.code is ReasonCode.NEVER_FITS
+    assert reason.detail == "it would on a100 or t4, which it does not accept"
+
+
+def test_nodes_that_are_down_are_named() -> None:
+    down = {"condition": NodeCondition.DOWN}
+    snapshot = world(view("a", gpu_types=frozenset({"t4"})), nodes={"n2": down})
+    assert ReasonCode.NODES_DOWN in codes(snapshot, "a")
+    found = why(Fifo(), snapshot, plan_of({}), "a")
+    assert found.reasons[0].detail == "n2"
+    assert found.remedies == (Remedy((1, 2, 4), ("a100",)),)
+
+
+def test_fragments_are_told_from_fullness() -> None:
+    snapshot = world(
+        view("x", held(on(n0=2)), counts=(2,)),
+        view("y", held(on(n1=3)), counts=(3,)),
+        view("z", held(on(n2=4)), counts=(4,)),
+        view("a", counts=(4,), submit_s=9.0),
+    )
+    found = why(Fifo(), snapshot, fifo_plan(snapshot), "a")
+    assert [reason.code for reason in found.reasons] == [ReasonCode.NO_ROOM]
+    # The policy's own word comes first and has no detail of its own.
+    assert (
+        why(Fifo(), snapshot, plan_of({}), "a").reasons[0].detail == "free: 3 a100, 2 on one node"
+    )
+    assert found.remedies == (Remedy((1, 2), ("a100",)),)
+
+
+def test_room_that_is_kept_for_others_is_told_as_such() -> None:
+    snapshot = world(
+        view("x", held(on(n0=2)), counts=(2,)),
+        view("y", held(on(n1=2)), counts=(2,)),
+        view("z", held(on(n2=4)), counts=(4,)),
+        view("big", counts=(4,), submit_s=1.0),
+        view("small", counts=(1,), submit_s=2.0),
+    )
+    found = why(Fifo(), snapshot, fifo_plan(snapshot), "small")
+    assert [reason.code for reason in found.reasons] == [ReasonCode.AHEAD]
+    # Under fifo nobody passes the head, whatever he asks for.
+    assert found.remedies == ()
+
+
+@pytest.mark.parametrize("code", [ReasonCode.HELD, ReasonCode.DEPENDENCY, ReasonCode.QUOTA])
+def test_what_blocks_a_job_is_told_and_no_change_is_proposed(code: ReasonCode) -> None:
+    snapshot = world(view("a", blocked=Reason(code)))
+    found = why(Fifo(), snapshot, fifo_plan(snapshot), "a")
+    assert found.reasons[0].code is code
+    assert found.remedies == ()
+
+
+def test_a_start_that_waits_for_another_to_leave_names_it() -> None:
+    leaving = held(on(n0=4), draining_until_s=30.0)
+    snapshot = world(view("x", leaving, counts=(4,)), view("a", counts=(4,)))
+    plan = plan_of({"a": placed(n0=4), "x": placed(n1=4)})
+    found = why(Fifo(), snapshot, plan, "a")
+    assert found.reasons == (Reason(ReasonCode.GRACE, ("x",)),)
+    assert found.holds == on(n0=4)
+    moving = why(Fifo(), snapshot, plan, "x")
+    assert (moving.phase, moving.reasons[0].code) == (Phase.DRAINING, ReasonCode.RESTARTING)
+
+
+def test_behind_the_window_is_the_policys_own_word() -> None:
+    hops = Hops(profile_iterations=0, window=1.0)
+    snapshot = world(
+        *(view(f"j{k}", counts=(4,), submit_s=float(k)) for k in range(40)),
+        triggers=frozenset({Trigger.ROUND}),
+    )
+    plan = hops.plan(snapshot)
+    found = why(hops, snapshot, plan, "j39")
+    assert [reason.code for reason in found.reasons] == [ReasonCode.BELOW_WINDOW, ReasonCode.AHEAD]
+
+
+def test_a_remedy_is_what_the_policy_does_with_the_changed_job() -> None:
+    snapshot = world(
+        view("x", held(on(n0=4)), counts=(4,)),
+        view("y", held(on(n1=4)), counts=(4,)),
+        view("a", counts=(2,), gpu_types=frozenset({"a100"}), submit_s=5.0),
+    )
+    plan = fifo_plan(snapshot)
+    for remedy in why(Fifo(), snapshot, plan, "a").remedies:
+        for count in remedy.counts:
+            for gpu_type in remedy.gpu_types:
+                changed = view("a", counts=(count,), gpu_types=frozenset({gpu_type}), submit_s=5.0)
+                after = replace(snapshot, jobs=snapshot.jobs.set("a", changed), previous=plan)
+                assert hasattr(Fifo().plan(after).entries["a"], "placements")
+    assert why(Fifo(), snapshot, plan, "a").remedies == (Remedy((1, 2, 4), ("t4",)),)
+
+
+def test_a_job_that_is_not_there_is_refused() -> None:
+    with pytest.raises(InputError, match="no active job 'b'"):
+        why(Fifo(), world(view("a")), plan_of({}), "b")
