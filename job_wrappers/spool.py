@@ -1,0 +1,106 @@
+"""What a run tells the scheduler: a spool file, `hetsched-spool/1` (docs/formats/spool.md)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO, Callable
+
+from job_wrappers.allocation import Allocation
+
+SCHEMA = "hetsched-spool/1"
+
+MOST_BYTES = 15 << 20
+"""Nothing but the end is written beyond this; the scheduler reads 16 MiB of a file."""
+
+
+class SpoolWriter:
+    """The spool file of one rank of one run.
+
+    It never stops a job: if the file cannot be written, `why_not` says so and nothing more is
+    tried.
+
+    Attributes:
+        path: the file.
+        why_not: why nothing is written; "" while all is well.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        allocation: Allocation,
+        *,
+        rank: int = 0,
+        world_size: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin the file in the spool directory `folder`.
+
+        A file of this name that is there already is of a job that had the same id once, and gives
+        way; one of this very run means that another process writes it.
+        """
+        self.why_not = ""
+        self._clock = clock
+        self._since = clock()
+        self._bytes = 0
+        self._file: IO[bytes] | None = None
+        own = folder / str(os.getuid())
+        self.path = own / f"{allocation.job}.{allocation.run}.{rank}.jsonl"
+        if not allocation.nonce:
+            self.why_not = "HETSCHED_NONCE is not set: hetsched does not know this job"
+            return
+        try:
+            own.mkdir(mode=0o750, exist_ok=True)
+            if self.path.exists() and allocation.nonce.encode() in self._first_line():
+                self.why_not = f"{self.path} is written by another process of this run"
+                return
+            self.path.unlink(missing_ok=True)
+            self._file = self.path.open("xb", buffering=0)
+        except OSError as error:
+            self.why_not = f"{self.path}: {error.strerror}"
+            return
+        self._write(
+            "start",
+            {
+                "schema": SCHEMA,
+                "job": allocation.job,
+                "run": allocation.run,
+                "rank": rank,
+                "world_size": allocation.gpus if world_size is None else world_size,
+                "nonce": allocation.nonce,
+                "host": allocation.host,
+                "pid": os.getpid(),
+                "at_s": time.time(),
+            },
+        )
+
+    def tell(self, kind: str, **values: object) -> None:
+        """Add a line of a kind (`profile`, `progress`, ...) with its keys but `t_s`."""
+        if self._bytes < MOST_BYTES or kind == "end":
+            self._write(kind, {"t_s": self._clock() - self._since, **values})
+
+    def close(self) -> None:
+        """Close the file; nothing follows."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _first_line(self) -> bytes:
+        with self.path.open("rb") as file:
+            return file.readline(4096)
+
+    def _write(self, kind: str, values: Mapping[str, object]) -> None:
+        if self._file is None:
+            return
+        line = json.dumps({"type": kind, **values}, allow_nan=False).encode() + b"\n"
+        try:
+            # In one piece, so that a reader sees whole lines.
+            self._file.write(line)
+        except OSError as error:
+            self.why_not = f"{self.path}: {error.strerror}"
+            self.close()
+            return
+        self._bytes += len(line)

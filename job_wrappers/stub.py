@@ -1,0 +1,278 @@
+"""Stands in for training: sleeps at a speed for each GPU type, and does all else that a job should.
+
+It learns from Slurm what it holds, tells the scheduler how far it is, saves its progress now and
+then and when it is told to stop, and goes on from there in its next run, on other GPUs.
+
+    exec python -m job_wrappers.stub --samples 1e6 --speed a100=200 --speed v100=90 --spool DIR
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+if not __package__:  # run by its path
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from job_wrappers import checkpoint
+from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.moves import await_moves
+from job_wrappers.spool import SpoolWriter
+
+MEASURED_ITERATIONS = 10
+"""Iterations after which the parts of one are told."""
+
+_TICK_S = 0.1
+_PARTS = (("forward_s", 0.3), ("backward_s", 0.6), ("update_s", 0.1))
+
+
+@dataclass
+class Asked:
+    """What signals asked for."""
+
+    stop: bool = False
+    save: bool = False
+
+    def on_stop(self, *_: object) -> None:
+        """Save and stop: the GPUs are wanted."""
+        self.stop = True
+
+    def on_save(self, *_: object) -> None:
+        """Save and go on."""
+        self.save = True
+
+
+@dataclass
+class Stub:
+    """One run of a job that only sleeps.
+
+    Attributes:
+        allocation: what it holds.
+        gpu_type: of its GPUs.
+        samples_per_s: at which it works, over all GPUs.
+        batch: samples of one iteration on one GPU.
+        total: samples of the whole job.
+        saved: the checkpoint file.
+        spool: where it tells how far it is.
+        samples: done over all runs.
+        report_s, save_s: seconds from one progress line, or checkpoint, to the next.
+        slow_save_s: seconds for which a checkpoint keeps it from working.
+        noise: relative deviation of the speed from one progress line to the next.
+        asked: what signals asked for.
+    """
+
+    allocation: Allocation
+    gpu_type: str
+    samples_per_s: float
+    batch: int
+    total: float
+    saved: Path
+    spool: SpoolWriter | None = None
+    samples: float = 0.0
+    report_s: float = 5.0
+    save_s: float = 60.0
+    slow_save_s: float = 0.0
+    noise: float = 0.0
+    asked: Asked = field(default_factory=lambda: Asked())
+
+    def run(self) -> bool:
+        """Work until all samples are done, or a signal stops it; return whether all are done."""
+        asked = self.asked
+        rng = random.Random(self.allocation.run)
+        now = begun = reported = saved = time.monotonic()
+        told = self.samples
+        speed = self.samples_per_s * rng.lognormvariate(0.0, self.noise)
+        measure_s: float | None = MEASURED_ITERATIONS * self.batch / self._per_gpu
+        while self.samples < self.total and not asked.stop:
+            left_s = (self.total - self.samples) / speed
+            time.sleep(min(_TICK_S, left_s))
+            now, before = time.monotonic(), now
+            self.samples = min(self.total, self.samples + speed * (now - before))
+            if measure_s is not None and now - begun >= measure_s:
+                self._tell_profile()
+                measure_s = None
+            if now - reported >= self.report_s:
+                self._tell_progress((self.samples - told) / (now - reported))
+                reported, told = now, self.samples
+                speed = self.samples_per_s * rng.lognormvariate(0.0, self.noise)
+            if asked.save or now - saved >= self.save_s:
+                asked.save = False
+                self._save()
+                saved = now = time.monotonic()
+        done = self.samples >= self.total
+        if now > reported:
+            self._tell_progress((self.samples - told) / (now - reported))
+        self._save()
+        if self.spool is not None:
+            how = "completed" if done else "stopped"
+            self.spool.tell("end", samples=self.samples, how=how)
+            self.spool.close()
+        return done
+
+    @property
+    def _per_gpu(self) -> float:
+        return self.samples_per_s / self.allocation.gpus
+
+    def _save(self) -> None:
+        begun = time.monotonic()
+        time.sleep(self.slow_save_s)
+        state = {"nonce": self.allocation.nonce, "samples": self.samples}
+        checkpoint.save(self.saved, state)
+        if self.spool is not None:
+            took_s = time.monotonic() - begun
+            self.spool.tell("checkpoint", samples=self.samples, stopped_s=took_s)
+
+    def _tell_progress(self, samples_per_s: float) -> None:
+        if self.spool is not None:
+            self.spool.tell(
+                "progress",
+                samples=self.samples,
+                samples_per_s=samples_per_s,
+                data_s=[],
+                wait_s=[],
+            )
+
+    def _tell_profile(self) -> None:
+        if self.spool is None:
+            return
+        iteration_s = self.batch / self._per_gpu
+        self.spool.tell(
+            "profile",
+            gpu_type=self.gpu_type,
+            gpus=self.allocation.gpus,
+            nodes=self.allocation.node_count,
+            batch_size=self.batch,
+            iterations=MEASURED_ITERATIONS,
+            parameters=0,
+            pattern=1,
+            data_s=[0.0] * MEASURED_ITERATIONS,
+            wait_s=[0.0] * MEASURED_ITERATIONS,
+            **{name: share * iteration_s for name, share in _PARTS},
+        )
+
+
+def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="job_wrappers.stub", description=(__doc__ or "").strip())
+    add = parser.add_argument
+    add("--samples", type=float, required=True, help="samples of the whole job")
+    add(
+        "--speed",
+        action="append",
+        default=[],
+        metavar="TYPE=SAMPLES_PER_S",
+        help="of one GPU of a type; without TYPE=, of all others (repeatable; default 100)",
+    )
+    add("--spread", type=float, default=1.0, help="speed over several nodes, relative to one")
+    add("--noise", type=float, default=0.0, help="relative deviation of the speed (default 0)")
+    add("--batch", type=int, default=32, help="samples of an iteration on one GPU (default 32)")
+    add(
+        "--gpu-type",
+        default=os.environ.get("HETSCHED_GPU_TYPE"),
+        help="type of its GPUs (default HETSCHED_GPU_TYPE, or what Slurm says of the node)",
+    )
+    add(
+        "--spool",
+        type=Path,
+        default=os.environ.get("HETSCHED_SPOOL"),
+        help="the spool directory (default HETSCHED_SPOOL)",
+    )
+    add("--checkpoint", type=Path, help="the checkpoint file (default stub.JOB.json)")
+    add(
+        "--save-every", type=float, default=60.0, metavar="SECONDS", help="time between checkpoints"
+    )
+    add("--save-takes", type=float, default=0.0, metavar="SECONDS", help="how long one takes")
+    add(
+        "--report-every",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="time between progress lines",
+    )
+    return parser.parse_args(words)
+
+
+def speeds_of(texts: Sequence[str]) -> dict[str, float]:
+    """Read `a100=200` and the like; the key "" is for all types that are not named.
+
+    Raises:
+        ValueError: a text is not of this form.
+    """
+    found = {"": 100.0}
+    for text in texts:
+        name, _, number = text.rpartition("=")
+        found[name] = float(number)
+        if not found[name] > 0:
+            raise ValueError(f"--speed {text}: expected more than 0 samples/s")
+    return found
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one run of the job; 0 when it is done or was stopped."""
+    given = _arguments(words)
+    asked = Asked()
+    signal.signal(signal.SIGTERM, asked.on_stop)
+    signal.signal(signal.SIGUSR1, asked.on_save)
+    try:
+        speeds = speeds_of(given.speed)
+        allocation = Allocation.of(os.environ)
+        saved = given.checkpoint or Path(f"stub.{allocation.job}.json")
+        state = checkpoint.load(saved, allocation.nonce)
+    except (ValueError, OSError) as error:
+        sys.stderr.write(f"stub: {error}\n")
+        return 2
+    gpu_type = given.gpu_type or gpu_type_of(allocation.host) or "gpu"
+    per_gpu = speeds.get(gpu_type, speeds[""])
+    spool = SpoolWriter(given.spool, allocation) if given.spool else None
+    stub = Stub(
+        allocation=allocation,
+        gpu_type=gpu_type,
+        samples_per_s=per_gpu
+        * allocation.gpus
+        * (given.spread if allocation.node_count > 1 else 1),
+        batch=given.batch,
+        total=given.samples,
+        saved=saved,
+        spool=spool,
+        samples=float(state["samples"]) if state else 0.0,
+        report_s=given.report_every,
+        save_s=given.save_every,
+        slow_save_s=given.save_takes,
+        noise=given.noise,
+        asked=asked,
+    )
+    for line in _greeting(stub, given.spool):
+        _say(line)
+    done = stub.run()
+    _say(f"{'done' if done else 'stopped'} at {stub.samples:.0f} samples")
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def _greeting(stub: Stub, spool: Path | None) -> list[str]:
+    """Return which run this is, what it holds, and why it is here."""
+    a = stub.allocation
+    holds = f"{a.gpus} GPUs ({stub.gpu_type}) on {a.nodes}, {stub.samples_per_s:g} samples/s"
+    done = f"{stub.samples:.0f} of {stub.total:.0f} samples done"
+    lines = [f"job {a.job} run {a.run}: {holds}, {done}"]
+    if stub.spool is not None and stub.spool.why_not:
+        lines.append(f"no spool file: {stub.spool.why_not}")
+    if spool is not None and a.nonce:
+        # Why the run before was stopped, and why this one was placed.
+        moves = await_moves(spool, a)
+        lines += [f"moved {m}" for m in moves if m.run == (a.run if m.after else a.run - 1)]
+    return lines
+
+
+if __name__ == "__main__":
+    sys.exit(main())
