@@ -5,14 +5,31 @@ fits. The same contract tests run over both.
 """
 
 from slurm_plugin.backend.apply import Outcome, apply_changes
-from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.change import (
+    Change,
+    Park,
+    Place,
+    Push,
+    Recipients,
+    Requeue,
+    Signal,
+    Terms,
+)
 from slurm_plugin.backend.choose import BACKENDS, open_backend
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
-from slurm_plugin.backend.state import JobState, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend.state import (
+    Asked,
+    JobState,
+    SlurmJob,
+    SlurmNode,
+    SlurmSite,
+    SlurmState,
+)
 
 __all__ = [
     "BACKENDS",
+    "Asked",
     "AwayError",
     "BackendError",
     "Change",
@@ -21,12 +38,16 @@ __all__ = [
     "Park",
     "Place",
     "Push",
+    "Recipients",
     "RefusedError",
     "Requeue",
+    "Signal",
     "SlurmBackend",
     "SlurmJob",
     "SlurmNode",
+    "SlurmSite",
     "SlurmState",
+    "Terms",
     "apply_changes",
     "open_backend",
 ]

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue, Signal
 from slurm_plugin.backend.errors import AwayError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
 
-_PARK_S = 60
-_ORDER = {Requeue: 0, Park: 1, Push: 2, Place: 3}
+_ORDER = {Signal: 0, Requeue: 0, Park: 1, Push: 2, Place: 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +27,11 @@ class Outcome:
     refused: tuple[tuple[Change, str], ...]
     put_off: tuple[Change, ...]
     away: str = ""
+
+    def tried(self, kind: type[Change]) -> frozenset[str]:
+        """Return the jobs of the changes of a kind that Slurm has answered, either way."""
+        answered = (*self.made, *(change for change, _ in self.refused))
+        return frozenset(change.job for change in answered if isinstance(change, kind))
 
 
 def apply_changes(
@@ -90,10 +94,7 @@ def _undo(
     backoff_s: tuple[float, ...],
 ) -> None:
     """Park a job; one that refuses this too has ended or started, and needs nothing."""
-    park = Park(
-        change.job, change.default_count, _PARK_S, change.default_nodes, change.default_type
-    )
     try:
-        _attempt(backend, park, sleep, backoff_s)
+        _attempt(backend, change.otherwise, sleep, backoff_s)
     except RefusedError:
         return

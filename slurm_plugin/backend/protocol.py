@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from slurm_plugin.backend.change import Change
-from slurm_plugin.backend.state import SlurmState
+from slurm_plugin.backend.state import SlurmSite, SlurmState
 
 
 class SlurmBackend(Protocol):
@@ -13,6 +13,14 @@ class SlurmBackend(Protocol):
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs.
+
+        Raises:
+            AwayError: Slurm does not answer.
+        """
+        ...
+
+    def site(self) -> SlurmSite:
+        """Return what the site has set, which changes seldom.
 
         Raises:
             AwayError: Slurm does not answer.

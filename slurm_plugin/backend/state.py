@@ -28,7 +28,7 @@ class SlurmNode:
     """A node as Slurm reports it.
 
     `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
-    have none. Memory is MiB.
+    have none. Memory is MiB. What the site keeps for the system is not counted.
     """
 
     name: str
@@ -39,6 +39,19 @@ class SlurmNode:
     cpus_used: int
     memory_mb: int
     memory_used_mb: int
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a job asks for beside GPUs. Memory is MiB.
+
+    A job of ours has one task on each node, so that CPUs per task are CPUs per node. What is asked
+    for in another way is 0; what is asked for by GPU is in its mark, since pyslurm cannot read it.
+    """
+
+    cpus_per_task: int = 0
+    memory_mb_per_node: int = 0
+    memory_mb_per_cpu: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +71,9 @@ class SlurmJob:
         start_s: start of the present run.
         restarts: how often it was queued again.
         held: whether a priority of 0 keeps it back.
+        asked: the CPUs and memory that it asks for.
+        cpus: how many it holds in all; what it asks for while it waits.
+        submit_line: the command line of its submission.
     """
 
     id: str
@@ -79,6 +95,21 @@ class SlurmJob:
     time_limit_s: float | None
     restarts: int
     held: bool
+    asked: Asked = Asked()
+    cpus: int = 0
+    submit_line: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSite:
+    """What the site has set.
+
+    `kill_wait_s` is how long a job that is told to stop may take, `longest_s` the greatest time
+    limit of each partition, None for none.
+    """
+
+    kill_wait_s: float
+    longest_s: Mapping[str, float | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.change import (
+    Change,
+    Park,
+    Place,
+    Push,
+    Recipients,
+    Requeue,
+    Signal,
+    Terms,
+)
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     condition,
@@ -17,7 +27,14 @@ from slurm_plugin.backend.gres import (
     gpus_per_node,
     node_names,
 )
-from slurm_plugin.backend.state import JobState, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend.state import (
+    Asked,
+    JobState,
+    SlurmJob,
+    SlurmNode,
+    SlurmSite,
+    SlurmState,
+)
 
 _TIMEOUT_S = 60.0
 
@@ -48,6 +65,13 @@ _STATES = (
 )
 
 
+_RECIPIENTS = {
+    Recipients.STEPS: (),
+    Recipients.SCRIPT: ("--batch",),
+    Recipients.ALL: ("--full",),
+}
+
+
 class CommandsBackend:
     """Slurm through `squeue`, `scontrol` and their JSON output (Slurm 23.11 or later)."""
 
@@ -57,7 +81,7 @@ class CommandsBackend:
         Raises:
             BackendError: they are not here.
         """
-        for name in ("squeue", "scontrol"):
+        for name in ("squeue", "scontrol", "scancel"):
             if shutil.which(name) is None:
                 raise BackendError(
                     f"there is no command {name} in PATH; install Slurm's client commands"
@@ -70,29 +94,54 @@ class CommandsBackend:
         found = (_job(row) for row in jobs)
         return SlurmState(tuple(map(_node, nodes)), {job.id: job for job in found})
 
+    def site(self) -> SlurmSite:
+        """Return what the site has set."""
+        found = re.search(
+            r"^KillWait\s*=\s*(\d+)", _run(["scontrol", "show", "config"]), re.MULTILINE
+        )
+        partitions = _rows(_run(["scontrol", "show", "partitions", "--json"]), "partitions")
+        longest_s: dict[str, float | None] = {}
+        for row in partitions:
+            minutes = _number(row["maximums"], "time")
+            longest_s[row["name"]] = None if minutes is None else minutes * 60.0
+        return SlurmSite(float(found[1]) if found else 0.0, longest_s)
+
     def apply(self, change: Change) -> None:
         """Make one change."""
         match change:
-            case Place(job, nodes, count, _, gpu_type):
+            case Place(job, nodes, count, _, gpu_type, terms):
                 _update(
                     job,
                     ReqNodeList=",".join(nodes),
                     NumTasks=len(nodes),
                     TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
                     StartTime="now",
+                    **_terms(terms),
                 )
-            case Park(job, _, delay_s, nodes=on, gpu_type=gpu_type):
+            case Park(job, count, delay_s, on, gpu_type, terms):
                 _update(
                     job,
                     ReqNodeList="",
                     NumTasks=on,
-                    TresPerNode=f"gres/{gpus_per_node(change.gpus_per_node, gpu_type)}",
+                    TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
                     StartTime=f"now+{delay_s}",
+                    **_terms(terms),
                 )
             case Push(job, delay_s):
                 _update(job, StartTime=f"now+{delay_s}")
+            case Signal(job, signal, to):
+                _run(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
             case Requeue(job):
                 _run(["scontrol", "requeue", job])
+
+
+def _terms(terms: Terms) -> dict[str, int]:
+    wanted = {
+        "TimeLimit": terms.time_limit_min,
+        "CPUsPerTask": terms.cpus,
+        "MinMemoryNode": terms.memory_mb,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _update(job: str, **values: str | int) -> None:
@@ -159,7 +208,18 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         time_limit_s=None if minutes is None else minutes * 60.0,
         restarts=int(row.get("restart_cnt", 0)),
         held=bool(row.get("hold")) or _number(row, "priority") == 0.0,
+        asked=Asked(
+            cpus_per_task=0 if row.get("cpus_per_tres") else _whole(row, "cpus_per_task") or 1,
+            memory_mb_per_node=_whole(row, "memory_per_node"),
+            memory_mb_per_cpu=_whole(row, "memory_per_cpu"),
+        ),
+        cpus=_whole(row, "cpus"),
+        submit_line=row.get("submit_line", ""),
     )
+
+
+def _whole(row: Mapping[str, Any], key: str) -> int:
+    return int(_number(row, key) or 0)
 
 
 def _job_id(row: Mapping[str, Any]) -> str:
@@ -177,9 +237,9 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         condition=condition([words] if isinstance(words, str) else words),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
-        cpus=row["cpus"],
+        cpus=row.get("effective_cpus") or row["cpus"],
         cpus_used=row["alloc_cpus"],
-        memory_mb=row["real_memory"],
+        memory_mb=row["real_memory"] - (row.get("specialized_memory") or 0),
         memory_used_mb=row["alloc_memory"],
     )
 

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue
+from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue, Signal, Terms
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     UNTYPED,
@@ -17,7 +17,14 @@ from slurm_plugin.backend.gres import (
     gpus_per_node,
     node_names,
 )
-from slurm_plugin.backend.state import JobState, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend.state import (
+    Asked,
+    JobState,
+    SlurmJob,
+    SlurmNode,
+    SlurmSite,
+    SlurmState,
+)
 
 _SYSTEM_CONF = "/etc/slurm/slurm.conf"
 
@@ -56,36 +63,64 @@ class PyslurmBackend:
         found = map(_job, jobs.values())
         return SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
 
+    def site(self) -> SlurmSite:
+        """Return what the site has set."""
+        try:
+            configuration = self._pyslurm.slurmctld.Config.load()
+            partitions = self._pyslurm.Partitions.load()
+        except self._pyslurm.RPCError as error:
+            raise _meaning(error, "reading the configuration") from None
+        longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
+        return SlurmSite(float(configuration.kill_wait_time or 0), longest_s)
+
     def apply(self, change: Change) -> None:
         """Make one change."""
         describe = self._pyslurm.JobSubmitDescription
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
-                case Place(_, nodes, count, _, gpu_type):
+                case Place(_, nodes, count, _, gpu_type, terms):
                     job.modify(
                         describe(
                             required_nodes=list(nodes),
                             ntasks=len(nodes),
                             gres_per_node=gpus_per_node(count, gpu_type),
                             begin_time="now",
+                            **_terms(terms),
                         )
                     )
-                case Park(_, _, delay_s, nodes=on, gpu_type=gpu_type):
+                case Park(_, count, delay_s, on, gpu_type, terms):
                     job.modify(
                         describe(
                             required_nodes=_UNPIN,
                             ntasks=on,
-                            gres_per_node=gpus_per_node(change.gpus_per_node, gpu_type),
+                            gres_per_node=gpus_per_node(count, gpu_type),
                             begin_time=int(time.time()) + delay_s,
+                            **_terms(terms),
                         )
                     )
                 case Push(_, delay_s):
                     job.modify(describe(begin_time=int(time.time()) + delay_s))
+                case Signal(_, signal, to):
+                    job.send_signal(f"SIG{signal}", steps=to.value)
                 case Requeue():
                     job.requeue()
         except self._pyslurm.RPCError as error:
             raise _meaning(error, str(change)) from None
+
+
+def _terms(terms: Terms) -> dict[str, int]:
+    wanted = {
+        "time_limit": terms.time_limit_min,
+        "cpus_per_task": terms.cpus,
+        "memory_per_node": terms.memory_mb,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _seconds(minutes: object) -> float | None:
+    """Read minutes, which pyslurm gives as a word where there is no limit."""
+    return minutes * 60.0 if isinstance(minutes, int) else None
 
 
 @cache
@@ -118,7 +153,6 @@ def _job(job: Any) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
     asked = ",".join(f"{name}={count}" for name, count in (job.gres_per_node or {}).items())
     count, gpu_type = gpu_request(asked)
-    minutes = job.time_limit
     return SlurmJob(
         id=str(job.id) if job.array_task_id is None else f"{job.array_id}_{job.array_task_id}",
         name=job.name or "",
@@ -136,9 +170,16 @@ def _job(job: Any) -> SlurmJob:
         begin_s=float(job.eligible_time) if job.eligible_time else None,
         start_s=None if state is JobState.PENDING else float(job.start_time or 0) or None,
         end_s=float(job.end_time or 0) or None if state is JobState.ENDED else None,
-        time_limit_s=minutes * 60.0 if isinstance(minutes, int) else None,
+        time_limit_s=_seconds(job.time_limit),
         restarts=int(job.requeue_count or 0),
         held=job.priority == 0,
+        asked=Asked(
+            cpus_per_task=job.cpus_per_task or 0,
+            memory_mb_per_node=job.memory_per_node or 0,
+            memory_mb_per_cpu=job.memory_per_cpu or 0,
+        ),
+        cpus=job.cpus or 0,
+        submit_line=job.submit_line or "",
     )
 
 
@@ -148,9 +189,9 @@ def _node(node: Any) -> SlurmNode:
         condition=condition(str(node.state).split("+")),
         gpus=_gpus(node.configured_gres),
         gpus_used=_gpus(node.allocated_gres),
-        cpus=node.total_cpus,
+        cpus=node.effective_cpus or node.total_cpus,
         cpus_used=node.allocated_cpus or 0,
-        memory_mb=node.real_memory,
+        memory_mb=node.real_memory - (node.memory_reserved_for_system or 0),
         memory_used_mb=node.allocated_memory or 0,
     )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 from hetsched_core.policy import Action, Start, Stop
-from slurm_plugin.backend import Change, JobState, Park, Place, Push, Requeue
+from slurm_plugin.backend import Change, JobState, Park, Place, Push, Requeue, Signal
+from slurm_plugin.daemon.checkpoint import warning_for
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.world import LiveWorld, Managed
 
@@ -29,23 +31,18 @@ def changes_for(
         known = world.managed.get(job)
         match action:
             case Stop() if known is not None and known.slurm.state is JobState.RUNNING:
-                changes.append(Requeue(job))
+                if change := _stop(known, settings, now):
+                    changes.append(change)
             case Start(_, placement, True) if (
                 known is not None and known.slurm.state is JobState.PENDING and not known.overdue
             ):
                 counts = {gpus for _, gpus in placement.configuration}
                 nodes = tuple(name for name, _ in placement.configuration)
-                mark = known.mark
-                changes.append(
-                    Place(
-                        job,
-                        nodes,
-                        counts.pop(),
-                        mark.default_count,
-                        default_nodes=mark.default_nodes,
-                        default_type=mark.default_type,
-                    )
-                )
+                gpus = counts.pop()
+                limit = world.limit_min(known, placement.configuration)
+                terms = known.needs.terms(gpus, limit)
+                park = _park(known, settings)
+                changes.append(Place(job, nodes, gpus, park, terms=terms))
                 placed.add(job)
             case _:
                 pass
@@ -55,27 +52,40 @@ def changes_for(
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if _astray(known):
-                mark = known.mark
-                changes.append(
-                    Park(
-                        job,
-                        mark.default_count,
-                        settings.slack_s,
-                        mark.default_nodes,
-                        mark.default_type,
-                    )
-                )
+                changes.append(_park(known, settings))
             else:
                 # Those that are held, too: Slurm starts at once what is released and due.
                 kept.append(known)
     return (*changes, *_pushes(kept, settings, now))
 
 
+def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:
+    """Return how a running job is stopped: warned first if it is to be, and given its time."""
+    job, warning = known.slurm.id, warning_for(known.mark, known.slurm.submit_line, settings)
+    if warning is None:
+        return Requeue(job)
+    if known.warned_s is None:
+        return Signal(job, warning.signal, warning.to)
+    return Requeue(job) if now >= known.warned_s + warning.wait_s else None
+
+
+def _park(known: Managed, settings: DaemonSettings) -> Park:
+    mark = known.mark
+    limit = None if known.limit_s is None else math.ceil(known.limit_s / 60.0)
+    return Park(
+        known.slurm.id,
+        mark.default_gpus_per_node,
+        settings.slack_s,
+        mark.default_nodes,
+        mark.default_type,
+        known.needs.terms(mark.default_gpus_per_node, limit),
+    )
+
+
 def _astray(known: Managed) -> bool:
     """Whether a waiting job carries a pin, or another shape than that of its default count."""
     seen = known.slurm
-    mark = known.mark
-    shape = (mark.default_count // mark.default_nodes, mark.default_type)
+    shape = (known.mark.default_gpus_per_node, known.mark.default_type)
     return not seen.held and bool(seen.pinned or (seen.gpus_per_node, seen.gpu_type) != shape)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Action, PlanChecker, Policy, diff
+from hetsched_core.policy import Action, PlanChecker, Policy, Stop, diff
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import Decision, Store
 from hetsched_core.types import (
@@ -22,13 +22,16 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import BackendError, Outcome, SlurmBackend, apply_changes
-from slurm_plugin.backend.change import Change
+from slurm_plugin.backend.change import Change, Signal
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
 from slurm_plugin.daemon.world import LiveWorld
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
+
+_SITE_S = 300.0
+"""How often it is looked up what the site has set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,7 @@ class CycleReport:
         changes: what was to change in Slurm.
         outcome: what became of that; None in shadow mode, or if Slurm was away.
         away: what was said if Slurm did not answer; "" if it did.
+        warnings: what is wrong, each said once: with marks, and with how the site is set up.
     """
 
     decision: Decision | None = None
@@ -49,6 +53,7 @@ class CycleReport:
     changes: tuple[Change, ...] = ()
     outcome: Outcome | None = None
     away: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 class Daemon:
@@ -89,25 +94,34 @@ class Daemon:
         self._checker = PlanChecker(policy.info.model)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
+        self._site_due_s = -math.inf
+        self._warned: dict[str, str] = {}
         self.decisions = 0
 
     def cycle(self) -> CycleReport:
         """Observe, plan, check, diff, apply, record: once."""
         try:
             state = self._backend.read()
+            if self._clock() >= self._site_due_s:
+                self._world.observe_site(self._backend.site())
+                self._site_due_s = self._clock() + _SITE_S
         except BackendError as error:
             return CycleReport(away=str(error))
         now = self._clock()
         self._world.observe(state, now)
+        warnings = self._new_warnings()
         decision: Decision | None = None
         violations: tuple[str, ...] = ()
         if self._due(now):
             decision, violations = self._decide(now)
-        changes = changes_for(self._world, self._actions(now), self._settings, now)
+        actions = self._actions(now)
+        changes = changes_for(self._world, actions, self._settings, now)
         if self._mode is Mode.SHADOW:
-            return CycleReport(decision, violations, changes)
+            return CycleReport(decision, violations, changes, warnings=warnings)
         outcome = apply_changes(self._backend, changes, self._sleep)
-        return CycleReport(decision, violations, changes, outcome, outcome.away)
+        stopping = {action.key.job for action in actions if isinstance(action, Stop)}
+        self._world.warned(outcome.tried(Signal), stopping, now)
+        return CycleReport(decision, violations, changes, outcome, outcome.away, warnings)
 
     @property
     def world(self) -> LiveWorld:
@@ -131,6 +145,19 @@ class Daemon:
         self._world.adopt(settings, policy.info.knows)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
+
+    def _new_warnings(self) -> tuple[str, ...]:
+        """Return what is wrong now and was not when it was asked last."""
+        found = dict(self._world.warnings)
+        if warning := self._world.kill_wait_warning():
+            found[""] = warning
+        new = tuple(
+            f"job={job}: {words}" if job else words
+            for job, words in found.items()
+            if self._warned.get(job) != words
+        )
+        self._warned = found
+        return new
 
     def _due(self, now: float) -> bool:
         """Whether something has happened that the plan in force wanted to be replanned on."""

@@ -10,7 +10,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.types import Plan, Waiting
-from slurm_plugin.backend import Change, Park, Place, Requeue
+from slurm_plugin.backend import Change, Park, Place, Requeue, Signal
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.daemon import CycleReport
 
@@ -44,6 +44,8 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
         plan: the plan in force.
         number: how many decisions were made so far, which names the last one.
     """
+    for warning in report.warnings:
+        log.warning("beware", words=warning)
     for violation in report.violations:
         log.error("invalid_plan", broke=violation)
     if report.decision is not None:
@@ -89,6 +91,8 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
                 gpus_per_node=gpus,
                 decision=number,
             )
+        case Signal(job, name, to):
+            log.info(f"{prefix}signal", job=job, signal=name, to=to.name.lower(), decision=number)
         case Requeue(job):
             log.info(f"{prefix}requeue", job=job, decision=number)
         case Park(job, count, _):

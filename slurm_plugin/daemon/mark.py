@@ -25,7 +25,8 @@ class Mark:
 
     `begin_s` is when its user lets it start at the earliest, 0 for at once. `can_checkpoint` is
     the user's word for it, `signal` what `#SBATCH --signal` says, "" without. `limit_s` is the time
-    limit that the user gave for the default count, None for none.
+    limit that the user gave for the default count, None for none. `cpus_per_gpu` and
+    `memory_mb_per_gpu` are what the user asked for in just that way.
     """
 
     nonce: str
@@ -41,6 +42,13 @@ class Mark:
     signal: str = ""
     limit_s: float | None = None
     default_nodes: int = 1
+    cpus_per_gpu: int = 0
+    memory_mb_per_gpu: int = 0
+
+    @property
+    def default_gpus_per_node(self) -> int:
+        """How many GPUs it asks for on each node while it waits."""
+        return self.default_count // self.default_nodes
 
     @property
     def default_type(self) -> str:
@@ -64,6 +72,8 @@ class _Document:
     signal: str = ""
     limit: float = 0.0
     nodes: int = 1
+    cpus: int = 0
+    mem: int = 0
     begin: float = 0.0
 
 
@@ -109,4 +119,6 @@ def read_mark(text: str) -> Mark | None:
         signal=found.signal,
         limit_s=found.limit * 60.0 or None,
         default_nodes=found.nodes,
+        cpus_per_gpu=found.cpus,
+        memory_mb_per_gpu=found.mem,
     )

@@ -66,6 +66,22 @@ class DaemonSettings:
     grace_s: float = setting(
         30.0, "how long a stopped run is expected to keep its GPUs", least=0.0, most=DAY_S
     )
+    move_without_checkpoint: bool = setting(
+        False,
+        "whether jobs that nobody says can save their state (--can-checkpoint, --signal, a "
+        "checkpoint in the spool) are stopped and moved, too, and then begin anew",
+    )
+    checkpoint_signal: str = setting(
+        "",
+        "signal that a job without a --signal of its own gets before it is stopped, for example "
+        "USR1, to its script and all steps; empty for none",
+    )
+    checkpoint_wait_s: float = setting(
+        60.0,
+        "how long a job that has got a signal may take before it is stopped; 0: no signals",
+        least=0.0,
+        most=DAY_S,
+    )
     start_timeout_s: float = setting(
         30.0,
         "a job that has not started so long after it was placed is parked again",

@@ -6,7 +6,9 @@ costs by what changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 
 from immutables import Map
@@ -28,10 +30,12 @@ from hetsched_core.types import (
     Speeds,
     Trigger,
 )
-from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
+from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.mark import Mark, read_mark
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.speeds import LiveSpeeds
+from slurm_plugin.daemon.terms import NO_NEEDS, Needs, limit_min, needs_of
 
 _DEPENDENCY = ("Dependency", "DependencyNeverSatisfied")
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
@@ -43,14 +47,20 @@ class Managed:
 
     `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
     pinned and free to start, `placement` what it was placed for last, `progress` what its spool
-    files said last.
+    files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
+    time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
+    the present run holds on each node.
     """
 
     mark: Mark
     slurm: SlurmJob
     job: Job
     observed_s: float
+    needs: Needs = NO_NEEDS
+    limit_s: float | None = None
     run: Run | None = None
+    share: tuple[float, float] = (0.0, 0.0)
+    warned_s: float | None = None
     wait_s: float = 0.0
     attained: dict[str, float] = field(default_factory=dict)
     first_start_s: float | None = None
@@ -102,6 +112,20 @@ class Managed:
         )
 
 
+@dataclass(slots=True)
+class _Use:
+    """What is in use on a node: GPUs, CPUs, MiB."""
+
+    gpus: int = 0
+    cpus: float = 0.0
+    memory_mb: float = 0.0
+
+    def add(self, gpus: int, cpus: float, memory_mb: float) -> None:
+        self.gpus += gpus
+        self.cpus += cpus
+        self.memory_mb += memory_mb
+
+
 class LiveWorld:
     """Everything that was true at the last read.
 
@@ -124,7 +148,7 @@ class LiveWorld:
         self._settings = settings
         self.estimates = estimates or LiveSpeeds()
         self._knows = knows
-        self._slurm_nodes: tuple[SlurmNode, ...] = ()
+        self._site: SlurmSite | None = None
         self.cluster: Cluster | None = None
         self.nodes: Map[str, NodeView] = Map()
         self.jobs: Map[str, JobView] = Map()
@@ -146,6 +170,8 @@ class LiveWorld:
         for seen in state.jobs.values():
             if seen.partition in self._settings.partitions and seen.state is not JobState.ENDED:
                 self._observe_job(seen, cluster, now)
+        for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
+            del self.warnings[job_id]
         self._observe_nodes(state.nodes)
 
     @property
@@ -168,6 +194,7 @@ class LiveWorld:
                 continue
             known.settle(now, self.cluster)
             known.progress = progress
+            self._describe(known, known.slurm)
             run = known.run
             if run is not None:
                 known.run = self._as_run(
@@ -175,6 +202,47 @@ class LiveWorld:
                 )
             self.jobs = self.jobs.set(known.slurm.id, known.seen(self._settings.restart_cost_s))
             self.changed.add(known.slurm.id)
+
+    def observe_site(self, site: SlurmSite) -> None:
+        """Take in what the site has set."""
+        self._site = site
+
+    def kill_wait_warning(self) -> str:
+        """Say so if a stopped job may not take as long as it is given; else ""."""
+        grace_s, site = self._settings.grace_s, self._site
+        if site is None or grace_s <= site.kill_wait_s:
+            return ""
+        return (
+            f"grace_s = {grace_s:g} is more than Slurm's KillWait = {site.kill_wait_s:g}, after "
+            "which a job that still saves its state is killed; raise KillWait in slurm.conf above "
+            "the longest checkpoint, or lower grace_s"
+        )
+
+    def warned(self, jobs: Collection[str], stopping: Collection[str], now: float) -> None:
+        """Note which jobs have just been told to save their state.
+
+        Of those that are not to be stopped any more it is forgotten.
+        """
+        for job_id, known in self.managed.items():
+            if job_id in jobs:
+                known.warned_s = now
+            elif known.warned_s is not None and job_id not in stopping:
+                known.warned_s = None
+
+    def limit_min(self, known: Managed, configuration: Configuration) -> int | None:
+        """Return the time limit of a run there, in minutes; None for a job without one."""
+        if known.limit_s is None or self.cluster is None or self.speeds is None:
+            return None
+        longest_s = self._site.longest_s.get(known.slurm.partition) if self._site else None
+        return limit_min(
+            known.limit_s,
+            known.job,
+            known.mark.default_count,
+            configuration,
+            self.cluster,
+            self.speeds,
+            longest_s,
+        )
 
     def served(self) -> None:
         """Forget what a plan has been asked for."""
@@ -188,9 +256,7 @@ class LiveWorld:
             if known.slurm.partition not in settings.partitions:
                 self._leave(job_id)
                 continue
-            known.job = replace(
-                _job(known.slurm, known.mark), profile=known.job.profile
-            ).hidden_from(knows)
+            self._describe(known, known.slurm)
             self.jobs = self.jobs.set(job_id, known.seen(settings.restart_cost_s))
             self.changed.add(job_id)
 
@@ -198,7 +264,7 @@ class LiveWorld:
 
     def _observe_cluster(self, nodes: tuple[SlurmNode, ...]) -> Cluster:
         described = tuple(
-            Node(node.name, node.gpus[0][0], node.gpus[0][1])
+            Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
             for node in nodes
             # Of a node with several types nothing can be pinned to one of them by count alone.
             if len(node.gpus) == 1
@@ -212,29 +278,37 @@ class LiveWorld:
         return self.cluster
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...]) -> None:
-        held: dict[str, int] = {}
-        counted: dict[str, int] = {}
+        held: dict[str, _Use] = defaultdict(_Use)
+        counted: dict[str, _Use] = defaultdict(_Use)
         for known in self.managed.values():
-            for name, gpus in known.run.configuration if known.run else ():
-                held[name] = held.get(name, 0) + gpus
+            if known.run is None:
+                continue
+            needs = known.needs
+            for name, gpus in known.run.configuration:
+                cpus, memory_mb = gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu
+                held[name].add(gpus, cpus, memory_mb)
                 if known.slurm.state is not JobState.PENDING:
-                    counted[name] = counted.get(name, 0) + gpus
+                    counted[name].add(gpus, *known.share)
         for node in nodes:
             view = self.nodes.get(node.name)
             if view is None:
                 continue
+            ours, holds = counted[node.name], held[node.name]
             used = sum(count for _, count in node.gpus_used)
-            foreign = max(0, used - counted.get(node.name, 0))
-            new = replace(
-                view,
-                condition=node.condition,
-                foreign_gpus=foreign,
-                held_gpus=held.get(node.name, 0),
+            new = NodeView(
+                view.node,
+                node.condition,
+                foreign_gpus=max(0, used - ours.gpus),
+                foreign_cpus=max(0.0, node.cpus_used - ours.cpus),
+                foreign_memory_mb=max(0.0, node.memory_used_mb - ours.memory_mb),
+                held_gpus=holds.gpus,
+                held_cpus=holds.cpus,
+                held_memory_mb=holds.memory_mb,
             )
             if new == view:
                 continue
             self.nodes = self.nodes.set(node.name, new)
-            if (new.condition, new.foreign_gpus) != (view.condition, view.foreign_gpus):
+            if _not_ours(new) != _not_ours(view):
                 self.nodes_changed = True
                 self.triggers.add(Trigger.NODE)
 
@@ -253,17 +327,19 @@ class LiveWorld:
             mark = self._mark(seen)
             if mark is None or mark.begin_s > now:
                 return
-            job = _job(seen, mark).hidden_from(self._knows)
-            profile = self.estimates.name(mark.profile, seen.user, measurable=job.preemptible)
-            job = replace(job, profile=profile)
             waited_s = max(0.0, now - max(seen.submit_s, mark.begin_s))
-            known = Managed(mark, seen, job, observed_s=now, wait_s=waited_s)
+            known = Managed(mark, seen, _job(seen, mark), observed_s=now, wait_s=waited_s)
+            known.limit_s = mark.limit_s
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
+        was = known.slurm
+        edited = (seen.asked, seen.time_limit_s) != (was.asked, was.time_limit_s)
+        if edited or seen.id not in self.jobs:
+            self._reread(known, seen)
         run = self._run(known, seen, cluster, now)
         blocked = _blocked(seen)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
-        if same and seen.id in self.jobs:
+        if same and not edited and seen.id in self.jobs:
             known.slurm = seen
             return
         known.settle(now, cluster)
@@ -277,6 +353,30 @@ class LiveWorld:
             known.first_start_s = run.since_s
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
+
+    def _reread(self, known: Managed, seen: SlurmJob) -> None:
+        """Take in what a job asks for beside GPUs, which its user may change while it waits."""
+        known.needs = needs_of(seen, known.mark)
+        parked = seen.state is JobState.PENDING and not seen.pinned
+        # What a placed job shows is the limit of that run, and not its user's.
+        if parked and known.limit_s is not None and seen.time_limit_s is not None:
+            known.limit_s = seen.time_limit_s
+        self._describe(known, seen)
+
+    def _describe(self, known: Managed, seen: SlurmJob) -> None:
+        """Make anew what policies see of the job itself; who calls it renews the view."""
+        mark = known.mark
+        told = known.progress is not None and known.progress.checkpoint_s > 0
+        movable = may_move(mark, seen.submit_line, told, self._settings)
+        profile = self.estimates.name(mark.profile, seen.user, measurable=movable)
+        known.job = replace(
+            _job(seen, mark),
+            profile=profile,
+            preemptible=movable,
+            time_limit_s=known.limit_s if mark.limit_s is not None else seen.time_limit_s,
+            cpus_per_gpu=float(known.needs.cpus_per_gpu),
+            memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
+        ).hidden_from(self._knows)
 
     def _mark(self, seen: SlurmJob) -> Mark | None:
         try:
@@ -294,6 +394,8 @@ class LiveWorld:
         if configuration is None:
             return None
         before = known.run
+        if seen.state is JobState.RUNNING:
+            known.share = _share(seen, known.needs)
         if seen.state is JobState.COMPLETING:
             until_s = now + self._settings.grace_s
             if before is not None and before.draining_until_s is not None:
@@ -307,6 +409,7 @@ class LiveWorld:
 
     def _starting(self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float) -> Run | None:
         """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
+        known.warned_s = None
         configuration = _configuration(seen.pinned, seen.gpus_per_node, cluster)
         if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
             known.placed_s = None
@@ -351,6 +454,21 @@ class LiveWorld:
         )
 
 
+def _not_ours(view: NodeView) -> tuple[object, ...]:
+    return view.condition, view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb
+
+
+def _share(seen: SlurmJob, needs: Needs) -> tuple[float, float]:
+    """Return the CPUs and MiB that a running job holds on each of its nodes."""
+    cpus = seen.cpus / len(seen.nodes)
+    memory_mb = (
+        seen.asked.memory_mb_per_node
+        or seen.asked.memory_mb_per_cpu * cpus
+        or needs.memory_mb_per_gpu * seen.gpus_per_node
+    )
+    return cpus, memory_mb
+
+
 def _configuration(
     nodes: tuple[str, ...], gpus_per_node: int, cluster: Cluster
 ) -> Configuration | None:
@@ -362,7 +480,7 @@ def _configuration(
 def _job(seen: SlurmJob, mark: Mark) -> Job:
     return Job(
         id=seen.id,
-        submit_s=seen.submit_s,
+        submit_s=_submitted_s(seen),
         requirements=mark.requirements,
         profile=mark.profile,
         total_samples=mark.total_samples,
@@ -373,10 +491,18 @@ def _job(seen: SlurmJob, mark: Mark) -> Job:
         user=seen.user,
         account=seen.account,
         partition=seen.partition,
-        preemptible=mark.movable,
         asked_count=mark.default_count,
         learning_rate=mark.learning_rate,
     )
+
+
+def _submitted_s(seen: SlurmJob) -> float:
+    """Return when a job was submitted, moved within its second into the order of the ids.
+
+    Slurm tells whole seconds and numbers jobs as they come. No job is moved into the future.
+    """
+    number = int(re.match(r"\d*", seen.id)[0] or 0)  # type: ignore[index]
+    return seen.submit_s - 1.0 + number % 1_000_000 / 1e6
 
 
 def _blocked(seen: SlurmJob) -> Reason | None:

@@ -226,14 +226,14 @@ local CHOOSES_NODES = {
 -- Why the daemon cannot manage such a job, or nil.
 local function unsupported(jd, alone)
   local function has(name) return jd[name] ~= nil and jd[name] ~= "" end
+  if given(jd.het_job_offset) then
+    return "heterogeneous jobs with a requirement set are not supported; leave --gpu-set out"
+  end
   if not jd.script then
     return "only jobs of sbatch can be stopped and started elsewhere; leave --gpu-set out here"
   end
   if has("array_inx") then
     return "arrays of jobs with a requirement set are not supported; submit them one by one"
-  end
-  if given(jd.het_job_offset) then
-    return "heterogeneous jobs with a requirement set are not supported; leave --gpu-set out"
   end
   if not alone then return "--partition=" .. jd.partition .. ": a job with --gpu-set goes to one partition" end
   for _, pair in ipairs(CHOOSES_NODES) do
@@ -272,6 +272,10 @@ local function described(jd, found, count, nodes, begin)
     if found[name] then parts[#parts + 1] = '"' .. name .. '":' .. OPTIONS[name](name, found[name]) end
   end
   if begin then parts[#parts + 1] = '"begin":' .. integer(begin) end
+  -- What is asked for by GPU; the daemon reads everything else from the job.
+  local cpus, memory = (jd.cpus_per_tres or ""):match("gpu:(%d+)$"), (jd.mem_per_tres or ""):match("gpu:(%d+)$")
+  if cpus then parts[#parts + 1] = '"cpus":' .. cpus end
+  if memory then parts[#parts + 1] = '"mem":' .. memory end
   local signal = signal_of(jd.script or "")
   if signal then parts[#parts + 1] = '"signal":"' .. signal .. '"' end
   -- Minutes; 4294967294 and 4294967295 are Slurm's for none given, and for none at all.

@@ -18,7 +18,7 @@ from slurm_plugin.testbed.testbed import Testbed
 
 _JOB = """\
 #!/bin/bash
-#HETSCHED --gpu-set={counts}
+#HETSCHED --gpu-set={counts} --can-checkpoint
 #SBATCH --job-name={name} --output=/dev/null
 saved={folder}/$SLURM_JOB_ID.saved
 done=$(cat $saved 2>/dev/null || echo 0)

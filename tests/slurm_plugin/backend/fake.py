@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from slurm_plugin.backend import BackendError, Change, SlurmState
+from slurm_plugin.backend import BackendError, Change, SlurmSite, SlurmState
 
 
 @dataclass(slots=True)
@@ -14,11 +14,16 @@ class FakeBackend:
 
     state: SlurmState = field(default_factory=lambda: SlurmState((), {}))
     errors: Sequence[BackendError | None] = ()
+    where: SlurmSite = field(default_factory=lambda: SlurmSite(30.0, {"gpu": None}))
     calls: list[Change] = field(default_factory=list)
 
     def read(self) -> SlurmState:
         """Return the state."""
         return self.state
+
+    def site(self) -> SlurmSite:
+        """Return what the site has set."""
+        return self.where
 
     def apply(self, change: Change) -> None:
         """Keep the change, or raise the error that is due."""

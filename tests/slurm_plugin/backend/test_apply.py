@@ -12,7 +12,7 @@ from slurm_plugin.backend import (
 )
 from tests.slurm_plugin.backend.fake import FakeBackend
 
-PLACE = Place("1", ("n0",), 2, default_count=1)
+PLACE = Place("1", ("n0",), 2, Park("1", 1, 60))
 NO = RefusedError("no")
 AWAY = AwayError("away")
 
@@ -45,7 +45,7 @@ def test_when_slurm_stays_away_the_rest_is_put_off_untried() -> None:
 
 def test_a_refused_placement_is_parked_and_the_others_go_on() -> None:
     backend = FakeBackend(errors=[NO])
-    other = Place("2", ("n1",), 1, default_count=1)
+    other = Place("2", ("n1",), 1, Park("2", 1, 60))
     outcome = apply_changes(backend, [PLACE, other], lambda _: None)
     assert outcome.refused == ((PLACE, "no"),)
     assert outcome.made == (other,)
@@ -54,13 +54,17 @@ def test_a_refused_placement_is_parked_and_the_others_go_on() -> None:
 
 def test_a_job_that_cannot_be_parked_again_stops_nothing() -> None:
     backend = FakeBackend(errors=[NO, NO])
-    outcome = apply_changes(backend, [PLACE, Place("2", ("n1",), 1, 1)], lambda _: None)
+    outcome = apply_changes(
+        backend, [PLACE, Place("2", ("n1",), 1, Park("2", 1, 60))], lambda _: None
+    )
     assert len(outcome.made) == 1
     assert outcome.away == ""
 
 
 def test_slurm_going_away_during_the_undoing_does_not_repeat_the_refused_change() -> None:
     backend = FakeBackend(errors=[NO, AWAY])
-    outcome = apply_changes(backend, [PLACE, Place("2", ("n1",), 1, 1)], lambda _: None, ())
+    outcome = apply_changes(
+        backend, [PLACE, Place("2", ("n1",), 1, Park("2", 1, 60))], lambda _: None, ()
+    )
     assert outcome.refused == ((PLACE, "no"),)
-    assert outcome.put_off == (Place("2", ("n1",), 1, 1),)
+    assert outcome.put_off == (Place("2", ("n1",), 1, Park("2", 1, 60)),)

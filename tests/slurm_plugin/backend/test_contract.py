@@ -82,7 +82,7 @@ def test_a_job_is_placed_exactly(
     gpus: int,
 ) -> None:
     job = submitter.submit("--gpu-set=1-8")
-    backend.apply(Place(job, nodes, gpus, default_count=1))
+    backend.apply(Place(job, nodes, gpus, Park(job, 1, 60)))
     seen = await_job(backend, job, running)
     assert (seen.nodes, seen.pinned, seen.gpus_per_node) == (nodes, nodes, gpus)
     assert seen.start_s == pytest.approx(time.time(), abs=30)
@@ -101,7 +101,7 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     job = submitter.submit("--gpu-set=1-8", checkpoint_s=1)
-    backend.apply(Place(job, ("n1", "n4"), 4, default_count=1))
+    backend.apply(Place(job, ("n1", "n4"), 4, Park(job, 1, 60)))
     await_job(backend, job, running)
     wait = time.monotonic() + 5
     while not submitter.told(job) and time.monotonic() < wait:
@@ -115,7 +115,7 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     assert waiting.restarts == 1
     assert waiting.nodes == ()
     assert all(not node.gpus_used for node in backend.read().nodes)
-    backend.apply(Place(job, ("n0",), 2, default_count=1))
+    backend.apply(Place(job, ("n0",), 2, Park(job, 1, 60)))
     seen = await_job(backend, job, running)
     assert seen.nodes == ("n0",)
     assert gpus_by_node(testbed, job) == {"n0": 2}
@@ -131,7 +131,7 @@ def test_a_parked_job_keeps_no_pin_and_starts_by_itself_when_nobody_acts(
     job = submitter.submit("--gpu-set=1-8")
     testbed.command("scontrol", "update", "node=n1", "state=drain", "reason=test")
     try:
-        backend.apply(Place(job, ("n1", "n4"), 5, default_count=2))
+        backend.apply(Place(job, ("n1", "n4"), 5, Park(job, 2, 60)))
         stuck = await_job(backend, job, lambda seen: seen.pinned == ("n1", "n4"))
         assert stuck.state is JobState.PENDING
         backend.apply(Park(job, 2, 3))
@@ -162,7 +162,11 @@ def test_pushing_moves_the_begin_time_and_nothing_else(
 
 
 def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
-    for change in (Place("999999", ("n0",), 1, 1), Park("999999", 1, 60), Requeue("999999")):
+    for change in (
+        Place("999999", ("n0",), 1, Park("999999", 1, 60)),
+        Park("999999", 1, 60),
+        Requeue("999999"),
+    ):
         with pytest.raises(RefusedError, match="999999"):
             backend.apply(change)
 
@@ -171,7 +175,7 @@ def test_a_refused_placement_leaves_the_job_parked(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
     job = submitter.submit("--gpu-set=1,2", "--gpus=2")
-    place = Place(job, ("nowhere",), 1, default_count=2)
+    place = Place(job, ("nowhere",), 1, Park(job, 2, 60))
     outcome = apply_changes(backend, [place], time.sleep)
     assert outcome.made == ()
     ((change, words),) = outcome.refused
@@ -230,7 +234,7 @@ def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter
     waiting = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
     placed = submitter.submit("--gpu-set=1,2")
     held = submitter.submit("--gpu-set=1", "--hold")
-    backend.apply(Place(placed, ("n0", "n3"), 1, default_count=1))
+    backend.apply(Place(placed, ("n0", "n3"), 1, Park(placed, 1, 60)))
     await_job(backend, placed, running)
     reference, read = open_backend("commands").read(), backend.read()
 

@@ -168,11 +168,14 @@ def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     settings = replace(SETTINGS, round_s=2.0)
-    long = [submitter.submit("--gpu-set=4,8", seconds=10, checkpoint_s=0.2) for _ in range(10)]
+    long = [
+        submitter.submit("--gpu-set=4,8 --can-checkpoint", seconds=10, checkpoint_s=0.2)
+        for _ in range(10)
+    ]
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         daemon = daemon_of(backend, "las", store=store, settings=settings)
         drive(daemon, started(submitter, long[:4]), timeout_s=30)
-        short = [submitter.submit("--gpu-set=2,4", seconds=1) for _ in range(12)]
+        short = [submitter.submit("--gpu-set=2,4 --can-checkpoint", seconds=1) for _ in range(12)]
         drive(daemon, ended(backend, [*long, *short]), timeout_s=150)
         decisions = [json.loads(decision.document) for _, decision in store.decisions()]
     rows = accounted(testbed, [*long, *short])

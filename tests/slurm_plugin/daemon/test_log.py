@@ -15,7 +15,7 @@ from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.log import open_log, tell
 
-PLACE, PARK = Place("4", ("n1", "n2"), 2, 1), Park("5", 1, 60)
+PLACE, PARK = Place("4", ("n1", "n2"), 2, Park("4", 1, 60)), Park("5", 1, 60)
 CHANGES = (Requeue("3"), PLACE, PARK, Push("6", 60))
 DECISION = Decision(
     "hops",
