@@ -35,12 +35,12 @@ def random_problem(seed: int, gpus: int, offered: int, power: float = 1.0) -> Ch
     draw = np.random.default_rng(seed)
     nodes = np.full(TYPES, gpus // NODE_GPUS // TYPES, np.int64)
     nodes[: gpus // NODE_GPUS % TYPES] += 1
-    accepted = _requirement_sets(draw, offered)
+    accepted = requirement_sets(draw, offered)
     smallest = 1 + accepted.argmax(axis=1)
     jobs = min(offered, 1 + int(np.searchsorted(np.cumsum(smallest), gpus)))
     accepted, smallest = accepted[:jobs], smallest[:jobs]
     priority = draw.exponential(size=offered)[:jobs]
-    near, far = _speeds(draw, offered)
+    near, far = speeds(draw, offered)
     near, far = near[:jobs], far[:jobs]
     sensitive = near[:, 0, 0] / (far[:, 0, 1] / 2) > _SENSITIVE
     spreads = ~sensitive | (smallest > NODE_GPUS)
@@ -110,8 +110,8 @@ def in_id_order(problem: ChooseProblem) -> ChooseProblem:
     )
 
 
-def _requirement_sets(draw: np.random.Generator, jobs: int) -> Bools:
-    """Return (J, 16): whether the job accepts each count."""
+def requirement_sets(draw: np.random.Generator, jobs: int) -> Bools:
+    """Return (J, 16): whether the job accepts each of the counts 1 to 16."""
     counts = draw.integers(1, MOST_COUNTS + 1, size=jobs)
     one = draw.random(jobs) < 0.9
     # A random order of 2 to 16; the first so many of it are accepted.
@@ -122,7 +122,7 @@ def _requirement_sets(draw: np.random.Generator, jobs: int) -> Bools:
     return accepted
 
 
-def _speeds(draw: np.random.Generator, jobs: int) -> tuple[Floats, Floats]:
+def speeds(draw: np.random.Generator, jobs: int) -> tuple[Floats, Floats]:
     """Return (J, T, 16) samples/s on one node and on several: formulas (1) to (5) in outline."""
     compute = 1.0 / (_TYPE_SPEED * draw.uniform(0.6, 1.4, (jobs, TYPES)))
     parameters = draw.lognormal(-3.0, 1.0, jobs)[:, None, None]

@@ -71,9 +71,12 @@ def formulate(classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints) -
     parts = _Entries()
     parts.add_columns(np.ones(len(opened)), whole=True)
     owner = np.searchsorted(offers.starts, opened, side="right") - 1
-    jobs, job_row = np.unique(owner, return_inverse=True)
-    first = parts.add_rows(np.ones(len(jobs)))
-    parts.add(first + job_row, np.arange(len(opened)), np.ones(len(opened)))
+    _, job, options = np.unique(owner, return_inverse=True, return_counts=True)
+    # The bound of its column is all that a job with one option needs.
+    several = options > 1
+    first = parts.add_rows(np.ones(int(several.sum())))
+    chosen = np.flatnonzero(several[job])
+    parts.add(first + (np.cumsum(several) - 1)[job[chosen]], chosen, np.ones(len(chosen)))
 
     column, slot = _pieces(offers, opened)
     taken = np.bincount(_pieces(offers, fixed)[1], minlength=len(offers.slots))

@@ -42,13 +42,17 @@ IN_ORDER = "one job after another"
 FEW_OPTIONS = 500
 """So many options are all left open at once."""
 
-FIRST_OPEN = 150
+FIRST_OPEN = 300
 """Options left open at first."""
+
+MORE_OPEN = 1000
+"""So many more at most are left open in the next step: a better choice is worth it."""
 
 MOST_OPEN = 20_000
 """No more options than this are left open to improve a choice."""
 
 _GROWTH = 3.0
+_SHARE = 0.95
 _SWEEPS = 4
 _MOST_BY_NODE = 5000
 
@@ -131,11 +135,11 @@ def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) 
     best = _Found(rounded, priced.bound, ROUNDED)
     within = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN)
     while best.bound > (1 + gap) * _worth(offers, best.option):
-        opened, fixed = _open(offers, priced, loss, within)
+        opened, fixed = _open(offers, priced, loss, within, best.option)
         if len(opened) > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
-        found = _solve(problem.classes, offers, opened, fixed, gap)
+        found = _solve(problem.classes, offers, opened, fixed, best.option, gap)
         if found.x is None:
             if found.limits or math.isinf(within):
                 best = replace(best, limits=found.limits)
@@ -169,25 +173,39 @@ def _enough(loss: Floats, number: int) -> float:
 
 
 def _at_least(loss: Floats, within: float, wanted: float) -> float:
-    """Return the loss wanted, or the next one at which there are more options; infinity for all."""
+    """Return the loss wanted, at most that of `MORE_OPEN` more options; infinity for all of them.
+
+    More than `within` are open in any case.
+    """
     more = loss[loss > within]
     if len(more) == 0:
         return math.inf
+    if len(more) > MORE_OPEN:
+        wanted = min(wanted, float(np.partition(more, MORE_OPEN)[MORE_OPEN]))
     wider = max(wanted, float(more.min()))
     return wider if wider < more.max() else math.inf
 
 
-def _open(offers: Offers, priced: Priced, loss: Floats, within: float) -> tuple[Ints, Ints]:
+def _open(
+    offers: Offers, priced: Priced, loss: Floats, within: float, option: Ints
+) -> tuple[Ints, Ints]:
     """Return the options that lose so much at most, and apart those of jobs with a single one.
 
-    A job that could lose no more by getting nothing has a second one.
+    A job that could lose no more by getting nothing has a second one. What was chosen so far is
+    among them, whatever it loses.
     """
     settled = (priced.choice >= 0) & (priced.best - priced.second > within)
+    settled &= option == priced.choice
     loose = np.repeat(~settled, np.diff(offers.starts))
-    return np.flatnonzero(loose & (loss <= within)), priced.choice[settled]
+    opened = loose & (loss <= within)
+    chosen = option[option >= 0]
+    opened[chosen] = loose[chosen]
+    return np.flatnonzero(opened), priced.choice[settled]
 
 
-def _solve(classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, gap: float) -> Solution:
+def _solve(
+    classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, option: Ints, gap: float
+) -> Solution:
     """Solve the programme over the opened options; the fixed ones are taken."""
     if len(opened) == 0:
         return Solution(status=Status.INFEASIBLE)
@@ -197,7 +215,10 @@ def _solve(classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, gap:
     rest = float(np.maximum.reduceat(offers.value[opened], _firsts(offers, opened)).sum())
     share = (settled + rest) / max(rest, 1e-300)
     nodes = int(np.clip(_WORK / len(program.cost), _FEWEST_NODES, _MOST_NODES))
-    return solve(program, limits=Limits(gap=min(1.0, 0.5 * gap * share), nodes=nodes))
+    start = np.full(len(program.cost), np.nan)
+    start[: len(opened)] = np.isin(opened, option)
+    limits = Limits(gap=min(1.0, _SHARE * gap * share), nodes=nodes)
+    return solve(program, limits=limits, presolve=False, start=start)
 
 
 def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: float) -> _Found:
