@@ -1,7 +1,6 @@
 """What job_submit.lua accepts, refuses and leaves alone, in a real slurmctld."""
 
 import json
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -9,36 +8,13 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRateScaling, RequirementSet
 from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.daemon.mark import read_mark
 from slurm_plugin.submit import ENFORCE_LIST
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.submit.asking import mark_of
 
 pytestmark = pytest.mark.slurm
-
-NOBODY = 65534
-
-
-def mark_of(backend: SlurmBackend, job: str) -> Mark:
-    """The mark that a job was given."""
-    mark = read_mark(backend.read().jobs[job].mark)
-    assert mark is not None
-    return mark
-
-
-def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's commands as an ordinary user."""
-    return subprocess.run(
-        [testbed.installed.program(str(words[0])), *words[1:]],
-        user=NOBODY,
-        group=NOBODY,
-        extra_groups=[],
-        cwd="/tmp",
-        env=testbed.environment() | {"HOME": "/tmp"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitter) -> None:
@@ -95,8 +71,13 @@ def test_lua_and_python_agree_on_what_a_set_means(
         ("--gpu-set=two", "expected GPU counts, for example 1,2,4-8"),
         ("--gpu-set=1-100,200-300,400-500", "at most 16 are allowed"),
         ("--gpu-set=1 --lr-scaling=cubic", "expected linear, sqrt or none"),
-        ("--gpu-set=1 --learning-rate=-1", "expected a number above 0"),
-        ("--gpu-set=1 --gpu-mem=lots", "for example 40G"),
+        ("--gpu-set=1 --learning-rate=-1", "--learning-rate=-1: expected a number above 0"),
+        ("--gpu-set=1 --learning-rate=1e999", "expected a number above 0"),
+        ("--gpu-set=1 --total-samples=many", "--total-samples=many: expected a number above 0"),
+        ("--gpu-set=1 --gpu-types=a100,,t4", "--gpu-types=a100,,t4: expected GPU types, for exa"),
+        ("--gpu-set=1 --gpu-mem=lots", "--gpu-mem=lots: expected .* for example 40G or 24000M"),
+        ("--gpu-set=1 --gpu-mem=0G", "--gpu-mem=0G: expected the memory of one GPU"),
+        ("--gpu-set=1 --profile-key=" + "x" * 1000, "characters of mark, at most 1024 are allowed"),
         ("--gpu-set=1 --profile-key=a/b", "expected letters, digits"),
         ("--gpu-set=1 --no-move=yes", "takes no value"),
         ("--gpu-sets=1", "unknown option '--gpu-sets=1'; known: --gpu-set,"),
@@ -118,22 +99,6 @@ def test_a_begin_time_of_the_user_s_is_kept(backend: SlurmBackend, submitter: Su
     assert seen.begin_s == pytest.approx(begin_s + 60, abs=2)
 
 
-def test_an_array_with_a_requirement_set_is_refused(submitter: Submitter) -> None:
-    with pytest.raises(TestbedError, match="arrays of jobs"):
-        submitter.submit("--gpu-set=1", "--array=0-3")
-
-
-def test_ordinary_jobs_are_untouched(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
-) -> None:
-    words = ("--parsable", "--gpus=1", "--output=/dev/null", "--wrap=sleep 5")
-    job = testbed.command("sbatch", *words).strip()
-    seen = backend.read().jobs[job]
-    assert seen.mark == ""
-    assert seen.begin_s is not None
-    assert seen.begin_s <= seen.submit_s + 1
-
-
 def test_in_shadow_a_job_is_marked_and_runs_at_once(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
@@ -149,31 +114,6 @@ def test_in_shadow_a_job_is_marked_and_runs_at_once(
     assert seen.begin_s is not None
     assert seen.begin_s <= seen.submit_s + 1
     assert seen.state in (JobState.PENDING, JobState.RUNNING)
-
-
-def test_a_user_cannot_edit_what_the_daemon_manages_and_may_hold_and_cancel(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
-) -> None:
-    del submitter  # it cleans up
-    script = Path("/tmp") / f"hs-{testbed.layout.port}.sh"
-    script.write_text("#!/bin/bash\n#HETSCHED --gpu-set=1,2\nsleep 60\n")
-    script.chmod(0o755)
-    try:
-        said = as_nobody(testbed, "sbatch", "--parsable", "--output=/dev/null", script)
-    finally:
-        script.unlink()
-    assert said.returncode == 0, said.stderr
-    job = said.stdout.strip()
-    for edit in ("NumTasks=2", "ReqNodeList=n1", "StartTime=now", "TresPerNode=gres/gpu:8"):
-        refused = as_nobody(testbed, "scontrol", "update", f"JobId={job}", edit)
-        assert refused.returncode != 0, edit
-        assert "hetsched manages this job" in refused.stderr + refused.stdout, edit
-    before = backend.read().jobs[job]
-    assert (before.pinned, before.gpus_per_node) == ((), 1)
-    assert as_nobody(testbed, "scontrol", "hold", job).returncode == 0
-    assert backend.read().jobs[job].held
-    assert as_nobody(testbed, "scancel", job).returncode == 0
-    assert backend.read().jobs[job].state is JobState.ENDED
 
 
 @pytest.mark.parametrize(

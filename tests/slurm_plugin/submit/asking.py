@@ -1,0 +1,68 @@
+"""Submitting as users do, and what Slurm shows of it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from slurm_plugin.backend import SlurmBackend
+from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.testbed import Testbed
+
+NOBODY = 65534
+
+
+def mark_of(backend: SlurmBackend, job: str) -> Mark:
+    """The mark that a job was given."""
+    mark = read_mark(backend.read().jobs[job].mark)
+    assert mark is not None
+    return mark
+
+
+def sbatch(testbed: Testbed, *words: str | Path) -> str:
+    """Submit a job whose output nobody needs, and return its id."""
+    return testbed.command("sbatch", "--parsable", "--output=/dev/null", *words).strip()
+
+
+def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands as an ordinary user."""
+    return subprocess.run(
+        [testbed.installed.program(str(words[0])), *words[1:]],
+        user=NOBODY,
+        group=NOBODY,
+        extra_groups=[],
+        cwd="/tmp",
+        env=testbed.environment() | {"HOME": "/tmp"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@contextmanager
+def script_instead(testbed: Testbed, text: str) -> Iterator[None]:
+    """Run another job_submit.lua for a while."""
+    path = testbed.layout.configuration / "job_submit.lua"
+    ours = path.read_text()
+    _write_script(path, text)
+    try:
+        yield
+    finally:
+        _write_script(path, ours)
+
+
+def _write_script(path: Path, text: str) -> None:
+    # slurmctld reads a file again that is younger, in whole seconds, than what it has read.
+    younger = int(path.stat().st_mtime) + 1
+    path.write_text(text)
+    os.utime(path, (younger, younger))
+
+
+def shown(testbed: Testbed, job: str) -> dict[str, str]:
+    """What `scontrol show job` says, by its words."""
+    text = testbed.command("scontrol", "show", "job", job, "--oneliner")
+    return dict(re.findall(r"(?:^|\s)([\w/:]+)=(\S*)", text))

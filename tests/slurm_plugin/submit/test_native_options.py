@@ -1,0 +1,187 @@
+"""The options that the SPANK plug-in gives sbatch, in a real Slurm."""
+
+import re
+import shutil
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.backend import JobState, SlurmBackend
+from slurm_plugin.daemon.mark import Mark
+from slurm_plugin.submit import JOB_SUBMIT
+from slurm_plugin.testbed import Installation, Testbed, TestbedError
+from slurm_plugin.testbed.spank import build_spank, why_no_spank
+from tests.slurm_plugin.jobs import Submitter, await_job
+from tests.slurm_plugin.submit.asking import as_nobody, mark_of, sbatch, shown
+
+pytestmark = pytest.mark.slurm
+
+OPTIONS = (
+    "--gpu-set=1,2,4-8",
+    "--gpu-types=a100,v100",
+    "--gpu-mem=16G",
+    "--learning-rate=0.1",
+    "--lr-scaling=sqrt",
+    "--profile-key=resnet50",
+    "--total-samples=1e6",
+    "--no-move",
+    "--can-checkpoint",
+)
+
+
+def of_any_job(mark: Mark) -> Mark:
+    """A mark without what tells one job from another."""
+    return replace(mark, nonce="")
+
+
+@pytest.fixture(autouse=True)
+def cleaned(submitter: Submitter) -> None:
+    """Whatever a test submits is gone after it."""
+
+
+def test_each_option_of_sbatch_means_what_the_line_of_its_name_does(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    by_lines = mark_of(backend, submitter.submit(" ".join(OPTIONS)))
+    by_words = mark_of(backend, sbatch(testbed, *OPTIONS, "--wrap=sleep 60"))
+    script = tmp_path / "directives.sh"
+    directives = "".join(f"#SBATCH {option}\n" for option in OPTIONS)
+    script.write_text(f"#!/bin/bash\n{directives}sleep 60\n")
+    by_directives = mark_of(backend, sbatch(testbed, script))
+    assert of_any_job(by_lines) == of_any_job(by_words) == of_any_job(by_directives)
+    assert len({by_lines.nonce, by_words.nonce, by_directives.nonce}) == 3
+    assert by_words.learning_rate is not None
+    assert by_words.can_checkpoint
+
+
+def test_sbatch_s_help_names_every_option_that_the_script_knows(testbed: Testbed) -> None:
+    listed = re.search(r"local NAMES = \{(.*?)\}", JOB_SUBMIT.read_text(), re.DOTALL)
+    assert listed is not None
+    names = re.findall(r'"([\w-]+)"', listed[1])
+    assert len(names) == len(OPTIONS)
+    text = testbed.command("sbatch", "--help")
+    assert [name for name in names if f" --{name}" not in text] == []
+
+
+def test_an_option_of_sbatch_wins_over_the_line_of_its_name(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    job = submitter.submit("--gpu-set=nonsense --profile-key=line", "--gpu-set=2,4")
+    mark = mark_of(backend, job)
+    assert (mark.requirements.counts, mark.profile) == ((2, 4), "line")
+
+
+def test_a_later_option_of_sbatch_wins_over_an_earlier_one(
+    backend: SlurmBackend, testbed: Testbed, tmp_path: Path
+) -> None:
+    script = tmp_path / "directive.sh"
+    script.write_text("#!/bin/bash\n#SBATCH --gpu-set=8\nsleep 60\n")
+    mark = mark_of(backend, sbatch(testbed, "--gpu-set=4", "--gpu-set=2", script))
+    assert mark.requirements.counts == (2,)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--gpu-set=",), "--gpu-set=: expected GPU counts, for example 1,2,4-8"),
+        (("--gpu-set=8-4",), "the range '8-4' runs backwards; write 4-8"),
+        (("--gpu-set=1", "--gpu-mem=40"), "--gpu-mem=40: expected the memory of one GPU"),
+        (("--profile-key=x",), "options without --gpu-set=COUNTS"),
+        (("--gpu-set=1", "--no-move=yes"), "doesn't allow an argument"),
+        (("--gpu-set=1", "--profile-key=a\nb"), "expected letters, digits"),
+        (('--gpu-set=1","x":"1',), "expected GPU counts"),
+    ],
+)
+def test_a_bad_value_is_refused_with_what_would_do(
+    testbed: Testbed, words: tuple[str, ...], says: str
+) -> None:
+    with pytest.raises(TestbedError, match=re.escape(says)):
+        sbatch(testbed, *words, "--wrap=true")
+
+
+def test_sbatch_within_a_job_does_not_take_that_job_s_options_for_its_own(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    told = tmp_path / "child"
+    inner = f"sbatch --parsable --output=/dev/null --wrap='sleep 60' >{told}"
+    parent = sbatch(testbed, "--gpu-set=1", "--no-move", f"--wrap={inner}")
+    testbed.command("scontrol", "update", f"JobId={parent}", "StartTime=now")
+    await_job(backend, parent, lambda job: job.state is JobState.ENDED)
+    child = told.read_text().strip()
+    assert backend.read().jobs[child].mark == ""
+    # Named again, they count.
+    inner = f"sbatch --gpu-set=2 --parsable --output=/dev/null --wrap='sleep 60' >{told}"
+    parent = sbatch(testbed, "--gpu-set=1", "--no-move", f"--wrap={inner}")
+    testbed.command("scontrol", "update", f"JobId={parent}", "StartTime=now")
+    await_job(backend, parent, lambda job: job.state is JobState.ENDED)
+    mark = mark_of(backend, told.read_text().strip())
+    assert (mark.requirements.counts, mark.movable) == ((2,), True)
+
+
+@pytest.mark.parametrize("export", ["--export=ALL", "--export=NONE"])
+def test_a_job_finds_the_nonce_of_its_mark_in_its_environment(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, export: str
+) -> None:
+    job = submitter.submit("--gpu-set=1", export, seconds=0.1)
+    testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    await_job(backend, job, lambda seen: seen.state is JobState.ENDED)
+    (told,) = submitter.told(job)
+    assert told.nonce == mark_of(backend, job).nonce
+
+
+def test_salloc_is_refused_and_srun_does_not_know_the_options(testbed: Testbed) -> None:
+    salloc = as_nobody(testbed, "salloc", "--gpu-set=1", "true")
+    assert salloc.returncode == 1
+    assert "only jobs of sbatch can be stopped and started elsewhere" in salloc.stderr
+    srun = as_nobody(testbed, "srun", "--gpu-set=1", "true")
+    assert srun.returncode != 0
+    assert "unrecognized option '--gpu-set=1'" in srun.stderr
+
+
+def test_without_the_plug_in_lines_still_work_and_nothing_is_said(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    plugin = testbed.layout.spank
+    aside = plugin.with_suffix(".aside")
+    plugin.rename(aside)
+    try:
+        job = submitter.submit("--gpu-set=1,2")
+        assert mark_of(backend, job).requirements.counts == (1, 2)
+        said = as_nobody(testbed, "sbatch", "--output=/dev/null", "--wrap=true")
+        assert (said.returncode, said.stderr) == (0, "")
+        with pytest.raises(TestbedError, match="unrecognized option '--gpu-set=1'"):
+            sbatch(testbed, "--gpu-set=1", "--wrap=true")
+    finally:
+        aside.rename(plugin)
+
+
+def test_what_is_missing_for_the_plug_in_is_named(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert why_no_spank(installation) == ""
+    bare = replace(installation, prefix=tmp_path)
+    assert "slurm/spank.h, which Debian's package libslurm-dev holds" in why_no_spank(bare)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert why_no_spank(installation) == "there is no C compiler; install gcc and libc6-dev"
+
+
+def test_the_plug_in_compiles_without_a_warning(
+    installation: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    strict = tmp_path / "strict"
+    strict.write_text('#!/bin/sh\nexec cc -std=gnu99 -Wall -Wextra -Wpedantic -Werror "$@"\n')
+    strict.chmod(0o755)
+    monkeypatch.setattr("slurm_plugin.testbed.spank._COMPILER", str(strict))
+    build_spank(installation, tmp_path / "lib/plugin.so")
+    assert (tmp_path / "lib/plugin.so").is_file()
+
+
+def test_an_ordinary_job_says_nothing_of_the_options_and_starts_at_once(
+    backend: SlurmBackend, testbed: Testbed
+) -> None:
+    job = sbatch(testbed, "--gpus=1", "--wrap=sleep 60")
+    await_job(backend, job, lambda seen: seen.state is JobState.RUNNING, timeout_s=10)
+    assert "AdminComment" not in shown(testbed, job)
+    assert time.time() - (backend.read().jobs[job].submit_s) < 10
