@@ -35,6 +35,7 @@ __all__ = [
     "FLOATS",
     "FLOATS_OUT",
     "INTS",
+    "INTS_OUT",
     "Kernel",
     "announce_with",
     "boolean",
@@ -57,6 +58,7 @@ FLOATS = numba.types.Array(float64, 1, "C", readonly=True)
 INTS = numba.types.Array(int64, 1, "C", readonly=True)
 BYTES = numba.types.Array(numba.int8, 1, "C", readonly=True)
 FLOATS_OUT = float64[::1]
+INTS_OUT = int64[::1]
 BYTES_OUT = numba.int8[::1]
 
 

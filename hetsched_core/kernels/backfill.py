@@ -2,10 +2,10 @@
 
 The naive twin is `tests/hetsched_core/placement/naive_backfill.py`.
 
-What is free is kept for each host (its CPUs and memory, and the GPUs of each of its nodes) as a
-*chain* of steps in time, which are short because a host holds few jobs at once. A chain is four
-arrays with a row for each step: when it begins, GPUs by place on the host, (CPUs, MiB), and the row
-of the step that follows, -1 where none does. The first step of a host is the row of its number.
+It starts from the chains of `hetsched_core.kernels.expected_room`, which say when the room of each
+host is expected to change. A host that a job is booked on gets a copy of its chain, in the rows
+behind all chains, so that the expected ones stay as they are for the next pass; `heads` says where
+the chain of each host begins now.
 
 So that few chains need to be walked, the *windows* of each node are kept beside them: for some
 numbers of GPUs, from when and until when a node has so many free, and only those windows that are
@@ -23,8 +23,8 @@ from hetsched_core.kernels import (
     FLOATS,
     FLOATS_OUT,
     INTS,
+    INTS_OUT,
     boolean,
-    cube,
     float64,
     int64,
     kernel,
@@ -35,7 +35,8 @@ from hetsched_core.kernels import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Chain = tuple[Floats, Ints, Floats, Ints]
+Chains = tuple[Floats, Ints, Floats, Ints, Ints]
+"""What a step is (see `expected_room`), row by row, and the row of each host's first step."""
 
 SLACK = 1e-6
 """Slack for sums of CPUs and MiB, which are products of fractions per GPU."""
@@ -49,7 +50,7 @@ WINDOWS = 4
 MORE = -1.0
 """Stands for the end of the last window kept where others follow."""
 
-HOST, PLACE, NAME = range(3)
+HOST, PLACE, NAME, TYPE, AT = range(5)
 """The columns of `members`."""
 
 CPUS, MEMORY = range(2)
@@ -68,7 +69,7 @@ def _served(gpus: int, cpus: float, memory_mb: float, need: Floats) -> int:
 
 @scalar
 def _earliest(
-    chain: Chain,
+    chains: Chains,
     member: Ints,
     count: int,
     need: Floats,
@@ -80,9 +81,9 @@ def _earliest(
 
     Infinity if it never has `count` GPUs for so long.
     """
-    at_s, gpus, room, following = chain
+    at_s, gpus, room, following, heads = chains
     begun_s = math.inf
-    step = member[HOST]
+    step = heads[member[HOST]]
     while step >= 0 and (begun_s < math.inf or at_s[step] <= until_s):
         after = following[step]
         free = gpus[step, member[PLACE]]
@@ -99,16 +100,16 @@ def _earliest(
 
 @scalar
 def _steady(
-    chain: Chain, member: Ints, need: Floats, limit_s: float, from_s: float
+    chains: Chains, member: Ints, need: Floats, limit_s: float, from_s: float
 ) -> tuple[int, int]:
     """Return what stays free for a job's limit from `from_s` on.
 
     The GPUs of the node, and for how many GPUs its host has CPUs and memory.
     """
-    at_s, gpus, room, following = chain
+    at_s, gpus, room, following, heads = chains
     until_s = from_s + limit_s
     free, served = ALL, ALL
-    step = member[HOST]
+    step = heads[member[HOST]]
     while step >= 0 and at_s[step] < until_s:
         after = following[step]
         if after < 0 or at_s[after] > from_s:
@@ -119,15 +120,31 @@ def _steady(
 
 
 @scalar
-def _split(chain: Chain, steps: int, step: int, when_s: float) -> tuple[int, int]:
+def _own(chains: Chains, steps: int, host: int, now_s: float) -> int:
+    """Give a host a copy of its chain, from row `steps` on; return the number of rows in use."""
+    at_s, gpus, room, following, heads = chains
+    step, heads[host] = heads[host], steps
+    while step >= 0:
+        at_s[steps] = max(at_s[step], now_s)
+        # Element by element: compiled, an assignment of rows this short costs far more.
+        for place in range(gpus.shape[1]):
+            gpus[steps, place] = gpus[step, place]
+        room[steps, 0], room[steps, 1] = room[step, 0], room[step, 1]
+        step = following[step]
+        following[steps] = steps + 1 if step >= 0 else -1
+        steps += 1
+    return steps
+
+
+@scalar
+def _split(chains: Chains, steps: int, step: int, when_s: float) -> tuple[int, int]:
     """Let a step begin at `when_s`, after that of row `step`; return its row, and all rows."""
-    at_s, gpus, room, following = chain
+    at_s, gpus, room, following, _ = chains
     while following[step] >= 0 and at_s[following[step]] <= when_s:
         step = following[step]
     if at_s[step] == when_s:
         return step, steps
     at_s[steps] = when_s
-    # Element by element: compiled, an assignment of rows this short costs many times as much.
     for place in range(gpus.shape[1]):
         gpus[steps, place] = gpus[step, place]
     room[steps, 0], room[steps, 1] = room[step, 0], room[step, 1]
@@ -138,7 +155,7 @@ def _split(chain: Chain, steps: int, step: int, when_s: float) -> tuple[int, int
 
 @scalar
 def _book(
-    chain: Chain,
+    chains: Chains,
     steps: int,
     member: Ints,
     from_s: float,
@@ -146,10 +163,13 @@ def _book(
     count: int,
     need: Floats,
 ) -> int:
-    """Take GPUs, CPUs and memory for [from_s, until_s); return the number of rows now in use."""
-    _, gpus, room, following = chain
-    step, steps = _split(chain, steps, member[HOST], from_s)
-    last, steps = _split(chain, steps, step, until_s)
+    """Take GPUs, CPUs and memory of a host with a chain of its own for [from_s, until_s).
+
+    Return the number of rows in use.
+    """
+    _, gpus, room, following, heads = chains
+    step, steps = _split(chains, steps, heads[member[HOST]], from_s)
+    last, steps = _split(chains, steps, step, until_s)
     while step != last:
         gpus[step, member[PLACE]] -= count
         room[step, 0] -= count * need[CPUS]
@@ -159,85 +179,53 @@ def _book(
 
 
 @scalar
-def _as_expected(
-    chain: Chain,
-    steps: int,
-    host: int,
-    now_s: float,
-    overdue_s: float,
-    held: Ints,
-    held_until: Floats,
-    order: Ints,
-) -> int:
-    """Make the chain of a host, whose first step is there and idle; return the rows in use."""
-    at_s, gpus, room, following = chain
-    at_s[host], following[host] = now_s, -1
-    running = 0
-    for r in range(len(held)):
-        if held[r, 1] == 0:
-            continue
-        gpus[host, held[r, 0]] -= held[r, 1]
-        room[host, 0] -= held_until[r, 1]
-        room[host, 1] -= held_until[r, 2]
-        k = running
-        while k > 0 and held_until[order[k - 1], 0] > held_until[r, 0]:
-            order[k] = order[k - 1]
-            k -= 1
-        order[k] = r
-        running += 1
-    # Who is overdue ends at one time, which need not be before all others.
-    overdue = 0
-    while overdue < running and held_until[order[overdue], 0] <= now_s:
-        overdue += 1
-    step = host
-    for k in range(overdue, running):
-        r = order[k]
-        step, steps = _split(chain, steps, step, held_until[r, 0])
-        gpus[step, held[r, 0]] += held[r, 1]
-        room[step, 0] += held_until[r, 1]
-        room[step, 1] += held_until[r, 2]
-    for k in range(overdue):
-        r = order[k]
-        step, steps = _split(chain, steps, host, now_s + overdue_s)
-        while step >= 0:
-            gpus[step, held[r, 0]] += held[r, 1]
-            room[step, 0] += held_until[r, 1]
-            room[step, 1] += held_until[r, 2]
-            step = following[step]
-    return steps
-
-
-@scalar
-def _look(chain: Chain, member: Ints, count: int, window: Floats) -> None:
-    """Fill the windows (WINDOWS, 2) of a node for a number of GPUs."""
-    at_s, gpus, _, following = chain
+def _look(
+    chains: Chains, member: Ints, count: int, begins_s: Floats, ends_s: Floats, c: int, i: int
+) -> None:
+    """Find the windows (WINDOWS, C, M) of node `i` for the number of GPUs in column `c`."""
+    at_s, gpus, _, following, heads = chains
     kept, longest_s, begun_s = 0, 0.0, math.inf
-    step = member[HOST]
+    step = heads[member[HOST]]
     while step >= 0:
         if gpus[step, member[PLACE]] >= count:
             begun_s = min(begun_s, at_s[step])
         elif begun_s < math.inf:
             if at_s[step] - begun_s > longest_s:
                 if kept == WINDOWS:
-                    window[WINDOWS - 1, 1] = MORE
+                    ends_s[WINDOWS - 1, c, i] = MORE
                     return
                 longest_s = at_s[step] - begun_s
-                window[kept, 0], window[kept, 1] = begun_s, at_s[step]
+                begins_s[kept, c, i], ends_s[kept, c, i] = begun_s, at_s[step]
                 kept += 1
             begun_s = math.inf
         step = following[step]
     if kept == WINDOWS:
-        window[WINDOWS - 1, 1] = MORE
+        ends_s[WINDOWS - 1, c, i] = MORE
         return
     # The last one has no end; where there is none, it never begins.
-    window[kept, 0], window[kept, 1] = begun_s, math.inf
+    begins_s[kept, c, i], ends_s[kept, c, i] = begun_s, math.inf
+
+
+@scalar
+def _opening(
+    begins_s: Floats, ends_s: Floats, c: int, i: int, limit_s: float
+) -> tuple[float, float]:
+    """Return the first window of a node that is long enough, or the last that is kept."""
+    w = 0
+    while w < WINDOWS - 1 and ends_s[w, c, i] < begins_s[w, c, i] + limit_s:
+        w += 1
+    return begins_s[w, c, i], ends_s[w, c, i]
 
 
 @scalar
 def _one_node(
-    chain: Chain,
+    chains: Chains,
     members: Ints,
-    windows: Floats,
+    begin: int,
+    end: int,
+    begins_s: Floats,
+    ends_s: Floats,
+    column: int,
     count: int,
     need: Floats,
     limit_s: float,
@@ -247,31 +235,37 @@ def _one_node(
 
     Of several the one whose GPUs it comes nearest to filling, then the first.
     """
-    best_s, best, least = math.inf, -1, ALL
-    for i in range(len(members)):
-        if windows[i, 0, 0] > until_s:
+    counted = need[CPUS] > 0.0 or need[MEMORY] > 0.0
+    best_s, best, least = math.inf, -1, -1
+    for i in range(begin, end):
+        if begins_s[0, column, i] > until_s:
             continue
-        w = 0
-        while w < WINDOWS - 1 and windows[i, w, 1] < windows[i, w, 0] + limit_s:
-            w += 1
-        start_s, end_s = windows[i, w, 0], windows[i, w, 1]
+        start_s, end_s = _opening(begins_s, ends_s, column, i, limit_s)
         if start_s > until_s or start_s == math.inf:
             continue
-        if end_s == MORE or need[CPUS] > 0.0 or need[MEMORY] > 0.0:
-            start_s = _earliest(chain, members[i], count, need, limit_s, start_s, until_s)
+        if end_s == MORE or counted:
+            start_s = _earliest(chains, members[i], count, need, limit_s, start_s, until_s)
             if start_s == math.inf:
                 continue
-        free, _ = _steady(chain, members[i], need, limit_s, start_s)
-        if start_s < best_s or free < least:
-            best_s, best, least = start_s, i, free
+        if start_s < best_s:
+            best_s, best, least = start_s, i, -1
             until_s = start_s
+            continue
+        if least < 0:
+            least, _ = _steady(chains, members[best], need, limit_s, best_s)
+        free, _ = _steady(chains, members[i], need, limit_s, best_s)
+        if free < least:
+            best, least = i, free
     return best_s, best
 
 
 @scalar
 def _several_nodes(
-    chain: Chain,
+    chains: Chains,
     members: Ints,
+    begins_s: Floats,
+    ends_s: Floats,
+    column: int,
     nodes: int,
     least: int,
     even: bool,
@@ -286,25 +280,39 @@ def _several_nodes(
 
     Fill `share` (members) with what each gives.
     """
-    starts_s = np.full(len(members), -math.inf)
+    counted = need[CPUS] > 0.0 or need[MEMORY] > 0.0
+    starts_s = np.empty(len(members))
+    # Up to when each is free from then on; not known where a chain had to be walked.
+    free_until_s = np.empty(len(members))
+    for i in range(len(members)):
+        start_s, end_s = _opening(begins_s, ends_s, column, members[i, AT], limit_s)
+        if start_s < math.inf and (end_s == MORE or counted):
+            start_s = _earliest(chains, members[i], least, need, limit_s, start_s, until_s)
+            end_s = -math.inf
+        starts_s[i], free_until_s[i] = start_s, end_s
     while from_s <= until_s and from_s < math.inf:
         for i in range(len(members)):
-            if starts_s[i] < from_s:
-                starts_s[i] = _earliest(chain, members[i], least, need, limit_s, from_s, until_s)
+            if starts_s[i] >= from_s:
+                continue
+            if free_until_s[i] >= from_s + limit_s:
+                starts_s[i] = from_s
+            else:
+                starts_s[i] = _earliest(chains, members[i], least, need, limit_s, from_s, until_s)
+                free_until_s[i] = -math.inf
         # Nothing can start before the last of the first so many nodes is ready.
         ready_s = float(np.partition(starts_s, nodes - 1)[nodes - 1])
         if ready_s > from_s:
             from_s = ready_s
             continue
-        if _fill(chain, members, starts_s, nodes, even, count, need, limit_s, from_s, share):
+        if _fill(chains, members, starts_s, nodes, even, count, need, limit_s, from_s, share):
             return from_s
-        from_s = _next_step(chain, members, from_s)
+        from_s = _next_step(chains, members, from_s)
     return math.inf
 
 
 @scalar
 def _fill(
-    chain: Chain,
+    chains: Chains,
     members: Ints,
     starts_s: Floats,
     nodes: int,
@@ -324,7 +332,7 @@ def _fill(
     for i in range(len(members)):
         share[i] = 0
         if starts_s[i] <= from_s:
-            free[i], served[i] = _steady(chain, members[i], need, limit_s, from_s)
+            free[i], served[i] = _steady(chains, members[i], need, limit_s, from_s)
     rest = count
     for _ in range(nodes):
         best, most = -1, 0
@@ -346,12 +354,12 @@ def _fill(
 
 
 @scalar
-def _next_step(chain: Chain, members: Ints, from_s: float) -> float:
+def _next_step(chains: Chains, members: Ints, from_s: float) -> float:
     """Return when the free room of any member changes next; infinity if it does not."""
-    at_s, _, _, following = chain
+    at_s, _, _, following, heads = chains
     next_s = math.inf
     for i in range(len(members)):
-        step = members[i, HOST]
+        step = heads[members[i, HOST]]
         while step >= 0 and at_s[step] <= from_s:
             step = following[step]
         if step >= 0:
@@ -360,13 +368,16 @@ def _next_step(chain: Chain, members: Ints, from_s: float) -> float:
 
 
 @scalar
-def _reach(now_s: float, windows: Floats) -> float:
+def _reach(
+    now_s: float, begins_s: Floats, ends_s: Floats, column: int, begin: int, end: int
+) -> float:
     """Return for how long GPUs are free from now on, on that of the nodes where it is longest."""
     reach_s = -math.inf
-    for i in range(len(windows)):
-        if windows[i, 0, 0] <= now_s:
-            end_s = windows[i, 0, 1]
-            reach_s = max(reach_s, math.inf if end_s == MORE else end_s - now_s)
+    for i in range(begin, end):
+        if begins_s[0, column, i] <= now_s:
+            reach_s = max(reach_s, ends_s[0, column, i] - now_s)
+            if reach_s == math.inf:
+                break
     return reach_s
 
 
@@ -382,13 +393,14 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
 @kernel(
     void(
         float64,
-        float64,
         boolean,
         boolean,
-        table(int64),
+        INTS,
+        FLOATS_OUT,
+        table(int64, out=True),
+        table(out=True),
+        INTS_OUT,
         table(),
-        cube(int64),
-        cube(),
         table(int64),
         INTS,
         INTS,
@@ -400,17 +412,19 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
         FLOATS,
         FLOATS_OUT,
         table(int64, out=True),
+        INTS_OUT,
     )
 )
 def earliest_starts(
     now_s: float,
-    overdue_s: float,
     reserve_all: bool,
     even: bool,
-    capacity: Ints,
-    hosts: Floats,
-    held: Ints,
-    held_until: Floats,
+    first_rows: Ints,
+    at_s: Floats,
+    gpus: Ints,
+    room: Floats,
+    following: Ints,
+    ready_s: Floats,
     members: Ints,
     type_from: Ints,
     sizes: Ints,
@@ -422,6 +436,7 @@ def earliest_starts(
     limits: Floats,
     start_s: Floats,
     pieces: Ints,
+    used: Ints,
 ) -> None:
     """Find the earliest start of each job, given those of the jobs before it.
 
@@ -431,14 +446,18 @@ def earliest_starts(
 
     Args:
         now_s: the earliest start.
-        overdue_s: what should have ended is taken to end so much later than now.
         reserve_all: whether every job that waits keeps room (conservative), or the first (EASY).
         even: whether all nodes of a job must give the same number of GPUs.
-        capacity: (H, G) GPUs that jobs may hold at each place of each host.
-        hosts: (H, 2) CPUs and MiB of each host, infinite where they are not counted.
-        held: (H, R, 2) place and GPUs of what is in use; 0 GPUs in rows that are void.
-        held_until: (H, R, 3) until when, CPUs and MiB.
-        members: (M, 3) host, place and number of the nodes that take work, type by type.
+        first_rows: (H + 1,) the row of the first step of each host's chain, and the first behind
+            all of them.
+        at_s: (S,) when each step of the chains of `expected_room` begins; behind them there are
+            rows for a copy of all, and two more for each of the P pieces.
+        gpus: (S, G) the GPUs of each step.
+        room: (S, 2) its CPUs and MiB.
+        following: (S,) the row of the step that follows.
+        ready_s: (C, M) from when on each node has so many GPUs at all times.
+        members: (M, 5) host, place, number, type and row here of the nodes that take work, type by
+            type.
         type_from: (T + 1,) where the nodes of each type begin in `members`.
         sizes: (C,) the numbers of GPUs that jobs want of a node.
         counts: (K,) GPUs of a job of each kind.
@@ -449,27 +468,23 @@ def earliest_starts(
         kinds: (J,) the kind of each job.
         limits: (J,) its time limit, seconds.
         start_s: (J,) out, seconds; infinity for a job that does not start now and keeps no room.
-        pieces: (P, 3) out: job, number of the node and GPUs, job by job; -1 after the last.
+        pieces: (P, 3) out: job, number of the node and GPUs, job by job.
+        used: (1,) out: the number of pieces.
     """
     types = len(type_from) - 1
-    rows = len(hosts) + held.shape[0] * held.shape[1] + 2 * len(pieces)
-    gpus = np.empty((rows, capacity.shape[1]), np.int64)
-    room = np.empty((rows, 2))
-    chain = (np.empty(rows), gpus, room, np.empty(rows, np.int64))
-    gpus[: len(hosts)] = capacity
-    room[: len(hosts)] = hosts
-    steps = len(hosts)
-    order = np.empty(held.shape[1], np.int64)
-    for h in range(len(hosts)):
-        steps = _as_expected(chain, steps, h, now_s, overdue_s, held[h], held_until[h], order)
+    heads = first_rows[:-1].copy()
+    steps = shared = first_rows[-1]
+    chains = (at_s, gpus, room, following, heads)
 
-    windows = np.empty((len(sizes), len(members), WINDOWS, 2))
+    begins_s = np.empty((WINDOWS, len(sizes), len(members)))
+    ends_s = np.empty((WINDOWS, len(sizes), len(members)))
     reach_s = np.empty((types, len(sizes)))
     for c in range(len(sizes)):
         for i in range(len(members)):
-            _look(chain, members[i], sizes[c], windows[c, i])
+            begins_s[0, c, i] = max(ready_s[c, i], now_s)
+            ends_s[0, c, i] = math.inf
         for t in range(types):
-            reach_s[t, c] = _reach(now_s, windows[c, type_from[t] : type_from[t + 1]])
+            reach_s[t, c] = _reach(now_s, begins_s, ends_s, c, type_from[t], type_from[t + 1])
 
     first = 0
     for t in range(types):
@@ -479,9 +494,7 @@ def earliest_starts(
                 break
     last, cut = len(kinds) - 1, 0
     waited_for = np.zeros(types, np.bool_)
-    everyone = np.arange(len(members))
-    mixed = np.empty(len(members), np.int64)
-    among = np.empty_like(members)
+    mixed = np.empty_like(members)
     share = np.empty(len(members), np.int64)
     taken = np.empty((len(members), 2), np.int64)
     piece = 0
@@ -506,34 +519,41 @@ def earliest_starts(
             wanted, column = nodes[kind, t], columns[kind, t]
             if wanted < 1:
                 continue
-            if t < types:
-                begin, end = type_from[t], type_from[t + 1]
-                numbers = everyone[begin:end]
-                here = members[begin:end]
-            else:
-                size = 0
-                for u in range(types):
-                    if nodes[kind, u] == -1:
-                        for i in range(type_from[u], type_from[u + 1]):
-                            mixed[size] = i
-                            among[size, HOST] = members[i, HOST]
-                            among[size, PLACE] = members[i, PLACE]
-                            size += 1
-                numbers = mixed[:size]
-                here = among[:size]
-            if len(here) < wanted:
-                continue
             if wanted == 1:
                 found_s, node = _one_node(
-                    chain, here, windows[column, begin:end], count, need, limit_s, until_s
+                    chains,
+                    members,
+                    type_from[t],
+                    type_from[t + 1],
+                    begins_s,
+                    ends_s,
+                    column,
+                    count,
+                    need,
+                    limit_s,
+                    until_s,
                 )
                 if found_s < best_s:
                     best_s, parts = found_s, 1
-                    taken[0, 0], taken[0, 1] = numbers[node], count
+                    taken[0, 0], taken[0, 1] = node, count
             else:
+                if t < types:
+                    here = members[type_from[t] : type_from[t + 1]]
+                else:
+                    size = 0
+                    for i in range(len(members)):
+                        if nodes[kind, members[i, TYPE]] == -1:
+                            mixed[size] = members[i]
+                            size += 1
+                    here = mixed[:size]
+                if len(here) < wanted:
+                    continue
                 found_s = _several_nodes(
-                    chain,
+                    chains,
                     here,
+                    begins_s,
+                    ends_s,
+                    column,
                     wanted,
                     sizes[column],
                     even,
@@ -548,7 +568,7 @@ def earliest_starts(
                     best_s, parts = found_s, 0
                     for i in range(len(here)):
                         if share[i] > 0:
-                            taken[parts, 0], taken[parts, 1] = numbers[i], share[i]
+                            taken[parts, 0], taken[parts, 1] = here[i, AT], share[i]
                             parts += 1
             if best_s == now_s:
                 break
@@ -563,18 +583,23 @@ def earliest_starts(
             cut = j
         for k in range(parts):
             i, gives = taken[k, 0], taken[k, 1]
+            host, of_type = members[i, HOST], members[i, TYPE]
             pieces[piece, 0], pieces[piece, 1], pieces[piece, 2] = j, members[i, NAME], gives
             piece += 1
-            steps = _book(chain, steps, members[i], best_s, best_s + limit_s, gives, need)
-            at_type = np.searchsorted(type_from, i, side="right") - 1
+            if heads[host] < shared:
+                steps = _own(chains, steps, host, now_s)
+            steps = _book(chains, steps, members[i], best_s, best_s + limit_s, gives, need)
             for c in range(len(sizes)):
-                free_now = windows[c, i, 0, 0] <= now_s
-                _look(chain, members[i], sizes[c], windows[c, i])
-                if free_now:
-                    begin, end = type_from[at_type], type_from[at_type + 1]
-                    reach_s[at_type, c] = _reach(now_s, windows[c, begin:end])
+                reached = (
+                    begins_s[0, c, i] <= now_s and ends_s[0, c, i] - now_s == reach_s[of_type, c]
+                )
+                _look(chains, members[i], sizes[c], begins_s, ends_s, c, i)
+                if reached:
+                    reach_s[of_type, c] = _reach(
+                        now_s, begins_s, ends_s, c, type_from[of_type], type_from[of_type + 1]
+                    )
     cut = max(cut, first)
     start_s[cut + 1 :] = math.inf
     while piece > 0 and pieces[piece - 1, 0] > cut:
         piece -= 1
-    pieces[piece:, 0] = -1
+    used[0] = piece

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hetsched_core.kernels.backfill import earliest_starts
+from hetsched_core.kernels.expected_room import AGAIN, expect_room
 from hetsched_core.placement.fewest import Layout, layout_of
 from hetsched_core.placement.starts import Queue, Starts
 from hetsched_core.placement.turns import InTurn
@@ -59,14 +60,18 @@ class Timeline:
             [at for at, v in enumerate(views) if v.open and v.node.gpu_type == gpu_type]
             for gpu_type in cluster.gpu_types
         ]
-        members = [(*self._where[at], at) for nodes in by_type for at in nodes]
-        self._members = np.array(members, np.int64).reshape(-1, 3)
+        members = [
+            (*self._where[at], at, of_type) for of_type, nodes in enumerate(by_type) for at in nodes
+        ]
+        rows = [(*member, row) for row, member in enumerate(members)]
+        self._members = np.array(rows, np.int64).reshape(-1, 5)
         self._type_from = np.cumsum([0, *map(len, by_type)], dtype=np.int64)
         self._held = np.zeros((len(hosts), _ROWS, 2), np.int64)
         self._held_until = np.zeros((len(hosts), _ROWS, 3))
         self._unused = [list(range(_ROWS)) for _ in hosts]
         self._rows: dict[str, list[tuple[int, int]]] = {}
         self._kinds = _Kinds()
+        self._chains = _Chains(len(hosts), places)
 
     def kind(self, layout: Layout) -> int:
         """Return the number that stands for this layout in a queue."""
@@ -82,6 +87,7 @@ class Timeline:
                 self._grow()
             row = (host, self._unused[host].pop())
             rows.append(row)
+            self._chains.holds_until_s[host] = AGAIN
             self._held[row] = (place, gpus)
             self._held_until[row] = (
                 until_s,
@@ -92,6 +98,7 @@ class Timeline:
     def release(self, job_id: str) -> None:
         """Note that a job holds nothing."""
         for host, row in self._rows.pop(job_id, ()):
+            self._chains.holds_until_s[host] = AGAIN
             self._held[host, row] = 0
             self._unused[host].append(row)
 
@@ -112,19 +119,38 @@ class Timeline:
         """
         if not len(queue):
             return Starts(queue, np.empty(0), np.empty((0, 3), np.int64), self._cluster)
-        kinds = self._kinds
+        kinds, chains = self._kinds, self._chains
         kinds.draw_up()
         start_s = np.empty(len(queue))
-        pieces = np.empty((len(queue) * kinds.most_nodes + 1, 3), np.int64)
-        earliest_starts(
+        pieces = np.empty((len(queue) * kinds.most_nodes, 3), np.int64)
+        used = np.empty(1, np.int64)
+        chains.fit(self._held.shape[1], len(pieces), len(kinds.sizes), len(self._members))
+        expect_room(
             now_s,
             OVERDUE_S,
-            reserve_all,
-            self._even,
             self._capacity,
             self._hosts,
             self._held,
             self._held_until,
+            self._members,
+            kinds.sizes,
+            chains.holds_until_s,
+            chains.at_s,
+            chains.gpus,
+            chains.room,
+            chains.following,
+            chains.ready_s,
+        )
+        earliest_starts(
+            now_s,
+            reserve_all,
+            self._even,
+            chains.first_rows,
+            chains.at_s,
+            chains.gpus,
+            chains.room,
+            chains.following,
+            chains.ready_s,
             self._members,
             self._type_from,
             kinds.sizes,
@@ -136,9 +162,9 @@ class Timeline:
             queue.limits_s,
             start_s,
             pieces,
+            used,
         )
-        used = int(np.argmax(pieces[:, 0] < 0))
-        return Starts(queue, start_s, pieces[:used].copy(), self._cluster)
+        return Starts(queue, start_s, pieces[: used[0]].copy(), self._cluster)
 
     def _grow(self) -> None:
         rows = self._held.shape[1]
@@ -148,6 +174,30 @@ class Timeline:
         self._held_until = np.concatenate(
             (self._held_until, np.zeros_like(self._held_until)), axis=1
         )
+
+
+class _Chains:
+    """The chains of all hosts as the kernels keep them, made anew only where something changed."""
+
+    def __init__(self, hosts: int, places: int) -> None:
+        self.holds_until_s = np.full(hosts, AGAIN)
+        self._places = places
+        self._shape = (0, 0, 0)
+
+    def fit(self, held: int, pieces: int, sizes: int, members: int) -> None:
+        """Make room for so many rows of a host, and so many pieces that are booked."""
+        hosts, (rows, most, columns) = len(self.holds_until_s), self._shape
+        if (rows, columns) == (held, sizes) and pieces <= most:
+            return
+        self._shape = (held, pieces, sizes)
+        self.holds_until_s[:] = AGAIN
+        self.first_rows = np.arange(hosts + 1, dtype=np.int64) * (held + 1)
+        steps = 2 * int(self.first_rows[-1]) + 2 * pieces
+        self.at_s = np.empty(steps)
+        self.gpus = np.empty((steps, self._places), np.int64)
+        self.room = np.empty((steps, 2))
+        self.following = np.empty(steps, np.int64)
+        self.ready_s = np.empty((sizes, members))
 
 
 class _Kinds:

@@ -67,6 +67,8 @@ class Starts:
 
     def by(self, when_s: float) -> Iterator[Start]:
         """Yield those that are no later than this, in the order of the queue."""
+        if not (self.start_s <= when_s).any():
+            return iter(())
         return self._of(self.pieces[self.start_s[self.pieces[:, 0]] <= when_s])
 
     def promised_after(self, when_s: float) -> Promises:

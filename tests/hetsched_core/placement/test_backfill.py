@@ -292,3 +292,30 @@ def test_who_is_behind_makes_nobody_ahead_start_later(seed: int, reserve_all: bo
     for ahead in range(len(queue)):
         starts = earliest(timeline, queue[:ahead], 950.0, reserve_all=reserve_all)
         assert starts == all_starts[: len(starts)]
+
+
+@settings(max_examples=150)
+@given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
+def test_a_timeline_that_is_used_again_says_what_a_new_one_would(
+    seed: int, reserve_all: bool
+) -> None:
+    rng = Random(seed)
+    snapshot, queue, held = random_world(seed)
+    timeline = Timeline(snapshot)
+    closed = frozenset(v.node.name for v in snapshot.node_views() if not v.open)
+    even = Shape.UNEVEN not in snapshot.shapes
+    on_it: set[str] = set()
+    # Times go back, too, and past ends that are noted.
+    for now_s in (950.0, 950.0, 1000.0, 960.0, 1090.0, 1200.0, 900.0):
+        for job, configuration, until_s in held:
+            if rng.random() < 0.4:
+                if job.id in on_it:
+                    timeline.release(job.id)
+                else:
+                    timeline.hold(job, configuration, until_s)
+                on_it ^= {job.id}
+        present = [each for each in held if each[0].id in on_it]
+        ahead = queue[: rng.randint(1, len(queue))] if queue else []
+        found = earliest(timeline, ahead, now_s, reserve_all=reserve_all)
+        naive = NaiveTimeline(snapshot.cluster, present, closed, even)
+        assert found == naive.earliest_starts(ahead, now_s, reserve_all=reserve_all)
