@@ -6,7 +6,7 @@ The simulator and the daemon ask the same question before anything is started or
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -274,6 +274,15 @@ def _profiles(snapshot: Snapshot, plan: Plan, usage: _Usage) -> Iterator[Violati
             )
         yield from _where(snapshot, view, placement)
         usage.add(snapshot, view, placement.configuration)
+    if snapshot.runs_per_job is not None:
+        runs = Counter(profile.job for profile in plan.profiles)
+        for job_id, count in sorted(runs.items()):
+            entry = plan.entries.get(job_id)
+            count += len(_placements(entry)) if entry is not None else 0
+            if count > snapshot.runs_per_job:
+                yield Violation(
+                    "runs", f"job {job_id} gets {count} runs; {snapshot.runs_per_job} are possible"
+                )
 
 
 def _sequences(

@@ -127,12 +127,15 @@ def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> 
     room = _Room(snapshot)
     starts = []
     for job, key, placement in wanted:
+        own = [key] if key in still_there else []
+        runs = snapshot.jobs[job.id].runs
+        if snapshot.runs_per_job is not None and len(runs) >= snapshot.runs_per_job:
+            own = [RunKey(job.id, run.purpose, run.copy) for run in runs]
         # A copy goes on elsewhere only when it has left where it was.
-        if key not in still_there and room.take(job, placement):
+        if not own and room.take(job, placement):
             starts.append(Start(key, placement, ready=True))
             continue
         in_the_way = [k for name, _ in placement.configuration for k in leaving[name]]
-        own = [key] if key in still_there else []
         after = tuple(dict.fromkeys(own + in_the_way))
         starts.append(Start(key, placement, ready=False, after=after))
     return (*stops, *grants, *starts)

@@ -396,6 +396,7 @@ class _Simulation:
             past_run_s=world.past_run_s,
             effective_s=world.now + settings.decision_s,
             shapes=settings.shapes,
+            runs_per_job=settings.runs_per_job,
             seed=settings.seed,
             previous=self._plan,
             changed=frozenset(world.changed),

@@ -25,6 +25,8 @@ class Settings:
             9.0 s (HPDC '22, section 7).
         seed: for policies that draw random numbers.
         shapes: the shapes of configuration that can be realised.
+        runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
+            any number.
     """
 
     round_s: float = 360.0
@@ -35,6 +37,7 @@ class Settings:
     switch_s: float = 0.0
     seed: int = 0
     shapes: frozenset[Shape] = ALL_SHAPES
+    runs_per_job: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse times that no simulation can use."""

@@ -47,6 +47,8 @@ class Snapshot:
             GPUs: what stands in for the run time of the next one.
         effective_s: when a plan made now takes effect (UTC).
         shapes: the shapes of configuration that can be realised here.
+        runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
+            any number. Live it is 1: a gang is one Slurm job.
         seed: for policies that draw random numbers.
         previous: the plan in force; its `memory` is the policy's own.
         changed: jobs that are new or whose view was replaced since `previous` was asked for.
@@ -64,6 +66,7 @@ class Snapshot:
     speeds: Speeds
     effective_s: float
     shapes: frozenset[Shape] = ALL_SHAPES
+    runs_per_job: int | None = None
     seed: int = 0
     past_run_s: Map[str, float] = NOTHING_RAN
     previous: Plan = EMPTY_PLAN

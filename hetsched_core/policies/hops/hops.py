@@ -25,6 +25,7 @@ Deviations: `docs/policies/hops.md` traces every paragraph of the paper and name
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar
@@ -83,9 +84,6 @@ Ints = NDArray[np.int64]
 MOST_AHEAD = 0.9
 """What part of a round a plan may be made ahead: in the rest, later plans use what falls idle."""
 
-LEAST_KEPT = 0.01
-"""What a round is worth at least to a job that starts anew, however long its restart takes."""
-
 _TRIGGERS = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.PROFILE})
 _HOPELESS, _BEHIND, _IN_WINDOW = range(3)
 
@@ -110,8 +108,8 @@ class Hops:
         Neighbours.ANY, "nodes a job may be spread over: any, or neighbours in the cluster's order"
     )
     groups: bool = parameter(True, "keep a spread job inside a topology group that can hold it")
-    restart_cost: bool = parameter(
-        True, "count the restart that a job pays when it starts anew; false: as in the paper"
+    restart_weight: float = parameter(
+        5.0, "how many times its cost a restart counts in the decision; 0: not at all (paper)"
     )
     speed_step: float = parameter(
         0.05, "nodes of a type count as equally fast if their mean speeds differ by no more"
@@ -138,6 +136,7 @@ class Hops:
             ("gap", 0.0, 1.0),
             ("sensitivity", 0.0, math.inf),
             ("window", 1e-6, math.inf),
+            ("restart_weight", 0.0, 1e3),
             ("speed_step", 0.0, math.inf),
             ("plan_ahead_s", 0.0, 1e9),
             ("profile_iterations", 0, 1e9),
@@ -271,12 +270,19 @@ class _Moment:
             classes, demand.wants, self._limits, self._snapshot.shapes, policy.neighbours
         )
         possible = segments_of(demand, catalogue, self._limits, policy.sensitivity).possible
-        able = np.flatnonzero(possible[demand.kind])
+        able = np.flatnonzero(possible[demand.kind] & ~self._measured)
         priorities = np.zeros(len(self._views))
         priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
         # The jobs are in order of submission, which decides between equals.
         self._queue = able[np.argsort(-priorities[able], kind="stable")]
         return priorities
+
+    @property
+    def _measured(self) -> NDArray[np.bool_]:
+        """(J,) who may not run beside the profiling runs that they have."""
+        runs = Counter(profile.job for profile in self._profiles)
+        full = (profiling_queue.full(self._snapshot, runs[view.job.id]) for view in self._views)
+        return np.fromiter(full, np.bool_, len(self._views))
 
     def _priorities(self, views: Sequence[JobView]) -> Floats:
         snapshot, policy, notes = self._snapshot, self._policy, self._notes
@@ -344,11 +350,11 @@ class _Moment:
         snapshot, policy, demand = self._snapshot, self._policy, self._demand
         layout = self._room.layout
         held: dict[int, tuple[Ints, Ints]] = {}
-        held_speed, keep = np.zeros(len(self._views)), np.ones(len(self._views))
+        held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
         length_s = snapshot.round.end_s - snapshot.round.start_s
         for at, view in enumerate(self._views):
-            if policy.restart_cost and view.first_start_s is not None and view.restart_cost_s > 0:
-                keep[at] = max(LEAST_KEPT, 1.0 - view.restart_cost_s / length_s)
+            if view.first_start_s is not None:
+                credit[at] = policy.restart_weight * min(1.0, view.restart_cost_s / length_s)
             has = present(snapshot, view)
             pieces = None if has is None else pieces_of(snapshot.cluster, has)
             if has is not None and pieces is not None and demand.accepts(at, *pieces, layout):
@@ -364,8 +370,8 @@ class _Moment:
             gap=policy.gap,
             held=held,
             held_speed=held_speed,
-            keep=keep,
-            offer_held=policy.restart_cost,
+            credit=credit,
+            offer_held=policy.restart_weight > 0,
         )
 
     # -- the answer --------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ GPU is free, or on which the run failed, is tried again in a later round.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -35,6 +36,11 @@ def unprofiled(view: JobView, speeds: Speeds, gpu_types: tuple[str, ...]) -> lis
 @lru_cache(maxsize=1 << 12)
 def _missing(table: SpeedTable, gpu_types: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(t for t in gpu_types if table.runs_on(t) and not table.profiled(t))
+
+
+def full(snapshot: Snapshot, runs: int) -> bool:
+    """Whether a job with so many runs may have no other beside them."""
+    return snapshot.runs_per_job is not None and runs >= snapshot.runs_per_job
 
 
 def going_on(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
@@ -90,10 +96,13 @@ def serve(
         for name, _ in profile.placement.configuration
     }
     begun = []
+    runs = Counter(profile.job for profile in running)
     for view in queue:
         job = view.job
         need = Need(job.cpus_per_gpu, job.memory_mb_per_gpu)
         for gpu_type in unprofiled(view, snapshot.speeds, types):
+            if full(snapshot, runs[job.id]):
+                break
             if (job.profile, gpu_type) in served:
                 continue
             node = _node(snapshot, room, need, types.index(gpu_type), job.requirements.smallest)
@@ -101,6 +110,7 @@ def serve(
                 continue
             room.take(np.array([node]), np.array([1]), need)
             served.add((job.profile, gpu_type))
+            runs[job.id] += 1
             batch = snapshot.speeds.table(job.profile).batch_size
             begun.append(
                 ProfilePlacement(

@@ -21,6 +21,7 @@ from hetsched_core.types import (
     Placed,
     Placement,
     Plan,
+    ProfilePlacement,
     Purpose,
     Reason,
     ReasonCode,
@@ -234,6 +235,18 @@ def test_two_profiling_runs_of_a_job_need_two_copy_numbers() -> None:
     plan = plan_of({"j": NO_ROOM}, profiles={"j": profiling(on(a=1))})
     twice = replace(plan, profiles=plan.profiles * 2)
     assert rules(snapshot, twice) == ["profile"]
+
+
+def test_a_job_that_can_have_one_run_has_no_profiling_run_beside_its_own() -> None:
+    snapshot = replace(gang(view("j"), view("k")), runs_per_job=1)
+    waiting = plan_of({"j": NO_ROOM, "k": placed(c=1)}, profiles={"j": profiling(on(a=1))})
+    assert rules(snapshot, waiting) == []
+    both = plan_of({"j": placed(b=1), "k": placed(c=1)}, profiles={"j": profiling(on(a=1))})
+    assert rules(snapshot, both) == ["runs"]
+    assert rules(replace(snapshot, runs_per_job=None), both) == []
+    first, second = (profiling(on(**{name: 1})) for name in "ad")
+    two = (ProfilePlacement("j", first), ProfilePlacement("j", replace(second, copy=1)))
+    assert rules(snapshot, replace(waiting, profiles=two)) == ["runs"]
 
 
 def copies(*configurations: Configuration) -> Placed:

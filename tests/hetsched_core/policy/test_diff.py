@@ -264,7 +264,8 @@ def test_carried_out_again_and_again_a_valid_plan_comes_true_and_then_asks_for_n
         )
         for name in "jklm"
     ]
-    snapshot = snapshot_of(MANY, views)
+    most = data.draw(st.sampled_from([None, 1]))
+    snapshot = replace(snapshot_of(MANY, views), runs_per_job=most)
     for _ in range(data.draw(st.integers(1, 4))):
         plan = data.draw(plans(views))
         if check_plan(snapshot, plan, ExecutionModel.GANG):
@@ -279,6 +280,7 @@ def test_carried_out_again_and_again_a_valid_plan_comes_true_and_then_asks_for_n
                 for k, run in runs_of(snapshot).items()
             ]
             assert over_allocated(MANY, now_held) == ""
+            assert most is None or all(len(view.runs) <= most for view in snapshot.jobs.values())
             again = diff(snapshot, plan)
             assert [a for a in again if not isinstance(a, Start) or a.ready] == []
             snapshot = let_drain(snapshot)

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from hetsched_core.throughput.node_spread import node_spread, spread_out
 from hetsched_core.types import (
     Cluster,
     Configuration,
+    EndState,
     Layer,
     Node,
     Plan,
@@ -328,3 +330,21 @@ def test_a_run_does_not_tell_its_true_speed_at_its_start() -> None:
     assert early > 5
     assert late > 5
     assert told > 0
+
+
+def test_jobs_that_can_have_one_run_each_are_measured_between_runs_and_all_end() -> None:
+    jobs = [submission(str(at), 5e5, (1, 4), submit_s=40.0 * at, profile=MODEL) for at in range(9)]
+    estimates = LearnedSpeeds(MIXED, TRUTH, seed=8)
+    settings = Settings(grace_s=5.0, runs_per_job=1)
+    log = simulate(jobs, MIXED, make_policy("hops"), TRUTH, settings, estimates=estimates)
+    assert {record.end_state for record in log.jobs} == {EndState.COMPLETED}
+    profiled = {
+        log.header.cluster[n].gpu_type
+        for r in log.runs
+        if r.purpose is Purpose.PROFILE
+        for n, _ in r.configuration
+    }
+    assert profiled == {"v100", "k80"}
+    for job in jobs:
+        runs = sorted((r.since_s, r.freed_s) for r in log.runs if r.job == job.job.id)
+        assert all(freed <= since for (_, freed), (since, _) in pairwise(runs))

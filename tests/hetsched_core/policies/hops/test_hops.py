@@ -212,7 +212,7 @@ def test_moving_for_a_small_gain_is_left_to_those_who_count_no_restart() -> None
         previous=plan_of({"j": placed(a=2)}),
     )
     assert where(answer(Hops(), snapshot)) == {"j": "a:2"}
-    assert where(answer(Hops(restart_cost=False), snapshot)) == {"j": "b:2"}
+    assert where(answer(Hops(restart_weight=0.0), snapshot)) == {"j": "b:2"}
 
 
 def test_lambda_goes_from_throughput_to_strict_priority() -> None:
@@ -238,7 +238,7 @@ def test_lambda_goes_from_throughput_to_strict_priority() -> None:
     "policy",
     [
         *(Hops(priority=priority) for priority in Priority),
-        Hops(neighbours=Neighbours.ID, restart_cost=False),
+        Hops(neighbours=Neighbours.ID, restart_weight=0.0),
         Hops(lam=math.inf, adjustment=False),
         Hops(plan_ahead_s=25.0),
     ],
@@ -364,6 +364,40 @@ def test_without_profiling_first_estimates_are_taken_as_they_are() -> None:
     snapshot = snapshot_of(cluster, [view("j")], triggers=ROUND, speeds=guessed(cluster))
     plan = answer(Hops(profile_iterations=0), snapshot)
     assert (plan.profiles, where(plan)) == ((), {"j": "a:1"})
+
+
+def test_a_job_that_can_have_one_run_at_a_time_is_profiled_on_one_type_after_another() -> None:
+    cluster = cluster_of(a=("t", 1), b=("u", 1), c=("w", 1))
+    policy, plan, seen = Hops(), EMPTY_PLAN, []
+    for known in ([], ["t"], ["t", "u"], ["t", "u", "w"]):
+        start = snapshot_of(
+            cluster, [view("j")], triggers=ROUND, speeds=guessed(cluster, known), previous=plan
+        )
+        start = replace(start, runs_per_job=1)
+        plan = answer(policy, start)
+        seen.append([str(p.placement.configuration) for p in plan.profiles])
+        assert reasons(plan) == ({"j": "profiling"} if plan.profiles else {})
+        # Once it is measured there it runs there for the rest of the round, if only there.
+        plan = replace(plan, profiles=())
+    assert seen == [["a:1"], ["b:1"], ["c:1"], []]
+    assert set(where(plan)) == {"j"}
+
+
+def test_while_a_job_has_its_one_run_to_be_measured_others_of_its_key_are_measured_too() -> None:
+    cluster = cluster_of(a=("t", 1), b=("u", 1))
+    views = [view("j"), view("same", submit_s=1.0)]
+    speeds = guessed(cluster)
+    start = snapshot_of(cluster, views, triggers=ROUND, speeds=speeds)
+    plan = answer(Hops(), replace(start, runs_per_job=1))
+    runs = [(p.job, str(p.placement.configuration)) for p in plan.profiles]
+    assert runs == [("j", "a:1"), ("same", "b:1")]
+    # Between rounds, what is measured on `t` already does not run beside its other measurement.
+    between = snapshot_of(
+        cluster, views, now=9.0, triggers=END, speeds=guessed(cluster, ["t"]), previous=plan
+    )
+    later = answer(Hops(), replace(between, runs_per_job=1))
+    assert later.profiles == plan.profiles
+    assert where(later) == {}
 
 
 # -- reasons and parameters ------------------------------------------------------------------------
