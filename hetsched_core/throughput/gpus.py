@@ -99,6 +99,15 @@ def match_gpu(name: str) -> GpuMatch:
     return GpuMatch(name, spec)
 
 
+def memory_gb(name: str) -> float | None:
+    """Return the memory of one GPU of the type called `name`, None where nothing is published."""
+    slice_ = _MIG_SLICE.search(name.lower())
+    if slice_:
+        return float(slice_[2])
+    spec = _published(name)
+    return None if spec is None else spec.memory_gb
+
+
 def _published(name: str) -> GpuSpec | None:
     """Return the type with the longest alias that the normalised name begins with."""
     for spec in known_gpus():

@@ -17,6 +17,7 @@ from slurm_plugin.backend.change import (
 )
 from slurm_plugin.backend.choose import BACKENDS, open_backend
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.limits import GpuLimit, GpuLimits
 from slurm_plugin.backend.protocol import SlurmBackend
 from slurm_plugin.backend.state import (
     Asked,
@@ -33,6 +34,8 @@ __all__ = [
     "AwayError",
     "BackendError",
     "Change",
+    "GpuLimit",
+    "GpuLimits",
     "JobState",
     "Outcome",
     "Park",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hetsched_core.types import NodeCondition
+from slurm_plugin.backend.limits import GpuLimits
 
 
 class JobState(Enum):
@@ -74,6 +75,7 @@ class SlurmJob:
         asked: the CPUs and memory that it asks for.
         cpus: how many it holds in all; what it asks for while it waits.
         submit_line: the command line of its submission.
+        qos: the quality of service that it runs under.
     """
 
     id: str
@@ -98,6 +100,7 @@ class SlurmJob:
     asked: Asked = Asked()
     cpus: int = 0
     submit_line: str = ""
+    qos: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +108,13 @@ class SlurmSite:
     """What the site has set.
 
     `kill_wait_s` is how long a job that is told to stop may take, `longest_s` the greatest time
-    limit of each partition, None for none.
+    limit of each partition, None for none; `limits` are those of its accounting, None where they
+    could not be read.
     """
 
     kill_wait_s: float
     longest_s: Mapping[str, float | None]
+    limits: GpuLimits | None = None
 
 
 @dataclass(frozen=True, slots=True)

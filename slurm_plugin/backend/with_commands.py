@@ -27,6 +27,7 @@ from slurm_plugin.backend.gres import (
     gpus_per_node,
     node_names,
 )
+from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -104,7 +105,7 @@ class CommandsBackend:
         for row in partitions:
             minutes = _number(row["maximums"], "time")
             longest_s[row["name"]] = None if minutes is None else minutes * 60.0
-        return SlurmSite(float(found[1]) if found else 0.0, longest_s)
+        return SlurmSite(float(found[1]) if found else 0.0, longest_s, read_limits())
 
     def apply(self, change: Change) -> None:
         """Make one change."""
@@ -215,6 +216,7 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         ),
         cpus=_whole(row, "cpus"),
         submit_line=row.get("submit_line", ""),
+        qos=row.get("qos", ""),
     )
 
 

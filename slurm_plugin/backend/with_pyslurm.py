@@ -17,6 +17,7 @@ from slurm_plugin.backend.gres import (
     gpus_per_node,
     node_names,
 )
+from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -71,7 +72,8 @@ class PyslurmBackend:
         except self._pyslurm.RPCError as error:
             raise _meaning(error, "reading the configuration") from None
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
-        return SlurmSite(float(configuration.kill_wait_time or 0), longest_s)
+        # pyslurm's own listing of the limits lacks those of users, and those of accounts.
+        return SlurmSite(float(configuration.kill_wait_time or 0), longest_s, read_limits())
 
     def apply(self, change: Change) -> None:
         """Make one change."""
@@ -180,6 +182,7 @@ def _job(job: Any) -> SlurmJob:
         ),
         cpus=job.cpus or 0,
         submit_line=job.submit_line or "",
+        qos=job.qos or "",
     )
 
 

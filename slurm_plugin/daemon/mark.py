@@ -6,6 +6,7 @@ Only lua writes it, but it is read as data from outside: bounded, and validated 
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 
 import cattrs
@@ -26,7 +27,8 @@ class Mark:
     `begin_s` is when its user lets it start at the earliest, 0 for at once. `can_checkpoint` is
     the user's word for it, `signal` what `#SBATCH --signal` says, "" without. `limit_s` is the time
     limit that the user gave for the default count, None for none. `cpus_per_gpu` and
-    `memory_mb_per_gpu` are what the user asked for in just that way.
+    `memory_mb_per_gpu` are what the user asked for in just that way, `least_gpu_memory_mb` what
+    each GPU must have of its own, 0 for any.
     """
 
     nonce: str
@@ -44,6 +46,7 @@ class Mark:
     default_nodes: int = 1
     cpus_per_gpu: int = 0
     memory_mb_per_gpu: int = 0
+    least_gpu_memory_mb: int = 0
 
     @property
     def default_gpus_per_node(self) -> int:
@@ -76,6 +79,8 @@ class _Document:
     mem: int = 0
     begin: float = 0.0
 
+
+_MEMORY = re.compile(r"(?:(\d{1,9})([MG]))?")
 
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
 
@@ -121,4 +126,13 @@ def read_mark(text: str) -> Mark | None:
         default_nodes=found.nodes,
         cpus_per_gpu=found.cpus,
         memory_mb_per_gpu=found.mem,
+        least_gpu_memory_mb=_memory_mb(found.gpu_mem),
     )
+
+
+def _memory_mb(text: str) -> int:
+    """Read `40G` or `24000M`; "" is 0."""
+    match = _MEMORY.fullmatch(text)
+    if match is None:
+        raise InputError(f"{text!r} is not the memory of a GPU, for example 40G")
+    return int(match[1] or 0) * (1024 if match[2] == "G" else 1)

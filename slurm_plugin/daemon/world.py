@@ -31,6 +31,7 @@ from hetsched_core.types import (
     Trigger,
 )
 from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
+from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.mark import Mark, read_mark
 from slurm_plugin.daemon.settings import DaemonSettings
@@ -49,7 +50,7 @@ class Managed:
     pinned and free to start, `placement` what it was placed for last, `progress` what its spool
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
-    the present run holds on each node.
+    the present run holds on each node. `refused` is why limits let it start in no way.
     """
 
     mark: Mark
@@ -64,6 +65,7 @@ class Managed:
     wait_s: float = 0.0
     attained: dict[str, float] = field(default_factory=dict)
     first_start_s: float | None = None
+    refused: Reason | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
     placement: Placement | None = None
@@ -205,7 +207,11 @@ class LiveWorld:
 
     def observe_site(self, site: SlurmSite) -> None:
         """Take in what the site has set."""
-        self._site = site
+        before, self._site = self._site, site
+        if site.limits is None and before is not None:
+            self._site = replace(site, limits=before.limits)
+        if before is None or before.limits != self._site.limits:
+            self._describe_all()
 
     def kill_wait_warning(self) -> str:
         """Say so if a stopped job may not take as long as it is given; else ""."""
@@ -255,10 +261,7 @@ class LiveWorld:
         for job_id, known in list(self.managed.items()):
             if known.slurm.partition not in settings.partitions:
                 self._leave(job_id)
-                continue
-            self._describe(known, known.slurm)
-            self.jobs = self.jobs.set(job_id, known.seen(settings.restart_cost_s))
-            self.changed.add(job_id)
+        self._describe_all()
 
     # -- the cluster -------------------------------------------------------------------------------
 
@@ -275,6 +278,7 @@ class LiveWorld:
             self.nodes_changed = True
             self.estimates.on(self.cluster)
             self.triggers.add(Trigger.NODE)
+            self._describe_all()
         return self.cluster
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...]) -> None:
@@ -337,7 +341,7 @@ class LiveWorld:
         if edited or seen.id not in self.jobs:
             self._reread(known, seen)
         run = self._run(known, seen, cluster, now)
-        blocked = _blocked(seen)
+        blocked = known.refused or _blocked(seen)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
@@ -349,6 +353,7 @@ class LiveWorld:
             self.triggers.add(Trigger.END)
             known.placement = None
         known.slurm, known.run, known.blocked = seen, run, blocked
+        self._describe(known, seen)
         if run is not None and known.first_start_s is None:
             known.first_start_s = run.since_s
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
@@ -366,17 +371,33 @@ class LiveWorld:
     def _describe(self, known: Managed, seen: SlurmJob) -> None:
         """Make anew what policies see of the job itself; who calls it renews the view."""
         mark = known.mark
+        assert self.cluster is not None
+        limits = self._site.limits if self._site else None
+        limit = limits.of(seen) if limits is not None else None
+        wishes = accepted(mark, self.cluster, limit, known.run.configuration if known.run else None)
+        known.refused = wishes.refused
+        if wishes.warning:
+            self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
         movable = may_move(mark, seen.submit_line, told, self._settings)
         profile = self.estimates.name(mark.profile, seen.user, measurable=movable)
         known.job = replace(
             _job(seen, mark),
+            requirements=wishes.requirements,
+            gpu_types=wishes.gpu_types,
             profile=profile,
             preemptible=movable,
             time_limit_s=known.limit_s if mark.limit_s is not None else seen.time_limit_s,
             cpus_per_gpu=float(known.needs.cpus_per_gpu),
             memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
         ).hidden_from(self._knows)
+
+    def _describe_all(self) -> None:
+        """Make all jobs anew, after a change that is none of theirs."""
+        for job_id, known in self.managed.items():
+            self._describe(known, known.slurm)
+            self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
+            self.changed.add(job_id)
 
     def _mark(self, seen: SlurmJob) -> Mark | None:
         try:

@@ -1,0 +1,69 @@
+"""What of a job's wishes this cluster and its limits leave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hetsched_core.throughput.gpus import memory_gb
+from hetsched_core.types import Cluster, Configuration, Reason, ReasonCode, RequirementSet
+from slurm_plugin.backend import GpuLimit
+from slurm_plugin.daemon.mark import Mark
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """The counts and types that a job may be given.
+
+    `refused` is why it may be given none, `warning` what its owner should know, "" for nothing.
+    """
+
+    requirements: RequirementSet
+    gpu_types: frozenset[str] | None
+    refused: Reason | None = None
+    warning: str = ""
+
+
+def accepted(
+    mark: Mark, cluster: Cluster, limit: GpuLimit | None, held: Configuration | None
+) -> Accepted:
+    """Leave out counts beyond a limit, and types with less memory than the job needs.
+
+    What a running job holds stays accepted, however the limits have changed since it began.
+
+    Args:
+        mark: what the job asked for.
+        cluster: its GPU types; those of which no memory is published are let through.
+        limit: the most GPUs of one job, None for no limit.
+        held: what the job holds.
+    """
+    counts, warning, refused = mark.requirements, "", None
+    if limit is not None and limit.gpus < mark.requirements.largest:
+        within = {count for count in mark.requirements if count <= limit.gpus}
+        if held is not None and held.gpus in mark.requirements:
+            within.add(held.gpus)
+        words = f"{limit.where} allows {limit.gpus} GPUs"
+        if within:
+            counts = RequirementSet(tuple(sorted(within)))
+            beyond = ",".join(str(count) for count in mark.requirements if count not in within)
+            warning = f"its counts {beyond} are left out: {words}"
+        else:
+            refused = Reason(ReasonCode.QUOTA, detail=f"{words}, its least count is {counts}")
+    if not mark.least_gpu_memory_mb:
+        return Accepted(counts, mark.gpu_types, refused, warning)
+    wide, unknown = _with_memory(cluster, mark.least_gpu_memory_mb)
+    types = wide if mark.gpu_types is None else wide & mark.gpu_types
+    if held is not None:
+        types |= {cluster[name].gpu_type for name, _ in held}
+    if doubtful := types & unknown:
+        names = ", ".join(sorted(doubtful))
+        told = f"it may be placed on {names}, of whose memory nothing is known"
+        warning = f"{warning}; {told}" if warning else told
+    return Accepted(counts, types, refused, warning)
+
+
+def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the types that have so much memory or may have it, and those that may."""
+    known = {name: memory_gb(name) for name in cluster.gpu_types}
+    unknown = frozenset(name for name, gb in known.items() if gb is None)
+    enough = (name for name, gb in known.items() if gb is not None and gb * 1024 >= least_mb)
+    return unknown.union(enough), unknown
