@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+
+from hetsched_core.cli.table import print_table
 
 if TYPE_CHECKING:
     from hetsched_core.store import ProfileSummary, Store, StoredSpeed, Summary
@@ -48,7 +50,7 @@ def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
             document = {"schema": 1, "profile": profile, "owner": owner, "speeds": named}
             click.echo(json.dumps(document, indent=2))
         else:
-            _print_table(_SPEED_COLUMNS, speeds)
+            print_table(_SPEED_COLUMNS, speeds)
     elif as_json:
         known = [asdict(each) for each in profiles]
         click.echo(json.dumps({"schema": 1, **asdict(summary), "known": known}, indent=2))
@@ -212,7 +214,7 @@ def _print_profiles(profiles: Sequence[ProfileSummary]) -> None:
     ]
     if rows:
         names = ("profile", "owner", "gpu_type", "read_by", "speeds", "nodes", "profiled", "last_s")
-        _print_table(names, rows)
+        print_table(names, rows)
         click.echo()
 
 
@@ -234,29 +236,3 @@ def _print_summary(file: Path, summary: Summary) -> None:
     )
     for reason, lines in summary.rejected:
         click.echo(f"rejected from the spool, {reason}: {lines}")
-
-
-def _print_table(names: Iterable[str], rows: Iterable[Sequence[str | int | float]]) -> None:
-    """Print rows under their names; texts to the left, numbers to the right."""
-    names = tuple(names)
-    rows = list(rows)
-    cells = [[name.upper().removesuffix("_S") for name in names]]
-    cells += [[_cell(n, value) for n, value in zip(names, row, strict=True)] for row in rows]
-    right = [all(not isinstance(row[at], str) for row in rows) for at in range(len(names))]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    for line in cells:
-        padded = [
-            cell.rjust(width) if numeric else cell.ljust(width)
-            for cell, width, numeric in zip(line, widths, right, strict=True)
-        ]
-        click.echo("  ".join(padded).rstrip())
-
-
-def _cell(name: str, value: str | int | float) -> str:
-    from datetime import UTC, datetime
-
-    if isinstance(value, float):
-        if name.endswith("_s"):
-            return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return f"{value:.6g}"
-    return str(value) or "-"

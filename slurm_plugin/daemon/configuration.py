@@ -61,6 +61,13 @@ class Configuration(DaemonSettings):
         "where decisions and measurements are kept; one daemon at a time holds it",
     )
     cycle_s: float = setting(1.0, "time from one look at Slurm to the next", least=0.05, most=60.0)
+    socket: Path = setting(
+        Path("/run/hetsched/hetschedd.sock"),
+        "where `hetsched status`, `queue`, `nodes` and `why` are answered",
+    )
+    private_jobs: bool = setting(
+        False, "whether users are told of their own jobs only, as with PrivateData=jobs"
+    )
     log: LogForm = setting(LogForm.LOGFMT, "form of the log lines on stderr")
     parameters: Map[str, str] = dataclasses.field(default=Map())
 

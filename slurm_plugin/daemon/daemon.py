@@ -133,6 +133,10 @@ class Daemon:
         """The plan in force."""
         return self._plan
 
+    def snapshot(self) -> Snapshot | None:
+        """Return what is known now; None before Slurm was first read."""
+        return None if self._world.cluster is None else self._snapshot(self._clock())
+
     def adopt(self, policy: Policy, settings: DaemonSettings, mode: Mode) -> None:
         """Go on with another configuration; the next cycle asks for a new plan.
 

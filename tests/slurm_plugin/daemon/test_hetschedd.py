@@ -15,6 +15,7 @@ import pytest
 
 from hetsched_core.store import Store
 from hetsched_core.types import RequirementSet
+from slurm_plugin.api.client import ask
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
 from tests.slurm_plugin.daemon.test_daemon_live import accounted, most_at_once
 
@@ -117,9 +118,12 @@ def test_a_running_daemon_takes_a_new_configuration_and_refuses_a_wrong_one(
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(20)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
-        daemon = hetschedd(large, tmp_path, f"--config={config}")
+        daemon = hetschedd(large, tmp_path, f"--config={config}", f"--socket={tmp_path}/asked")
         try:
             assert b"READY=1" in manager.recv(100)
+            said = ask(tmp_path / "asked", "status")
+            assert (said["policy"], said["mode"]) == ("fifo", "shadow")
+            assert len(ask(tmp_path / "asked", "nodes")["nodes"]) == 64
             for text, event in (
                 ('partitions = ["gpu"]\npolicy = "fif"\n', "event=reload_refused"),
                 ('partitions = ["gpu"]\nbackend = "x"\n', "event=reload_refused"),
@@ -136,5 +140,6 @@ def test_a_running_daemon_takes_a_new_configuration_and_refuses_a_wrong_one(
         finally:
             daemon.terminate()
             assert daemon.wait(20) == 0
+    assert not (tmp_path / "asked").exists()
     assert "did you mean 'fifo'" in log.read_text()
     assert log.read_text().splitlines()[-1].endswith("event=down")

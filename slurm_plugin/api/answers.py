@@ -1,0 +1,179 @@
+"""The answers: pure functions from what the daemon has published to JSON values."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hetsched_core.errors import InputError, unknown
+from hetsched_core.explain import why
+from hetsched_core.policy import Policy
+from hetsched_core.types import JobView, NodeView, Phase, Plan, Reason, Snapshot, Waiting
+
+SCHEMA = 1
+
+_LETTERS = {
+    Phase.WAITING: "PD",
+    Phase.STARTING: "R",
+    Phase.RUNNING: "R",
+    Phase.PROFILING: "R",
+    Phase.DRAINING: "CG",
+}
+"""squeue's letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """What was true after a cycle. Times are seconds UTC.
+
+    `plan_s` is when the plan in force was made, None before the first; `away` is what was said if
+    Slurm does not answer, and then the rest is as old as `at_s`. With `private_jobs` users see
+    only their own jobs.
+    """
+
+    at_s: float
+    up_since_s: float
+    policy: Policy
+    mode: str
+    snapshot: Snapshot
+    plan: Plan
+    plan_s: float | None = None
+    decisions: int = 0
+    away: str = ""
+    private_jobs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who asks: a user's name, and whether it may see everything."""
+
+    user: str
+    admin: bool = False
+
+
+def answer(published: Published, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
+    """Answer a request such as {"ask": "why", "job": "12"}.
+
+    Raises:
+        InputError: there is no such question, or it names a job that is not there.
+    """
+    asked = request.get("ask")
+    match asked:
+        case "status":
+            found = _status(published)
+        case "queue":
+            found = _queue(published, peer)
+        case "nodes":
+            found = _nodes(published)
+        case "why":
+            found = _why(published, str(request.get("job", "")), peer)
+        case _:
+            raise unknown("question", str(asked), ("status", "queue", "nodes", "why"))
+    return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away, **found}
+
+
+def _sees(published: Published, peer: Peer, view: JobView) -> bool:
+    return not published.private_jobs or peer.admin or view.job.user == peer.user
+
+
+def _status(published: Published) -> dict[str, Any]:
+    snapshot = published.snapshot
+    phases = Counter(view.phase(snapshot.now).value for view in snapshot.jobs.values())
+    gpus: dict[str, Counter[str]] = {}
+    for view in snapshot.node_views():
+        gpus.setdefault(view.node.gpu_type, Counter()).update(_use(view))
+    return {
+        "policy": published.policy.info.name,
+        "mode": published.mode,
+        "up_since_s": published.up_since_s,
+        "plan_s": published.plan_s,
+        "decisions": published.decisions,
+        "jobs": dict(phases),
+        "gpus": {gpu_type: dict(use) for gpu_type, use in gpus.items()},
+    }
+
+
+def _use(view: NodeView) -> dict[str, int]:
+    """Count a node's GPUs: ours, those of jobs that are not managed, closed, and idle."""
+    held, foreign = view.held_gpus, view.foreign_gpus
+    left = max(0, view.node.gpus - held - foreign)
+    return {
+        "all": view.node.gpus,
+        "held": held,
+        "foreign": foreign,
+        "closed": 0 if view.open else left,
+        "idle": left if view.open else 0,
+    }
+
+
+def _queue(published: Published, peer: Peer) -> dict[str, Any]:
+    snapshot = published.snapshot
+    return {
+        "jobs": [
+            _row(published, view)
+            for view in snapshot.by_submission()
+            if _sees(published, peer, view)
+        ]
+    }
+
+
+def _row(published: Published, view: JobView) -> dict[str, Any]:
+    now, job = published.snapshot.now, view.job
+    entry = published.plan.entries.get(view.id)
+    holds = view.configuration
+    return {
+        "job": view.id,
+        "partition": job.partition,
+        "name": job.name,
+        "user": job.user,
+        "state": _LETTERS[view.phase(now)],
+        "submit_s": job.submit_s,
+        "waited_s": view.wait_at(now),
+        "restarts": view.restarts,
+        "gpus": str(job.requirements),
+        "nodes": None if holds is None else dict(holds),
+        "reason": entry.reason.code.word if isinstance(entry, Waiting) else None,
+    }
+
+
+def _nodes(published: Published) -> dict[str, Any]:
+    return {
+        "nodes": [
+            {
+                "node": view.node.name,
+                "gpu_type": view.node.gpu_type,
+                "condition": view.condition.value,
+                **_use(view),
+            }
+            for view in published.snapshot.node_views()
+        ]
+    }
+
+
+def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
+    view = published.snapshot.jobs.get(job)
+    if view is None or not _sees(published, peer, view):
+        raise InputError(f"no active job {job!r}; it has ended, or is not managed here")
+    found = why(published.policy, published.snapshot, published.plan, job)
+    kept = found.reservation
+    return {
+        "job": job,
+        "state": _LETTERS[found.phase],
+        "holds": None if found.holds is None else dict(found.holds),
+        "reasons": [_reason(reason) for reason in found.reasons],
+        "reserved": None
+        if kept is None
+        else {"nodes": dict(kept.configuration), "start_s": kept.start_s},
+        "would_help": [str(remedy) for remedy in found.remedies],
+    }
+
+
+def _reason(reason: Reason) -> dict[str, Any]:
+    return {
+        "code": reason.code.word,
+        "horizon": reason.code.horizon.value,
+        "sentence": str(reason),
+        "behind": list(reason.behind),
+    }

@@ -1,0 +1,44 @@
+"""Asking the daemon."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+from hetsched_core.errors import HetschedError
+
+_PATIENCE_S = 30.0
+
+
+def ask(path: Path, question: str, **about: str) -> dict[str, Any]:
+    """Ask the daemon that listens at `path`, and return its answer.
+
+    Raises:
+        HetschedError: nobody listens there, or the answer is that it cannot be answered.
+    """
+    request = json.dumps({"ask": question, **about}).encode() + b"\n"
+    try:
+        with socket.socket(socket.AF_UNIX) as channel:
+            channel.settimeout(_PATIENCE_S)
+            channel.connect(str(path))
+            channel.sendall(request)
+            with channel.makefile("rb") as reader:
+                line = reader.readline()
+    except (ConnectionResetError, BrokenPipeError):
+        line = b""
+    except OSError as error:
+        raise HetschedError(
+            f"no daemon answers at {path} ({error.strerror or error}); is hetschedd running? "
+            "Another socket: --socket or HETSCHED_SOCKET"
+        ) from None
+    if not line:
+        raise HetschedError(f"the daemon at {path} has too many questions at once; ask again")
+    try:
+        said = json.loads(line)
+    except ValueError:
+        raise HetschedError(f"what answers at {path} is no hetschedd") from None
+    if "error" in said:
+        raise HetschedError(said["error"])
+    return dict(said)

@@ -1,0 +1,69 @@
+"""What was published last, and the answers from it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import make_policy
+from hetsched_core.types import Plan, Snapshot
+from slurm_plugin.api.answers import Peer, Published, answer
+from slurm_plugin.daemon.configuration import Configuration
+
+
+class Publisher:
+    """Takes what the loop knows after each cycle, and answers from it in other threads.
+
+    It asks a policy object of its own what a change would bring, one question at a time: the
+    loop's is in use. What is published is replaced as a whole, so nothing is seen half-changed.
+    """
+
+    def __init__(self, configuration: Configuration, now: float) -> None:
+        """Begin with nothing published at `now`, seconds UTC."""
+        self._up_since_s = now
+        self._published: Published | None = None
+        self._one_at_a_time = threading.Lock()
+        self.adopt(configuration)
+
+    def adopt(self, configuration: Configuration) -> None:
+        """Go on with another configuration."""
+        self._configuration = configuration
+        self._policy = make_policy(configuration.policy, configuration.parameters)
+
+    def publish(
+        self, snapshot: Snapshot | None, plan: Plan, decisions: int, away: str = ""
+    ) -> None:
+        """Replace what was published; without a snapshot, Slurm was never read yet."""
+        before = self._published
+        if away and before is not None:
+            self._published = replace(before, away=away)
+        elif snapshot is not None:
+            made_s = snapshot.now
+            if before is not None and before.decisions == decisions:
+                made_s = before.plan_s or made_s
+            self._published = Published(
+                at_s=snapshot.now,
+                up_since_s=self._up_since_s,
+                policy=self._policy,
+                mode=self._configuration.mode.value,
+                snapshot=snapshot,
+                plan=plan,
+                plan_s=made_s if decisions else None,
+                decisions=decisions,
+                private_jobs=self._configuration.private_jobs,
+            )
+
+    def answer(self, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
+        """Answer a request.
+
+        Raises:
+            InputError: there is no such question, or nothing to answer it from yet.
+        """
+        published = self._published
+        if published is None:
+            raise InputError("the daemon has not read Slurm yet; ask again in a moment")
+        with self._one_at_a_time:
+            return answer(published, request, peer)

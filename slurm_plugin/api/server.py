@@ -1,0 +1,130 @@
+"""The socket: one line of JSON in, one line of JSON out, and the asker known by the kernel."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import socket
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from hetsched_core.errors import HetschedError, InputError
+from slurm_plugin.api.answers import Peer
+
+_LONGEST = 4096
+"""Bytes of a request."""
+
+_PATIENCE_S = 5.0
+"""How long an asker may take to send its line, and to read the answer."""
+
+_MOST_AT_ONCE = 64
+"""How many askers are heard at once; one more is turned away."""
+
+Answers = Callable[[Mapping[str, object], Peer], dict[str, Any]]
+
+
+class AnswerServer:
+    """Answers on a unix socket from a thread of its own, until closed."""
+
+    def __init__(self, path: Path, answers: Answers) -> None:
+        """Open the socket, for everybody on this machine.
+
+        Raises:
+            InputError: the socket cannot be made there, or another daemon answers on it.
+        """
+        _clear(path)
+        try:
+            self._server = _Server(str(path), _Handler)
+        except OSError as error:
+            raise InputError(f"no socket at {path}: {error.strerror}") from None
+        path.chmod(0o666)
+        self._path = path
+        self._server.answers = answers
+        threading.Thread(target=self._server.serve_forever, name="answers", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer no more."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._path.unlink(missing_ok=True)
+
+
+def _clear(path: Path) -> None:
+    """Remove a socket that a killed daemon has left."""
+    if not path.is_socket():
+        return
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            path.unlink(missing_ok=True)
+            return
+    raise InputError(f"another daemon answers on {path}; give this one a socket of its own")
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    answers: Answers
+
+    def __init__(self, *args: Any) -> None:
+        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        super().__init__(*args)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Hear an asker in a thread of its own."""
+        if self._free.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Hear an asker."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Leave an asker that has gone alone."""
+
+
+class _Handler(socketserver.StreamRequestHandler):
+    timeout = _PATIENCE_S
+    server: _Server
+
+    def handle(self) -> None:
+        said = self._answer()
+        self.wfile.write(json.dumps(said, separators=(",", ":")).encode() + b"\n")
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            line = self.rfile.readline(_LONGEST + 1)
+            if len(line) > _LONGEST:
+                raise InputError(f"a question of more than {_LONGEST} bytes")
+            request = json.loads(line)
+            if not isinstance(request, dict):
+                raise InputError("a question is an object of JSON")
+            return self.server.answers(request, _peer(self.connection))
+        except HetschedError as error:
+            return {"error": str(error)}
+        except (ValueError, RecursionError):
+            return {"error": "a question is one line of JSON"}
+
+
+def _peer(connection: socket.socket) -> Peer:
+    """Ask the kernel who is at the other end."""
+    form = "3i"
+    told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
+    _, uid, _ = struct.unpack(form, told)
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return Peer(name, admin=uid in (0, os.geteuid()))

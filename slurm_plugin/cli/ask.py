@@ -1,0 +1,111 @@
+"""`hetsched status`, `queue`, `nodes` and `why`: questions to the running daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hetsched_core.cli.table import print_table
+
+_socket = click.option(
+    "--socket",
+    "path",
+    type=click.Path(path_type=Path),
+    envvar="HETSCHED_SOCKET",
+    default=Path("/run/hetsched/hetschedd.sock"),
+    show_default=True,
+    help="Where the daemon answers.",
+)
+_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+
+
+@click.command()
+@_socket
+@_json
+def status(path: Path, as_json: bool) -> None:
+    """Print what the daemon is doing, and how many GPUs of each type are in use."""
+    _tell(path, as_json, _print_status, "status")
+
+
+@click.command()
+@_socket
+@_json
+def queue(path: Path, as_json: bool) -> None:
+    """Print the managed jobs, with squeue's letters."""
+    _tell(path, as_json, _print_queue, "queue")
+
+
+@click.command()
+@_socket
+@_json
+def nodes(path: Path, as_json: bool) -> None:
+    """Print the nodes and what is in use on them."""
+    _tell(path, as_json, _print_nodes, "nodes")
+
+
+@click.command()
+@click.argument("job")
+@_socket
+@_json
+def why(job: str, path: Path, as_json: bool) -> None:
+    """Print why JOB waits, and what change to it would help."""
+    _tell(path, as_json, _print_why, "why", job=job)
+
+
+def _tell(
+    path: Path,
+    as_json: bool,
+    print_: Callable[[dict[str, Any]], None],
+    question: str,
+    **about: str,
+) -> None:
+    from slurm_plugin.api.client import ask
+
+    said = ask(path, question, **about)
+    if as_json:
+        click.echo(json.dumps(said, indent=2))
+        return
+    if said["away"]:
+        click.echo(f"Slurm does not answer ({said['away']}); this is what was seen last", err=True)
+    print_(said)
+
+
+def _print_status(said: dict[str, Any]) -> None:
+    jobs = ", ".join(f"{count} {phase}" for phase, count in said["jobs"].items()) or "none"
+    click.echo(f"policy {said['policy']}, {said['mode']} mode, {said['decisions']} decisions")
+    click.echo(f"jobs: {jobs}")
+    names = ("gpu_type", "all", "held", "foreign", "closed", "idle")
+    print_table(names, [(kind, *(use[n] for n in names[1:])) for kind, use in said["gpus"].items()])
+
+
+def _print_queue(said: dict[str, Any]) -> None:
+    names = ("job", "partition", "name", "user", "state", "submit_s", "gpus", "nodes", "reason")
+    rows = [
+        (
+            *(row[name] for name in names[:-2]),
+            "+".join(f"{node}:{gpus}" for node, gpus in (row["nodes"] or {}).items()),
+            row["reason"] or "",
+        )
+        for row in said["jobs"]
+    ]
+    print_table(names, rows)
+
+
+def _print_nodes(said: dict[str, Any]) -> None:
+    names = ("node", "gpu_type", "condition", "all", "held", "foreign", "closed", "idle")
+    print_table(names, [tuple(row[name] for name in names) for row in said["nodes"]])
+
+
+def _print_why(said: dict[str, Any]) -> None:
+    holds = "+".join(f"{node}:{gpus}" for node, gpus in (said["holds"] or {}).items())
+    click.echo(f"job {said['job']}: {said['state']}{holds and f' on {holds}'}")
+    for reason in said["reasons"]:
+        click.echo(f"  {reason['sentence']}")
+    if said["reserved"]:
+        click.echo(f"  reserved: {'+'.join(said['reserved']['nodes'])}")
+    for remedy in said["would_help"]:
+        click.echo(f"  {remedy}")

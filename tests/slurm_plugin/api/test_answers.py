@@ -1,0 +1,101 @@
+"""What the daemon answers, from a published state."""
+
+from dataclasses import replace
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.policies.fifo import Fifo
+from hetsched_core.types import NodeCondition, Shape
+from slurm_plugin.api.answers import Peer, Published, answer
+from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+
+CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
+ADMIN = Peer("root", admin=True)
+
+
+def owned(job: str, user: str, *runs: object, **more: object) -> object:
+    seen = view(job, *runs, **more)  # type: ignore[arg-type]
+    return replace(seen, job=replace(seen.job, user=user))
+
+
+def published(**more: object) -> Published:
+    snapshot = snapshot_of(
+        CLUSTER,
+        [
+            owned("1", "ada", held(on(n0=3)), counts=(3,)),  # type: ignore[list-item]
+            owned("2", "bob", counts=(2, 4), submit_s=1.0),  # type: ignore[list-item]
+            owned("3", "bob", counts=(16,), submit_s=2.0),  # type: ignore[list-item]
+        ],
+        now=60.0,
+        shapes=frozenset({Shape.SINGLE_NODE}),
+        nodes={"n1": {"condition": NodeCondition.DRAINED}, "n2": {"foreign_gpus": 3}},
+    )
+    plan = Fifo().plan(snapshot)
+    return Published(60.0, 0.0, Fifo(), "enforce", snapshot, plan, **more)  # type: ignore[arg-type]
+
+
+def test_status_counts_jobs_and_every_gpu_once() -> None:
+    said = answer(published(decisions=7), {"ask": "status"}, ADMIN)
+    assert (said["schema"], said["policy"], said["mode"], said["decisions"]) == (
+        1,
+        "fifo",
+        "enforce",
+        7,
+    )
+    assert said["jobs"] == {"running": 1, "waiting": 2}
+    assert said["gpus"]["a100"] == {"all": 4, "held": 3, "foreign": 0, "closed": 0, "idle": 1}
+    assert said["gpus"]["t4"] == {"all": 8, "held": 0, "foreign": 3, "closed": 4, "idle": 1}
+    for use in said["gpus"].values():
+        assert use["all"] == use["held"] + use["foreign"] + use["closed"] + use["idle"]
+
+
+def test_the_queue_is_in_the_order_of_submission_with_squeues_letters() -> None:
+    jobs = answer(published(), {"ask": "queue"}, ADMIN)["jobs"]
+    assert [(row["job"], row["state"]) for row in jobs] == [("1", "R"), ("2", "PD"), ("3", "PD")]
+    assert jobs[0]["nodes"] == {"n0": 3}
+    assert jobs[0]["reason"] is None
+    assert (jobs[1]["gpus"], jobs[1]["reason"]) == ("2,4", "no_room")
+    assert jobs[2]["reason"] == "never_fits"
+
+
+def test_nodes_are_told_with_what_is_in_use() -> None:
+    rows = {row["node"]: row for row in answer(published(), {"ask": "nodes"}, ADMIN)["nodes"]}
+    assert rows["n1"]["condition"] == "drained"
+    assert (rows["n2"]["foreign"], rows["n2"]["idle"]) == (3, 1)
+
+
+def test_why_tells_reasons_by_horizon_and_what_would_help() -> None:
+    said = answer(published(), {"ask": "why", "job": "2"}, ADMIN)
+    assert (said["state"], said["holds"]) == ("PD", None)
+    assert said["reasons"][0]["code"] == "no_room"
+    assert said["reasons"][0]["horizon"] == "not yet"
+    assert said["would_help"] == ["1 GPU on a100 or t4 would start now"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "private", "sees"),
+    [
+        (Peer("bob"), True, {"2", "3"}),
+        (Peer("ada"), True, {"1"}),
+        (Peer("eve"), True, set()),
+        (ADMIN, True, {"1", "2", "3"}),
+        (Peer("eve"), False, {"1", "2", "3"}),
+    ],
+)
+def test_where_jobs_are_private_users_see_their_own(
+    peer: Peer, private: bool, sees: set[str]
+) -> None:
+    state = published(private_jobs=private)
+    assert {row["job"] for row in answer(state, {"ask": "queue"}, peer)["jobs"]} == sees
+    for job in ("1", "2", "3"):
+        if job in sees:
+            assert answer(state, {"ask": "why", "job": job}, peer)["job"] == job
+        else:
+            with pytest.raises(InputError, match=f"no active job '{job}'"):
+                answer(state, {"ask": "why", "job": job}, peer)
+
+
+def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(InputError, match=r"unknown question 'whi': did you mean 'why'\?.*queue"):
+        answer(published(), {"ask": "whi"}, ADMIN)

@@ -1,0 +1,57 @@
+"""What is published, and what is said before and after."""
+
+from pathlib import Path
+
+import pytest
+from immutables import Map
+
+from hetsched_core.errors import InputError
+from hetsched_core.policies.fifo import Fifo
+from slurm_plugin.api.answers import Peer
+from slurm_plugin.api.publisher import Publisher
+from slurm_plugin.daemon.configuration import Configuration
+from tests.hetsched_core.worlds import cluster_of, snapshot_of, view
+
+ADMIN = Peer("root", admin=True)
+CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
+SNAPSHOT = snapshot_of(cluster_of(n0=("a100", 4)), [view("1")], now=100.0)
+
+
+def test_before_slurm_was_read_there_is_no_answer() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0)
+    publisher.publish(None, Fifo().plan(SNAPSHOT), 0, away="munge is away")
+    with pytest.raises(InputError, match="has not read Slurm yet"):
+        publisher.answer({"ask": "status"}, ADMIN)
+
+
+def test_an_answer_is_as_old_as_what_was_seen_last() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0)
+    publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3)
+    publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3, away="slurmctld is away")
+    said = publisher.answer({"ask": "status"}, ADMIN)
+    assert (said["at_s"], said["up_since_s"], said["away"]) == (100.0, 50.0, "slurmctld is away")
+
+
+def test_the_plans_time_is_that_of_the_decision() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0)
+    plan = Fifo().plan(SNAPSHOT)
+    publisher.publish(SNAPSHOT, plan, 0)
+    assert publisher.answer({"ask": "status"}, ADMIN)["plan_s"] is None
+    for now, decisions, made in ((110.0, 1, 110.0), (120.0, 1, 110.0), (130.0, 2, 130.0)):
+        publisher.publish(
+            snapshot_of(SNAPSHOT.cluster, SNAPSHOT.jobs.values(), now=now), plan, decisions
+        )
+        said = publisher.answer({"ask": "status"}, ADMIN)
+        assert (said["at_s"], said["plan_s"]) == (now, made)
+
+
+def test_another_configuration_is_what_is_told_from_the_next_cycle_on() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0)
+    publisher.adopt(
+        Configuration(
+            partitions=frozenset({"gpu"}), policy="las", parameters=Map({}), private_jobs=True
+        )
+    )
+    publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 1)
+    assert publisher.answer({"ask": "status"}, ADMIN)["policy"] == "las"
+    assert publisher.answer({"ask": "queue"}, Peer("eve"))["jobs"] == []

@@ -1,0 +1,153 @@
+"""The socket: real askers, good and bad."""
+
+import json
+import os
+import pwd
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hetsched_core.errors import HetschedError, InputError
+from slurm_plugin.api.answers import Peer
+from slurm_plugin.api.client import ask
+from slurm_plugin.api.server import AnswerServer
+
+
+def echo(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
+    if request.get("ask") == "fail":
+        raise InputError("that cannot be answered")
+    return {"request": dict(request), "user": peer.user, "admin": peer.admin}
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
+        yield Path(folder) / "s"
+
+
+@pytest.fixture
+def server(path: Path) -> Iterator[AnswerServer]:
+    server = AnswerServer(path, echo)
+    yield server
+    server.close()
+
+
+def raw(path: Path, line: bytes) -> dict[str, Any]:
+    with socket.socket(socket.AF_UNIX) as channel:
+        channel.settimeout(10)
+        channel.connect(str(path))
+        channel.sendall(line)
+        channel.shutdown(socket.SHUT_WR)
+        with channel.makefile("rb") as reader:
+            return dict(json.loads(reader.readline()))
+
+
+@pytest.mark.usefixtures("server")
+def test_the_kernel_says_who_asks(path: Path) -> None:
+    said = ask(path, "why", job="12")
+    assert said["request"] == {"ask": "why", "job": "12"}
+    assert said["user"] == pwd.getpwuid(os.geteuid()).pw_name
+    assert said["admin"]
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+def test_another_user_is_no_admin_and_may_ask(path: Path) -> None:
+    path.parent.chmod(0o755)
+    child = os.fork()
+    if child == 0:
+        os.setuid(pwd.getpwnam("nobody").pw_uid)
+        said = ask(path, "why")
+        os._exit(0 if said["user"] == "nobody" and not said["admin"] else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"\n", "one line of JSON"),
+        (b"", "one line of JSON"),
+        (b"{\n", "one line of JSON"),
+        (b"\xff\xfe\n", "one line of JSON"),
+        (b"[" * 4000 + b"\n", "one line of JSON"),
+        (b"[1]\n", "an object of JSON"),
+        (b'{"ask": "' + b"a" * 5000 + b'"}\n', "more than 4096 bytes"),
+        (b'{"ask": "fail"}\n', "that cannot be answered"),
+    ],
+)
+def test_bad_questions_get_a_sentence_and_the_next_an_answer(
+    path: Path, line: bytes, words: str
+) -> None:
+    assert words in raw(path, line)["error"]
+    assert ask(path, "status")["request"] == {"ask": "status"}
+
+
+@pytest.mark.usefixtures("server")
+def test_askers_who_say_nothing_do_not_keep_others_from_an_answer(path: Path) -> None:
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(10)]
+    try:
+        for channel in silent:
+            channel.connect(str(path))
+        assert ask(path, "status")["request"] == {"ask": "status"}
+    finally:
+        for channel in silent:
+            channel.close()
+
+
+@pytest.mark.usefixtures("server")
+def test_one_asker_too_many_is_turned_away_with_a_sentence(path: Path) -> None:
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(64)]
+    try:
+        for channel in silent:
+            channel.connect(str(path))
+        with pytest.raises(HetschedError, match="too many questions at once"):
+            ask(path, "status")
+    finally:
+        for channel in silent:
+            channel.close()
+
+
+@pytest.mark.usefixtures("server")
+def test_many_ask_at_once_and_all_hear_something(path: Path) -> None:
+    heard: list[str] = []
+
+    def one(number: int) -> None:
+        try:
+            heard.append(ask(path, "why", job=str(number))["request"]["job"])
+        except HetschedError as error:
+            heard.append(str(error))
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(100)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(heard) == 100
+    assert all(said.isdigit() or "ask again" in said for said in heard)
+
+
+def test_a_socket_that_a_killed_daemon_left_is_taken_over_and_a_live_one_is_not(
+    path: Path,
+) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    first = AnswerServer(path, echo)
+    with pytest.raises(InputError, match="another daemon answers"):
+        AnswerServer(path, echo)
+    assert ask(path, "status")["admin"]
+    first.close()
+    assert not path.exists()
+
+
+def test_without_a_daemon_or_a_folder_the_error_says_what_to_do(path: Path) -> None:
+    with pytest.raises(HetschedError, match=r"no daemon answers at .*is hetschedd running\?"):
+        ask(path, "status")
+    with pytest.raises(InputError, match="no socket at"):
+        AnswerServer(path / "no" / "folder", echo)
