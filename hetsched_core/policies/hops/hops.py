@@ -84,6 +84,9 @@ Ints = NDArray[np.int64]
 MOST_AHEAD = 0.9
 """What part of a round a plan may be made ahead: in the rest, later plans use what falls idle."""
 
+LEAST_KEPT = 0.01
+"""What a round is worth at least to a job that starts anew, however long its restart takes."""
+
 _TRIGGERS = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.PROFILE})
 _HOPELESS, _BEHIND, _IN_WINDOW = range(3)
 
@@ -108,8 +111,8 @@ class Hops:
         Neighbours.ANY, "nodes a job may be spread over: any, or neighbours in the cluster's order"
     )
     groups: bool = parameter(True, "keep a spread job inside a topology group that can hold it")
-    restart_weight: float = parameter(
-        5.0, "how many times its cost a restart counts in the decision; 0: not at all (paper)"
+    restart_cost: bool = parameter(
+        True, "count the restart that a job pays when it starts anew; false: as in the paper"
     )
     speed_step: float = parameter(
         0.05, "nodes of a type count as equally fast if their mean speeds differ by no more"
@@ -136,7 +139,6 @@ class Hops:
             ("gap", 0.0, 1.0),
             ("sensitivity", 0.0, math.inf),
             ("window", 1e-6, math.inf),
-            ("restart_weight", 0.0, 1e3),
             ("speed_step", 0.0, math.inf),
             ("plan_ahead_s", 0.0, 1e9),
             ("profile_iterations", 0, 1e9),
@@ -350,11 +352,11 @@ class _Moment:
         snapshot, policy, demand = self._snapshot, self._policy, self._demand
         layout = self._room.layout
         held: dict[int, tuple[Ints, Ints]] = {}
-        held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
+        held_speed, keep = np.zeros(len(self._views)), np.ones(len(self._views))
         length_s = snapshot.round.end_s - snapshot.round.start_s
         for at, view in enumerate(self._views):
-            if view.first_start_s is not None:
-                credit[at] = policy.restart_weight * min(1.0, view.restart_cost_s / length_s)
+            if policy.restart_cost and view.first_start_s is not None and view.restart_cost_s > 0:
+                keep[at] = max(LEAST_KEPT, 1.0 - view.restart_cost_s / length_s)
             has = present(snapshot, view)
             pieces = None if has is None else pieces_of(snapshot.cluster, has)
             if has is not None and pieces is not None and demand.accepts(at, *pieces, layout):
@@ -370,8 +372,8 @@ class _Moment:
             gap=policy.gap,
             held=held,
             held_speed=held_speed,
-            credit=credit,
-            offer_held=policy.restart_weight > 0,
+            keep=keep,
+            offer_held=policy.restart_cost,
         )
 
     # -- the answer --------------------------------------------------------------------------------

@@ -212,7 +212,7 @@ def test_moving_for_a_small_gain_is_left_to_those_who_count_no_restart() -> None
         previous=plan_of({"j": placed(a=2)}),
     )
     assert where(answer(Hops(), snapshot)) == {"j": "a:2"}
-    assert where(answer(Hops(restart_weight=0.0), snapshot)) == {"j": "b:2"}
+    assert where(answer(Hops(restart_cost=False), snapshot)) == {"j": "b:2"}
 
 
 def test_lambda_goes_from_throughput_to_strict_priority() -> None:
@@ -238,7 +238,7 @@ def test_lambda_goes_from_throughput_to_strict_priority() -> None:
     "policy",
     [
         *(Hops(priority=priority) for priority in Priority),
-        Hops(neighbours=Neighbours.ID, restart_weight=0.0),
+        Hops(neighbours=Neighbours.ID, restart_cost=False),
         Hops(lam=math.inf, adjustment=False),
         Hops(plan_ahead_s=25.0),
     ],
