@@ -104,20 +104,30 @@ class Hadare:
             if kind not in kinds:
                 kinds[kind] = self._ranked(snapshot, job, tracker)
             if kinds[kind]:
-                able.append(_Fork.of(view, kinds[kind], snapshot.now))
+                able.append(_Fork.of(view, kinds[kind], snapshot.now, self._most(snapshot, view)))
         forks = [fork for fork in able if fork.view.blocked is None]
-        _choose(snapshot, forks, slot_s, self.copies or len(snapshot.cluster))
+        _choose(snapshot, forks, slot_s)
         if self.last_nodes and len(forks) == 1:
             forks[0].keep_fastest(self.last_nodes, slot_s)
         placed, assigned = {}, {}
         for fork in forks:
-            average_s = consolidation_s(fork.view.job.profile, self.bandwidth_gb_s)
+            average_s = self._average_s(fork.view.job)
             found = fork.placements(snapshot, slot_s - average_s if len(fork.nodes) > 1 else slot_s)
             if found:
                 placed[fork.view.id] = Placed(tuple(p for p, _ in found))
                 assigned[fork.view.id] = {str(p.copy): steps for p, steps in found}
         memory = Tracker(tracker.parents, tracker.measured, assigned).as_memory()
         return _revise(snapshot, placed, {fork.view.id for fork in able}, memory)
+
+    def _average_s(self, job: Job) -> float:
+        return consolidation_s(job.profile, self.bandwidth_gb_s)
+
+    def _most(self, snapshot: Snapshot, view: JobView) -> int:
+        """How many copies of a job there may be; one where averaging takes a round or longer."""
+        whole_s = snapshot.round.end_s - snapshot.round.start_s
+        if not view.job.preemptible or self._average_s(view.job) >= whole_s:
+            return 1
+        return self.copies or len(snapshot.cluster)
 
     def _ranked(
         self, snapshot: Snapshot, job: Job, tracker: Tracker
@@ -146,6 +156,7 @@ class _Fork:
         ranked: the nodes that can hold a copy, with its samples/s, the fastest first.
         left: samples that it has left, infinity where that is not known.
         runs: its copies that go on, by node.
+        most: how many copies it may have.
         nodes: the nodes that it has chosen, in that order, with its samples/s.
     """
 
@@ -153,14 +164,17 @@ class _Fork:
     ranked: tuple[tuple[str, float], ...]
     left: float
     runs: Mapping[str, Run]
+    most: int
     nodes: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, view: JobView, ranked: tuple[tuple[str, float], ...], now: float) -> _Fork:
+    def of(
+        cls, view: JobView, ranked: tuple[tuple[str, float], ...], now: float, most: int
+    ) -> _Fork:
         total = view.job.total_samples
         left = math.inf if total is None else total - view.samples_at(now)
         # More work than was told is as good as unknown.
-        return cls(view, ranked, left if left > 0 else math.inf, _runs(view))
+        return cls(view, ranked, left if left > 0 else math.inf, _runs(view), most)
 
     @property
     def remaining_s(self) -> float:
@@ -221,7 +235,7 @@ def _start_s(view: JobView) -> float:
     return 0.0 if view.first_start_s is None else view.restart_cost_s
 
 
-def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, most: int) -> None:
+def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float) -> None:
     """Let jobs choose one node after another, whoever has most time remaining first."""
     free = FreeGpus.of(snapshot)
     taken: set[str] = set()
@@ -254,7 +268,7 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, most: int
         best = _best(fork, slot_s, able)
         if best is not None:
             take(fork, *best)
-            if len(fork.nodes) < (most if fork.view.job.preemptible else 1):
+            if len(fork.nodes) < fork.most:
                 heapq.heappush(waiting, (-fork.remaining_s, at))
 
 

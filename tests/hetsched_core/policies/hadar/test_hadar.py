@@ -21,6 +21,7 @@ from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
+    EndState,
     JobView,
     Node,
     NodeCondition,
@@ -271,6 +272,18 @@ def test_who_has_waited_is_worth_less() -> None:
     old, young = sized("old", 1e4), sized("young", 1e4)
     young = replace(young, job=replace(young.job, submit_s=1e4))
     assert where(Hadar().plan(snapshot_of(cluster, [old, young], now=1e4))) == {"young": "a:1"}
+
+
+@pytest.mark.parametrize("utility", list(Utility))
+@pytest.mark.parametrize("replan", list(Replanning))
+def test_jobs_far_shorter_than_a_slot_all_run_however_long_they_waited(
+    utility: Utility, replan: Replanning
+) -> None:
+    jobs = [submission(f"j{n}", 1.0 + n, submit_s=1.0 + 50.0 * n) for n in range(8)]
+    cluster = cluster_of(a=("v100", 1))
+    policy = Hadar(utility=utility, replan=replan)
+    log = simulate(jobs, cluster, policy, linear_speeds(cluster, {"m": {"v100": 1.0}}))
+    assert {record.end_state for record in log.jobs} == {EndState.COMPLETED}
 
 
 def test_past_runs_of_the_profile_stand_in_for_a_size_that_is_not_told() -> None:

@@ -148,6 +148,12 @@ def test_averaging_takes_its_time_out_of_the_slot_of_several_copies_and_of_no_si
     assert makespan(slow) / makespan(fast) == pytest.approx(360 / 300, rel=0.02)
 
 
+def test_a_job_whose_averaging_takes_a_whole_round_is_not_forked() -> None:
+    # 0.2 GB at this rate take 400 s of a round of 360.
+    snapshot = snapshot_of(H6, [sized("j", 1e6)], speeds=H6_SPEEDS)
+    assert budgets(Hadare(bandwidth_gb_s=0.2 / 400).plan(snapshot), "j") == {"a": 1800}
+
+
 def test_a_copy_that_goes_on_keeps_its_samples_and_gets_more() -> None:
     copy = held(on(a=1), copy=0, samples=100.0, speed=5.0, budget=200.0)
     job = sized("j", 1000.0, copy, samples_done=100.0, first_start_s=0.0, restart_cost_s=10.0)
