@@ -47,7 +47,9 @@ def accepted(
             beyond = ",".join(str(count) for count in mark.requirements if count not in within)
             warning = f"its counts {beyond} are left out: {words}"
         else:
-            refused = Reason(ReasonCode.QUOTA, detail=f"{words}, its least count is {counts}")
+            refused = Reason(
+                ReasonCode.QUOTA, detail=f"{words}, its least count is {counts.smallest}"
+            )
     if not mark.least_gpu_memory_mb:
         return Accepted(counts, mark.gpu_types, refused, warning)
     wide, unknown = _with_memory(cluster, mark.least_gpu_memory_mb)

@@ -1,0 +1,102 @@
+"""Which limit on GPUs binds a job."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.backend import GpuLimit, GpuLimits, JobState, SlurmJob
+from slurm_plugin.backend.limits import parse_limits
+
+JOB = SlurmJob(
+    id="1",
+    name="job",
+    user="ann",
+    account="lab",
+    partition="gpu",
+    state=JobState.PENDING,
+    reason="BeginTime",
+    mark="",
+    nodes=(),
+    pinned=(),
+    gpus_per_node=1,
+    gpu_type="",
+    submit_s=0.0,
+    begin_s=60.0,
+    start_s=None,
+    end_s=None,
+    time_limit_s=None,
+    restarts=0,
+    held=False,
+)
+
+PARTITIONS = """\
+PartitionName=gpu AllowGroups=ALL AllowQos=ALL Default=YES QoS=N/A DefaultTime=NONE
+PartitionName=small AllowGroups=ALL AllowQos=ALL Default=NO QoS=part DefaultTime=NONE
+"""
+
+# What sacctmgr of Slurm 26.05 prints.
+QOS = """\
+normal|||||
+small|DenyOnLimit|cpu=64,gres/gpu=4|||
+part||gres/gpu=6|||gres/gpu=40
+big|DenyOnLimit,OverPartQOS|gres/gpu=16|||
+shared|||gres/gpu:a100=1,gres/gpu=2|gres/gpu=9|gres/gpu=3
+typed||gres/gpu:a100=1|||
+"""
+
+ASSOCIATIONS = """\
+root|||||
+root|root||||
+lab|||root||gres/gpu=12
+group|||lab|gres/gpu=7|
+group|ann|||gres/gpu=7|
+group|bob|||gres/gpu=5|
+group|bob|small||gres/gpu=3|
+other|||root||
+other|cat||||
+"""
+
+LIMITS = parse_limits(PARTITIONS, QOS, ASSOCIATIONS)
+
+
+@pytest.mark.parametrize(
+    ("partition", "qos", "account", "user", "limit"),
+    [
+        ("gpu", "normal", "other", "cat", None),
+        ("gpu", "small", "other", "cat", GpuLimit(4, "QOS small: MaxTRESPerJob")),
+        # The partition's QOS goes before the job's, unless that says otherwise.
+        ("small", "small", "other", "cat", GpuLimit(6, "QOS part: MaxTRESPerJob")),
+        ("small", "big", "other", "cat", GpuLimit(16, "QOS big: MaxTRESPerJob")),
+        # What several jobs may have together binds each of them.
+        ("gpu", "shared", "other", "cat", GpuLimit(2, "QOS shared: MaxTRESPerUser")),
+        ("gpu", "typed", "other", "cat", None),
+        # Associations, down from the account above.
+        ("gpu", "normal", "lab", "", GpuLimit(12, "account lab: GrpTRES")),
+        ("gpu", "normal", "group", "ann", GpuLimit(7, "user ann in account group: MaxTRESPerJob")),
+        ("gpu", "normal", "group", "bob", GpuLimit(5, "user bob in account group: MaxTRESPerJob")),
+        ("small", "normal", "group", "bob", GpuLimit(6, "QOS part: MaxTRESPerJob")),
+        # A QOS's limit of a kind takes the place of the association's.
+        ("gpu", "big", "group", "bob", GpuLimit(12, "account lab: GrpTRES")),
+        ("gpu", "normal", "nowhere", "dan", None),
+    ],
+)
+def test_the_first_limit_of_each_kind_counts_and_the_least_of_them_binds(
+    partition: str, qos: str, account: str, user: str, limit: GpuLimit | None
+) -> None:
+    job = replace(JOB, partition=partition, qos=qos, account=account, user=user)
+    assert LIMITS.of(job) == limit
+
+
+def test_a_user_s_limit_in_one_partition_goes_before_that_in_all() -> None:
+    limits = replace(LIMITS, of_partition={})
+    job = replace(JOB, partition="small", qos="normal", account="group", user="bob")
+    assert limits.of(job) == GpuLimit(3, "user bob in account group: MaxTRESPerJob")
+
+
+def test_without_limits_nothing_binds() -> None:
+    assert GpuLimits().of(JOB) is None
+
+
+def test_another_form_is_told_from_no_limits() -> None:
+    with pytest.raises(ValueError, match="unpack"):
+        parse_limits("", "normal|only|three\n", "")
