@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
+from signal import Signals
 from typing import Any
 
 from hetsched_core.errors import InputError
@@ -95,6 +97,17 @@ class DaemonSettings:
         least=20,
         most=DAY_S,
     )
+    spool: Path | None = setting(
+        None,
+        "the spool directory, in which jobs tell how fast and how far they are, and are told why "
+        "they were moved; without one speeds are assumed and nothing is measured",
+    )
+    spool_s: float = setting(
+        10.0, "time from one look at the spool to the next", least=0.1, most=DAY_S
+    )
+    spool_most_s: float = setting(
+        0.2, "how long a cycle may read in the spool, roughly", least=0.01, most=60.0
+    )
     seed: int = setting(0, "for policies that draw random numbers", least=0, most=2**32 - 1)
 
     def __post_init__(self) -> None:
@@ -102,3 +115,9 @@ class DaemonSettings:
         if not self.partitions:
             raise InputError("no partition to manage; name at least one")
         check_bounds(self)
+        name = self.checkpoint_signal
+        if name and (f"SIG{name}" not in Signals.__members__ or name in {"KILL", "STOP"}):
+            raise InputError(
+                f"checkpoint_signal = {name!r} is no signal on which a job could save its state; "
+                "write for example USR1"
+            )

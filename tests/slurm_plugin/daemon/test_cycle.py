@@ -11,17 +11,22 @@ from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.types import EMPTY_PLAN, ExecutionModel, NodeCondition, Plan, Snapshot
 from slurm_plugin.backend import (
+    Asked,
     AwayError,
     JobState,
     Park,
     Place,
     Push,
+    Recipients,
     RefusedError,
     Requeue,
+    Signal,
     SlurmBackend,
     SlurmJob,
     SlurmNode,
+    SlurmSite,
     SlurmState,
+    Terms,
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.changes import MOST_PUSHES
@@ -76,13 +81,17 @@ class Clock:
 
 
 def daemon_of(
-    backend: SlurmBackend, clock: Clock, policy: Policy | None = None, mode: Mode = Mode.ENFORCE
+    backend: SlurmBackend,
+    clock: Clock,
+    policy: Policy | None = None,
+    mode: Mode = Mode.ENFORCE,
+    settings: DaemonSettings = SETTINGS,
 ) -> Daemon:
     """A daemon on a clock of the test's."""
     return Daemon(
         backend,
         policy or make_policy("fifo"),
-        SETTINGS,
+        settings,
         mode=mode,
         clock=clock,
         sleep=lambda _: None,
@@ -282,6 +291,150 @@ def test_a_stopped_job_is_requeued_once_and_then_parked() -> None:
     backend.state = state(replace(PINNED, begin_s=clock.now + 16, restarts=1))
     daemon.cycle()
     assert backend.calls[1:] == [Park("1", 1, 60)]
+
+
+def test_a_job_is_warned_and_given_its_time_before_it_is_stopped() -> None:
+    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0)
+    backend, clock = FakeBackend(state(running, nodes=(node("n0", used=1),))), Clock()
+    settings = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=5.0)
+    daemon = daemon_of(backend, clock, Evict(), settings=settings)
+    while len(backend.calls) < 2 and clock.now < 1020:
+        daemon.cycle()
+        clock.now += 1
+    assert backend.calls == [Signal("1", "USR1", Recipients.ALL), Requeue("1")]
+    assert clock.now == 1006
+
+
+@dataclass
+class EvictNowAndThen:
+    """A policy that stops whatever runs, unless it is told to let it run."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo("evict-now-and-then", "", "")
+    lets_run: bool = False
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Let everybody wait, or everybody run where it does."""
+        from immutables import Map
+
+        from hetsched_core.types import Placed, Placement
+
+        if not self.lets_run:
+            return Evict().plan(snapshot)
+        return Plan(
+            Map(
+                {
+                    job: Placed((Placement(view.runs[0].configuration),))
+                    for job, view in snapshot.jobs.items()
+                }
+            )
+        )
+
+
+def test_a_job_that_was_warned_and_then_left_alone_is_warned_anew_the_next_time() -> None:
+    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0)
+    backend, clock = FakeBackend(state(running, nodes=(node("n0", used=1),))), Clock()
+    settings = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=5.0)
+    policy = EvictNowAndThen()
+    daemon = daemon_of(backend, clock, policy, settings=settings)
+    signal = Signal("1", "USR1", Recipients.ALL)
+    for lets_run, used, calls in (
+        (False, 1, [signal]),
+        (True, 2, [signal]),
+        (False, 3, [signal, signal]),
+    ):
+        policy.lets_run = lets_run
+        # GPUs of somebody else's are a reason to plan.
+        backend.state = state(running, nodes=(node("n0", used=used),))
+        daemon.cycle()
+        assert backend.calls == calls
+        clock.now += 60
+
+
+def test_what_is_wrong_is_said_once() -> None:
+    bad = replace(WAITING, id="3", mark="hetsched/1 nonsense")
+    backend = FakeBackend(state(WAITING, bad), where=SlurmSite(10.0, {"gpu": None}))
+    daemon = daemon_of(backend, Clock())
+    first, second = daemon.cycle().warnings, daemon.cycle().warnings
+    assert second == ()
+    about_mark, about_grace = first
+    assert about_mark.startswith("job=3: 'hetsched/1 nonsense' is not a mark")
+    assert about_grace.startswith("grace_s = 30 is more than Slurm's KillWait = 10")
+    backend.state = state(WAITING, replace(bad, id="4"))
+    (new,) = daemon.cycle().warnings
+    assert new.startswith("job=4: ")
+    assert set(daemon.world.warnings) == {"4"}
+
+
+def test_a_grace_time_that_slurm_grants_is_nothing_to_warn_of() -> None:
+    backend = FakeBackend(state(WAITING), where=SlurmSite(30.0, {"gpu": None}))
+    assert daemon_of(backend, Clock()).cycle().warnings == ()
+
+
+def test_jobs_of_the_same_second_are_served_in_the_order_of_their_numbers() -> None:
+    jobs = [
+        replace(WAITING, id=str(k), mark=WAITING.mark.replace("a1", f"x{k}"), gpus_per_node=1)
+        for k in (11, 9, 10, 100)
+    ]
+    later = replace(jobs[0], id="8", submit_s=WAITING.submit_s + 1, mark=WAITING.mark)
+    backend = FakeBackend(state(*jobs, later, nodes=(node("n0", used=1),)))
+    daemon_of(backend, Clock(), make_policy("sjf")).cycle()
+    placed = [change.job for change in backend.calls if isinstance(change, Place)]
+    assert placed == ["9", "10", "11"]
+
+
+def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
+    asks = replace(WAITING, asked=Asked(8, memory_mb_per_node=16000))
+    tight = (
+        replace(node("n0"), cpus_used=25, memory_used_mb=0),
+        replace(node("n1"), cpus_used=0, memory_used_mb=48001),
+    )
+    backend = FakeBackend(state(asks, nodes=tight))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == []
+    roomy = replace(node("n1"), cpus_used=24, memory_used_mb=48000)
+    backend.state = state(asks, nodes=(tight[0], roomy))
+    daemon.cycle()
+    terms = Terms(time_limit_min=None, cpus=8, memory_mb=16000)
+    park = Park("1", 1, 60, terms=terms)
+    assert backend.calls == [Place("1", ("n1",), 1, park, terms=terms)]
+
+
+def test_cpus_that_running_jobs_of_ours_hold_are_not_taken_for_somebody_else_s() -> None:
+    running = replace(
+        PINNED,
+        state=JobState.RUNNING,
+        nodes=("n0",),
+        start_s=950.0,
+        asked=Asked(8, memory_mb_per_node=16000),
+        cpus=8,
+    )
+    used = replace(node("n0", used=1), cpus_used=10, memory_used_mb=16500)
+    daemon = daemon_of(FakeBackend(state(running, nodes=(used,))), Clock())
+    daemon.cycle()
+    view = daemon.world.nodes["n0"]
+    assert (view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb) == (0, 2.0, 500.0)
+    assert (view.held_gpus, view.held_cpus, view.held_memory_mb) == (1, 8.0, 16000.0)
+
+
+def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
+    limited = replace(WAITING, mark=WAITING.mark.replace('"default"', '"limit":10,"default"'))
+    full = (node("n0", used=4),)
+    backend = FakeBackend(state(limited, nodes=full))
+    daemon = daemon_of(backend, Clock(), make_policy("sjf"))
+    daemon.cycle()
+    assert daemon.world.managed["1"].limit_s == 600.0
+    backend.state = state(replace(limited, time_limit_s=300.0), nodes=full)
+    daemon.cycle()
+    assert daemon.world.managed["1"].limit_s == 300.0
+    # What a placed job shows is the limit of its run.
+    pinned = replace(PINNED, mark=limited.mark, time_limit_s=9000.0)
+    backend.state = state(pinned, nodes=full)
+    daemon.cycle()
+    assert daemon.world.managed["1"].limit_s == 300.0
+    another = daemon_of(backend, Clock(), make_policy("sjf"))
+    another.cycle()
+    assert another.world.managed["1"].limit_s == 600.0
 
 
 @dataclass(frozen=True)

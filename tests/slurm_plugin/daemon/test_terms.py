@@ -1,0 +1,138 @@
+"""What a placement gives a job beside GPUs: CPUs, memory and time."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    Layer,
+    Node,
+    RequirementSet,
+    Speeds,
+    SpeedTable,
+)
+from slurm_plugin.backend import Asked, Terms
+from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.daemon.terms import limit_min, needs_of
+from tests.slurm_plugin.daemon.test_cycle import WAITING
+
+CLUSTER = Cluster(
+    (Node("a0", "a100", 4), Node("v0", "v100", 8), Node("v1", "v100", 8), Node("t0", "t4", 4))
+)
+HOUR_S = 3600.0
+
+
+def speeds(layer: Layer, t4: float = 1.0) -> Speeds:
+    """An A100 is four times as fast as a T4 and twice as fast as a V100; counts scale perfectly."""
+    one = np.array([[4.0, 4.0, 4.0], [2.0, 2.0, 2.0], [t4, t4, t4]])
+    layers = np.full((3, 3), layer, np.int8)
+    counts = np.array([1, 4, 8])
+    table = SpeedTable(("a100", "v100", "t4"), counts, one, one / 2, layers)
+    return Speeds(CLUSTER, {"p": table})
+
+
+def limit(
+    where: dict[str, int], known: Speeds, *, most_s: float | None = None, **job: object
+) -> int:
+    """The limit, in minutes, of a run of a job whose hour is meant for 2 GPUs."""
+    described = replace(Job("1", 0.0, RequirementSet.parse("1-8"), "p"), **job)  # type: ignore[arg-type]
+    return limit_min(HOUR_S, described, 2, Configuration.of(where), CLUSTER, known, most_s)
+
+
+MEASURED, FORMULA = speeds(Layer.GPU_TYPE), speeds(Layer.THEORY)
+
+
+@pytest.mark.parametrize(
+    ("where", "minutes"),
+    [
+        ({"a0": 2}, 60),
+        ({"a0": 4}, 30),
+        ({"a0": 1}, 120),
+        ({"v0": 2}, 120),
+        ({"t0": 1}, 480),
+        ({"v0": 8}, 30),
+        ({"v0": 2, "v1": 2}, 120),
+    ],
+)
+def test_the_limit_grows_as_the_run_is_slower(where: dict[str, int], minutes: int) -> None:
+    assert limit(where, MEASURED) == minutes
+
+
+def test_the_limit_of_the_default_count_is_that_of_the_fastest_type_the_job_accepts() -> None:
+    assert limit({"v0": 2}, MEASURED, gpu_types=frozenset({"v100", "t4"})) == 60
+    assert limit({"t0": 2}, MEASURED, gpu_types=frozenset({"v100", "t4"})) == 120
+
+
+def test_what_was_not_measured_never_takes_time_away() -> None:
+    assert limit({"a0": 4}, FORMULA) == 60
+    assert limit({"t0": 1}, FORMULA) == 480
+
+
+def test_without_any_speed_the_numbers_of_gpus_stand_in() -> None:
+    nowhere = speeds(Layer.GPU_TYPE, t4=0.0)
+    assert limit({"t0": 1}, nowhere) == 120
+    # The speed of 0 was measured, so that the count may take time away as well.
+    assert limit({"t0": 4}, nowhere) == 30
+
+
+def test_the_partition_s_greatest_limit_is_not_passed() -> None:
+    assert limit({"t0": 1}, MEASURED, most_s=5 * HOUR_S) == 300
+    assert limit({"a0": 2}, MEASURED, most_s=1800.0) == 30
+
+
+def test_a_limit_is_rounded_up_to_a_minute() -> None:
+    assert limit({"a0": 3}, MEASURED) == 40
+    assert (
+        limit_min(
+            61.0,
+            Job("1", 0.0, RequirementSet.parse("2"), "p"),
+            2,
+            Configuration.of({"a0": 2}),
+            CLUSTER,
+            MEASURED,
+            None,
+        )
+        == 2
+    )
+
+
+def mark(more: str = "") -> Mark:
+    """A mark with some more fields."""
+    found = read_mark(f'hetsched/1 {{"nonce":"a1","default":2,"gpu-set":"1,2,4"{more}}}')
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "more", "cpus", "memory_mb", "for_four"),
+    [
+        (Asked(8, memory_mb_per_node=4000), "", 4, 2000, Terms(None, 16, 8000)),
+        (Asked(3, memory_mb_per_node=1001), "", 2, 501, Terms(None, 8, 2004)),
+        (Asked(1, memory_mb_per_cpu=100), "", 1, 100, Terms(None, 4, None)),
+        (Asked(6, memory_mb_per_cpu=100), "", 3, 300, Terms(None, 12, None)),
+        (Asked(0, 0, 0), ',"cpus":3,"mem":500', 3, 500, Terms()),
+    ],
+)
+def test_cpus_and_memory_follow_the_gpus(
+    asked: Asked, more: str, cpus: int, memory_mb: int, for_four: Terms
+) -> None:
+    waiting = replace(WAITING, asked=asked, gpus_per_node=2)
+    needs = needs_of(waiting, mark(more))
+    assert (needs.cpus_per_gpu, needs.memory_mb_per_gpu) == (cpus, memory_mb)
+    assert needs.terms(4, None) == for_four
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 3, 7])
+@pytest.mark.parametrize("gpus", [1, 2, 3, 5, 8])
+def test_a_daemon_that_sees_the_placed_job_first_finds_the_same_needs(cpus: int, gpus: int) -> None:
+    waiting = replace(WAITING, asked=Asked(cpus, memory_mb_per_node=1000 * cpus), gpus_per_node=2)
+    needs = needs_of(waiting, mark())
+    terms = needs.terms(gpus, None)
+    assert terms.cpus is not None
+    assert terms.memory_mb is not None
+    placed = replace(WAITING, asked=Asked(terms.cpus, terms.memory_mb), gpus_per_node=gpus)
+    assert needs_of(placed, mark()) == needs
