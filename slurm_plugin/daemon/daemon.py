@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Action, PlanChecker, Policy, Stop, diff
+from hetsched_core.policy import Action, PlanChecker, Policy, Start, Stop, diff
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import Decision, Store
 from hetsched_core.types import (
@@ -22,9 +22,12 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import BackendError, Outcome, SlurmBackend, apply_changes
-from slurm_plugin.backend.change import Change, Signal
+from slurm_plugin.backend.change import Change, Place, Signal
 from slurm_plugin.daemon.changes import changes_for
+from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
+from slurm_plugin.daemon.speeds import LiveSpeeds
+from slurm_plugin.daemon.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
@@ -46,6 +49,7 @@ class CycleReport:
         outcome: what became of that; None in shadow mode, or if Slurm was away.
         away: what was said if Slurm did not answer; "" if it did.
         warnings: what is wrong, each said once: with marks, and with how the site is set up.
+        heard: what was taken in of what jobs tell.
     """
 
     decision: Decision | None = None
@@ -54,6 +58,7 @@ class CycleReport:
     outcome: Outcome | None = None
     away: str = ""
     warnings: tuple[str, ...] = ()
+    heard: Heard = NOTHING
 
 
 class Daemon:
@@ -90,7 +95,9 @@ class Daemon:
         self._backend, self._policy, self._settings = backend, policy, settings
         self._mode, self._clock, self._sleep = mode, clock, sleep
         self._store, self._stopwatch = store, stopwatch
-        self._world = LiveWorld(settings, policy.info.knows)
+        self._spool = Spool.open(settings, store, stopwatch)
+        estimates = LiveSpeeds(store, measures=self._spool is not None)
+        self._world = LiveWorld(settings, policy.info.knows, estimates)
         self._checker = PlanChecker(policy.info.model)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
@@ -110,6 +117,7 @@ class Daemon:
         now = self._clock()
         self._world.observe(state, now)
         warnings = self._new_warnings()
+        heard = self._hear(now)
         decision: Decision | None = None
         violations: tuple[str, ...] = ()
         if self._due(now):
@@ -117,11 +125,12 @@ class Daemon:
         actions = self._actions(now)
         changes = changes_for(self._world, actions, self._settings, now)
         if self._mode is Mode.SHADOW:
-            return CycleReport(decision, violations, changes, warnings=warnings)
+            return CycleReport(decision, violations, changes, warnings=warnings, heard=heard)
         outcome = apply_changes(self._backend, changes, self._sleep)
         stopping = {action.key.job for action in actions if isinstance(action, Stop)}
         self._world.warned(outcome.tried(Signal), stopping, now)
-        return CycleReport(decision, violations, changes, outcome, outcome.away, warnings)
+        self._carried_out(actions, outcome, now)
+        return CycleReport(decision, violations, changes, outcome, outcome.away, warnings, heard)
 
     @property
     def world(self) -> LiveWorld:
@@ -146,6 +155,8 @@ class Daemon:
         check_fit(policy)
         self._policy, self._settings, self._mode = policy, settings, mode
         self._checker = PlanChecker(policy.info.model)
+        self._spool = Spool.open(settings, self._store, self._stopwatch)
+        self._world.estimates.adopt(measures=self._spool is not None)
         self._world.adopt(settings, policy.info.knows)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
@@ -162,6 +173,26 @@ class Daemon:
         )
         self._warned = found
         return new
+
+    def _hear(self, now: float) -> Heard:
+        """Take in what jobs tell; profiling runs that have told enough leave the plan."""
+        if self._spool is None:
+            return NOTHING
+        heard = self._spool.hear(self._world, now)
+        left = self._spool.left(self._world, self._plan, now)
+        if left is not self._plan:
+            self._plan = left
+            self._world.triggers.add(Trigger.PROFILE)
+        return heard
+
+    def _carried_out(self, actions: Sequence[Action], outcome: Outcome, now: float) -> None:
+        """Remember what jobs were placed for, and let them know."""
+        placed = {change.job for change in outcome.made if isinstance(change, Place)}
+        for action in actions:
+            if isinstance(action, Start) and action.ready and action.key.job in placed:
+                self._world.placed(action.key.job, action.placement)
+        if self._spool is not None:
+            self._spool.note(self._world, self._plan, actions, outcome.made, now)
 
     def _due(self, now: float) -> bool:
         """Whether something has happened that the plan in force wanted to be replanned on."""
@@ -210,6 +241,7 @@ class Daemon:
             speeds=world.speeds,
             effective_s=now,
             shapes=LIVE_SHAPES,
+            runs_per_job=1,
             seed=self._settings.seed,
             previous=self._plan,
             changed=frozenset(world.changed),

@@ -46,6 +46,17 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
     """
     for warning in report.warnings:
         log.warning("beware", words=warning)
+    heard = report.heard
+    if heard.trouble:
+        log.error("spool_not_taken_in", words=heard.trouble)
+    for each in heard.rejected:
+        log.warning(
+            "spool_rejected",
+            uid=each.uid,
+            reason=each.reason.value,
+            lines=each.lines,
+            words=each.example,
+        )
     for violation in report.violations:
         log.error("invalid_plan", broke=violation)
     if report.decision is not None:

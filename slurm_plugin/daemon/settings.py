@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from pathlib import Path
 from signal import Signals
 from typing import Any
 
@@ -107,6 +108,23 @@ class DaemonSettings:
     )
     spool_most_s: float = setting(
         0.2, "how long a cycle may read in the spool, roughly", least=0.01, most=60.0
+    )
+    spool: Path | None = setting(
+        None,
+        "the spool directory, in which jobs tell how fast and how far they are, and are told why "
+        "they were moved; without one speeds are assumed and nothing is measured",
+    )
+    spool_s: float = setting(
+        10.0, "time from one look at the spool to the next", least=0.1, most=DAY_S
+    )
+    spool_most_s: float = setting(
+        0.2, "how long a cycle may read in the spool, roughly", least=0.01, most=60.0
+    )
+    keep_decisions: int = setting(
+        10_000, "how many decisions are kept, the latest ones", least=0, most=10**9
+    )
+    keep_decisions_mib: int = setting(
+        256, "how many MiB the records of decisions may take", least=1, most=10**6
     )
     seed: int = setting(0, "for policies that draw random numbers", least=0, most=2**32 - 1)
 

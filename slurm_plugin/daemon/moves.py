@@ -1,0 +1,156 @@
+"""What the daemon leaves for a job to read: why and when it was placed or stopped.
+
+The format is `hetsched-moves/1` (docs/formats/moves.md). The files lie in a directory of the
+daemon's, so that a user reads and does not write them, and one does not read another's where the
+daemon may hand files to groups.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pwd
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from hetsched_core.types import Configuration, Purpose
+
+SCHEMA = "hetsched-moves/1"
+
+MOST_MOVES = 50
+"""Older ones are forgotten."""
+
+MOST_REASON = 300
+_MOST_BYTES = 1 << 20
+_JOB = re.compile(r"[0-9A-Za-z_+-]{1,64}")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """A user of this machine: number and primary group."""
+
+    uid: int
+    gid: int
+
+
+@lru_cache(maxsize=4096)
+def account_of(user: str) -> Account | None:
+    """Return the account of a user; None where this machine knows none of the name."""
+    try:
+        found = pwd.getpwnam(user)
+    except (KeyError, ValueError):
+        return None
+    return Account(found.pw_uid, found.pw_gid)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One decision about a job.
+
+    Attributes:
+        at_s: when it was carried out, seconds UTC.
+        run: number of the run that was placed, or stopped.
+        before, after: what the job held and what it is to hold; None for nothing.
+        purpose: what the run is for.
+        reason: why, in words.
+    """
+
+    at_s: float
+    run: int
+    before: Configuration | None
+    after: Configuration | None
+    purpose: Purpose
+    reason: str
+
+    def document(self) -> dict[str, object]:
+        """Return it as it stands in the file."""
+        return {
+            "at_s": self.at_s,
+            "run": self.run,
+            "from": "" if self.before is None else str(self.before),
+            "to": "" if self.after is None else str(self.after),
+            "purpose": self.purpose.value,
+            "reason": self.reason[:MOST_REASON],
+        }
+
+
+class SpoolFolder:
+    """The spool directory, as far as it is the daemon's to write.
+
+    Where a user's directory cannot be made or a file not be written, the job goes on without.
+    """
+
+    def __init__(self, path: Path, account: Callable[[str], Account | None] = account_of) -> None:
+        """Use a directory that exists, and belongs to the daemon's user."""
+        self.path = path
+        self.account = account
+        self._welcomed: set[int] = set()
+
+    def welcome(self, user: str) -> Account | None:
+        """Make a user's directories, as far as that is possible; return the account, if any.
+
+        Only root may make a directory for somebody else; otherwise the site makes them.
+        """
+        account = self.account(user)
+        if account is None or account.uid in self._welcomed:
+            return account
+        self._welcomed.add(account.uid)
+        with contextlib.suppress(OSError):
+            (self.path / "moves").mkdir(mode=0o755, exist_ok=True)
+            self._moves(account).mkdir(exist_ok=True)
+            _hand_over(self._moves(account), account, 0o750, 0o755)
+        own = self.path / str(account.uid)
+        if os.geteuid() == 0:
+            with contextlib.suppress(OSError):
+                own.mkdir(mode=0o700)
+                os.chown(own, account.uid, account.gid)
+        return account
+
+    def note(self, user: str, job: str, nonce: str, move: Move) -> None:
+        """Add a decision to what a job may read of itself."""
+        account = self.welcome(user)
+        if account is None or not _JOB.fullmatch(job):
+            return
+        path = self._moves(account) / f"{job}.json"
+        known = _moves_in(path, nonce)
+        new = move.document()
+        document = {
+            "schema": SCHEMA,
+            "job": job,
+            "nonce": nonce,
+            "moves": [*known, new][-MOST_MOVES:],
+        }
+        part = path.with_name(f".{job}.part")
+        with contextlib.suppress(OSError):
+            part.write_text(json.dumps(document))
+            _hand_over(part, account, 0o640, 0o644)
+            part.replace(path)
+
+    def _moves(self, account: Account) -> Path:
+        return self.path / "moves" / str(account.uid)
+
+
+def _hand_over(path: Path, account: Account, private: int, public: int) -> None:
+    """Let a user read what stays the daemon's: through the user's group if that may be given."""
+    try:
+        os.chown(path, -1, account.gid)
+    except PermissionError:
+        path.chmod(public)
+    else:
+        path.chmod(private)
+
+
+def _moves_in(path: Path, nonce: str) -> list[Any]:
+    """Return the decisions in a file of the daemon's own; none if they are of another job."""
+    try:
+        with path.open("rb") as file:
+            said = json.loads(file.read(_MOST_BYTES))
+        moves = said["moves"] if said["nonce"] == nonce else []
+        return moves if isinstance(moves, list) else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []

@@ -1,0 +1,131 @@
+"""Both directions of the spool directory: what jobs tell, and what they are told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+
+from hetsched_core.policy import Action, Start
+from hetsched_core.store import Store, StoreError
+from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose, Waiting
+from slurm_plugin.backend import Change, Place, Requeue
+from slurm_plugin.daemon.listening import Heard, Listener
+from slurm_plugin.daemon.moves import Move, SpoolFolder
+from slurm_plugin.daemon.profiling import ProfilingRuns
+from slurm_plugin.daemon.settings import DaemonSettings
+from slurm_plugin.daemon.world import LiveWorld, Managed
+
+
+class Spool:
+    """Hears what running jobs tell, ends their profiling runs, and notes down their moves."""
+
+    def __init__(self, listener: Listener, folder: SpoolFolder) -> None:
+        """Begin with no profiling run."""
+        self._listener, self._folder = listener, folder
+        self._profiling = ProfilingRuns()
+        self._trouble = ""
+
+    @classmethod
+    def open(
+        cls, settings: DaemonSettings, store: Store | None, stopwatch: Callable[[], float]
+    ) -> Spool | None:
+        """Return the spool of these settings; None without a directory or a store."""
+        if settings.spool is None or store is None:
+            return None
+        folder = SpoolFolder(settings.spool)
+        listener = Listener(
+            store,
+            folder,
+            every_s=settings.spool_s,
+            most_s=settings.spool_most_s,
+            stopwatch=stopwatch,
+        )
+        return cls(listener, folder)
+
+    def hear(self, world: LiveWorld, now: float) -> Heard:
+        """Take in what was told since, as far as one cycle may, and let `world` know."""
+        try:
+            self._listener.follow(world, now)
+            heard = self._listener.listen(now)
+        except StoreError as error:
+            # The lines are still in their files; the next cycle reads them again.
+            new, self._trouble = str(error) != self._trouble, str(error)
+            return Heard(trouble=self._trouble if new else "")
+        self._trouble = ""
+        world.estimates.learned(heard.learned)
+        world.heard(heard.progress, now)
+        return heard
+
+    def left(self, world: LiveWorld, plan: Plan, now: float) -> Plan:
+        """Return a plan without its profiling runs that are over: the same plan if none is."""
+        going_on = self._profiling.going_on(world, plan, now)
+        return plan if len(going_on) == len(plan.profiles) else replace(plan, profiles=going_on)
+
+    def note(
+        self,
+        world: LiveWorld,
+        plan: Plan,
+        actions: Iterable[Action],
+        made: Collection[Change],
+        now: float,
+    ) -> None:
+        """Write down for each job that was placed or stopped what was decided about it, and why."""
+        starts = {
+            action.key.job: action.placement for action in actions if isinstance(action, Start)
+        }
+        for change in made:
+            known = world.managed.get(change.job)
+            if known is None:
+                continue
+            match change:
+                case Place(job) if job in starts:
+                    self._note(known, _placed(world, known, starts[job], now))
+                case Requeue(job):
+                    self._note(known, _stopped(world, known, plan, now))
+                case _:
+                    pass
+
+    def _note(self, known: Managed, move: Move) -> None:
+        self._folder.note(known.slurm.user, known.slurm.id, known.mark.nonce, move)
+
+
+def _placed(world: LiveWorld, known: Managed, placement: Placement, now: float) -> Move:
+    configuration = placement.configuration
+    reason = f"{_speed(world, known, configuration)} expected"
+    if placement.purpose is Purpose.PROFILE:
+        reason = f"its speed on {_types(world, configuration)} is to be measured"
+    number = known.slurm.restarts
+    return Move(now, number, None, configuration, placement.purpose, reason)
+
+
+def _stopped(world: LiveWorld, known: Managed, plan: Plan, now: float) -> Move:
+    run = known.run
+    before = None if run is None else run.configuration
+    after = None
+    match plan.entries.get(known.slurm.id):
+        case Placed(placements=(placement, *_)):
+            after = placement.configuration
+            reason = f"{_speed(world, known, after)} expected there"
+            if before is not None:
+                reason += f", {_speed(world, known, before)} here"
+        case Waiting(reason=why):
+            reason = str(why)
+        case _:
+            reason = "it has no place in the plan"
+    if run is not None and run.purpose is Purpose.PROFILE and before is not None:
+        reason = f"its speed on {_types(world, before)} was measured"
+    number = known.slurm.restarts if run is None else run.number
+    purpose = Purpose.RUN if run is None else run.purpose
+    return Move(now, number, before, after, purpose, reason)
+
+
+def _speed(world: LiveWorld, known: Managed, configuration: Configuration) -> str:
+    speeds = world.speeds
+    speed = 0.0 if speeds is None else speeds.speed(known.job.profile, configuration)
+    return f"{speed:.4g} samples/s"
+
+
+def _types(world: LiveWorld, configuration: Configuration) -> str:
+    cluster = world.cluster
+    found = {cluster[name].gpu_type for name, _ in configuration} if cluster is not None else set()
+    return " and ".join(sorted(found))
