@@ -6,7 +6,6 @@ import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from pathlib import Path
 from signal import Signals
 from typing import Any
 
@@ -97,17 +96,6 @@ class DaemonSettings:
         "longer, Slurm starts the job by itself",
         least=20,
         most=DAY_S,
-    )
-    spool: Path | None = setting(
-        None,
-        "the spool directory, in which jobs tell how fast and how far they are, and are told why "
-        "they were moved; without one speeds are assumed and nothing is measured",
-    )
-    spool_s: float = setting(
-        10.0, "time from one look at the spool to the next", least=0.1, most=DAY_S
-    )
-    spool_most_s: float = setting(
-        0.2, "how long a cycle may read in the spool, roughly", least=0.01, most=60.0
     )
     spool: Path | None = setting(
         None,
