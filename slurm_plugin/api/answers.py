@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.explain import why
 from hetsched_core.policy import Policy
-from hetsched_core.types import JobView, NodeView, Phase, Plan, Reason, Snapshot, Waiting
+from hetsched_core.types import JobView, Phase, Plan, Reason, Snapshot, Waiting
+from slurm_plugin.daemon.usage import GpuUse, gpu_use
 
 SCHEMA = 1
 
@@ -81,9 +82,10 @@ def _sees(published: Published, peer: Peer, view: JobView) -> bool:
 def _status(published: Published) -> dict[str, Any]:
     snapshot = published.snapshot
     phases = Counter(view.phase(snapshot.now).value for view in snapshot.jobs.values())
-    gpus: dict[str, Counter[str]] = {}
+    gpus: dict[str, GpuUse] = {}
     for view in snapshot.node_views():
-        gpus.setdefault(view.node.gpu_type, Counter()).update(_use(view))
+        gpu_type = view.node.gpu_type
+        gpus[gpu_type] = gpus.get(gpu_type, GpuUse()) + gpu_use(view)
     return {
         "policy": published.policy.info.name,
         "mode": published.mode,
@@ -91,21 +93,12 @@ def _status(published: Published) -> dict[str, Any]:
         "plan_s": published.plan_s,
         "decisions": published.decisions,
         "jobs": dict(phases),
-        "gpus": {gpu_type: dict(use) for gpu_type, use in gpus.items()},
+        "gpus": {gpu_type: _told(use) for gpu_type, use in gpus.items()},
     }
 
 
-def _use(view: NodeView) -> dict[str, int]:
-    """Count a node's GPUs: ours, those of jobs that are not managed, closed, and idle."""
-    held, foreign = view.held_gpus, view.foreign_gpus
-    left = max(0, view.node.gpus - held - foreign)
-    return {
-        "all": view.node.gpus,
-        "held": held,
-        "foreign": foreign,
-        "closed": 0 if view.open else left,
-        "idle": left if view.open else 0,
-    }
+def _told(use: GpuUse) -> dict[str, int]:
+    return {"all": use.all, **asdict(use)}
 
 
 def _queue(published: Published, peer: Peer) -> dict[str, Any]:
@@ -145,7 +138,7 @@ def _nodes(published: Published) -> dict[str, Any]:
                 "node": view.node.name,
                 "gpu_type": view.node.gpu_type,
                 "condition": view.condition.value,
-                **_use(view),
+                **_told(gpu_use(view)),
             }
             for view in published.snapshot.node_views()
         ]

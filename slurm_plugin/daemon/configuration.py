@@ -65,6 +65,9 @@ class Configuration(DaemonSettings):
         Path("/run/hetsched/hetschedd.sock"),
         "where `hetsched status`, `queue`, `nodes` and `why` are answered",
     )
+    metrics: str = setting(
+        "", "HOST:PORT where Prometheus may scrape, such as 127.0.0.1:9754; empty for none"
+    )
     private_jobs: bool = setting(
         False, "whether users are told of their own jobs only, as with PrivateData=jobs"
     )

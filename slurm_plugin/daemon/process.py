@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from structlog.typing import FilteringBoundLogger
 
@@ -17,6 +18,7 @@ from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policy import make_policy
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.store import Store
+from slurm_plugin.api.meters import Meters, serve_meters
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
@@ -27,7 +29,7 @@ from slurm_plugin.daemon.notify import notify
 
 _UNREAD = "nothing of it could be taken in: a killed writer left it, or it is damaged"
 
-_FIXED = ("database", "backend", "log", "socket")
+_FIXED = ("database", "backend", "log", "socket", "metrics")
 """Settings that a running daemon keeps."""
 
 
@@ -64,6 +66,9 @@ def serve(read: Callable[[], Configuration]) -> None:
             stack.callback(server.close)
         except InputError as error:
             log.warning("no_answers", words=str(error))
+        meters = Meters()
+        if configuration.metrics:
+            stack.callback(serve_meters(configuration.metrics, meters).shutdown)
         log.info(
             "up",
             pid=os.getpid(),
@@ -71,9 +76,17 @@ def serve(read: Callable[[], Configuration]) -> None:
             mode=configuration.mode.value,
             partitions=",".join(sorted(configuration.partitions)),
         )
-        _run(daemon, configuration, read, asked, publisher, log)
+        _run(daemon, configuration, read, asked, _Audience(publisher, meters), log)
     notify("STOPPING=1")
     log.info("down")
+
+
+@dataclass(frozen=True, slots=True)
+class _Audience:
+    """Who is told after each cycle, beside the log."""
+
+    publisher: Publisher
+    meters: Meters
 
 
 class _Asked:
@@ -116,7 +129,7 @@ def _run(
     configuration: Configuration,
     read: Callable[[], Configuration],
     asked: _Asked,
-    publisher: Publisher,
+    audience: _Audience,
     log: FilteringBoundLogger,
 ) -> None:
     away = ""
@@ -126,7 +139,7 @@ def _run(
         begun = time.monotonic()
         if asked.reload_once():
             configuration = _reloaded(daemon, configuration, read, log)
-            publisher.adopt(configuration)
+            audience.publisher.adopt(configuration)
         report = daemon.cycle()
         if report.away and not away:
             log.warning("away", words=report.away)
@@ -134,7 +147,9 @@ def _run(
             log.info("back")
         away = report.away
         tell(log, report, daemon.plan, daemon.decisions)
-        publisher.publish(daemon.snapshot(), daemon.plan, daemon.decisions, report.away)
+        snapshot = daemon.snapshot()
+        audience.publisher.publish(snapshot, daemon.plan, daemon.decisions, report.away)
+        audience.meters.note(report, snapshot, daemon.plan)
         took_s = time.monotonic() - begun
         if took_s > max(configuration.cycle_s, slowest_s):
             slowest_s = took_s

@@ -1,0 +1,108 @@
+"""What Prometheus scrapes: figures of the daemon and the cluster, none per user or job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from wsgiref.simple_server import WSGIServer
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_server
+from prometheus_client import Counter as Total
+
+from hetsched_core.errors import InputError
+from hetsched_core.types import Plan, ReasonCode, Snapshot, Waiting
+from slurm_plugin.daemon.daemon import CycleReport
+from slurm_plugin.daemon.usage import GpuUse, gpu_use
+
+_PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class Meters:
+    """The figures of one daemon; names begin with hetsched_ and units are base units."""
+
+    def __init__(self) -> None:
+        """Begin with nothing counted."""
+        self.registry = CollectorRegistry()
+        gauge = partial(Gauge, registry=self.registry)
+        total = partial(Total, registry=self.registry)
+        self._plan_s = Histogram(
+            "hetsched_plan_seconds",
+            "Time that the policy took for a plan.",
+            ["policy"],
+            buckets=_PLAN_BUCKETS_S,
+            registry=self.registry,
+        )
+        self._plan_age = gauge(
+            "hetsched_plan_age_seconds", "Age of the plan in force at the last cycle."
+        )
+        self._gap = gauge("hetsched_proven_gap_ratio", "Proven relative gap of the plan in force.")
+        self._invalid = total("hetsched_invalid_plans", "Plans dropped because they broke a rule.")
+        self._changes = total("hetsched_changes", "Changes that Slurm has accepted.", ["change"])
+        self._refused = total(
+            "hetsched_refused_changes", "Changes that Slurm has refused.", ["change"]
+        )
+        self._away = gauge("hetsched_slurm_away", "1 while Slurm does not answer.")
+        self._cycles = total("hetsched_cycles", "Looks at Slurm.")
+        self._gpus = gauge("hetsched_gpus", "GPUs by type and use.", ["gpu_type", "state"])
+        self._jobs = gauge("hetsched_jobs", "Managed jobs.", ["partition", "state"])
+        self._waiting = gauge("hetsched_waiting_jobs", "Waiting jobs.", ["reason"])
+        self._fragments = gauge("hetsched_fragment_gpus", "Idle GPUs while a job waits, else 0.")
+        self._made_s: float | None = None
+
+    def note(self, report: CycleReport, snapshot: Snapshot | None, plan: Plan) -> None:
+        """Take in a cycle."""
+        self._cycles.inc()
+        self._away.set(1 if report.away else 0)
+        self._invalid.inc(1 if report.violations else 0)
+        if report.decision is not None:
+            record, diagnostics = report.decision.plan, report.decision.diagnostics
+            self._plan_s.labels(report.decision.policy).observe(record.plan_s)
+            self._made_s = record.at_s
+            self._gap.set(float("nan") if diagnostics.gap is None else diagnostics.gap)
+        if report.outcome is not None:
+            for change in report.outcome.made:
+                self._changes.labels(type(change).__name__.lower()).inc()
+            for change, _ in report.outcome.refused:
+                self._refused.labels(type(change).__name__.lower()).inc()
+        if snapshot is not None and not report.away:
+            self._note_cluster(snapshot, plan)
+
+    def _note_cluster(self, snapshot: Snapshot, plan: Plan) -> None:
+        if self._made_s is not None:
+            self._plan_age.set(snapshot.now - self._made_s)
+        by_type: dict[str, GpuUse] = {}
+        for view in snapshot.node_views():
+            gpu_type = view.node.gpu_type
+            by_type[gpu_type] = by_type.get(gpu_type, GpuUse()) + gpu_use(view)
+        for gpu_type, use in by_type.items():
+            for state in ("held", "foreign", "closed", "idle"):
+                self._gpus.labels(gpu_type, state).set(getattr(use, state))
+        phases = Counter(
+            (view.job.partition, view.phase(snapshot.now).value) for view in snapshot.jobs.values()
+        )
+        self._jobs.clear()
+        for (partition, phase), count in phases.items():
+            self._jobs.labels(partition, phase).set(count)
+        reasons = Counter(
+            entry.reason.code for entry in plan.entries.values() if isinstance(entry, Waiting)
+        )
+        for code in ReasonCode:
+            self._waiting.labels(code.word).set(reasons[code])
+        idle = sum(use.idle for use in by_type.values())
+        self._fragments.set(idle if reasons else 0)
+
+
+def serve_meters(address: str, meters: Meters) -> WSGIServer:
+    """Serve figures at HOST:PORT, in a thread; call `shutdown()` of what is returned to end it.
+
+    Raises:
+        InputError: this is no address, or it cannot be listened on.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise InputError(f"metrics = {address!r}: expected HOST:PORT, such as 127.0.0.1:9754")
+    try:
+        server, _ = start_http_server(int(port), host.strip("[]"), meters.registry)
+    except OSError as error:
+        raise InputError(f"nothing can be served at {address}: {error.strerror}") from None
+    return server

@@ -1,0 +1,116 @@
+"""The figures that Prometheus scrapes, over real HTTP."""
+
+import socket
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from hetsched_core.errors import InputError
+from hetsched_core.policies.fifo import Fifo
+from hetsched_core.runlog import PlanRecord
+from hetsched_core.store import Decision
+from hetsched_core.types import Diagnostics, Trigger
+from slurm_plugin.api.meters import Meters, serve_meters
+from slurm_plugin.backend import Outcome, Park, Place, Requeue
+from slurm_plugin.daemon import CycleReport
+from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+
+SNAPSHOT = snapshot_of(
+    cluster_of(n0=("a100", 4), n1=("t4", 2)),
+    [view("1", held(on(n0=3)), counts=(3,)), view("2", counts=(4,)), view("3", counts=(9,))],
+    now=130.0,
+    nodes={"n1": {"foreign_gpus": 1}},
+)
+PLAN = Fifo().plan(SNAPSHOT)
+DECISION = Decision(
+    "fifo",
+    PlanRecord(100.0, frozenset({Trigger.ARRIVAL}), 0.02, 1, 2),
+    Diagnostics(gap=0.004),
+)
+PLACE = Place("1", ("n0",), 3, Park("1", 1, 60))
+
+
+def scraped(address: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    with urlopen(f"http://{address}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def labels(**them: str) -> frozenset[tuple[str, str]]:
+    return frozenset(them.items())
+
+
+def test_what_is_scraped_is_what_happened() -> None:
+    meters = Meters()
+    outcome = Outcome((PLACE, Requeue("2"), Park("3", 1, 60)), ((PLACE, "busy"),), ())
+    meters.note(CycleReport(DECISION, outcome=outcome), SNAPSHOT, PLAN)
+    meters.note(CycleReport(None, ("a rule",), outcome=Outcome((PLACE,), (), ())), SNAPSHOT, PLAN)
+    address = free_address()
+    server = serve_meters(address, meters)
+    try:
+        found = scraped(address)
+    finally:
+        server.shutdown()
+        server.server_close()
+    none = labels()
+    assert found["hetsched_cycles_total", none] == 2
+    assert found["hetsched_invalid_plans_total", none] == 1
+    assert found["hetsched_changes_total", labels(change="place")] == 2
+    assert found["hetsched_changes_total", labels(change="requeue")] == 1
+    assert found["hetsched_refused_changes_total", labels(change="place")] == 1
+    assert found["hetsched_plan_seconds_count", labels(policy="fifo")] == 1
+    assert found["hetsched_plan_seconds_sum", labels(policy="fifo")] == 0.02
+    assert found["hetsched_plan_age_seconds", none] == 30.0
+    assert found["hetsched_proven_gap_ratio", none] == 0.004
+    assert found["hetsched_gpus", labels(gpu_type="a100", state="held")] == 3
+    assert found["hetsched_gpus", labels(gpu_type="t4", state="foreign")] == 1
+    assert found["hetsched_fragment_gpus", none] == 2
+    assert found["hetsched_jobs", labels(partition="", state="waiting")] == 2
+    assert found["hetsched_waiting_jobs", labels(reason="never_fits")] == 1
+    assert not any(name in ("user", "job") for _, names in found for name, _ in names)
+
+
+def test_while_slurm_is_away_the_cluster_is_as_it_was_seen_last() -> None:
+    meters = Meters()
+    meters.note(CycleReport(outcome=Outcome((), (), ())), SNAPSHOT, PLAN)
+    meters.note(CycleReport(away="munge"), None, PLAN)
+    value = meters.registry.get_sample_value
+    assert value("hetsched_slurm_away") == 1
+    assert value("hetsched_gpus", {"gpu_type": "a100", "state": "held"}) == 3
+
+
+def test_a_partition_that_has_emptied_is_told_no_more() -> None:
+    meters = Meters()
+    meters.note(CycleReport(), SNAPSHOT, PLAN)
+    meters.note(CycleReport(), snapshot_of(SNAPSHOT.cluster, []), Fifo().plan(SNAPSHOT))
+    assert (
+        meters.registry.get_sample_value("hetsched_jobs", {"partition": "", "state": "running"})
+        is None
+    )
+
+
+@pytest.mark.parametrize(
+    "address", ["9754", "localhost", "localhost:", ":9754", "h:0", "h:99999", "h:x"]
+)
+def test_what_is_no_address_is_refused_with_one(address: str) -> None:
+    with pytest.raises(InputError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9754"):
+        serve_meters(address, Meters())
+
+
+def test_an_address_in_use_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with pytest.raises(InputError, match="nothing can be served at"):
+            serve_meters(f"127.0.0.1:{taken.getsockname()[1]}", Meters())
