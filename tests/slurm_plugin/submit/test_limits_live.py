@@ -1,0 +1,153 @@
+"""Limits of QOS and accounts on a Slurm that enforces them, with slurmdbd."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.policy import make_policy
+from hetsched_core.types import ReasonCode
+from slurm_plugin.backend import GpuLimit, JobState, SlurmBackend, open_backend
+from slurm_plugin.backend.limits import read_limits
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import await_job
+from tests.slurm_plugin.submit.asking import sbatch
+
+pytestmark = pytest.mark.slurm
+
+SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
+
+
+@pytest.fixture(scope="module")
+def enforcing(installation: Installation) -> Iterator[Testbed]:
+    """Two nodes, of which one has eight GPUs, under limits; Slurm's commands find it."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        cluster = Testbed.create(installation, Path(name) / "slurm", fake_nodes(2))
+        with pytest.MonkeyPatch.context() as patch:
+            try:
+                cluster.up()
+                for variable, value in cluster.environment().items():
+                    patch.setenv(variable, value)
+                account(cluster, "add", "qos", "small", "MaxTRESPerJob=gres/gpu=4")
+                account(cluster, "add", "qos", "strict", "MaxTRESPerJob=gres/gpu=4")
+                account(cluster, "modify", "qos", "strict", "set", "Flags=DenyOnLimit")
+                account(cluster, "add", "qos", "each", "MaxTRESPerUser=gres/gpu=3")
+                account(cluster, "modify", "user", "root", "set", "qos=normal,small,strict,each")
+                with cluster.layout.slurm_conf.open("a") as conf:
+                    conf.write("AccountingStorageEnforce=limits,qos\n")
+                cluster.stop_controller()
+                cluster.start_controller()
+                cluster.await_idle()
+                yield cluster
+            finally:
+                cluster.down()
+
+
+def account(cluster: Testbed, *words: str) -> None:
+    """Tell slurmdbd something."""
+    cluster.command("sacctmgr", "--immediate", *words)
+
+
+@pytest.fixture
+def asked(enforcing: Testbed) -> Iterator[SlurmBackend]:
+    """Slurm's commands, which ask the cluster that the environment names; jobs are gone after."""
+    # pyslurm stays with the cluster for which it was loaded first in this process.
+    yield open_backend("commands")
+    enforcing.command("scancel", "--user=root")
+    wait_until(lambda: not enforcing.command("squeue", "--noheader"), "an empty queue", 30)
+
+
+def daemon_of(backend: SlurmBackend) -> Daemon:
+    """A daemon on the wall clock."""
+    return Daemon(
+        backend,
+        make_policy("fifo"),
+        SETTINGS,
+        mode=Mode.ENFORCE,
+        clock=time.time,
+        sleep=time.sleep,
+    )
+
+
+def test_the_limits_are_read_as_they_were_set(asked: SlurmBackend, enforcing: Testbed) -> None:
+    limits = read_limits()
+    assert limits is not None
+    words = ("--hold", "--wrap=true")
+    ids = [sbatch(enforcing, f"--qos={name}", *words) for name in ("small", "each")]
+    ids.append(sbatch(enforcing, *words))
+    jobs = asked.read().jobs
+    small, each, plain = (jobs[job] for job in ids)
+    assert (small.qos, each.qos, plain.qos) == ("small", "each", "normal")
+    assert limits.of(small) == GpuLimit(4, "QOS small: MaxTRESPerJob")
+    assert limits.of(each) == GpuLimit(3, "QOS each: MaxTRESPerUser")
+    assert limits.of(plain) is None
+
+
+@pytest.mark.parametrize("asks", [(), ("--gpus=8",)])
+def test_a_job_runs_with_the_greatest_count_that_its_qos_allows(
+    asked: SlurmBackend, enforcing: Testbed, asks: tuple[str, ...]
+) -> None:
+    # Of three counts fifo takes the middle one: 6 without the limit, 2 with it.
+    job = sbatch(enforcing, "--qos=small", "--gpu-set=2,6,8", *asks, "--wrap=sleep 60")
+    daemon = daemon_of(asked)
+    report = daemon.cycle()
+    words = f"job={job}: its counts 6,8 are left out: QOS small: MaxTRESPerJob allows 4 GPUs"
+    assert words in report.warnings
+    seen = await_job(asked, job, lambda job: job.state is JobState.RUNNING)
+    assert seen.gpus_per_node * len(seen.nodes) == 2
+    free = sbatch(enforcing, "--gpu-set=2,6,8", "--wrap=sleep 60")
+    daemon.cycle()
+    seen = await_job(asked, free, lambda job: job.state is JobState.RUNNING)
+    assert seen.gpus_per_node * len(seen.nodes) == 6
+
+
+def test_a_job_that_no_count_of_its_set_suits_waits_and_says_why(
+    asked: SlurmBackend, enforcing: Testbed
+) -> None:
+    job = sbatch(enforcing, "--qos=small", "--gpu-set=6,8", "--wrap=sleep 60")
+    daemon = daemon_of(asked)
+    for _ in range(3):
+        daemon.cycle()
+    blocked = daemon.world.jobs[job].blocked
+    assert blocked is not None
+    assert blocked.code is ReasonCode.QUOTA
+    assert "QOS small: MaxTRESPerJob allows 4 GPUs, its least count is 6" in str(blocked)
+    seen = asked.read().jobs[job]
+    assert (seen.state, seen.pinned) == (JobState.PENDING, ())
+
+
+def test_where_the_qos_denies_slurm_refuses_a_default_count_beyond_it(
+    asked: SlurmBackend, enforcing: Testbed
+) -> None:
+    with pytest.raises(TestbedError, match="QOSMaxGRESPerJob"):
+        sbatch(enforcing, "--qos=strict", "--gpu-set=2,8", "--gpus=8", "--wrap=sleep 60")
+    job = sbatch(enforcing, "--qos=strict", "--gpu-set=2,8", "--wrap=sleep 60")
+    daemon_of(asked).cycle()
+    seen = await_job(asked, job, lambda job: job.state is JobState.RUNNING)
+    assert seen.gpus_per_node == 2
+
+
+def test_without_slurmdbd_the_limits_are_not_known(
+    enforcing: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = enforcing.layout.slurm_conf.read_text()
+    port = f"AccountingStoragePort={enforcing.layout.database_daemon_port}"
+    assert port in text
+    elsewhere = tmp_path / "slurm.conf"
+    elsewhere.write_text(text.replace(port, "AccountingStoragePort=1"))
+    monkeypatch.setenv("SLURM_CONF", str(elsewhere))
+    assert read_limits() is None
+
+
+def test_where_slurm_enforces_no_limits_there_are_none(
+    testbed: Testbed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF", str(testbed.layout.slurm_conf))
+    limits = read_limits()
+    assert limits is not None
+    assert (limits.qos, limits.associations) == ({}, {})
