@@ -130,7 +130,7 @@ def test_the_page_lists_every_setting_as_declared() -> None:
     assert rows == [
         (
             known.name,
-            "needed" if known.default is None else f"`{known.default}`",
+            {None: "needed", "": "empty"}.get(known.default, f"`{known.default}`"),
             known.bounds or " or ".join(known.choices),
             known.doc,
         )
