@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hetsched_core.traces.sacct.fields import parse_duration
 from slurm_plugin.backend.change import (
     Change,
     Park,
@@ -100,11 +101,10 @@ class CommandsBackend:
         found = re.search(
             r"^KillWait\s*=\s*(\d+)", _run(["scontrol", "show", "config"]), re.MULTILINE
         )
-        partitions = _rows(_run(["scontrol", "show", "partitions", "--json"]), "partitions")
-        longest_s: dict[str, float | None] = {}
-        for row in partitions:
-            minutes = _number(row["maximums"], "time")
-            longest_s[row["name"]] = None if minutes is None else minutes * 60.0
+        # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
+        partitions = _run(["scontrol", "show", "partitions", "--oneliner"])
+        limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
+        longest_s = {name: parse_duration(text) for name, text in limits}
         return SlurmSite(float(found[1]) if found else 0.0, longest_s, read_limits())
 
     def apply(self, change: Change) -> None:

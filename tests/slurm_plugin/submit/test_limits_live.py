@@ -142,6 +142,9 @@ def test_without_slurmdbd_the_limits_are_not_known(
     elsewhere.write_text(text.replace(port, "AccountingStoragePort=1"))
     monkeypatch.setenv("SLURM_CONF", str(elsewhere))
     assert read_limits() is None
+    # The rest of what the site has set is still told.
+    site = open_backend("commands").site()
+    assert (site.limits, site.longest_s) == (None, {"gpu": None})
 
 
 def test_where_slurm_enforces_no_limits_there_are_none(
