@@ -23,6 +23,7 @@ class Move:
         at_s: when it was made, seconds UTC.
         run: number of the run that was placed, or stopped.
         before, after: what the job held and what it was to hold, as `n0:2+n1:2`; "" for nothing.
+            Of a run that was placed `before` is "".
         purpose: `run`, or `profile` for a run that measures its speed.
         reason: why, in words.
     """
@@ -79,7 +80,7 @@ def await_moves(folder: Path, allocation: Allocation, timeout_s: float = 3.0) ->
     deadline = time.monotonic() + timeout_s
     while True:
         found = read_moves(folder, allocation)
-        placed = any(move.run == allocation.run and move.after for move in found)
+        placed = any(move.run == allocation.run and not move.before for move in found)
         if placed or time.monotonic() >= deadline:
             return found
         time.sleep(0.1)

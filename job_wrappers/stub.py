@@ -270,7 +270,7 @@ def _greeting(stub: Stub, spool: Path | None) -> list[str]:
     if spool is not None and a.nonce:
         # Why the run before was stopped, and why this one was placed.
         moves = await_moves(spool, a)
-        lines += [f"moved {m}" for m in moves if m.run == (a.run if m.after else a.run - 1)]
+        lines += [f"moved {m}" for m in moves if m.run == (a.run - 1 if m.before else a.run)]
     return lines
 
 

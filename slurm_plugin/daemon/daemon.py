@@ -25,6 +25,7 @@ from slurm_plugin.backend import BackendError, Outcome, SlurmBackend, apply_chan
 from slurm_plugin.backend.change import Change, Place, Signal
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.listening import NOTHING, Heard
+from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
@@ -225,7 +226,7 @@ class Daemon:
     def _actions(self, now: float) -> tuple[Action, ...]:
         if self._plan is EMPTY_PLAN:
             return ()
-        return diff(self._snapshot(now), self._plan)
+        return staying(self._world, diff(self._snapshot(now), self._plan))
 
     def _snapshot(self, now: float) -> Snapshot:
         world = self._world

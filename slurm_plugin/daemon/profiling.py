@@ -7,11 +7,37 @@ Source: Hops (SoCC '24), section 3.2, where all types are measured at once.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hetsched_core.policy import Action, Start, Stop
 from hetsched_core.types import Plan, ProfilePlacement, Purpose
 from slurm_plugin.backend import JobState
 from slurm_plugin.daemon.world import LiveWorld, Managed
+
+
+def staying(world: LiveWorld, actions: Sequence[Action]) -> tuple[Action, ...]:
+    """Return actions without those that would stop a profiling run to begin the job's own there.
+
+    Such a run is its own from now on.
+    """
+    starts = {a.key.job: a.placement for a in actions if isinstance(a, Start)}
+    stay = set()
+    for action in actions:
+        if not isinstance(action, Stop) or action.key.purpose is not Purpose.PROFILE:
+            continue
+        job = action.key.job
+        known, placement = world.managed.get(job), starts.get(job)
+        if (
+            known is not None
+            and known.run is not None
+            and placement is not None
+            and placement.purpose is Purpose.RUN
+            and placement.configuration == known.run.configuration
+        ):
+            world.placed(job, placement)
+            stay.add(job)
+    return tuple(action for action in actions if action.key.job not in stay)
 
 
 @dataclass(slots=True)

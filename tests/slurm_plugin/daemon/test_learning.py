@@ -1,0 +1,332 @@
+"""Jobs on a real Slurm tell how fast they are, and the next decisions know it."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import stat
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.policy import make_policy
+from hetsched_core.store import IN_MEMORY, ProfileKey, Store
+from hetsched_core.store import Mode as StoreMode
+from hetsched_core.types import Layer
+from slurm_plugin.backend import SlurmBackend
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.testbed import Testbed
+from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
+from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
+from tests.slurm_plugin.jobs import Submitter
+
+pytestmark = pytest.mark.slurm
+
+ROOT = Path(__file__).resolve().parents[3]
+SPEEDS = {"a100": 200.0, "v100": 90.0, "t4": 40.0}
+NOISE = 0.02
+KEY = ProfileKey("stubnet", "root")
+NAME = "stubnet of root"
+OFTEN = "--report-every 0.5"
+
+SCRIPT = """\
+#!/bin/bash
+#HETSCHED {options} --can-checkpoint
+#SBATCH --open-mode=append
+cd {folder}
+export PYTHONPATH={root}
+exec {python} -m job_wrappers.stub --spool {spool} --noise {noise} --batch 8 \\
+    {speeds} {stub}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Stubs:
+    """Submits stub jobs; the spool directory is `spool`."""
+
+    submitter: Submitter
+    folder: Path
+    spool: Path
+
+    def submit(self, options: str, stub: str) -> str:
+        """Submit one and return its id."""
+        script = self.folder / "stub.sh"
+        script.write_text(
+            SCRIPT.format(
+                options=options,
+                folder=self.folder,
+                root=ROOT,
+                python=sys.executable,
+                spool=self.spool,
+                noise=NOISE,
+                speeds=" ".join(f"--speed {name}={speed}" for name, speed in SPEEDS.items()),
+                stub=stub,
+            )
+        )
+        out = f"--output={self.folder}/%j.out"
+        words: list[str | Path] = ["--parsable", out, f"--error={self.folder}/%j.err", script]
+        return self.submitter.cluster.command("sbatch", *words).strip()
+
+    def said(self, job: str) -> list[str]:
+        """Return the lines that a job printed."""
+        path = self.folder / f"{job}.out"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def stubs(submitter: Submitter, tmp_path: Path) -> Stubs:
+    spool = tmp_path / "spool"
+    spool.mkdir()
+    return Stubs(submitter, tmp_path, spool)
+
+
+def daemon_of(
+    backend: SlurmBackend, store: Store, spool: Path, policy: str = "fifo", round_s: float = 360.0
+) -> Daemon:
+    settings = DaemonSettings(
+        partitions=frozenset({"gpu"}),
+        restart_cost_s=0.0,
+        grace_s=5.0,
+        round_s=round_s,
+        spool=spool,
+        spool_s=0.5,
+    )
+    return Daemon(
+        backend,
+        make_policy(policy),
+        settings,
+        mode=Mode.ENFORCE,
+        clock=time.time,
+        sleep=time.sleep,
+        store=store,
+        stopwatch=time.perf_counter,
+    )
+
+
+def settle(daemon: Daemon, cycles: int = 8) -> None:
+    """Let the last lines of jobs that have ended be heard."""
+    for _ in range(cycles):
+        daemon.cycle()
+        time.sleep(0.2)
+
+
+def test_jobs_on_three_types_fill_the_store_and_the_next_decision_sees_it(
+    backend: SlurmBackend, stubs: Stubs, testbed: Testbed
+) -> None:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, store, stubs.spool)
+        jobs = {
+            name: stubs.submit(
+                f"--gpu-set=1 --gpu-types={name} --profile-key=stubnet",
+                f"--samples {4 * speed} {OFTEN}",
+            )
+            for name, speed in SPEEDS.items()
+        }
+        daemon.cycle()
+        assert daemon.world.speeds is not None
+        before = daemon.world.speeds.table(NAME)
+        assert set(before.layers.ravel().tolist()) == {Layer.FIRST_ESTIMATE}
+        drive(daemon, ended(backend, list(jobs.values())), timeout_s=60)
+        settle(daemon)
+        # What the next job's decision is told of.
+        stubs.submit("--gpu-set=1 --profile-key=stubnet", f"--samples 1e6 {OFTEN}")
+        assert any(daemon.cycle().decision is not None for _ in range(3))
+        table = daemon.world.speeds.table(NAME)
+        layers = store.layers([KEY], list(SPEEDS))
+        assert store.faults() == ()
+    measured = dict(
+        zip(
+            (layers.gpu_types[t] for t in layers.by_type.gpu_type), layers.by_type.mean, strict=True
+        )
+    )
+    assert measured == {name: pytest.approx(speed, rel=3 * NOISE) for name, speed in SPEEDS.items()}
+    assert len(layers.by_entity) == 3
+    for name, speed in SPEEDS.items():
+        assert table.per_gpu(name, 1, 1) == pytest.approx(speed, rel=3 * NOISE)
+        assert table.profiled(name)
+        assert table.layers[table.gpu_types.index(name), 0] == Layer.GPU_TYPE
+    for job in jobs.values():
+        assert stubs.said(job)[-1].startswith("done at")
+
+
+def runs_of(lines: list[str]) -> list[tuple[int, str, float]]:
+    """Return the number, the GPUs and the samples done before of each run that a stub tells of."""
+    found = []
+    for line in lines:
+        match = re.fullmatch(
+            r"job \d+ run (\d+): (\d+ GPUs \(\w+\)) on .* samples/s, (\d+) of .*", line
+        )
+        if match:
+            found.append((int(match[1]), match[2], float(match[3])))
+    return found
+
+
+def test_hops_measures_a_job_on_one_type_after_another_and_then_runs_it_where_it_is_fastest(
+    backend: SlurmBackend, stubs: Stubs, testbed: Testbed
+) -> None:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, store, stubs.spool, "hops", round_s=4.0)
+        job = stubs.submit("--gpu-set=1 --profile-key=stubnet", f"--samples 1e6 {OFTEN}")
+
+        def measured() -> bool:
+            speeds = daemon.world.speeds
+            table = None if speeds is None or NAME not in speeds.profiles else speeds.table(NAME)
+            return table is not None and all(table.profiled(name) for name in SPEEDS)
+
+        drive(daemon, measured, timeout_s=150)
+        drive(daemon, lambda: runs_of(stubs.said(job))[-1][1] == "1 GPUs (a100)", timeout_s=30)
+        plans = [json.loads(decision.document) for _, decision in store.decisions()]
+        known = store.layers([KEY], list(SPEEDS))
+        per_gpu = {
+            known.gpu_types[t]: 8 / (f + b + u)
+            for t, f, b, u in zip(
+                known.theory.gpu_type,
+                known.theory.forward_s,
+                known.theory.backward_s,
+                known.theory.update_s,
+                strict=True,
+            )
+        }
+    assert per_gpu == {name: pytest.approx(speed) for name, speed in SPEEDS.items()}
+    runs = runs_of(stubs.said(job))
+    assert [number for number, _, _ in runs] == list(range(len(runs)))
+    assert {gpus for _, gpus, _ in runs} == {f"1 GPUs ({name})" for name in SPEEDS}
+    # Nothing that it did while it was measured is lost.
+    done = [samples for _, _, samples in runs]
+    assert done == sorted(done)
+    assert all(samples > 0 for samples in done[1:])
+    assert plans[0]["waiting"] == {job: "profiling"}
+    told = [line for line in stubs.said(job) if line.startswith("moved ")]
+    for name in SPEEDS:
+        assert any(line.endswith(f"its speed on {name} is to be measured") for line in told)
+    # What is measured where it goes on to run is not stopped.
+    measured_on = [line.rsplit(" on ", 1)[1] for line in told if line.endswith("was measured")]
+    assert len(measured_on) == len(set(measured_on)) >= 2
+    assert len(told) == 2 * len(runs) - 1
+
+
+def test_a_job_that_is_moved_is_told_why_and_policies_know_what_it_has_done(
+    backend: SlurmBackend, stubs: Stubs, testbed: Testbed
+) -> None:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, store, stubs.spool, "las", round_s=2.0)
+        long = [
+            stubs.submit("--gpu-set=4,8 --profile-key=stubnet", f"--samples 1e6 {OFTEN}")
+            for _ in range(8)
+        ]
+        drive(daemon, lambda: sum(map(bool, map(stubs.said, long))) >= 6, timeout_s=40)
+
+        def moved() -> list[str]:
+            return [job for job in long if len(runs_of(stubs.said(job))) > 1]
+
+        short = [stubs.submit("--gpu-set=4", f"--samples 200 {OFTEN}") for _ in range(6)]
+        drive(daemon, lambda: ended(backend, short)() and bool(moved()), timeout_s=90)
+        settle(daemon)
+        (job, *_) = moved()
+        told = store.progress()[daemon.world.managed[job].mark.nonce]
+        view = daemon.world.jobs[job]
+        (begun, *_), (_, _, done) = runs_of(stubs.said(job))[:2]
+        assert begun == 0
+        # What policies are told is what the job told, carried on.
+        assert told.samples >= done > 0
+        assert told.checkpoint_samples >= done
+        assert view.samples_at(time.time()) >= told.samples
+        again = daemon_of(backend, store, stubs.spool, "las")
+        again.cycle()
+        assert again.world.jobs[job].samples_at(time.time()) >= told.samples
+    reasons = [line for line in stubs.said(job) if line.startswith("moved ")]
+    assert any(re.search(r"Z n\d.* -> .*: ", line) for line in reasons), reasons
+    path = stubs.spool / "moves" / "0" / f"{job}.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    moves = json.loads(path.read_text())["moves"]
+    stops = [move for move in moves if move["from"] != ""]
+    assert stops
+    assert all(move["at_s"] <= time.time() for move in moves)
+
+
+def test_forged_spool_files_are_rejected_and_counted(
+    backend: SlurmBackend, stubs: Stubs, testbed: Testbed
+) -> None:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, store, stubs.spool)
+        plain = [stubs.submitter.submit("--gpu-set=1 --profile-key=stubnet") for _ in range(4)]
+        drive(daemon, lambda: all(map(stubs.submitter.told, plain)), timeout_s=30)
+        settle(daemon, 2)
+        nonces = [stubs.submitter.told(job)[0].nonce for job in plain]
+
+        def forge(at: int, nonce: str, speed: float, owner: int = 0) -> None:
+            start = {"type": "start", "schema": "hetsched-spool/1", "job": plain[at], "run": 0}
+            start |= {"rank": 0, "world_size": 1, "nonce": nonce, "host": "n0", "pid": 7, "at_s": 1}
+            told = {"type": "progress", "t_s": 1, "samples": 9, "samples_per_s": speed}
+            lines = (start, told | {"data_s": [], "wait_s": []})
+            path = stubs.spool / "0" / f"{plain[at]}.0.0.jsonl"
+            path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+            os.chown(path, owner, owner)
+
+        forge(0, nonces[0], 100.0, owner=65534)
+        forge(1, nonces[0], 100.0)
+        forge(2, nonces[2], 1e13)
+        forge(3, nonces[3], 100.0)
+        reports = []
+        for _ in range(12):
+            reports.append(daemon.cycle())
+            time.sleep(0.2)
+        rejected = dict(store.summary().rejected)
+        (measured,) = store.profiles()
+        taken = sum(report.heard.lines for report in reports)
+    # The second line of a file whose start is forged is refused for want of a start.
+    assert rejected == {"wrong owner": 1, "wrong nonce": 1, "wrong order": 1, "out of range": 1}
+    assert sorted(r.reason.value for report in reports for r in report.heard.rejected) == sorted(
+        rejected
+    )
+    # Two lines of the good file, and the start of the one that claims too much.
+    assert (measured.measurements, taken) == (1, 3)
+
+
+def test_a_daemon_that_is_killed_again_and_again_takes_each_line_in_once(
+    stubs: Stubs, testbed: Testbed, tmp_path: Path
+) -> None:
+    rng = random.Random(5)
+    options = ("--mode=enforce", "--cycle-s=0.1", "--spool-s=0.1", f"--spool={stubs.spool}")
+    jobs = [
+        stubs.submit("--gpu-set=1 --profile-key=stubnet", "--samples 3000 --report-every 0.02")
+        for _ in range(5)
+    ]
+    deadline = time.monotonic() + 150
+    kills = 0
+
+    def queued() -> bool:
+        return bool(testbed.command("squeue", "--noheader", "--format=%i").strip())
+
+    while queued():
+        assert time.monotonic() < deadline, (tmp_path / "daemon.log").read_text()[-3000:]
+        daemon = hetschedd(testbed, tmp_path, *options)
+        time.sleep(rng.uniform(2.0, 5.0))
+        assert daemon.poll() is None, (tmp_path / "daemon.log").read_text()[-3000:]
+        daemon.kill()
+        daemon.wait()
+        kills += 1
+    daemon = hetschedd(testbed, tmp_path, *options)
+    time.sleep(5.0)
+    daemon.terminate()
+    assert daemon.wait(20) == 0
+    lines = [
+        json.loads(line)
+        for path in (stubs.spool / "0").iterdir()
+        for line in path.read_text().splitlines()
+    ]
+    written = [line["samples_per_s"] for line in lines if line["type"] == "progress"]
+    with Store.open(tmp_path / "daemon.duckdb") as store:
+        assert store.faults() == ()
+        assert store.summary().rejected == ()
+        measured = store.profiles()
+        told = store.progress()
+    assert kills >= 3
+    assert sum(each.measurements for each in measured) == len(written) > 500
+    assert all(stubs.said(job)[-1].startswith("done at 3000") for job in jobs)
+    assert {progress.samples for progress in told.values()} == {3000.0}
