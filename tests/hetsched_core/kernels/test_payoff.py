@@ -117,7 +117,7 @@ def test_the_dynamic_programme_equals_the_enumeration_of_all_vectors_of_take_and
     for seed in range(400):
         rng = Random(seed)
         nodes, market = random_market(rng, rng.randint(1, 6), rng.randint(1, 4))
-        market.needs[:, 0] = 0.0
+        market.needs[:, :2] = 0.0
         queue = rng.sample(range(len(market.demand)), len(market.demand))
         outcome = plan_queue(nodes, market, queue)
         assert outcome.exact
@@ -157,7 +157,7 @@ def test_the_greedy_serves_whoever_has_most_payoff_per_gpu_each_time() -> None:
     for seed in range(300):
         rng = Random(seed)
         nodes, market = random_market(rng, 10, rng.randint(2, 4))
-        market.needs[:, 0] = 0.0
+        market.needs[:, :2] = 0.0
         outcome = plan_queue(nodes, market, range(10), Limits(states=1, beam=1))
         if outcome.method != "lazy greedy":
             continue

@@ -84,10 +84,12 @@ def random_market(rng: Random, jobs: int, nodes: int, **options: bool) -> tuple[
         highest=[low * rng.uniform(1.0, 1000.0) for low in lowest],
         extra=rng.choice((0.0, 0.1)),
         spread=rng.uniform(0.6, 1.0),
-        needs=[(rng.choice((0.0, 1.5)), 0.0)] * jobs,
+        needs=[(rng.choice((0.0, 1.5)), rng.choice((0.0, 0.0, 8.0)))] * jobs,
         **options,
     )
-    cpus = np.array([rng.choice((1.5, 2.5, 3.5)) * size[s] for s in range(sorts)])[sort]
-    return Nodes(
-        np.array(sort), np.array(size)[sort], np.array(used), cpus, np.full(nodes, PLENTY)
-    ), market
+    # Often too little for all GPUs of a node.
+    cpus, memory_mb = (
+        np.array([rng.choice((0.6, 1.0, 2.5)) * share * size[s] for s in range(sorts)])[sort]
+        for share in (1.5, 8.0)
+    )
+    return Nodes(np.array(sort), np.array(size)[sort], np.array(used), cpus, memory_mb), market
