@@ -47,12 +47,13 @@ class Asked:
     """What a job asks for beside GPUs. Memory is MiB.
 
     A job of ours has one task on each node, so that CPUs per task are CPUs per node. What is asked
-    for in another way is 0; what is asked for by GPU is in its mark, since pyslurm cannot read it.
+    for in another way is 0. CPUs by GPU are in its mark, since pyslurm cannot read them.
     """
 
     cpus_per_task: int = 0
     memory_mb_per_node: int = 0
     memory_mb_per_cpu: int = 0
+    memory_mb_per_gpu: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,6 +189,7 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     count, gpu_type = gpu_request(row.get("tres_per_node") or "")
     begin_s = _number(row, "eligible_time") or None
     minutes = _number(row, "time_limit")
+    by_gpu = int((row.get("memory_per_tres") or "0").rpartition(":")[2])
     return SlurmJob(
         id=_job_id(row),
         name=row.get("name", ""),
@@ -211,8 +212,10 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         held=bool(row.get("hold")) or _number(row, "priority") == 0.0,
         asked=Asked(
             cpus_per_task=0 if row.get("cpus_per_tres") else _whole(row, "cpus_per_task") or 1,
-            memory_mb_per_node=_whole(row, "memory_per_node"),
+            # Slurm shows what is asked for by GPU as if it were by node, too.
+            memory_mb_per_node=0 if by_gpu else _whole(row, "memory_per_node"),
             memory_mb_per_cpu=_whole(row, "memory_per_cpu"),
+            memory_mb_per_gpu=by_gpu,
         ),
         cpus=_whole(row, "cpus"),
         submit_line=row.get("submit_line", ""),

@@ -40,6 +40,9 @@ _STATES = {
     "SUSPENDED": JobState.SUSPENDED,
 }
 
+_OURS = "hetsched/"
+"""How the AdminComment of a job of ours begins."""
+
 _UNPIN = ["", ""]
 """pyslurm leaves a node list alone that is empty; one of nothings clears it."""
 
@@ -54,6 +57,8 @@ class PyslurmBackend:
             BackendError: it is not here, or it would find no Slurm configuration.
         """
         self._pyslurm = _import_pyslurm()
+        self._users: dict[int, str] = {}
+        self._by_gpu: dict[tuple[int, int], bool] = {}
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -61,8 +66,38 @@ class PyslurmBackend:
             nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
             raise _meaning(error, "reading") from None
-        found = map(_job, jobs.values())
-        return SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
+        found = (_job(job, self._user(job), self._memory_is_by_gpu(job)) for job in jobs.values())
+        state = SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
+        if len(self._by_gpu) > 2 * len(jobs) + 1000:
+            self._by_gpu.clear()
+        return state
+
+    def _user(self, job: Any) -> str:
+        # pyslurm asks the system for a name each time, which costs more than all else of a job.
+        number = job.user_id
+        if number not in self._users:
+            self._users[number] = job.user_name or ""
+        return self._users[number]
+
+    def _memory_is_by_gpu(self, job: Any) -> bool:
+        """Whether what pyslurm shows as memory of a node is that of a GPU, which it does not tell.
+
+        While a job is in one shape, the memory of the whole job tells; then it is remembered.
+        """
+        each = job.memory_per_node
+        if not each or not (job.admin_comment or "").startswith(_OURS):
+            return False
+        key = (job.id, job.submit_time)
+        if key not in self._by_gpu:
+            if job.state == "PENDING" and job.required_nodes:
+                return False
+            if job.state == "PENDING":
+                in_all, nodes = job.requested_tres, job.ntasks or 1
+            else:
+                in_all, nodes = job.allocated_tres, job.num_nodes or 1
+            memory_mb = in_all.mem.count if in_all is not None and in_all.mem is not None else 0
+            self._by_gpu[key] = (memory_mb or 0) > each * nodes
+        return self._by_gpu[key]
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -151,14 +186,14 @@ def _meaning(error: Any, what: str) -> BackendError:
     return AwayError(text) if 1000 <= number < 2000 else RefusedError(text)
 
 
-def _job(job: Any) -> SlurmJob:
+def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
     asked = ",".join(f"{name}={count}" for name, count in (job.gres_per_node or {}).items())
     count, gpu_type = gpu_request(asked)
     return SlurmJob(
         id=str(job.id) if job.array_task_id is None else f"{job.array_id}_{job.array_task_id}",
         name=job.name or "",
-        user=job.user_name or "",
+        user=user,
         account=job.account or "",
         partition=job.partition or "",
         state=state,
@@ -177,8 +212,9 @@ def _job(job: Any) -> SlurmJob:
         held=job.priority == 0,
         asked=Asked(
             cpus_per_task=job.cpus_per_task or 0,
-            memory_mb_per_node=job.memory_per_node or 0,
+            memory_mb_per_node=0 if memory_is_by_gpu else job.memory_per_node or 0,
             memory_mb_per_cpu=job.memory_per_cpu or 0,
+            memory_mb_per_gpu=job.memory_per_node or 0 if memory_is_by_gpu else 0,
         ),
         cpus=job.cpus or 0,
         submit_line=job.submit_line or "",

@@ -45,7 +45,6 @@ class Mark:
     limit_s: float | None = None
     default_nodes: int = 1
     cpus_per_gpu: int = 0
-    memory_mb_per_gpu: int = 0
     least_gpu_memory_mb: int = 0
 
     @property
@@ -76,7 +75,6 @@ class _Document:
     limit: float = 0.0
     nodes: int = 1
     cpus: int = 0
-    mem: int = 0
     begin: float = 0.0
 
 
@@ -125,7 +123,6 @@ def read_mark(text: str) -> Mark | None:
         limit_s=found.limit * 60.0 or None,
         default_nodes=found.nodes,
         cpus_per_gpu=found.cpus,
-        memory_mb_per_gpu=found.mem,
         least_gpu_memory_mb=_memory_mb(found.gpu_mem),
     )
 

@@ -49,7 +49,7 @@ def needs_of(seen: SlurmJob, mark: Mark) -> Needs:
     memory_mb = (
         math.ceil(asked.memory_mb_per_node / gpus)
         or asked.memory_mb_per_cpu * cpus
-        or mark.memory_mb_per_gpu
+        or asked.memory_mb_per_gpu
     )
     return Needs(cpus, memory_mb, asked.cpus_per_task > 0, asked.memory_mb_per_node > 0)
 

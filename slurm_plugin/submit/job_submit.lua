@@ -272,10 +272,9 @@ local function described(jd, found, count, nodes, begin)
     if found[name] then parts[#parts + 1] = '"' .. name .. '":' .. OPTIONS[name](name, found[name]) end
   end
   if begin then parts[#parts + 1] = '"begin":' .. integer(begin) end
-  -- What is asked for by GPU; the daemon reads everything else from the job.
-  local cpus, memory = (jd.cpus_per_tres or ""):match("gpu:(%d+)$"), (jd.mem_per_tres or ""):match("gpu:(%d+)$")
+  -- CPUs that are asked for by GPU; the daemon reads everything else from the job.
+  local cpus = (jd.cpus_per_tres or ""):match("gpu:(%d+)$")
   if cpus then parts[#parts + 1] = '"cpus":' .. cpus end
-  if memory then parts[#parts + 1] = '"mem":' .. memory end
   local signal = signal_of(jd.script or "")
   if signal then parts[#parts + 1] = '"signal":"' .. signal .. '"' end
   -- Minutes; 4294967294 and 4294967295 are Slurm's for none given, and for none at all.

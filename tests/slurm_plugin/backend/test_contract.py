@@ -6,19 +6,26 @@ import pytest
 
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
+    Asked,
     AwayError,
+    GpuLimits,
     JobState,
     Park,
     Place,
     Push,
+    Recipients,
     RefusedError,
     Requeue,
+    Signal,
     SlurmBackend,
     SlurmJob,
+    SlurmSite,
+    Terms,
     apply_changes,
     open_backend,
 )
 from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
 
 pytestmark = pytest.mark.parametrize(
@@ -123,6 +130,89 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     while len(submitter.told(job)) < 2 and time.monotonic() < wait:
         time.sleep(0.05)
     assert [(told.gpus_per_node, told.restarts) for told in submitter.told(job)] == [(4, 0), (2, 1)]
+
+
+def test_a_placement_sets_time_cpus_and_memory_and_parking_sets_them_back(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    asks = ("--gpus=2", "--cpus-per-task=4", "--mem=1000", "--time=10")
+    job = submitter.submit("--gpu-set=1-8", *asks)
+    before = backend.read().jobs[job]
+    assert before.asked == Asked(cpus_per_task=4, memory_mb_per_node=1000)
+    park = Park(job, 2, 60, terms=Terms(10, 4, 1000))
+    backend.apply(Place(job, ("n1", "n4"), 4, park, terms=Terms(44, 8, 2000)))
+    seen = await_job(backend, job, running)
+    assert (seen.time_limit_s, seen.cpus) == (44 * 60, 16)
+    used = {node.name: (node.cpus_used, node.memory_used_mb) for node in backend.read().nodes}
+    assert (used["n1"], used["n4"], used["n0"]) == ((8, 2000), (8, 2000), (0, 0))
+    backend.apply(Requeue(job))
+    await_job(backend, job, pending)
+    backend.apply(park)
+    after = backend.read().jobs[job]
+    assert (after.time_limit_s, after.asked, after.gpus_per_node) == (600, before.asked, 2)
+
+
+def test_what_is_asked_for_by_gpu_follows_the_gpus_by_itself(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    job = submitter.submit("--gpu-set=1-8", "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=500")
+    before = backend.read().jobs[job]
+    assert before.asked == Asked(memory_mb_per_gpu=500)
+    assert '"cpus":3' in before.mark
+    backend.apply(Place(job, ("n1",), 5, Park(job, 2, 60)))
+    await_job(backend, job, running)
+    used = {node.name: (node.cpus_used, node.memory_used_mb) for node in backend.read().nodes}
+    assert used["n1"] == (15, 2500)
+
+
+LISTENS = """\
+#!/bin/bash
+#HETSCHED --gpu-set=1
+trap 'echo script' USR1
+srun --overlap bash -c "trap 'echo step' USR1; echo ready; while :; do sleep 0.1; done" &
+while :; do sleep 0.1; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("to", "expected"),
+    [
+        (Recipients.STEPS, {"ready", "step"}),
+        (Recipients.SCRIPT, {"ready", "script"}),
+        (Recipients.ALL, {"ready", "script", "step"}),
+    ],
+)
+def test_a_signal_reaches_just_whom_it_is_meant_for(
+    backend: SlurmBackend,
+    submitter: Submitter,
+    testbed: Testbed,
+    to: Recipients,
+    expected: set[str],
+) -> None:
+    script, out = submitter.folder / "listens.sh", submitter.folder / "listens.out"
+    script.write_text(LISTENS)
+    job = testbed.command("sbatch", "--parsable", f"--output={out}", script).strip()
+    backend.apply(Place(job, ("n0",), 1, Park(job, 1, 60)))
+
+    def said() -> set[str]:
+        # bash also says that the `sleep` between was ended by the signal.
+        lines = out.read_text().splitlines() if out.exists() else []
+        return {"ready", "script", "step"} & set(lines)
+
+    wait_until(lambda: bool(said()), "a step", 20)
+    backend.apply(Signal(job, "USR1", to))
+    wait_until(lambda: said() >= expected, str(expected), 10)
+    time.sleep(0.3)
+    assert said() == expected
+
+
+def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) -> None:
+    assert backend.site() == SlurmSite(10.0, {"gpu": None}, GpuLimits())
+    testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")
+    try:
+        assert backend.site().longest_s == {"gpu": 5400.0}
+    finally:
+        testbed.command("scontrol", "update", "partition=gpu", "maxtime=infinite")
 
 
 def test_a_parked_job_keeps_no_pin_and_starts_by_itself_when_nobody_acts(
@@ -242,6 +332,7 @@ def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter
         return (
             *(job.id, job.user, job.account, job.state, job.reason, job.mark, job.nodes),
             *(job.pinned, job.gpus_per_node, job.begin_s, job.start_s, job.time_limit_s, job.held),
+            *(job.asked, job.cpus, job.submit_line),
         )
 
     for job in (waiting, placed, held):

@@ -1,10 +1,12 @@
 """The daemon on a real Slurm: jobs with requirement sets are placed, and run to their end."""
 
+import itertools
 import json
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -87,24 +89,38 @@ class Accounted:
     end: str
     restarts: int
 
+    @property
+    def seconds(self) -> float:
+        """How long it ran."""
+        return (
+            datetime.fromisoformat(self.end) - datetime.fromisoformat(self.start)
+        ).total_seconds()
+
 
 def accounted(testbed: Testbed, jobs: list[str]) -> dict[str, Accounted]:
-    """What sacct says of jobs, once it knows of the end of all of them."""
+    """What sacct says of the last run of jobs, once it knows of the end of all of them."""
+    return {job: rows[-1] for job, rows in accounted_runs(testbed, jobs).items()}
+
+
+def accounted_runs(testbed: Testbed, jobs: list[str]) -> dict[str, list[Accounted]]:
+    """What sacct says of all runs of jobs, once it knows of the end of all of them."""
     deadline = time.monotonic() + 20
     while True:
         text = testbed.command(
             *("sacct", "-X", "-D", "-n", "-P", f"--jobs={','.join(jobs)}"),
             "--format=JobIDRaw,State,NodeList,AllocTRES,Start,End,Restarts",
         )
-        found: dict[str, Accounted] = {}
+        found: dict[str, list[Accounted]] = {}
         for line in text.splitlines():
             job, state, nodes, tres, start, end, restarts = line.split("|")
             names = frozenset(testbed.command("scontrol", "show", "hostnames", nodes).split())
             counts = dict(part.split("=") for part in tres.split(",") if part)
             gpus = int(counts.get("gres/gpu", 0))
-            found[job] = Accounted(state, names, gpus, start, end, int(restarts or 0))
-        if len(found) == len(jobs) and all(row.end != "Unknown" for row in found.values()):
-            return found
+            row = Accounted(state, names, gpus, start, end, int(restarts or 0))
+            found.setdefault(job, []).append(row)
+        known = len(found) == len(jobs)
+        if known and all(row.end != "Unknown" for rows in found.values() for row in rows):
+            return {job: sorted(rows, key=lambda row: row.restarts) for job, rows in found.items()}
         assert time.monotonic() < deadline, f"sacct lacks jobs: {text}"
         time.sleep(0.3)
 
@@ -121,81 +137,106 @@ def most_at_once(rows: list[Accounted]) -> int:
     return most
 
 
+def check_runs(
+    testbed: Testbed, submitter: Submitter, asked: dict[str, str], decisions: Sequence[str]
+) -> int:
+    """Hold every run to Slurm's records, to what it saw itself, and to the decision behind it.
+
+    Returns:
+        how often a job went on with other GPUs than before.
+    """
+    rows = accounted_runs(testbed, list(asked))
+    documents = [json.loads(text) for text in decisions]
+    shares: dict[str, list[Accounted]] = {node.name: [] for node in testbed.layout.nodes}
+    moves = 0
+    for job, text in asked.items():
+        told = submitter.told(job)
+        assert rows[job][-1].state == "COMPLETED"
+        assert [run.restarts for run in told] == list(range(len(rows[job])))
+        assert [row.restarts for row in rows[job]] == list(range(len(rows[job])))
+        done = [run.steps_done for run in told]
+        assert (done[0], done) == (0, sorted(done))
+        for row, (had, has) in zip(rows[job], itertools.pairwise(done), strict=False):
+            # A run may be stopped before its first step; one that went on for long has done some.
+            assert has > had or row.seconds < 5, done
+        pieces = []
+        for run, row in zip(told, rows[job], strict=True):
+            names = testbed.command("scontrol", "show", "hostnames", run.nodes).split()
+            assert set(names) == row.nodes
+            assert row.gpus == run.gpus_per_node * len(names)
+            assert row.gpus in RequirementSet.parse(text)
+            pieces.append([[name, run.gpus_per_node] for name in names])
+            for name in names:
+                shares[name].append(replace(row, gpus=run.gpus_per_node))
+        at = next(at for at, known in enumerate(documents) if known["placed"].get(job) == pieces[0])
+        for before, after in itertools.pairwise(pieces):
+            moves += before != after
+            # A decision takes the job from where it ran, and it or a later one names the new place.
+            at = next(
+                at + more
+                for more, known in enumerate(documents[at:])
+                if known["held"].get(job) == before and known["placed"].get(job) != before
+            )
+            at = next(
+                at + more
+                for more, known in enumerate(documents[at:])
+                if known["placed"].get(job) == after
+            )
+    for node in testbed.layout.nodes:
+        assert most_at_once(shares[node.name]) <= node.gpus
+    return moves
+
+
+SETS = ("1", "1,2", "2,4", "1-4", "4,8", "8", "1,2,4,8", "3")
+
+
 def test_sixty_jobs_get_counts_from_their_sets_and_fifo_moves_none(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
-    rng = random.Random(7)
-    sets = ["1", "1,2", "2,4", "1-4", "4,8", "8", "1,2,4,8", "3"]
     asked = {
-        submitter.submit(f"--gpu-set={text}", seconds=1): text for text in rng.choices(sets, k=60)
+        submitter.submit(f"--gpu-set={text} --can-checkpoint", seconds=1): text
+        for text in random.Random(7).choices(SETS, k=60)
     }
     jobs = list(asked)
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         drive(daemon_of(backend, store=store), ended(backend, jobs), timeout_s=120)
-        decisions = store.decisions()
-    rows = accounted(testbed, jobs)
-    nodes = {node.name: node.gpus for node in testbed.layout.nodes}
-    for job, text in asked.items():
-        row = rows[job]
-        (told,) = submitter.told(job)
-        assert row.state == "COMPLETED"
-        assert row.gpus in RequirementSet.parse(text)
-        assert told.gpus_per_node * len(row.nodes) == row.gpus
-        assert all(told.gpus_per_node <= nodes[name] for name in row.nodes)
-        assert (row.restarts, told.restarts) == (0, 0)
-        # The decision that placed it names the same nodes.
-        assert any(
-            f'"{job}":' in decision.document
-            and all(f'["{name}",{told.gpus_per_node}]' in decision.document for name in row.nodes)
-            for _, decision in decisions
-        )
-    for name, gpus in nodes.items():
-        here = [row for row in rows.values() if name in row.nodes]
-        shares = [
-            Accounted(row.state, row.nodes, row.gpus // len(row.nodes), row.start, row.end, 0)
-            for row in here
-        ]
-        assert most_at_once(shares) <= gpus
-    # The order of submission was kept among jobs of the same set; Slurm gives it in seconds.
-    submitted = {job: backend.read().jobs[job].submit_s for job in jobs}
+        decisions = [decision.document for _, decision in store.decisions()]
+    assert check_runs(testbed, submitter, asked, decisions) == 0
+    # The order of submission was kept among jobs of the same set.
+    rows = accounted_runs(testbed, jobs)
     for text in set(asked.values()):
-        alike = [job for job in jobs if asked[job] == text]
-        starts = [rows[job].start for job in sorted(alike, key=lambda job: (submitted[job], job))]
+        starts = [rows[job][0].start for job in sorted(asked, key=int) if asked[job] == text]
         assert starts == sorted(starts)
 
 
+@pytest.mark.parametrize(("policy", "long", "short"), [("las", 10, 12), ("hops", 14, 46)])
 def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+    backend: SlurmBackend,
+    submitter: Submitter,
+    testbed: Testbed,
+    policy: str,
+    long: int,
+    short: int,
 ) -> None:
     settings = replace(SETTINGS, round_s=2.0)
-    long = [
-        submitter.submit("--gpu-set=4,8 --can-checkpoint", seconds=10, checkpoint_s=0.2)
-        for _ in range(10)
-    ]
+    rng = random.Random(3)
+
+    def submit(count: int, sets: Sequence[str], seconds: float) -> dict[str, str]:
+        return {
+            submitter.submit(
+                f"--gpu-set={text} --can-checkpoint", seconds=seconds, checkpoint_s=0.2
+            ): text
+            for text in rng.choices(sets, k=count)
+        }
+
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        daemon = daemon_of(backend, "las", store=store, settings=settings)
-        drive(daemon, started(submitter, long[:4]), timeout_s=30)
-        short = [submitter.submit("--gpu-set=2,4 --can-checkpoint", seconds=1) for _ in range(12)]
-        drive(daemon, ended(backend, [*long, *short]), timeout_s=150)
-        decisions = [json.loads(decision.document) for _, decision in store.decisions()]
-    rows = accounted(testbed, [*long, *short])
-    moves = 0
-    for job in (*long, *short):
-        told = submitter.told(job)
-        assert rows[job].state == "COMPLETED"
-        assert [run.restarts for run in told] == list(range(len(told)))
-        assert rows[job].restarts == len(told) - 1
-        done = [run.steps_done for run in told]
-        assert done == sorted(done)
-        assert all(later > 0 for later in done[1:])
-        moves += len(told) - 1
-        # Each run is where some decision placed it.
-        placed = [decision["placed"].get(job) for decision in decisions]
-        for run in told:
-            names = testbed.command("scontrol", "show", "hostnames", run.nodes).split()
-            pieces = [[name, run.gpus_per_node] for name in names]
-            assert pieces in placed
-    assert moves >= 10
+        daemon = daemon_of(backend, policy, store=store, settings=settings)
+        asked = submit(long, ("4,8", "2-8"), 6)
+        drive(daemon, started(submitter, list(asked)[:4]), timeout_s=30)
+        asked |= submit(short, SETS, 0.5)
+        drive(daemon, ended(backend, list(asked)), timeout_s=150)
+        decisions = [decision.document for _, decision in store.decisions()]
+    assert check_runs(testbed, submitter, asked, decisions) >= 10
 
 
 def test_what_sacct_says_of_a_run_replays_offline(

@@ -114,7 +114,7 @@ def mark(more: str = "") -> Mark:
         (Asked(3, memory_mb_per_node=1001), "", 2, 501, Terms(None, 8, 2004)),
         (Asked(1, memory_mb_per_cpu=100), "", 1, 100, Terms(None, 4, None)),
         (Asked(6, memory_mb_per_cpu=100), "", 3, 300, Terms(None, 12, None)),
-        (Asked(0, 0, 0), ',"cpus":3,"mem":500', 3, 500, Terms()),
+        (Asked(memory_mb_per_gpu=500), ',"cpus":3', 3, 500, Terms()),
     ],
 )
 def test_cpus_and_memory_follow_the_gpus(
