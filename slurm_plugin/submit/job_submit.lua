@@ -207,14 +207,10 @@ end
 -- What the user's own options ask for: GPUs in all, their type, nodes; nil, "", nil where not told.
 local function asked(jd)
   local nodes = given(jd.min_nodes) and jd.min_nodes > 0 and jd.min_nodes or nil
-  local tasks = given(jd.num_tasks) and jd.num_tasks or nil
   local in_all, kind = gpus_in(jd.tres_per_job)
   if in_all then return in_all, kind, nodes end
   local each, its = gpus_in(jd.tres_per_node)
-  if each then return each * (nodes or 1), its, nodes end
-  each, its = gpus_in(jd.tres_per_task)
-  if each and tasks then return each * tasks, its, nodes end
-  return nil, its, nodes
+  return each and each * (nodes or 1), its, nodes
 end
 
 -- Fields that would take the choice of nodes from the daemon -> what to say of them.
@@ -245,8 +241,9 @@ local function unsupported(jd, alone)
   if given(jd.shared) and jd.shared ~= 1 then
     return "--exclusive does not go with --gpu-set; put the GPUs of a whole node into the set"
   end
-  if has("tres_per_socket") or given(jd.ntasks_per_tres) then
-    return "--gpus-per-socket and --ntasks-per-gpu do not go with --gpu-set; there is one task a node"
+  if gpus_in(jd.tres_per_task) or has("tres_per_socket") or given(jd.ntasks_per_tres) then
+    return "--gpus-per-task, --gpus-per-socket and --ntasks-per-gpu do not go with --gpu-set, under " ..
+           "which there is one task a node; ask with --gpus=COUNT"
   end
   local other = select(3, gpus_in(jd.tres_per_node)) or select(3, gpus_in(jd.tres_per_job))
   if other then return "'" .. other .. "' does not go with --gpu-set; only GPUs do" end
@@ -286,6 +283,8 @@ local function described(jd, found, count, nodes, begin)
   end
   return text, id
 end
+
+local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_NTASKS_PER_NODE = "1" }
 
 local function with_flag(bits, bit)
   return math.floor(bits / bit) % 2 == 1 and bits or bits + bit
@@ -330,6 +329,10 @@ local function mark(jd, parts, now)
   local single = found["gpu-types"] and not found["gpu-types"]:find(",", 1, true) and found["gpu-types"]
   jd.admin_comment = text
   jd.environment["HETSCHED_NONCE"] = id
+  -- srun would take its defaults from what was submitted, and not from what the run was given.
+  for name, value in pairs(STALE) do
+    if jd.environment[name] then jd.environment[name] = value end
+  end
   if jd.requeue ~= 0 then jd.requeue = 1 end
   if given(jd.num_tasks) or given(jd.ntasks_per_node) then
     slurm.log_user("hetsched: --ntasks gives way to one task on each node; start one worker per GPU from it")
@@ -341,7 +344,6 @@ local function mark(jd, parts, now)
   jd.min_cpus = nodes
   jd.bitflags = with_flag(jd.bitflags, slurm.USE_MIN_NODES)
   jd.tres_per_job = ""
-  if gpus_in(jd.tres_per_task) then jd.tres_per_task = select(3, gpus_in(jd.tres_per_task)) or "" end
   jd.tres_per_node = "gres/gpu:" .. (single and single .. ":" or "") .. integer(count / nodes)
   -- From the time that the user names, the daemon has this long to act.
   jd.begin_time = math.max(begin or 0, now) + SLACK_S

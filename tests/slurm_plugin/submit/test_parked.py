@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from slurm_plugin.backend import SlurmBackend
+from slurm_plugin.backend import JobState, Park, Place, SlurmBackend
 from slurm_plugin.submit import ENFORCE_LIST
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter, await_job, running
@@ -26,7 +26,6 @@ def cleaned(submitter: Submitter) -> None:
         (("--gpu-set=2,4", "--gpus=3"), 2, 1, "gres/gpu:2"),
         (("--gpu-set=2,4", "--gres=gpu:4"), 4, 1, "gres/gpu:4"),
         (("--gpu-set=2,4", "--gpus-per-node=2", "--nodes=2"), 4, 2, "gres/gpu:2"),
-        (("--gpu-set=2,4", "--gpus-per-task=1", "--ntasks=4"), 4, 1, "gres/gpu:4"),
         (("--gpu-set=2,4", "--gpu-types=v100"), 2, 1, "gres/gpu:v100:2"),
         (("--gpu-set=2,4", "--gpu-types=v100,t4"), 2, 1, "gres/gpu:2"),
         (("--gpu-set=2,4", "--gres=gpu:t4:2"), 2, 1, "gres/gpu:t4:2"),
@@ -70,6 +69,26 @@ def test_a_wide_job_that_nobody_places_starts_evenly_on_several_nodes(
     assert (seen.nodes, seen.gpus_per_node) == (("n1", "n4"), 8)
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gpus=4",),
+        ("--gpus-per-node=2", "--nodes=2"),
+        ("--gres=gpu:4",),
+        ("--ntasks-per-node=3",),
+    ],
+)
+def test_srun_within_a_job_takes_all_that_the_run_was_given(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, words: tuple[str, ...]
+) -> None:
+    told = submitter.folder / "told"
+    inner = f"srun bash -c 'echo $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES' >{told}"
+    job = sbatch(testbed, "--gpu-set=2,4,6", *words, f"--wrap={inner}")
+    backend.apply(Place(job, ("n1", "n4"), 3, Park(job, 4, 60)))
+    await_job(backend, job, lambda seen: seen.state is JobState.ENDED)
+    assert sorted(told.read_text().splitlines()) == ["n1 0,1,2", "n4 0,1,2"]
+
+
 def test_who_wants_no_requeue_is_not_moved(backend: SlurmBackend, testbed: Testbed) -> None:
     job = sbatch(testbed, "--gpu-set=2,4", "--no-requeue", "--wrap=sleep 60")
     assert not mark_of(backend, job).movable
@@ -98,7 +117,8 @@ def test_the_cpus_of_tasks_that_are_not_started_are_not_asked_for(testbed: Testb
         (("--gpu-set=2", "--reservation=x"), "--reservation does not go with --gpu-set"),
         (("--gpu-set=2", "--exclusive"), "put the GPUs of a whole node into the set"),
         (("--gpu-set=2", "--gpus-per-socket=1", "--sockets-per-node=1"), "one task a node"),
-        (("--gpu-set=2", "--gpus=2", "--ntasks-per-gpu=2"), "--ntasks-per-gpu do not go with"),
+        (("--gpu-set=2", "--gpus-per-task=1", "--ntasks=2"), "ask with --gpus=COUNT"),
+        (("--gpu-set=2", "--gpus=2", "--ntasks-per-gpu=2"), "and --ntasks-per-gpu do not go with"),
         (("--gpu-set=2", "--gres=gpu:2,x:1"), "Invalid generic resource"),
         (
             ("--gpu-set=2", "--gpu-types=v100", "--gres=gpu:t4:2"),
