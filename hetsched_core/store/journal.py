@@ -90,8 +90,8 @@ def record_decision(transaction: Transaction, decision: Decision) -> int:
     ((number,),) = transaction.rows(
         """
         INSERT INTO decision (at_s, policy, triggers, plan_s, placed, waiting, method, objective,
-                              bound, gap, limits, prices, document)
-        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
+                              bound, gap, limits, prices, document, bytes)
+        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING id
         """,
         plan.at_s,
         decision.policy,
@@ -106,8 +106,26 @@ def record_decision(transaction: Transaction, decision: Decision) -> int:
         list(found.limits),
         json.dumps(dict(found.prices)),
         decision.document,
+        len(decision.document.encode()),
     )
     return int(number)
+
+
+def forget_decisions(transaction: Transaction, keep: int, most_bytes: int) -> None:
+    """Forget the oldest decisions, all but `keep` and as many as have `most_bytes` of documents."""
+    transaction.run(
+        """
+        DELETE FROM decision WHERE id <= (
+            SELECT coalesce(max(id), 0) FROM (
+                SELECT id, row_number() OVER (ORDER BY id DESC) AS place,
+                       sum(bytes) OVER (ORDER BY id DESC) AS total
+                FROM decision
+            ) WHERE place > ? OR total > ?
+        )
+        """,
+        keep,
+        most_bytes,
+    )
 
 
 def read_decisions(

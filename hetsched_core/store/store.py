@@ -246,6 +246,16 @@ class Store:
         with self._database.transaction() as transaction:
             return journal.record_decision(transaction, decision)
 
+    def forget_decisions(self, keep: int, most_bytes: int) -> None:
+        """Forget the oldest decisions.
+
+        Args:
+            keep: how many of the latest may stay.
+            most_bytes: how long the documents of those that stay may be, together.
+        """
+        with self._database.transaction() as transaction:
+            journal.forget_decisions(transaction, keep, most_bytes)
+
     def decisions(self, after: int = 0, most: int = 1000) -> tuple[tuple[int, Decision], ...]:
         """Return decisions with a number above `after`, each with its number, in their order."""
         with self._database.transaction() as transaction:

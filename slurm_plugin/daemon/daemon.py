@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Action, PlanChecker, Policy, Start, Stop, diff
 from hetsched_core.runlog import PlanRecord
@@ -14,7 +14,6 @@ from hetsched_core.store import Decision, Store
 from hetsched_core.types import (
     EMPTY_PLAN,
     ExecutionModel,
-    Placed,
     Plan,
     Round,
     Snapshot,
@@ -33,6 +32,9 @@ from slurm_plugin.daemon.world import LiveWorld
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
+
+_FORGET_EVERY = 50
+"""After how many decisions those that are too old are forgotten."""
 
 _SITE_S = 300.0
 """How often it is looked up what the site has set."""
@@ -100,6 +102,7 @@ class Daemon:
         estimates = LiveSpeeds(store, measures=self._spool is not None)
         self._world = LiveWorld(settings, policy.info.knows, estimates)
         self._checker = PlanChecker(policy.info.model)
+        self._writer = DecisionWriter(policy)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
         self._site_due_s = -math.inf
@@ -155,6 +158,7 @@ class Daemon:
         """
         check_fit(policy)
         self._policy, self._settings, self._mode = policy, settings, mode
+        self._writer = DecisionWriter(policy)
         self._checker = PlanChecker(policy.info.model)
         self._spool = Spool.open(settings, self._store, self._stopwatch)
         self._world.estimates.adopt(measures=self._spool is not None)
@@ -261,10 +265,14 @@ class Daemon:
         record = PlanRecord(
             snapshot.now, snapshot.triggers, took_s, len(plan.entries) - waiting, waiting
         )
-        document = _document(snapshot, plan)
-        decision = Decision(self._policy.info.name, record, plan.diagnostics, document)
-        if self._store is not None:
-            self._store.record_decision(decision)
+        decision = Decision(self._policy.info.name, record, plan.diagnostics)
+        if self._store is None:
+            return decision
+        decision = replace(decision, document=self._writer.write(snapshot, plan))
+        self._store.record_decision(decision)
+        if self.decisions % _FORGET_EVERY == 0:
+            keep, most_mib = self._settings.keep_decisions, self._settings.keep_decisions_mib
+            self._store.forget_decisions(keep, most_mib << 20)
         return decision
 
 
@@ -282,24 +290,3 @@ def check_fit(policy: Policy) -> None:
             f"policy {info.name!r} places {info.model.value}, and only gangs run live; "
             "choose another, see: hetsched policies"
         )
-
-
-def _document(snapshot: Snapshot, plan: Plan) -> str:
-    """Write down who was placed where and why the others wait, as JSON."""
-    placed = {
-        job: [list(piece) for placement in entry.placements for piece in placement.configuration]
-        for job, entry in plan.entries.items()
-        if isinstance(entry, Placed)
-    }
-    waiting = {
-        job: entry.reason.code.word
-        for job, entry in plan.entries.items()
-        if isinstance(entry, Waiting)
-    }
-    held = {
-        job: [list(piece) for run in view.runs for piece in run.configuration]
-        for job, view in snapshot.jobs.items()
-        if view.runs
-    }
-    document = {"schema": 1, "held": held, "placed": placed, "waiting": waiting}
-    return json.dumps(document, separators=(",", ":"), sort_keys=True)

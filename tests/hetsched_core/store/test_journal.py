@@ -79,6 +79,25 @@ def test_decisions_come_back_as_they_were(store: Store) -> None:
     assert store.decisions(most=1) == ((numbers[0], DECISION),)
 
 
+def test_old_decisions_are_forgotten_by_number_and_by_length(store: Store) -> None:
+    long = [replace(DECISION, document="é" * 500) for _ in range(20)]
+    numbers = [store.record_decision(decision) for decision in long]
+
+    def left() -> list[int]:
+        return [number for number, _ in store.decisions()]
+
+    store.forget_decisions(100, 1 << 20)
+    assert left() == numbers
+    store.forget_decisions(15, 1 << 20)
+    assert left() == numbers[-15:]
+    # A letter of two bytes counts as two.
+    store.forget_decisions(15, 4_999)
+    assert left() == numbers[-4:]
+    store.forget_decisions(0, 1 << 20)
+    assert left() == []
+    assert store.record_decision(DECISION) > numbers[-1]
+
+
 def test_decisions_keep_the_order_in_which_they_were_made_when_the_clock_goes_back(
     store: Store,
 ) -> None:

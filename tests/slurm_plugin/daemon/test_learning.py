@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from hetsched_core.decision_record import differences, read_decision
 from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, ProfileKey, Store
 from hetsched_core.store import Mode as StoreMode
@@ -180,7 +181,7 @@ def test_hops_measures_a_job_on_one_type_after_another_and_then_runs_it_where_it
 
         drive(daemon, measured, timeout_s=150)
         drive(daemon, lambda: runs_of(stubs.said(job))[-1][1] == "1 GPUs (a100)", timeout_s=30)
-        plans = [json.loads(decision.document) for _, decision in store.decisions()]
+        documents = [decision.document for _, decision in store.decisions()]
         known = store.layers([KEY], list(SPEEDS))
         per_gpu = {
             known.gpu_types[t]: 8 / (f + b + u)
@@ -200,7 +201,12 @@ def test_hops_measures_a_job_on_one_type_after_another_and_then_runs_it_where_it
     done = [samples for _, _, samples in runs]
     assert done == sorted(done)
     assert all(samples > 0 for samples in done[1:])
-    assert plans[0]["waiting"] == {job: "profiling"}
+    assert json.loads(documents[0])["waiting"] == {job: "profiling"}
+    # Each decision can be made again, from its record alone.
+    for document in documents:
+        recorded = read_decision(document)
+        assert differences(recorded.again(), recorded.plan) == ()
+    assert read_decision(documents[0]).plan.profiles != ()
     told = [line for line in stubs.said(job) if line.startswith("moved ")]
     for name in SPEEDS:
         assert any(line.endswith(f"its speed on {name} is to be measured") for line in told)

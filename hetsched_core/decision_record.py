@@ -1,0 +1,394 @@
+"""Decisions on record, `hetsched-decision/1` (docs/formats/decision.md): a snapshot and its plan.
+
+What stands in one is all that the policy was told, so that it can be asked again, offline, and give
+the same answer. Only what changed since the last decision is encoded anew.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import math
+import zlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, get_args, get_origin
+
+import cattrs
+import numpy as np
+from immutables import Map
+
+from hetsched_core.errors import InputError
+from hetsched_core.json_values import plain, strict_json
+from hetsched_core.policy import Policy, make_policy, settings_of
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Diagnostics,
+    Entry,
+    JobView,
+    Node,
+    NodeView,
+    Placed,
+    Plan,
+    ProfilePlacement,
+    ReasonCode,
+    Replan,
+    RequirementSet,
+    Reservation,
+    Round,
+    Shape,
+    Snapshot,
+    Speeds,
+    SpeedTable,
+    TaskSequence,
+    TaskTimes,
+    Trigger,
+    Waiting,
+)
+
+SCHEMA = "hetsched-decision/1"
+
+MOST_CHARACTERS = 8 << 20
+"""A longer record is kept without the snapshot, and says so."""
+
+_MOST_BYTES = 512 << 20
+_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedDecision:
+    """A decision as it was made."""
+
+    policy: str
+    parameters: Mapping[str, str]
+    snapshot: Snapshot
+    plan: Plan
+
+    def again(self) -> Plan:
+        """Ask the policy once more.
+
+        Raises:
+            InputError: the policy is not there any more, or has other parameters now.
+        """
+        return make_policy(self.policy, self.parameters).plan(self.snapshot)
+
+
+def differences(one: Plan, other: Plan) -> tuple[str, ...]:
+    """Return in what two plans differ, as names of jobs and of parts; () if they say the same.
+
+    How they were found does not count, nor what they revise.
+    """
+    jobs = sorted(
+        job
+        for job in {*one.entries, *other.entries}
+        if one.entries.get(job) != other.entries.get(job)
+    )
+    parts = ("profiles", "sequences", "reservations", "valid_from_s", "replan", "memory")
+    return (
+        *(f"job {job}" for job in jobs),
+        *(part for part in parts if _value(one, part) != _value(other, part)),
+    )
+
+
+def _value(plan: Plan, part: str) -> object:
+    found = getattr(plan, part)
+    if part == "memory":
+        return plain(found)
+    return tuple(found) if part == "reservations" else found
+
+
+class DecisionWriter:
+    """Writes the records of one policy's decisions, one after another."""
+
+    def __init__(self, policy: Policy) -> None:
+        """Write for this policy."""
+        self._policy = {"name": policy.info.name, "parameters": settings_of(policy)}
+        self._jobs: dict[str, tuple[JobView, str]] = {}
+        self._entries: dict[str, tuple[Entry, str]] = {}
+        self._tables: dict[str, tuple[SpeedTable, str]] = {}
+        self._cluster: tuple[Cluster | None, str] = (None, "")
+
+    def write(self, snapshot: Snapshot, plan: Plan) -> str:
+        """Return the record: JSON, the snapshot in it compressed."""
+        document: dict[str, object] = {
+            "schema": SCHEMA,
+            "policy": self._policy,
+            **_summary(snapshot, plan),
+        }
+        packed = base64.b64encode(zlib.compress(self._whole(snapshot, plan).encode(), _LEVEL))
+        if len(packed) > MOST_CHARACTERS:
+            document["left_out"] = f"the snapshot, of {len(packed)} characters when compressed"
+        else:
+            document["repeat"] = packed.decode()
+        return json.dumps(document, separators=(",", ":"), sort_keys=True)
+
+    def _whole(self, snapshot: Snapshot, plan: Plan) -> str:
+        views, before = snapshot.jobs, snapshot.previous.entries
+        profiles = sorted({view.job.profile for view in views.values()})
+        tables = {name: snapshot.speeds.table(name) for name in profiles}
+        entries = {**before, **plan.entries}
+        # What stands in both plans is the same object in most of them, and encoded once.
+        old = {job: entry for job, entry in before.items() if entry is not entries[job]}
+        self._jobs = _encoded(views, self._jobs, _to_json)
+        self._entries = _encoded(entries, self._entries, _to_json)
+        self._tables = _encoded(tables, self._tables, _table_to_json)
+        if self._cluster[0] is not snapshot.cluster:
+            cluster = {"name": snapshot.cluster.name, "nodes": _plain(list(snapshot.cluster))}
+            self._cluster = snapshot.cluster, _dumps(cluster)
+        nodes = {name: _plain(view, NodeView, "node") for name, view in snapshot.nodes.items()}
+        parts = {
+            "jobs": _object(self._jobs),
+            "entries": _object(self._entries),
+            "before": _dumps({job: _plain(entry) for job, entry in old.items()}),
+            "was_in": _dumps(sorted(before)),
+            "is_in": _dumps(sorted(plan.entries)),
+            "speeds": _object(self._tables),
+            "cluster": self._cluster[1],
+            "nodes": _dumps(nodes),
+            "snapshot": _dumps(
+                {
+                    "now": snapshot.now,
+                    "triggers": sorted(snapshot.triggers),
+                    "round": _plain(snapshot.round),
+                    "effective_s": snapshot.effective_s,
+                    "shapes": sorted(snapshot.shapes),
+                    "runs_per_job": snapshot.runs_per_job,
+                    "seed": snapshot.seed,
+                    "past_run_s": dict(snapshot.past_run_s),
+                    "changed": sorted(snapshot.changed),
+                    "gone": sorted(snapshot.gone),
+                    "nodes_changed": snapshot.nodes_changed,
+                }
+            ),
+            "previous": _dumps(_plan_to_json(snapshot.previous)),
+            "plan": _dumps(_plan_to_json(plan)),
+        }
+        return "{" + ",".join(f'"{name}":{text}' for name, text in parts.items()) + "}"
+
+
+def read_decision(document: str) -> RecordedDecision:
+    """Read a record.
+
+    Raises:
+        InputError: it is none, or its snapshot was left out.
+    """
+    try:
+        record = strict_json(document)
+        schema = record.get("schema")
+    except (ValueError, RecursionError, AttributeError):
+        raise InputError(f"{document[:60]!r} is no record of a decision") from None
+    if schema != SCHEMA:
+        raise InputError(f"schema is {schema!r}; a record of a decision has {SCHEMA!r}")
+    if "repeat" not in record:
+        raise InputError(f"it cannot be repeated: {record.get('left_out', 'no snapshot')}")
+    try:
+        unpacking = zlib.decompressobj()
+        text = unpacking.decompress(base64.b64decode(record["repeat"]), _MOST_BYTES)
+        if unpacking.unconsumed_tail:
+            raise InputError(f"its snapshot is longer than {_MOST_BYTES} bytes")
+        whole = strict_json(text.decode())
+        snapshot, plan = _read(whole)
+        policy = record["policy"]
+        return RecordedDecision(policy["name"], policy["parameters"], snapshot, plan)
+    except (
+        zlib.error,
+        binascii.Error,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        cattrs.BaseValidationError,
+    ) as error:
+        raise InputError(f"it cannot be read: {type(error).__name__}: {error}"[:300]) from None
+
+
+def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
+    cluster = Cluster(_typed(whole["cluster"]["nodes"], tuple[Node, ...]), whole["cluster"]["name"])
+    entries = {job: _entry(value) for job, value in whole["entries"].items()}
+    before = entries | {job: _entry(value) for job, value in whole["before"].items()}
+    tables = {name: _table(value) for name, value in whole["speeds"].items()}
+    said = whole["snapshot"]
+    snapshot = Snapshot(
+        now=said["now"],
+        triggers=frozenset(map(Trigger, said["triggers"])),
+        round=_typed(said["round"], Round),
+        cluster=cluster,
+        nodes=Map(
+            {
+                name: _typed({**value, "node": _plain(cluster[name])}, NodeView)
+                for name, value in whole["nodes"].items()
+            }
+        ),
+        jobs=Map({job: _typed(value, JobView) for job, value in whole["jobs"].items()}),
+        speeds=Speeds(cluster, tables),
+        effective_s=said["effective_s"],
+        shapes=frozenset(map(Shape, said["shapes"])),
+        runs_per_job=said["runs_per_job"],
+        seed=said["seed"],
+        past_run_s=Map(said["past_run_s"]),
+        previous=_plan(whole["previous"], {job: before[job] for job in whole["was_in"]}),
+        changed=frozenset(said["changed"]),
+        gone=frozenset(said["gone"]),
+        nodes_changed=said["nodes_changed"],
+    )
+    return snapshot, _plan(whole["plan"], {job: entries[job] for job in whole["is_in"]})
+
+
+# Parts --------------------------------------------------------------------------------------------
+
+
+def _summary(snapshot: Snapshot, plan: Plan) -> dict[str, object]:
+    """Return who held what, who was placed where and why the others wait: readable at once."""
+    entries = plan.entries
+    return {
+        "held": {
+            job: [list(piece) for run in view.runs for piece in run.configuration]
+            for job, view in snapshot.jobs.items()
+            if view.runs
+        },
+        "placed": {
+            job: [list(piece) for each in entry.placements for piece in each.configuration]
+            for job, entry in entries.items()
+            if isinstance(entry, Placed)
+        },
+        "waiting": {
+            job: entry.reason.code.word
+            for job, entry in entries.items()
+            if isinstance(entry, Waiting)
+        },
+        "measured": {p.job: [list(x) for x in p.placement.configuration] for p in plan.profiles},
+    }
+
+
+def _encoded(
+    values: Mapping[str, Any], known: Mapping[str, tuple[Any, str]], encode: Callable[[Any], str]
+) -> dict[str, tuple[Any, str]]:
+    """Return each value with its JSON, which is taken from `known` where it is the same object."""
+    found = {}
+    for name, value in values.items():
+        before = known.get(name)
+        found[name] = before if before and before[0] is value else (value, encode(value))
+    return found
+
+
+def _object(encoded: Mapping[str, tuple[Any, str]]) -> str:
+    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, (_, text) in encoded.items()) + "}"
+
+
+def _plan_to_json(plan: Plan) -> dict[str, object]:
+    """Return a plan without its entries, which it shares with others."""
+    return {
+        "profiles": _plain(list(plan.profiles)),
+        "sequences": _plain(list(plan.sequences)),
+        "reservations": _plain(list(plan.reservations)),
+        "valid_from_s": _plain(plan.valid_from_s),
+        "replan": _plain(plan.replan),
+        "diagnostics": _plain(plan.diagnostics),
+        "memory": plain(plan.memory),
+    }
+
+
+def _plan(value: dict[str, Any], entries: Mapping[str, Entry]) -> Plan:
+    return Plan(
+        Map(entries),
+        profiles=_typed(value["profiles"], tuple[ProfilePlacement, ...]),
+        sequences=_typed(value["sequences"], tuple[TaskSequence, ...]),
+        reservations=_typed(value["reservations"], tuple[Reservation, ...]),
+        valid_from_s=_typed(value["valid_from_s"], float),
+        replan=_typed(value["replan"], Replan),
+        diagnostics=_typed(value["diagnostics"], Diagnostics),
+        memory=value["memory"],
+    )
+
+
+def _entry(value: dict[str, Any]) -> Entry:
+    found: Entry = _typed(value, Placed if "placements" in value else Waiting)
+    return found
+
+
+def _table_to_json(table: SpeedTable) -> str:
+    return _dumps(
+        {
+            "gpu_types": list(table.gpu_types),
+            "counts": table.counts.tolist(),
+            "one_node": table.one_node.tolist(),
+            "several_nodes": table.several_nodes.tolist(),
+            "layers": table.layers.tolist(),
+            "node_factor": dict(table.node_factor),
+            "tasks": {name: _plain(times) for name, times in table.tasks.items()},
+            "batch_size": table.batch_size,
+        }
+    )
+
+
+def _table(value: dict[str, Any]) -> SpeedTable:
+    return SpeedTable(
+        gpu_types=tuple(value["gpu_types"]),
+        counts=np.array(value["counts"], dtype=np.int64),
+        one_node=np.array(value["one_node"], dtype=np.float64),
+        several_nodes=np.array(value["several_nodes"], dtype=np.float64),
+        layers=np.array(value["layers"], dtype=np.int8),
+        node_factor=value["node_factor"],
+        tasks=_typed(value["tasks"], dict[str, TaskTimes]),
+        batch_size=value["batch_size"],
+    )
+
+
+# Values -------------------------------------------------------------------------------------------
+
+
+@cache
+def _converter() -> cattrs.Converter:
+    converter = cattrs.Converter(forbid_extra_keys=True, omit_if_default=True)
+    # JSON has no infinity.
+    converter.register_unstructure_hook(float, lambda v: v if math.isfinite(v) else str(v))
+    converter.register_structure_hook(float, lambda value, _: float(value))
+    converter.register_unstructure_hook(RequirementSet, lambda value: list(value.counts))
+    converter.register_structure_hook(
+        RequirementSet, lambda value, _: RequirementSet(tuple(map(int, value)))
+    )
+    converter.register_unstructure_hook(Configuration, lambda value: dict(value.pieces))
+    converter.register_structure_hook(Configuration, lambda value, _: Configuration.of(value))
+    converter.register_unstructure_hook(ReasonCode, lambda value: value.word)
+    words = {code.word: code for code in ReasonCode}
+    converter.register_structure_hook(ReasonCode, lambda value, _: words[value])
+    converter.register_unstructure_hook_func(_is_set, sorted)
+    converter.register_structure_hook_func(
+        _is_set,
+        lambda value, kind: frozenset(
+            converter.structure(each, get_args(kind)[0]) for each in value
+        ),
+    )
+    return converter
+
+
+def _is_set(kind: Any) -> bool:
+    return get_origin(kind) is frozenset
+
+
+def _plain(value: Any, kind: Any = None, *left_out: str) -> Any:
+    found = _converter().unstructure(value, unstructure_as=kind)
+    for name in left_out:
+        found.pop(name)
+    return found
+
+
+def _typed(value: Any, kind: Any) -> Any:
+    return _converter().structure(value, kind)
+
+
+def _to_json(value: Any) -> str:
+    return _dumps(_plain(value))
+
+
+def _dumps(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_number)
+
+
+def _number(value: Any) -> object:
+    """Return a number of numpy's as one of Python's."""
+    return value.item()
