@@ -84,9 +84,6 @@ Ints = NDArray[np.int64]
 MOST_AHEAD = 0.9
 """What part of a round a plan may be made ahead: in the rest, later plans use what falls idle."""
 
-LEAST_KEPT = 0.01
-"""What a round is worth at least to a job that starts anew, however long its restart takes."""
-
 _TRIGGERS = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.PROFILE})
 _HOPELESS, _BEHIND, _IN_WINDOW = range(3)
 
@@ -111,8 +108,8 @@ class Hops:
         Neighbours.ANY, "nodes a job may be spread over: any, or neighbours in the cluster's order"
     )
     groups: bool = parameter(True, "keep a spread job inside a topology group that can hold it")
-    restart_cost: bool = parameter(
-        True, "count the restart that a job pays when it starts anew; false: as in the paper"
+    restart_weight: float = parameter(
+        3.0, "how many times its cost a restart counts in the decision; 0: not at all (paper)"
     )
     speed_step: float = parameter(
         0.05, "nodes of a type count as equally fast if their mean speeds differ by no more"
@@ -139,6 +136,7 @@ class Hops:
             ("gap", 0.0, 1.0),
             ("sensitivity", 0.0, math.inf),
             ("window", 1e-6, math.inf),
+            ("restart_weight", 0.0, 1e3),
             ("speed_step", 0.0, math.inf),
             ("plan_ahead_s", 0.0, 1e9),
             ("profile_iterations", 0, 1e9),
@@ -209,7 +207,7 @@ class _Moment:
         """Profile, make the round's plan, then plan what is left until nobody takes any of it."""
         if not self._views:
             return
-        if self._new_round and self._policy.profile_iterations > 0:
+        if self._policy.profile_iterations > 0:
             self._profile()
         priorities = self._line_up()
         setting = self._setting()
@@ -243,17 +241,25 @@ class _Moment:
     # -- steps -------------------------------------------------------------------------------------
 
     def _profile(self) -> None:
-        """Serve the profiling queue: first come, first served."""
+        """Serve the profiling queue: first come, first served.
+
+        Within a round it gets what is idle, and what was begun since the round did is not tried
+        again: it could fail again at once.
+        """
+        notes = replace(self._notes, profiled=()) if self._new_round else self._notes
         begun = profiling_queue.serve(
             self._snapshot,
             [view for view in self._views if self._unprofiled(view)],
             self._profiles,
             self._room,
+            tried=frozenset(notes.profiled),
             from_s=self._from_s,
             limit_s=self._policy.profile_limit_s,
             iterations=self._policy.profile_iterations,
         )
         self._profiles = (*self._profiles, *begun)
+        tried = (pair for each in begun for pair in profiling_queue.measured(self._snapshot, each))
+        self._notes = replace(notes, profiled=(*notes.profiled, *tried))
 
     def _unprofiled(self, view: JobView) -> list[str]:
         types = self._room.layout.gpu_types
@@ -352,11 +358,11 @@ class _Moment:
         snapshot, policy, demand = self._snapshot, self._policy, self._demand
         layout = self._room.layout
         held: dict[int, tuple[Ints, Ints]] = {}
-        held_speed, keep = np.zeros(len(self._views)), np.ones(len(self._views))
+        held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
         length_s = snapshot.round.end_s - snapshot.round.start_s
         for at, view in enumerate(self._views):
-            if policy.restart_cost and view.first_start_s is not None and view.restart_cost_s > 0:
-                keep[at] = max(LEAST_KEPT, 1.0 - view.restart_cost_s / length_s)
+            if view.first_start_s is not None:
+                credit[at] = policy.restart_weight * min(1.0, view.restart_cost_s / length_s)
             has = present(snapshot, view)
             pieces = None if has is None else pieces_of(snapshot.cluster, has)
             if has is not None and pieces is not None and demand.accepts(at, *pieces, layout):
@@ -372,8 +378,8 @@ class _Moment:
             gap=policy.gap,
             held=held,
             held_speed=held_speed,
-            keep=keep,
-            offer_held=policy.restart_cost,
+            credit=credit,
+            offer_held=policy.restart_weight > 0,
         )
 
     # -- the answer --------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +16,7 @@ class Notes:
     Attributes:
         prices: class of node -> price of a GPU in the last round's plan.
         expected_run_s: job id -> expected run time as it was when the job's profiling ended.
+        profiled: profiles with the GPU types on which runs were begun in this round.
         since_s: since when active jobs have been counted, seconds UTC; None for not yet.
         at_s: until when.
         job_s: seconds that they were active in that time, all jobs together.
@@ -23,6 +25,7 @@ class Notes:
 
     prices: Mapping[str, float] = field(default_factory=dict)
     expected_run_s: Mapping[str, float] = field(default_factory=dict)
+    profiled: tuple[tuple[str, str], ...] = ()
     since_s: float | None = None
     at_s: float = 0.0
     job_s: float = 0.0
@@ -33,11 +36,13 @@ class Notes:
         """Return what `write` wrote; empty notes where there is nothing that can be read."""
         if memory.get("version") != VERSION:
             return cls()
-        return cls(**{name: memory[name] for name in cls.__slots__})  # type: ignore[arg-type]
+        kept: dict[str, Any] = {name: memory[name] for name in cls.__slots__}
+        return cls(**kept | {"profiled": tuple((key, t) for key, t in kept["profiled"])})
 
     def write(self) -> dict[str, object]:
         """Return the notes as `Plan.memory`."""
-        return {"version": VERSION} | {name: getattr(self, name) for name in self.__slots__}
+        kept = {name: getattr(self, name) for name in self.__slots__}
+        return {"version": VERSION} | kept | {"profiled": [list(each) for each in self.profiled]}
 
     def counted(self, now: float, active: int) -> Notes:
         """Return the notes at `now`, when so many jobs are active."""

@@ -1,14 +1,15 @@
 """The profiling queue of Hops (SoCC '24, section 3.2).
 
 A new job is run for a few iterations on one GPU of each type, on all types at once, before anything
-else at the start of a round. Jobs with the same profile key are measured once. A type on which no
-GPU is free, or on which the run failed, is tried again in a later round.
+else at the start of a round, or within it where a GPU is idle. Jobs with the same profile key are
+measured once. A type on which the run failed is tried again in a later round.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 
 import numpy as np
@@ -74,6 +75,7 @@ def serve(
     running: Sequence[ProfilePlacement],
     room: Room,
     *,
+    tried: AbstractSet[tuple[str, str]],
     from_s: float,
     limit_s: float,
     iterations: int,
@@ -85,16 +87,13 @@ def serve(
         queue: jobs that may not be profiled on all types yet, first come first served.
         running: profiling runs that go on.
         room: what is free.
+        tried: profiles with the types on which they are not to be run.
         from_s: when the runs begin, seconds UTC.
         limit_s: how long one may take.
         iterations: how many iterations one does.
     """
     types = room.layout.gpu_types
-    served = {
-        (snapshot.jobs[profile.job].job.profile, snapshot.cluster[name].gpu_type)
-        for profile in running
-        for name, _ in profile.placement.configuration
-    }
+    served = {*tried, *(pair for profile in running for pair in measured(snapshot, profile))}
     begun = []
     runs = Counter(profile.job for profile in running)
     for view in queue:
@@ -125,6 +124,12 @@ def serve(
                 )
             )
     return begun
+
+
+def measured(snapshot: Snapshot, run: ProfilePlacement) -> list[tuple[str, str]]:
+    """Return the profile that a run measures, with the GPU type."""
+    profile = snapshot.jobs[run.job].job.profile
+    return [(profile, snapshot.cluster[name].gpu_type) for name, _ in run.placement.configuration]
 
 
 def _node(snapshot: Snapshot, room: Room, need: Need, gpu_type: int, smallest: int) -> int | None:

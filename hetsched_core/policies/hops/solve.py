@@ -61,8 +61,8 @@ class Setting:
         gap: relative gap at which a solution is good enough.
         held: what each job has, as nodes and GPUs, whether it got there or not.
         held_speed: (J,) samples/s there.
-        keep: what part of its speed a job is left with that starts elsewhere, (J,); all 1 where
-            moving counts for nothing.
+        credit: (J,) what a job's present configuration is worth more to it than its gain, as a part
+            of that; all 0 where a restart counts for nothing.
         offer_held: whether a job may keep what no new configuration is.
     """
 
@@ -75,7 +75,7 @@ class Setting:
     gap: float
     held: Mapping[int, tuple[Ints, Ints]]
     held_speed: Floats
-    keep: Floats
+    credit: Floats
     offer_held: bool
 
 
@@ -156,7 +156,7 @@ class _Task:
         room: what is free.
         classes: its nodes.
         options: what each job could get; whose it is counts from 0 to M - 1.
-        worth: (Q,) gain, less what a restart costs.
+        worth: (Q,) gain, and what a restart costs that is spared.
     """
 
     setting: Setting
@@ -193,7 +193,7 @@ class _Task:
         )
         code = np.append(catalogue.code(), -1)[own]
         stays = options.code == code[options.job]
-        worth = options.gain() * np.where(stays, 1.0, setting.keep[jobs][options.job])
+        worth = options.gain() * (1.0 + stays * setting.credit[jobs][options.job])
         return cls(setting, jobs, room, classes, options, worth)
 
     def best(self, weights: Floats) -> Floats:

@@ -212,7 +212,7 @@ def test_moving_for_a_small_gain_is_left_to_those_who_count_no_restart() -> None
         previous=plan_of({"j": placed(a=2)}),
     )
     assert where(answer(Hops(), snapshot)) == {"j": "a:2"}
-    assert where(answer(Hops(restart_cost=False), snapshot)) == {"j": "b:2"}
+    assert where(answer(Hops(restart_weight=0.0), snapshot)) == {"j": "b:2"}
 
 
 def test_lambda_goes_from_throughput_to_strict_priority() -> None:
@@ -238,7 +238,7 @@ def test_lambda_goes_from_throughput_to_strict_priority() -> None:
     "policy",
     [
         *(Hops(priority=priority) for priority in Priority),
-        Hops(neighbours=Neighbours.ID, restart_cost=False),
+        Hops(neighbours=Neighbours.ID, restart_weight=0.0),
         Hops(lam=math.inf, adjustment=False),
         Hops(plan_ahead_s=25.0),
     ],
@@ -337,13 +337,40 @@ def test_a_job_runs_on_the_types_it_knows_while_others_are_measured() -> None:
     plan = answer(Hops(), snapshot_of(cluster, [view("j")], triggers=ROUND, speeds=speeds))
     assert [str(p.placement.configuration) for p in plan.profiles] == ["b:1"]
     assert where(plan) == {"j": "a:1"}
-    # Between rounds nobody is profiled, and what is under way goes on.
+    # Between rounds what is under way goes on, and what was given up is not tried again.
     between = snapshot_of(
         cluster, [view("j")], now=10.0, triggers=END, speeds=speeds, previous=plan
     )
     assert answer(Hops(), between).profiles == plan.profiles
     late = replace(between, now=301.0)
     assert answer(Hops(), late).profiles == ()
+
+
+def test_who_comes_within_a_round_is_profiled_at_once_where_gpus_are_idle() -> None:
+    cluster = cluster_of(a=("t", 1), b=("u", 1))
+    speeds = guessed(cluster)
+    fixed = view("fixed", held(on(a=1)), preemptible=False)
+    start = snapshot_of(cluster, [fixed], now=360.0, triggers=ROUND, speeds=speeds)
+    plan = replace(answer(Hops(), start), profiles=())
+    arrives = snapshot_of(
+        cluster,
+        [fixed, view("j", submit_s=400.0)],
+        now=400.0,
+        triggers=frozenset({Trigger.ARRIVAL}),
+        speeds=speeds,
+        previous=plan,
+    )
+    arrives = replace(arrives, round=start.round)
+    later = answer(Hops(), arrives)
+    assert [(p.job, str(p.placement.configuration)) for p in later.profiles] == [("j", "b:1")]
+    # It failed: it is not begun again, and another type is as soon as a GPU falls idle.
+    failed = replace(arrives, now=405.0, previous=replace(later, profiles=()))
+    assert answer(Hops(), failed).profiles == ()
+    fewer = failed.jobs.delete("fixed")
+    ended = replace(failed, jobs=fewer, gone=frozenset({"fixed"}), triggers=END)
+    assert [str(p.placement.configuration) for p in answer(Hops(), ended).profiles] == ["a:1"]
+    again = replace(failed, now=720.0, triggers=ROUND)
+    assert [str(p.placement.configuration) for p in answer(Hops(), again).profiles] == ["b:1"]
 
 
 def test_a_type_without_a_free_gpu_is_profiled_in_a_later_round() -> None:

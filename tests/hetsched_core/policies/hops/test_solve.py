@@ -192,7 +192,7 @@ class World:
             gap=0.0,
             held={},
             held_speed=np.zeros(len(self.views)),
-            keep=np.ones(len(self.views)),
+            credit=np.zeros(len(self.views)),
             offer_held=False,
         )
         return replace(setting, **changed)  # type: ignore[arg-type]
@@ -357,12 +357,12 @@ def test_a_job_moves_when_the_gain_is_more_than_the_restart_takes() -> None:
             Neighbours.ANY,
             held={0: at_slow},
             held_speed=np.array([2.0]),
-            keep=np.array([1 - 10 / 360]),
+            credit=np.array([10 / 360]),
             offer_held=True,
         )
         _, got, _ = planned(world, setting, [1.0], 1.0)
         assert got == [((1 if moves else 0, 2),)]
-        free = replace(setting, keep=np.ones(1), offer_held=False)
+        free = replace(setting, credit=np.zeros(1), offer_held=False)
         assert planned(world, free, [1.0], 1.0)[1] == [((1, 2),)]
 
 
@@ -377,7 +377,7 @@ def test_what_a_job_has_stays_on_offer_though_it_would_not_be_generated() -> Non
         Neighbours.ANY,
         held={0: (np.array([0, 1]), np.array([1, 3]))},
         held_speed=np.array([4.0]),
-        keep=np.array([0.9]),
+        credit=np.array([0.1]),
         offer_held=True,
     )
     assert planned(world, setting, [1.0], 1.0)[1] == [((0, 1), (1, 3))]
