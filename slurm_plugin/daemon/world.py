@@ -38,6 +38,9 @@ from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import NO_NEEDS, Needs, limit_min, needs_of
 
+QUOTA_S = 60.0
+"""How long a job is not placed again that Slurm kept back for a limit."""
+
 _DEPENDENCY = ("Dependency", "DependencyNeverSatisfied")
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
 
@@ -50,7 +53,8 @@ class Managed:
     pinned and free to start, `placement` what it was placed for last, `progress` what its spool
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
-    the present run holds on each node. `refused` is why limits let it start in no way.
+    the present run holds on each node. `refused` is why limits let it start in no way,
+    `quota` the limit of several jobs together that Slurm named last, and when it is tried again.
     """
 
     mark: Mark
@@ -66,6 +70,7 @@ class Managed:
     attained: dict[str, float] = field(default_factory=dict)
     first_start_s: float | None = None
     refused: Reason | None = None
+    quota: tuple[Reason, float] | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
     placement: Placement | None = None
@@ -341,7 +346,7 @@ class LiveWorld:
         if edited or seen.id not in self.jobs:
             self._reread(known, seen)
         run = self._run(known, seen, cluster, now)
-        blocked = known.refused or _blocked(seen)
+        blocked = known.refused or self._quota(known, seen, now) or _blocked(seen)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
@@ -358,6 +363,18 @@ class LiveWorld:
             known.first_start_s = run.since_s
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
+
+    def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
+        """Return the limit on several jobs together that keeps a job back.
+
+        Slurm names it once the job is placed. To place it again in each cycle would not help.
+        """
+        named = _blocked(seen)
+        if named is not None and named.code is ReasonCode.QUOTA:
+            known.quota = named, now + QUOTA_S
+        elif seen.state is not JobState.PENDING or (known.quota and known.quota[1] <= now):
+            known.quota = None
+        return known.quota[0] if known.quota else None
 
     def _reread(self, known: Managed, seen: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""

@@ -20,6 +20,7 @@ from slurm_plugin.backend import (
     GpuLimit,
     GpuLimits,
     JobState,
+    Park,
     Place,
     SlurmJob,
     SlurmNode,
@@ -196,3 +197,30 @@ def test_types_are_weighed_anew_when_the_cluster_changes() -> None:
     (chosen,) = backend.calls
     assert isinstance(chosen, Place)
     assert chosen.nodes == ("n1",)
+
+
+def test_a_job_that_a_limit_on_several_jobs_keeps_back_is_tried_again_after_a_while() -> None:
+    clock = Clock()
+    backend, daemon = daemon_on(JOB, GpuLimits(), clock)
+    daemon.cycle()
+    denied = replace(JOB, pinned=("n0",), gpus_per_node=6, begin_s=1000.0)
+    denied = replace(denied, reason="QOSMaxGRESPerUser")
+    backend.state = SlurmState((EIGHT,), {"1": denied})
+    clock.now += 1.0
+    daemon.cycle()
+    assert [type(call) for call in backend.calls] == [Place, Park]
+    for _ in range(50):
+        backend.state = SlurmState((EIGHT,), {"1": replace(JOB, begin_s=clock.now + 60)})
+        clock.now += 1.0
+        daemon.cycle()
+    entry = daemon.plan.entries["1"]
+    assert isinstance(entry, Waiting)
+    assert str(entry.reason).endswith("a limit of its account or QOS is reached: QOSMaxGRESPerUser")
+    assert [type(call) for call in backend.calls] == [Place, Park]
+    for _ in range(15):
+        backend.state = SlurmState((EIGHT,), {"1": replace(JOB, begin_s=clock.now + 60)})
+        clock.now += 1.0
+        daemon.cycle()
+        if len(backend.calls) > 2:
+            break
+    assert [type(call) for call in backend.calls] == [Place, Park, Place]

@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import ReasonCode
-from slurm_plugin.backend import GpuLimit, JobState, SlurmBackend, open_backend
+from slurm_plugin.backend import GpuLimit, JobState, Park, Place, SlurmBackend, open_backend
 from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes
@@ -119,6 +119,27 @@ def test_a_job_that_no_count_of_its_set_suits_waits_and_says_why(
     assert "QOS small: MaxTRESPerJob allows 4 GPUs, its least count is 6" in str(blocked)
     seen = asked.read().jobs[job]
     assert (seen.state, seen.pinned) == (JobState.PENDING, ())
+
+
+def test_a_job_beyond_what_its_user_may_have_in_all_is_not_placed_again_and_again(
+    asked: SlurmBackend, enforcing: Testbed
+) -> None:
+    first = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 60")
+    daemon = daemon_of(asked)
+    daemon.cycle()
+    await_job(asked, first, lambda job: job.state is JobState.RUNNING)
+    second = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 60")
+    calls: list[type] = []
+    for _ in range(15):
+        report = daemon.cycle()
+        assert report.violations == ()
+        calls += [type(change) for change in report.changes if change.job == second]
+        time.sleep(0.3)
+    assert calls == [Place, Park]
+    blocked = daemon.world.jobs[second].blocked
+    assert blocked is not None
+    assert blocked.code is ReasonCode.QUOTA
+    assert blocked.detail == "QOSMaxGRESPerUser"
 
 
 def test_where_the_qos_denies_slurm_refuses_a_default_count_beyond_it(
