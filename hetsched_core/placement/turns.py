@@ -63,6 +63,8 @@ class InTurn:
     _types: dict[str, frozenset[str]] = field(default_factory=dict)
     _waiting: dict[str, Key] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
+    # Whether nobody can start, whoever has come to wait behind others since that was found.
+    _settled: bool = False
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
         """Return the plan that keeps what runs and starts waiting jobs in turn."""
@@ -169,7 +171,7 @@ class InTurn:
         """Serve by looking at every job, and remember how things stand."""
         order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
         plan = pack(snapshot, order, Packing.IN_TURN, Replan(), self.fit)
-        self._free = FreeGpus.of(snapshot)
+        self._free, self._settled = FreeGpus.of(snapshot), False
         self._placed, self._queues, self._told_no_room = {}, {}, set()
         self._types, self._waiting = {}, {}
         for view in order:
@@ -207,11 +209,15 @@ class InTurn:
         if way is None:
             return False
         types, key = frozenset(way.types), self.key(view, snapshot)
-        insort(self._queues.setdefault(types, []), (key, view.job.id))
+        queue = self._queues.setdefault(types, [])
+        insort(queue, (key, view.job.id))
+        if queue[0][1] == view.job.id:
+            self._settled = False
         self._types[view.job.id], self._waiting[view.job.id] = types, key
         return True
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
+        self._settled = False
         if held := self._placed.pop(job_id, None):
             free.give(*held)
         if types := self._types.pop(job_id, None):
@@ -220,6 +226,9 @@ class InTurn:
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
         """Start from the heads of the queues, in order, until every type is spoken for."""
+        if self._settled:
+            return
+        self._settled = True
         barred: set[str] = set()
         told_before, self._told_no_room = self._told_no_room, set()
         heads = [(*queue[0], types) for types, queue in self._queues.items() if queue]

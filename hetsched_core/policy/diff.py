@@ -7,18 +7,21 @@ same actions come out again, and once it has, none do. Whoever applies them need
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Protocol
 
 from hetsched_core.policy.check import ROUNDING
 from hetsched_core.types import (
+    Cluster,
     Job,
+    JobView,
+    NodeView,
     Placed,
     Placement,
     Plan,
     Purpose,
-    Snapshot,
     submission_order,
 )
 
@@ -71,21 +74,50 @@ class Grant:
 Action = Stop | Grant | Start
 
 
-def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> tuple[Action, ...]:
-    """Return what leads from the state in `snapshot` to `plan`: stops, then grants, then starts.
+class State(Protocol):
+    """What is true now, as far as actions depend on it; a `Snapshot` is one."""
+
+    @property
+    def now(self) -> float:
+        """Seconds UTC."""
+        ...
+
+    @property
+    def cluster(self) -> Cluster:
+        """All nodes, whatever their condition."""
+        ...
+
+    @property
+    def nodes(self) -> Mapping[str, NodeView]:
+        """Node name -> how it stands."""
+        ...
+
+    @property
+    def jobs(self) -> Mapping[str, JobView]:
+        """Job id -> what is known of each active job."""
+        ...
+
+    @property
+    def runs_per_job(self) -> int | None:
+        """How many runs of one job there may be at a time; None for any number."""
+        ...
+
+
+def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[Action, ...]:
+    """Return what leads from `state` to `plan`: stops, then grants, then starts.
 
     A run that is where the plan wants it is left alone, whatever its phase; one that is draining is
     not stopped again. A start that finds its GPUs taken waits for the runs that are leaving its
     nodes. Starts are in the order of submission.
 
     Args:
-        snapshot: the state now; it may be later than the one the plan was made from.
+        state: the state now; it may be later than the one the plan was made from.
         plan: the desired state. Entries of jobs that are no longer active are passed over.
         among: the jobs to look at: at least those whose entry or runs changed since the last call,
             and those with a run that drains or a start that waits. None: all.
     """
-    chosen = snapshot.jobs if among is None else [j for j in among if j in snapshot.jobs]
-    views = sorted((snapshot.jobs[name] for name in chosen), key=submission_order)
+    chosen = state.jobs if among is None else [j for j in among if j in state.jobs]
+    views = sorted((state.jobs[name] for name in chosen), key=submission_order)
     if not views:
         return ()
     profiles: dict[str, list[Placement]] = defaultdict(list)
@@ -121,15 +153,15 @@ def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> 
             (view.job, RunKey(view.id, *which), placement)
             for which, placement in desired.items()
             # A profiling run that was given up is over, though the plan still names it.
-            if placement.until_s is None or snapshot.now < placement.until_s
+            if placement.until_s is None or state.now < placement.until_s
         ]
 
-    room = _Room(snapshot)
+    room = _Room(state)
     starts = []
     for job, key, placement in wanted:
         own = [key] if key in still_there else []
-        runs = snapshot.jobs[job.id].runs
-        if snapshot.runs_per_job is not None and len(runs) >= snapshot.runs_per_job:
+        runs = state.jobs[job.id].runs
+        if state.runs_per_job is not None and len(runs) >= state.runs_per_job:
             own = [RunKey(job.id, run.purpose, run.copy) for run in runs]
         # A copy goes on elsewhere only when it has left where it was.
         if not own and room.take(job, placement):
@@ -144,15 +176,15 @@ def diff(snapshot: Snapshot, plan: Plan, among: Iterable[str] | None = None) -> 
 class _Room:
     """What is free at this instant, less what the starts so far will take."""
 
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
+    def __init__(self, state: State) -> None:
+        self._state = state
         self._gpus: dict[str, int] = {}
         self._cpus: dict[str, float] = {}
         self._memory_mb: dict[str, float] = {}
 
     def take(self, job: Job, placement: Placement) -> bool:
         """Book the placement if everything that it needs is free now."""
-        cluster = self._snapshot.cluster
+        cluster = self._state.cluster
         by_host: dict[str, int] = defaultdict(int)
         for name, gpus in placement.configuration:
             self._look_up(name)
@@ -175,13 +207,13 @@ class _Room:
     def _look_up(self, name: str) -> None:
         if name in self._gpus:
             return
-        view = self._snapshot.nodes[name]
+        view = self._state.nodes[name]
         # A node may have closed since the plan was made.
         self._gpus[name] = view.capacity - view.held_gpus if view.open else 0
         host = view.node.host
         if host in self._cpus:
             return
-        siblings = [self._snapshot.nodes[n] for n in self._snapshot.cluster.on_host(host)]
+        siblings = [self._state.nodes[n] for n in self._state.cluster.on_host(host)]
         cpus = max(v.node.cpus for v in siblings) or float("inf")
         memory_mb = max(v.node.memory_mb for v in siblings) or float("inf")
         self._cpus[host] = cpus - sum(v.held_cpus + v.foreign_cpus for v in siblings)

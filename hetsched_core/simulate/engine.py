@@ -180,6 +180,7 @@ class _Simulation:
             world.heap.push(job.eligible_from_s, Priority.ARRIVAL, Arrives(submission))
             if submission.cancel_s is not None:
                 world.heap.push(submission.cancel_s, Priority.CANCEL, Cancelled(job.id))
+        world.heap.sort()
 
         self._plan = EMPTY_PLAN
         self._awaited: _Awaited | None = None
@@ -189,6 +190,7 @@ class _Simulation:
         # Jobs whose next run waits for GPUs that are being vacated.
         self._in_transit: set[str] = set()
         self._round_due = math.inf
+        self._round = Round(0, math.inf, -math.inf)
         self._idle_instants = 0
         self._incidents = 0
 
@@ -204,7 +206,10 @@ class _Simulation:
         while world.heap and not self._over():
             world.now = world.heap.next_s
             while world.heap.next_s == world.now:
-                self._happen(world.heap.pop())
+                event = world.heap.pop()
+                if self._floor is not None and not isinstance(event, TasksDue):
+                    self._floor.catch_up()
+                self._happen(event)
             self._decide()
         world.close()
         world.log.wall_s = self._stopwatch() - begun
@@ -306,7 +311,7 @@ class _Simulation:
 
     def _decide(self) -> None:
         world = self._world
-        if self._on_the_grid():
+        if self._present_round().start_s == world.now:
             # Also where no job was there to schedule it for.
             world.triggers.add(Trigger.ROUND)
         if self._floor is not None:
@@ -329,6 +334,8 @@ class _Simulation:
     def _ask(self) -> None:
         world = self._world
         if self._floor is not None:
+            self._floor.catch_up()
+            self._floor.settle()
             self._floor.show()
         if self._awaited is not None:
             # The plan in force is still the one that was asked for before it.
@@ -383,12 +390,10 @@ class _Simulation:
 
     def _snapshot(self, triggers: frozenset[Trigger]) -> Snapshot:
         world, settings = self._world, self._world.settings
-        index = self._round_index()
-        start_s = world.log.header.origin_s + index * settings.round_s
         snapshot = Snapshot(
             now=world.now,
             triggers=triggers,
-            round=Round(index, start_s, start_s + settings.round_s),
+            round=self._present_round(),
             cluster=world.cluster,
             nodes=world.nodes,
             jobs=world.jobs,
@@ -422,6 +427,8 @@ class _Simulation:
     def _apply(self, among: Iterable[str]) -> None:
         """Bring the runs nearer to the plan in force, as far as GPUs are free."""
         world = self._world
+        if not (among or world.dirty or self._in_transit):
+            return
         # Most of what ends leaves nothing to look at.
         look_at = {*among, *world.dirty, *self._in_transit} & world.active.keys()
         if self._floor is not None:
@@ -432,7 +439,7 @@ class _Simulation:
         while look_at and self._plan is not EMPTY_PLAN:
             freed = False
             self._in_transit.clear()
-            for action in diff(self._snapshot(frozenset()), self._plan, look_at):
+            for action in diff(world, self._plan, look_at):
                 active = world.active.get(action.key.job)
                 run_id = (action.key.purpose, action.key.copy)
                 if active is None:
@@ -471,16 +478,16 @@ class _Simulation:
 
     # -- rounds, and the end -----------------------------------------------------------------------
 
-    def _round_index(self) -> int:
-        header = self._world.log.header
-        index = math.floor((self._world.now - header.origin_s) / header.round_s)
-        # The division may fall just short of a round that has begun.
-        begun = header.origin_s + (index + 1) * header.round_s <= self._world.now
-        return index + begun
-
-    def _on_the_grid(self) -> bool:
-        header = self._world.log.header
-        return header.origin_s + self._round_index() * header.round_s == self._world.now
+    def _present_round(self) -> Round:
+        now, header = self._world.now, self._world.log.header
+        next_s = header.origin_s + (self._round.index + 1) * header.round_s
+        if not self._round.start_s <= now < next_s:
+            index = math.floor((now - header.origin_s) / header.round_s)
+            # The division may fall just short of a round that has begun.
+            index += header.origin_s + (index + 1) * header.round_s <= now
+            start_s = header.origin_s + index * header.round_s
+            self._round = Round(index, start_s, start_s + header.round_s)
+        return self._round
 
     def _keep_rounds(self) -> None:
         """Keep the next start of a round scheduled as long as the policy asks for it."""
@@ -489,7 +496,7 @@ class _Simulation:
             return
         if Trigger.ROUND in self._plan.replan.on:
             header = world.log.header
-            self._round_due = header.origin_s + (self._round_index() + 1) * header.round_s
+            self._round_due = header.origin_s + (self._present_round().index + 1) * header.round_s
             world.heap.push(self._round_due, Priority.ROUND, RoundStarts())
 
     def _over(self) -> bool:
@@ -497,7 +504,9 @@ class _Simulation:
         world = self._world
         if self._future or self._awaited is not None or self._incidents:
             return False
-        if any(active.runs for active in world.active.values()):
+        if (self._floor is not None and self._floor.ahead) or any(
+            active.runs for active in world.active.values()
+        ):
             self._idle_instants = 0
             return False
         self._idle_instants += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -28,6 +29,8 @@ class EventHeap(Generic[E]):
     def __init__(self) -> None:
         """Start empty."""
         self._heap: list[tuple[float, int, int, E]] = []
+        # What was known at first, the next one last: sorted once, and never sifted again.
+        self._known: list[tuple[float, int, int, E]] = []
         self._serial = 0
 
     def push(self, at_s: float, priority: Priority, event: E) -> None:
@@ -35,15 +38,23 @@ class EventHeap(Generic[E]):
         heapq.heappush(self._heap, (at_s, priority, self._serial, event))
         self._serial += 1
 
+    def sort(self) -> None:
+        """Sort what is scheduled so far, so that a heap of what is still to be stays small."""
+        self._known = sorted((*self._known, *self._heap), reverse=True)
+        self._heap = []
+
     def pop(self) -> E:
         """Take out the next event."""
+        if self._known and not (self._heap and self._heap[0] < self._known[-1]):
+            return self._known.pop()[3]
         return heapq.heappop(self._heap)[3]
 
     @property
     def next_s(self) -> float:
         """The time of the next event; infinity if there is none."""
-        return self._heap[0][0] if self._heap else float("inf")
+        known_s = self._known[-1][0] if self._known else math.inf
+        return min(known_s, self._heap[0][0]) if self._heap else known_s
 
     def __len__(self) -> int:
         """Return the number of scheduled events."""
-        return len(self._heap)
+        return len(self._heap) + len(self._known)

@@ -52,6 +52,7 @@ class World:
         speeds: the estimates that the policy was shown last.
         past_run_s: profile key -> mean run time of the completed jobs that told no size.
         profiled: the profiling runs that are over and may still be named in a plan.
+        runs_per_job: how many runs of a job there may be at a time; None for any number.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class World:
         self.past_run_s: Map[str, float] = Map()
         self._past_runs: dict[str, tuple[int, float]] = {}
         self.profiled: set[ProfilingRun] = set()
+        self.runs_per_job = settings.runs_per_job
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
 
