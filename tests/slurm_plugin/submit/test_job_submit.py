@@ -1,6 +1,7 @@
 """What job_submit.lua accepts, refuses and leaves alone, in a real slurmctld."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from slurm_plugin.daemon.mark import read_mark
 from slurm_plugin.submit import ENFORCE_LIST
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import mark_of
+from tests.slurm_plugin.submit.asking import mark_of, sbatch
 
 pytestmark = pytest.mark.slurm
 
@@ -89,6 +90,23 @@ def test_a_bad_value_is_refused_with_what_would_do(
 ) -> None:
     with pytest.raises(TestbedError, match=says):
         submitter.submit(options)
+
+
+def answers() -> list[tuple[str, str]]:
+    """The rows of the page on submitting that say what is refused, and how."""
+    page = (Path(__file__).parents[3] / "docs/live/submitting.md").read_text()
+    rows = re.findall(r"^\| `(--.*)` \| `(.*)` \|$", page, re.MULTILINE)
+    assert len(rows) >= 15
+    return rows
+
+
+@pytest.mark.parametrize(("options", "says"), answers())
+def test_sbatch_answers_as_the_page_on_submitting_says(
+    testbed: Testbed, options: str, says: str
+) -> None:
+    with pytest.raises(TestbedError) as refused:
+        sbatch(testbed, *options.split(), "--wrap=true")
+    assert f"sbatch: error: hetsched: {says} sbatch: error:" in str(refused.value)
 
 
 def test_a_begin_time_of_the_user_s_is_kept(backend: SlurmBackend, submitter: Submitter) -> None:

@@ -63,6 +63,8 @@ def test_sbatch_s_help_names_every_option_that_the_script_knows(testbed: Testbed
     assert len(names) == len(OPTIONS)
     text = testbed.command("sbatch", "--help")
     assert [name for name in names if f" --{name}" not in text] == []
+    page = (JOB_SUBMIT.parents[2] / "docs/live/submitting.md").read_text()
+    assert [name for name in names if f"| `--{name}" not in page] == []
 
 
 def test_an_option_of_sbatch_wins_over_the_line_of_its_name(
