@@ -1,0 +1,261 @@
+"""The stub as a process: what it tells, saves and resumes, whatever is done to it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.spool import (
+    Checkpoint,
+    End,
+    Profile,
+    Progress,
+    Rejection,
+    SpoolLine,
+    SpoolName,
+    SpoolValidator,
+    Start,
+)
+from job_wrappers import checkpoint
+from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.moves import read_moves
+from job_wrappers.spool import SpoolWriter
+from job_wrappers.stub import speeds_of
+
+ROOT = Path(__file__).resolve().parents[2]
+NONCE = "ab12cd34ef56"
+BY_MODULE = ("-m", "job_wrappers.stub")
+BY_PATH = (str(ROOT / "job_wrappers" / "stub.py"),)
+
+
+def environment(
+    run: int = 0, gpus: int = 2, more: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """What Slurm gives to a run of job 77."""
+    own = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1"}
+    own |= {"SLURM_GPUS_ON_NODE": str(gpus), "HETSCHED_NONCE": NONCE, "SLURMD_NODENAME": "n0"}
+    if run:
+        own["SLURM_RESTART_COUNT"] = str(run)
+    return own | {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | dict(more or {})
+
+
+def begin(
+    folder: Path, *words: str, run: int = 0, gpus: int = 2, how: tuple[str, ...] = BY_MODULE
+) -> subprocess.Popen[str]:
+    """Start a run in `folder`, where it keeps its checkpoint."""
+    (folder / "spool").mkdir(exist_ok=True)
+    usual = ("--gpu-type=a100", "--speed=a100=400", "--spool=spool", "--report-every=0.1")
+    return subprocess.Popen(
+        [sys.executable, *how, *usual, *words],
+        cwd=folder,
+        env=environment(run, gpus),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> list[str]:
+    """Return what a run printed, once it has ended well."""
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (0, "")
+    return out.splitlines()
+
+
+def spooled(folder: Path, run: int = 0) -> list[SpoolLine]:
+    """Return the lines of a run's spool file, each of which the scheduler accepts."""
+    name = SpoolName("77", run, 0)
+    validator = SpoolValidator(name, NONCE)
+    path = folder / "spool" / str(os.getuid()) / str(name)
+    lines = [validator.take(line) for line in path.read_bytes().splitlines(keepends=True)]
+    accepted = [line for line in lines if not isinstance(line, Rejection)]
+    assert accepted == lines
+    return accepted
+
+
+def wait_for(path: Path, text: str = "") -> None:
+    """Wait until a file is there and holds a text."""
+    deadline = time.monotonic() + 30
+    while not (path.exists() and text in path.read_text()):
+        assert time.monotonic() < deadline, f"{path} does not come"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("how", [BY_MODULE, BY_PATH], ids=["module", "path"])
+def test_it_runs_to_its_end_and_tells_its_speed(tmp_path: Path, how: tuple[str, ...]) -> None:
+    out = finish(begin(tmp_path, "--samples=800", "--batch=8", how=how))
+    assert out[0] == ("job 77 run 0: 2 GPUs (a100) on n0, 800 samples/s, 0 of 800 samples done")
+    assert out[-1] == "done at 800 samples"
+    lines = spooled(tmp_path)
+    assert isinstance(lines[0], Start)
+    assert lines[-1] == End(lines[-1].t_s, 800.0, "completed")  # type: ignore[union-attr]
+    progress = [line for line in lines if isinstance(line, Progress)]
+    assert len(progress) >= 4
+    assert all(line.samples_per_s == pytest.approx(800.0, rel=0.01) for line in progress)
+    (profile,) = [line for line in lines if isinstance(line, Profile)]
+    assert (profile.gpus, profile.nodes, profile.batch_size) == (2, 1, 8)
+    iteration_s = profile.forward_s + profile.backward_s + profile.update_s
+    assert iteration_s == pytest.approx(8 / 400)
+
+
+def test_told_to_stop_it_saves_and_goes_on_from_there_on_other_gpus(tmp_path: Path) -> None:
+    first = begin(tmp_path, "--samples=1200")
+    wait_for(tmp_path / "spool" / str(os.getuid()) / "77.0.0.jsonl", "progress")
+    first.send_signal(signal.SIGTERM)
+    stopped = finish(first)[-1]
+    ended = spooled(tmp_path)[-1]
+    assert isinstance(ended, End)
+    assert stopped == f"stopped at {ended.samples:.0f} samples"
+    assert (ended.how, 0 < ended.samples < 1200) == ("stopped", True)
+    second = finish(begin(tmp_path, "--samples=1200", run=1, gpus=4))
+    assert second[0].endswith(f"1600 samples/s, {ended.samples:.0f} of 1200 samples done")
+    assert second[-1] == "done at 1200 samples"
+    told = [line.samples for line in spooled(tmp_path, 1) if isinstance(line, Progress)]
+    assert told[0] > ended.samples
+
+
+def test_a_signal_to_save_does_not_stop_it(tmp_path: Path) -> None:
+    process = begin(tmp_path, "--samples=1600")
+    wait_for(tmp_path / "spool" / str(os.getuid()) / "77.0.0.jsonl", "progress")
+    process.send_signal(signal.SIGUSR1)
+    wait_for(tmp_path / "stub.77.json")
+    saved = json.loads((tmp_path / "stub.77.json").read_text())
+    assert finish(process)[-1] == "done at 1600 samples"
+    assert 0 < saved["samples"] < 1600
+    checkpoints = [line for line in spooled(tmp_path) if isinstance(line, Checkpoint)]
+    assert [line.samples for line in checkpoints] == [pytest.approx(saved["samples"]), 1600.0]
+
+
+def test_killed_at_any_moment_it_has_a_whole_checkpoint_and_loses_little(tmp_path: Path) -> None:
+    done = 0.0
+    for run in range(6):
+        process = begin(tmp_path, "--samples=1e9", "--save-every=0.05", run=run)
+        wait_for(tmp_path / "spool" / str(os.getuid()) / f"77.{run}.0.jsonl", "checkpoint")
+        time.sleep(0.03 * run)
+        process.kill()
+        process.communicate()
+        state = checkpoint.load(tmp_path / "stub.77.json", NONCE)
+        assert state is not None
+        told = [line for line in spooled(tmp_path, run) if isinstance(line, Checkpoint)]
+        assert state["samples"] >= told[-1].samples > done
+        done = state["samples"]
+    assert [path.name for path in tmp_path.glob(".*.part")] == []
+
+
+def test_the_checkpoint_of_another_job_of_the_same_id_is_not_taken(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path / "stub.77.json", {"nonce": "another", "samples": 500.0})
+    out = finish(begin(tmp_path, "--samples=80"))
+    assert out[0].endswith("0 of 80 samples done")
+
+
+def test_what_is_no_checkpoint_is_not_written_over(tmp_path: Path) -> None:
+    (tmp_path / "stub.77.json").write_text("my diary")
+    process = begin(tmp_path, "--samples=80")
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 2
+    assert "is no checkpoint" in err
+    assert (tmp_path / "stub.77.json").read_text() == "my diary"
+
+
+def test_a_spool_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "spool").write_text("a file, no directory")
+    process = subprocess.run(
+        [sys.executable, *BY_MODULE, "--samples=80", "--speed=400", "--spool=spool"],
+        cwd=tmp_path,
+        env=environment(more={"HETSCHED_GPU_TYPE": "v100"}),
+        capture_output=True,
+        text=True,
+    )
+    out = process.stdout.splitlines()
+    assert out[1].startswith("no spool file: ")
+    assert out[-1] == "done at 80 samples"
+
+
+def test_outside_of_a_job_it_says_what_to_do(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, *BY_MODULE, "--samples=80"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert (process.returncode, process.stdout) == (2, "")
+    assert "sbatch" in process.stderr
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def allocation(**changes: str) -> Allocation:
+    return Allocation.of(environment(more=changes))
+
+
+def test_what_slurm_kept_from_the_submission_is_not_looked_at() -> None:
+    found = allocation(SLURM_GPUS="16", SLURM_NTASKS="9", SLURM_JOB_NUM_NODES="3")
+    assert (found.gpus, found.gpus_per_node, found.run) == (6, 2, 0)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"SLURM_GPUS_ON_NODE": "0"}, {"SLURM_GPUS_ON_NODE": "two"}, {"SLURM_RESTART_COUNT": "-1"}],
+)
+def test_an_allocation_that_is_none_is_refused(changes: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        allocation(**changes)
+
+
+def test_speeds_are_read_by_type_and_for_all_others() -> None:
+    assert speeds_of(["a100=200", "v100=9e1", "50"]) == {"a100": 200.0, "v100": 90.0, "": 50.0}
+    with pytest.raises(ValueError, match="more than 0"):
+        speeds_of(["a100=0"])
+
+
+def test_a_second_process_of_a_run_leaves_the_file_of_the_first_alone(tmp_path: Path) -> None:
+    first = SpoolWriter(tmp_path, allocation())
+    second = SpoolWriter(tmp_path, allocation())
+    assert first.why_not == ""
+    assert "another process" in second.why_not
+    second.tell("end", samples=1.0, how="completed")
+    first.tell("end", samples=2.0, how="completed")
+    first.close()
+    assert [json.loads(line)["type"] for line in first.path.read_text().splitlines()] == [
+        "start",
+        "end",
+    ]
+
+
+def test_the_file_of_a_job_that_had_the_same_id_once_gives_way(tmp_path: Path) -> None:
+    old = SpoolWriter(tmp_path, allocation(HETSCHED_NONCE="0123456789ab"))
+    old.close()
+    new = SpoolWriter(tmp_path, allocation())
+    new.close()
+    assert new.why_not == ""
+    assert json.loads(new.path.read_text())["nonce"] == NONCE
+
+
+def test_moves_that_are_not_for_this_job_or_make_no_sense_are_not_told(tmp_path: Path) -> None:
+    folder = tmp_path / "moves" / str(os.getuid())
+    folder.mkdir(parents=True)
+    good = {"at_s": 1.0, "run": 0, "from": "", "to": "n0:2", "purpose": "run", "reason": "why not"}
+    whole = {"schema": "hetsched-moves/1", "job": "77", "nonce": NONCE, "moves": [good]}
+    wrong: tuple[dict[str, object], ...]
+    wrong = ({"nonce": "another"}, {"schema": "x"}, {"moves": [{}]}, {"moves": 3})
+    for changes in wrong:
+        (folder / "77.json").write_text(json.dumps(whole | changes))
+        assert read_moves(tmp_path, allocation()) == []
+    (folder / "77.json").write_text(json.dumps(whole))
+    (move,) = read_moves(tmp_path, allocation())
+    assert str(move) == "1970-01-01T00:00:01Z waiting -> n0:2: why not"
+
+
+def test_without_slurm_no_gpu_type_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert gpu_type_of("n0") is None

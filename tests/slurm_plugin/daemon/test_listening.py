@@ -1,0 +1,309 @@
+"""What jobs tell is heard once, a bounded piece at a time, whatever becomes of job and daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from immutables import Map
+
+from hetsched_core.store import IN_MEMORY, Ingested, ProfileKey, Store, StoreWriteError
+from hetsched_core.store import Mode as StoreMode
+from hetsched_core.types import (
+    Configuration,
+    Placement,
+    Plan,
+    ProfilePlacement,
+    Purpose,
+    Reason,
+    ReasonCode,
+    Waiting,
+)
+from slurm_plugin.backend import JobState, SlurmJob, SlurmState
+from slurm_plugin.daemon.listening import FILES_AT_ONCE, LINGER_S, Listener
+from slurm_plugin.daemon.moves import Account, SpoolFolder
+from slurm_plugin.daemon.profiling import ProfilingRuns
+from slurm_plugin.daemon.speeds import LiveSpeeds
+from slurm_plugin.daemon.spool import Spool
+from slurm_plugin.daemon.world import LiveWorld
+from tests.slurm_plugin.daemon.test_cycle import PINNED, SETTINGS, node
+
+ME = Account(os.getuid(), os.getgid())
+KEY = ProfileKey("net", "ann")
+NAME = str(KEY)
+NOW = 1000.0
+
+
+def running(job: str = "1", run: int = 0, nonce: str = "", user: str = "ann") -> SlurmJob:
+    """A job that runs on one V100 of n0."""
+    words = f'"nonce":"{nonce or "nonce-of-" + job}","default":1,"gpu-set":"1,2"'
+    mark = f'hetsched/1 {{{words},"profile-key":"net","can-checkpoint":true}}'
+    return replace(
+        PINNED,
+        id=job,
+        user=user,
+        mark=mark,
+        state=JobState.RUNNING,
+        nodes=("n0",),
+        start_s=NOW,
+        restarts=run,
+        cpus=1,
+    )
+
+
+def waiting(job: str = "1", run: int = 1) -> SlurmJob:
+    """The same job, queued again."""
+    state = JobState.PENDING
+    return replace(running(job, run), state=state, nodes=(), pinned=(), begin_s=NOW + 1e6)
+
+
+class Scene:
+    """A world that is observed, and a spool directory in which jobs write."""
+
+    def __init__(self, store: Store, folder: Path, every_s: float = 10.0) -> None:
+        self.store = store
+        self.folder = folder
+        self.spool = SpoolFolder(folder, {"ann": ME}.get)
+        self.world = LiveWorld(SETTINGS, frozenset(), LiveSpeeds(store, measures=True))
+        self.ticks = 0.0
+        self.listener = Listener(
+            store, self.spool, every_s=every_s, most_s=1.0, stopwatch=lambda: self.ticks
+        )
+        self.now = NOW
+
+    def see(self, *jobs: SlurmJob) -> None:
+        """Let the daemon look at Slurm."""
+        state = SlurmState((node("n0"),), {job.id: job for job in jobs})
+        self.world.observe(state, self.now)
+        self.listener.follow(self.world, self.now)
+
+    def hear(self, seconds: float = 10.0) -> int:
+        """Let time pass, and the daemon hear; return how many lines it took in."""
+        self.now += seconds
+        self.listener.follow(self.world, self.now)
+        heard = self.listener.listen(self.now)
+        self.world.estimates.learned(heard.learned)
+        self.world.heard(heard.progress, self.now)
+        return heard.lines
+
+    def say(self, job: str, *lines: Mapping[str, object], run: int = 0, nonce: str = "") -> Path:
+        """Append lines to a job's spool file, the first one after its start."""
+        path = self.folder / str(ME.uid) / f"{job}.{run}.0.jsonl"
+        path.parent.mkdir(exist_ok=True)
+        start = {"type": "start", "schema": "hetsched-spool/1", "job": job, "run": run, "rank": 0}
+        start |= {"world_size": 1, "nonce": nonce or f"nonce-of-{job}", "host": "n0", "pid": 7}
+        said = lines if path.exists() else (start | {"at_s": NOW}, *lines)
+        with path.open("a") as file:
+            file.writelines(json.dumps(line) + "\n" for line in said)
+        return path
+
+
+def progress(t_s: float, samples: float, speed: float = 50.0) -> dict[str, object]:
+    line: dict[str, object] = {"type": "progress", "t_s": t_s, "samples": samples}
+    return line | {"samples_per_s": speed, "data_s": [], "wait_s": []}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        yield store
+
+
+@pytest.fixture
+def scene(store: Store, tmp_path: Path) -> Scene:
+    return Scene(store, tmp_path)
+
+
+def test_what_a_job_tells_is_what_policies_know_of_it(scene: Scene) -> None:
+    scene.see(running())
+    assert scene.hear() == 0
+    scene.say("1", progress(5.0, 300.0, 60.0))
+    assert scene.hear() == 2
+    view = scene.world.jobs["1"]
+    assert (view.samples_done, view.runs[0].speed) == (300.0, 60.0)
+    assert view.samples_at(scene.now + 2.0) == pytest.approx(420.0)
+    speeds = scene.world.speeds
+    assert speeds is not None
+    assert speeds.per_gpu(NAME, "v100", 1) == pytest.approx(60.0)
+    # Queued again, it has done what it has done.
+    scene.say("1", {"type": "end", "t_s": 6.0, "samples": 330.0, "how": "stopped"})
+    scene.hear()
+    scene.see(waiting())
+    assert scene.world.jobs["1"].samples_at(scene.now + 50.0) == 330.0
+
+
+def test_files_are_looked_at_now_and_then_and_only_if_they_have_grown(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    ingest = Store.ingest
+
+    def watched(self: Store, paths: Iterable[Path], runs: object, now_s: float) -> Ingested:
+        paths = list(paths)
+        asked.extend(path.name for path in paths)
+        return ingest(self, paths, runs, now_s)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Store, "ingest", watched)
+    scene.see(running("1"), running("2"))
+    scene.hear()
+    scene.say("1", progress(1.0, 10.0))
+    assert [scene.hear(1.0), scene.hear(1.0), scene.hear(8.0)] == [0, 0, 2]
+    assert scene.hear() == 0
+    assert asked == ["1.0.0.jsonl"] * 2
+    scene.hear()
+    assert asked == ["1.0.0.jsonl"] * 2
+    scene.say("1", progress(2.0, 20.0))
+    assert scene.hear() == 1
+
+
+def test_many_files_are_read_a_few_in_each_cycle(scene: Scene) -> None:
+    jobs = [running(str(number)) for number in range(1, 3 * FILES_AT_ONCE + 1)]
+    scene.see(*jobs)
+    scene.hear()
+    for job in jobs:
+        scene.say(job.id, progress(1.0, 10.0))
+    # By this watch everything takes a second, which is as long as one cycle may read.
+    scene.listener._stopwatch = iter(range(1000)).__next__
+    heard = [scene.hear(), scene.hear(0.1), scene.hear(0.1), scene.hear(0.1)]
+    assert heard == [2 * FILES_AT_ONCE] * 3 + [0]
+
+
+def test_a_run_that_has_ended_is_listened_to_for_a_while(scene: Scene) -> None:
+    scene.see(running())
+    scene.hear()
+    scene.see(waiting())
+    scene.hear()
+    scene.say("1", progress(5.0, 300.0))
+    assert scene.hear() == 2
+    for _ in range(int(LINGER_S / 10) + 1):
+        scene.hear()
+    assert scene.store.followed() == ()
+    # What it has done is known as long as the job is there.
+    assert scene.store.progress()["nonce-of-1"].samples == 300.0
+    scene.see()
+    scene.hear()
+    assert scene.store.progress() == {}
+
+
+def test_the_next_daemon_knows_what_was_told_and_takes_no_line_in_again(
+    scene: Scene, store: Store, tmp_path: Path
+) -> None:
+    scene.see(running())
+    scene.say("1", progress(5.0, 300.0))
+    scene.hear()
+    # The first one is gone, and so is the run when the next one comes.
+    scene.say("1", progress(6.0, 350.0))
+    again = Scene(store, tmp_path)
+    again.now = scene.now + 5.0
+    again.see(waiting())
+    assert again.hear() == 1
+    assert again.world.jobs["1"].samples_done == 350.0
+    (measured,) = store.profiles()
+    assert measured.measurements == 2
+
+
+def test_an_id_that_is_handed_out_again_is_listened_to_as_another_job(scene: Scene) -> None:
+    scene.see(running())
+    path = scene.say("1", progress(5.0, 300.0))
+    scene.hear()
+    scene.see(running(nonce="another-nonce"))
+    # Its wrapper puts a file of its own in place of the old one.
+    path.unlink()
+    scene.say("1", progress(1.0, 7.0), nonce="another-nonce")
+    assert scene.hear() == 2
+    assert scene.world.jobs["1"].samples_done == 7.0
+    assert [run.run.nonce for run in scene.store.followed()].count("another-nonce") == 1
+
+
+def test_a_job_of_a_user_whom_this_machine_does_not_know_is_not_listened_to(scene: Scene) -> None:
+    scene.see(running(user="eve"))
+    assert scene.store.followed() == ()
+
+
+def test_while_the_store_cannot_be_written_lines_wait_and_that_is_said_once(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = Spool(scene.listener, scene.spool)
+    scene.see(running())
+    scene.say("1", progress(5.0, 300.0))
+
+    def full(*_: object) -> Ingested:
+        raise StoreWriteError("no space left")
+
+    with monkeypatch.context() as while_full:
+        while_full.setattr(Store, "ingest", full)
+        troubles = [spool.hear(scene.world, NOW + 10.0 * k).trouble for k in range(1, 4)]
+    assert troubles == ["no space left", "", ""]
+    heard = [spool.hear(scene.world, NOW + 10.0 * k) for k in range(4, 6)]
+    assert sum(each.lines for each in heard) == 2
+    assert scene.world.jobs["1"].samples_done == 300.0
+
+
+# -- profiling runs --------------------------------------------------------------------------------
+
+ON = Configuration.of({"n0": 1})
+
+
+def profiling(until_s: float = NOW + 300.0, budget: float = 400.0) -> Plan:
+    placement = Placement(ON, purpose=Purpose.PROFILE, budget=budget, until_s=until_s)
+    entry = Waiting(Reason(ReasonCode.PROFILING))
+    return Plan(Map({"1": entry}), profiles=(ProfilePlacement("1", placement),))
+
+
+def measured_first(scene: Scene) -> Plan:
+    """A job that has begun to be measured."""
+    plan = profiling()
+    scene.see(running())
+    scene.world.placed("1", plan.profiles[0].placement)
+    scene.see(running())
+    (run,) = scene.world.jobs["1"].runs
+    assert (run.purpose, run.budget) == (Purpose.PROFILE, 400.0)
+    return plan
+
+
+def is_settled(scene: Scene) -> bool:
+    assert scene.world.speeds is not None
+    return scene.world.speeds.table(NAME).profiled("v100")
+
+
+def test_a_profiling_run_is_over_when_its_type_is_measured(scene: Scene) -> None:
+    plan, runs = measured_first(scene), ProfilingRuns()
+    assert runs.going_on(scene.world, plan, NOW) == plan.profiles
+    profile = {"type": "profile", "t_s": 2.0, "gpu_type": "v100", "gpus": 1, "nodes": 1}
+    profile |= {"batch_size": 8, "iterations": 10, "parameters": 0, "pattern": 1}
+    profile |= {"forward_s": 0.02, "backward_s": 0.07, "update_s": 0.01}
+    scene.say("1", profile | {"data_s": [0.0], "wait_s": [0.0]})
+    scene.hear()
+    assert runs.going_on(scene.world, plan, scene.now) == ()
+    assert is_settled(scene)
+
+
+def test_a_job_that_tells_its_speed_alone_is_measured_for_its_iterations(scene: Scene) -> None:
+    plan, runs = measured_first(scene), ProfilingRuns()
+    scene.say("1", progress(1.0, 90.0))
+    runs.going_on(scene.world, plan, NOW)
+    scene.hear()
+    # What it had done before does not count for the run.
+    assert runs.going_on(scene.world, plan, scene.now) == plan.profiles
+    scene.say("1", progress(9.0, 450.0))
+    scene.hear()
+    assert not is_settled(scene)
+    assert runs.going_on(scene.world, plan, scene.now) == ()
+    assert is_settled(scene)
+
+
+def test_a_job_that_tells_nothing_is_measured_in_vain_once(scene: Scene) -> None:
+    plan, runs = measured_first(scene), ProfilingRuns()
+    assert runs.going_on(scene.world, plan, NOW + 299.0) == plan.profiles
+    assert runs.going_on(scene.world, plan, NOW + 300.0) == ()
+    assert is_settled(scene)
+
+
+def test_a_profiling_run_that_never_began_is_tried_again(scene: Scene) -> None:
+    scene.see(waiting(run=0))
+    assert ProfilingRuns().going_on(scene.world, profiling(), NOW + 300.0) == ()
+    assert not is_settled(scene)
