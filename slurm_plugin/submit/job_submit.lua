@@ -337,6 +337,9 @@ local function mark(jd, parts, now)
   if given(jd.num_tasks) or given(jd.ntasks_per_node) then
     slurm.log_user("hetsched: --ntasks gives way to one task on each node; start one worker per GPU from it")
   end
+  if jd.max_nodes == 1 then
+    slurm.log_user("hetsched: --nodes=1 is not kept: the job may be placed on several nodes")
+  end
   jd.min_nodes = 1
   jd.max_nodes = MAX_NODES
   jd.num_tasks = nodes
@@ -380,7 +383,8 @@ local function touched(jd)
 end
 
 function slurm_job_modify(jd, rec, parts, uid)
-  if uid == 0 or uid == slurm.SLURM_USER then return slurm.SUCCESS end
+  -- Others may not touch the job anyway, but for operators, of whom the daemon is one.
+  if uid == 0 or uid ~= rec.user_id then return slurm.SUCCESS end
   if not (rec.admin_comment or ""):match("^hetsched/1 ") then return slurm.SUCCESS end
   local here, there = enforced(rec.partition), enforced(jd.partition)
   local edit = here and touched(jd)

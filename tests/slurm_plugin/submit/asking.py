@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,8 +13,6 @@ from pathlib import Path
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon.mark import Mark, read_mark
 from slurm_plugin.testbed import Testbed
-
-NOBODY = 65534
 
 
 def mark_of(backend: SlurmBackend, job: str) -> Mark:
@@ -30,10 +29,16 @@ def sbatch(testbed: Testbed, *words: str | Path) -> str:
 
 def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's commands as an ordinary user."""
+    return as_user(testbed, "nobody", *words)
+
+
+def as_user(testbed: Testbed, user: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run one of Slurm's commands as somebody, and return what it said."""
+    account = pwd.getpwnam(user)
     return subprocess.run(
         [testbed.installed.program(str(words[0])), *words[1:]],
-        user=NOBODY,
-        group=NOBODY,
+        user=account.pw_uid,
+        group=account.pw_gid,
         extra_groups=[],
         cwd="/tmp",
         env=testbed.environment() | {"HOME": "/tmp"},

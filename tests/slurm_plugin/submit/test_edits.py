@@ -8,7 +8,7 @@ import pytest
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import as_nobody, sbatch, script_instead, shown
+from tests.slurm_plugin.submit.asking import as_nobody, as_user, sbatch, script_instead, shown
 
 pytestmark = pytest.mark.slurm
 
@@ -170,3 +170,26 @@ def test_a_script_that_breaks_lets_jobs_through_unmarked(
     assert backend.read().jobs[job].mark == ""
     log = (testbed.layout.logs / "slurmctld.log").read_text()
     assert "attempt to call global 'nothing'" in log
+
+
+@pytest.fixture
+def operator(testbed: Testbed) -> Iterator[str]:
+    """A user whom Slurm knows as an operator, as a site's daemon is."""
+    testbed.command("sacctmgr", "-i", "add", "user", "daemon", "account=root")
+    testbed.command("sacctmgr", "-i", "modify", "user", "daemon", "set", "adminlevel=Operator")
+    yield "daemon"
+    testbed.command("sacctmgr", "-i", "delete", "user", "daemon")
+
+
+def test_an_operator_may_place_and_park_another_s_job(
+    backend: SlurmBackend, testbed: Testbed, job: str, operator: str
+) -> None:
+    edits = {"ReqNodeList": "n1", "NumTasks": "1", "TresPerNode": "gres/gpu:2"}
+    words = [f"{name}={value}" for name, value in edits.items()]
+    update = ("scontrol", "update", f"JobId={job}", "StartTime=now+100", *words)
+    refused = as_user(testbed, "bin", *update)
+    assert "Invalid user id" in refused.stderr
+    placed = as_user(testbed, operator, *update)
+    assert placed.returncode == 0, placed.stderr
+    seen = backend.read().jobs[job]
+    assert (seen.pinned, seen.gpus_per_node) == (("n1",), 2)

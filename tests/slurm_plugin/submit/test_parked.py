@@ -8,7 +8,7 @@ from slurm_plugin.backend import JobState, Park, Place, SlurmBackend
 from slurm_plugin.submit import ENFORCE_LIST
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter, await_job, running
-from tests.slurm_plugin.submit.asking import mark_of, sbatch, script_instead, shown
+from tests.slurm_plugin.submit.asking import as_user, mark_of, sbatch, script_instead, shown
 
 pytestmark = pytest.mark.slurm
 
@@ -87,6 +87,25 @@ def test_srun_within_a_job_takes_all_that_the_run_was_given(
     backend.apply(Place(job, ("n1", "n4"), 3, Park(job, 4, 60)))
     await_job(backend, job, lambda seen: seen.state is JobState.ENDED)
     assert sorted(told.read_text().splitlines()) == ["n1 0,1,2", "n4 0,1,2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--nodes=1",), "--nodes=1 is not kept: the job may be placed on several nodes"),
+        (("--ntasks=4",), "--ntasks gives way to one task on each node; start one worker per GPU"),
+        (("--gpus=16",), "kept as 2 nodes of 8 GPUs until it is placed; --nodes=N chooses others"),
+        ((), ""),
+    ],
+)
+def test_what_is_not_done_as_asked_is_said(
+    testbed: Testbed, words: tuple[str, ...], says: str
+) -> None:
+    asked = ("--hold", "--output=/dev/null", "--gpu-set=2,16", *words, "--wrap=true")
+    said = as_user(testbed, "root", "sbatch", *asked)
+    assert said.returncode == 0
+    assert says in said.stderr
+    assert bool(said.stderr) == bool(says)
 
 
 def test_who_wants_no_requeue_is_not_moved(backend: SlurmBackend, testbed: Testbed) -> None:
