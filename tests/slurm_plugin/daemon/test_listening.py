@@ -196,10 +196,12 @@ def test_the_next_daemon_knows_what_was_told_and_takes_no_line_in_again(
     scene.say("1", progress(5.0, 300.0))
     scene.hear()
     # The first one is gone, and so is the run when the next one comes.
-    scene.say("1", progress(6.0, 350.0))
     again = Scene(store, tmp_path)
     again.now = scene.now + 5.0
     again.see(waiting())
+    assert again.hear() == 0
+    assert again.world.jobs["1"].samples_done == 300.0
+    again.say("1", progress(6.0, 350.0))
     assert again.hear() == 1
     assert again.world.jobs["1"].samples_done == 350.0
     (measured,) = store.profiles()
