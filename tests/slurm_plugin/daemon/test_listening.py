@@ -286,12 +286,14 @@ def test_a_profiling_run_is_over_when_its_type_is_measured(scene: Scene) -> None
 
 def test_a_job_that_tells_its_speed_alone_is_measured_for_its_iterations(scene: Scene) -> None:
     plan, runs = measured_first(scene), ProfilingRuns()
-    scene.say("1", progress(1.0, 90.0))
-    runs.going_on(scene.world, plan, NOW)
+    scene.say("1", progress(1.0, 900.0))
     scene.hear()
     # What it had done before does not count for the run.
     assert runs.going_on(scene.world, plan, scene.now) == plan.profiles
-    scene.say("1", progress(9.0, 450.0))
+    scene.say("1", progress(9.0, 1290.0))
+    scene.hear()
+    assert runs.going_on(scene.world, plan, scene.now) == plan.profiles
+    scene.say("1", progress(10.0, 1300.0))
     scene.hear()
     assert not is_settled(scene)
     assert runs.going_on(scene.world, plan, scene.now) == ()
