@@ -1,8 +1,8 @@
 """Figures of docs/reproduction/hadar.md: Hadar and HadarE beside what their paper reports.
 
-    HETSCHED_DATA=... python docs/reproduction/hadar.py
+    HETSCHED_DATA=... python -m docs.reproduction.hadar
 
-writes them between the markers of the page (some three minutes), and the plot beside it.
+writes them between the markers of the page (some five minutes), and the plot beside it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from immutables import Map
 from numpy.typing import NDArray
 
 from docs.reproduction.fidelity import STATIC, load, markdown
+from docs.reproduction.hadar_jobs import drawn, least
 from docs.reproduction.page import filled
 from hetsched_core.kernels.payoff import Market
 from hetsched_core.metrics import Measures, measure
@@ -571,6 +572,8 @@ def main(chosen: Iterable[str]) -> int:
         "fig1": fig1,
         "static": lambda: static(Path(given)),
         "spread": lambda: spread(Path(given)),
+        "least": lambda: least(Path(given)),
+        "drawn": lambda: drawn(Path(given)),
         "speeds": speeds_table,
         "gains": gain_table,
         "aws": lambda: mixes("AWS"),
