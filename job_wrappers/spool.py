@@ -59,6 +59,8 @@ class SpoolWriter:
                 return
             self.path.unlink(missing_ok=True)
             self._file = self.path.open("xb", buffering=0)
+            # Whatever the user's umask: the daemon may have to read through the folder's group.
+            os.fchmod(self._file.fileno(), 0o640)
         except OSError as error:
             self.why_not = f"{self.path}: {error.strerror}"
             return
