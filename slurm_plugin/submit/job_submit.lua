@@ -189,14 +189,15 @@ local function default_partition(parts)
   return ""
 end
 
--- The GPUs that "gres/gpu:a100:4,license/x:1" asks for: count, type ("" for any), what else it holds.
+-- The GPUs that "gres/gpu:a100:4,license/x:1" asks for: count, types ("" for any), what else it holds.
 local function gpus_in(tres)
   local count, kind, rest = nil, "", nil
   for part in (tres or ""):gmatch("[^,]+") do
     local tail = part:match("^gres[/:]gpu(.*)$") or part:match("^gpu(.*)$")
     if tail then
       count = (count or 0) + tonumber(tail:match("[:=](%d+)$") or 1)
-      kind = tail:match("^:([^:=]+)[:=]%d+$") or tail:match("^:(%a[^:=]*)$") or kind
+      local its = tail:match("^:([^:=]+)[:=]%d+$") or tail:match("^:(%a[^:=]*)$") or ""
+      kind = kind == "" and its or kind .. "," .. its
     else
       rest = rest and rest .. "," .. part or part
     end
@@ -244,6 +245,9 @@ local function unsupported(jd, alone)
   if gpus_in(jd.tres_per_task) or has("tres_per_socket") or given(jd.ntasks_per_tres) then
     return "--gpus-per-task, --gpus-per-socket and --ntasks-per-gpu do not go with --gpu-set, under " ..
            "which there is one task a node; ask with --gpus=COUNT"
+  end
+  if (select(2, gpus_in(jd.tres_per_node)) .. select(2, gpus_in(jd.tres_per_job))):find(",") then
+    return "GPUs of several types at once do not go with --gpu-set; name the types with --gpu-types"
   end
   local other = select(3, gpus_in(jd.tres_per_node)) or select(3, gpus_in(jd.tres_per_job))
   if other then return "'" .. other .. "' does not go with --gpu-set; only GPUs do" end

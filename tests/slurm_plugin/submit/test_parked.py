@@ -143,6 +143,8 @@ def test_the_cpus_of_tasks_that_are_not_started_are_not_asked_for(testbed: Testb
             ("--gpu-set=2", "--gpu-types=v100", "--gres=gpu:t4:2"),
             "type t4 are asked for, and --gpu",
         ),
+        (("--gpu-set=2", "--gpus=t4:1,v100:1"), "name the types with --gpu-types"),
+        (("--gpu-set=2", "--gres=gpu:t4:1,gpu:v100:1"), "GPUs of several types at once do not"),
         (("--gpu-set=2", "--partition=gpu,other"), "a job with --gpu-set goes to one partition"),
         (("--gpu-set=2", "--lr-scaling=sqrt"), "--lr-scaling without --learning-rate=RATE"),
     ],
