@@ -87,7 +87,7 @@ def measure(log: RunLog, speeds: Speeds) -> Measures:
     ratios = _latency_ratios(done)
     gpu_s = lost_gpu_s = profiling_gpu_s = own_gpu_s = busy_gpu_s = 0.0
     for run in log.runs:
-        gpus = run.configuration.gpus
+        gpus = run.times * run.configuration.gpus
         held_gpu_s = gpus * (run.freed_s - run.since_s)
         gpu_s += held_gpu_s
         if run.purpose is Purpose.PROFILE:
@@ -220,17 +220,26 @@ def _count(first: Ints, last: Ints, weight: Ints, size: int) -> Ints:
     return change.cumsum()[:size]
 
 
+def _each(rows: Floats) -> Floats:
+    """A column for each repetition of rows that end in since_s, freed_s, times and every_s."""
+    times = rows[:, -2].astype(np.int64)
+    nth = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
+    each = np.repeat(rows, times, axis=0)
+    each[:, -4:-2] += (nth * each[:, -1])[:, None]
+    return each.T
+
+
 def _gpus(log: RunLog, instants: Floats) -> tuple[Ints, Ints]:
     """GPUs of the nodes that are up, and how many of these are held, at each instant."""
     cluster = log.header.cluster
     size = len(instants)
     names = {node.name: at for at, node in enumerate(cluster)}
     pieces = [
-        (names[node], gpus, run.since_s, run.freed_s)
+        (names[node], gpus, run.since_s, run.freed_s, run.times, run.every_s)
         for run in log.runs
         for node, gpus in run.configuration
     ]
-    columns = np.array(pieces, np.float64).reshape(-1, 4).T
+    columns = _each(np.array(pieces, np.float64).reshape(-1, 6))
     node, weight = columns[:2].astype(np.int64)
     first, last = _slots(instants, columns[2], columns[3])
     held = _count(first, last, weight, size)
@@ -270,10 +279,14 @@ def _waiting(log: RunLog, instants: Floats) -> Ints:
     active = _count(come, gone, np.ones(len(here), np.int64), size)
 
     index = {r.job.id: at for at, r in enumerate(here)}
-    held = [(index[r.job], r.since_s, r.freed_s) for r in log.runs if r.job in index]
-    columns = np.array(held, np.float64).reshape(-1, 3).T
+    held = [
+        (index[r.job], 0, r.since_s, r.freed_s, r.times, r.every_s)
+        for r in log.runs
+        if r.job in index
+    ]
+    columns = _each(np.array(held, np.float64).reshape(-1, 6))
     job = columns[0].astype(np.int64)
-    first, last = _slots(instants, columns[1], columns[2])
+    first, last = _slots(instants, columns[2], columns[3])
     # GPUs that are still being vacated after the end do not make up for another job's wait.
     first, last = np.maximum(first, come[job]), np.minimum(last, gone[job])
     order = np.lexsort((first, job))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from hetsched_core.types import (
@@ -38,7 +38,9 @@ class RunRecord:
 
     `productive_s` is the part of that time whose progress was kept; the rest is restart cost, drain
     and lost work. `samples` is the work kept. Times are seconds UTC. For the `tasks` model a record
-    stands for one task on one GPU and `productive_s` is the time spent training.
+    stands for one task on one GPU and `productive_s` is the time spent training; one that is
+    repeated `times` times, every `every_s` seconds, stands for as many tasks, and all else in it is
+    of the first of them.
     """
 
     job: str
@@ -51,6 +53,30 @@ class RunRecord:
     productive_s: float
     samples: float
     ended_by: RunEnd
+    times: int = 1
+    every_s: float = 0.0
+
+    @property
+    def last_freed_s(self) -> float:
+        """When the GPUs of the last repetition were free."""
+        return self.freed_s + (self.times - 1) * self.every_s
+
+
+def each(runs: Iterable[RunRecord]) -> Iterator[RunRecord]:
+    """Yield a record for every repetition of every run."""
+    for run in runs:
+        if run.times == 1:
+            yield run
+        else:
+            for at in range(run.times):
+                yield replace(
+                    run,
+                    number=run.number + at,
+                    since_s=run.since_s + at * run.every_s,
+                    freed_s=run.freed_s + at * run.every_s,
+                    times=1,
+                    every_s=0.0,
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,13 +237,20 @@ def _record(line: dict[str, Any], log: RunLog) -> Record | Closing:
                 cluster.index(node)
             if freed_s < since_s:
                 raise InputError(f"freed_s {freed_s} is before since_s {since_s}")
+            # Moments since the epoch are less exact than what lies between them.
+            least_s = freed_s - since_s - 1e-3
+            if record.times < 1 or (record.times > 1 and record.every_s < least_s):
+                raise InputError(
+                    f"times {record.times} and every_s {record.every_s}: a run is repeated once or "
+                    "more, and no sooner than its GPUs are free"
+                )
         case NodeRecord(node=node):
             cluster.index(node)
     return record
 
 
 def _latest_s(log: RunLog) -> float:
-    times = [run.freed_s for run in log.runs]
+    times = [run.last_freed_s for run in log.runs]
     times += [job.end_s for job in log.jobs if job.end_s is not None]
     times += [plan.at_s for plan in log.plans]
     times += [change.at_s for change in log.nodes]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 from hetsched_core.contract.fits import Fit, fit
 from hetsched_core.contract.trial import Trial
-from hetsched_core.runlog import RunEnd, RunLog, RunRecord
+from hetsched_core.runlog import RunEnd, RunLog, RunRecord, each
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -23,7 +23,7 @@ ROUNDING = 1e-6
 def nothing_is_held_twice(trial: Trial, log: RunLog) -> Iterator[str]:
     """At no instant is a GPU, a CPU or memory held twice, or anything begun on a closed node."""
     jobs = {record.job.id: record.job for record in log.jobs}
-    held = [run for run in log.runs if run.since_s < run.freed_s]
+    held = [run for run in each(log.runs) if run.since_s < run.freed_s]
     for at_s in sorted({run.since_s for run in held}):
         now = [run for run in held if run.since_s <= at_s < run.freed_s]
         found = over_allocated(
@@ -77,7 +77,7 @@ def gangs_are_whole(trial: Trial, log: RunLog) -> Iterator[str]:
     cluster, model = trial.scenario.cluster, trial.policy.info.model
     jobs = {record.job.id: record.job for record in log.jobs}
     last: dict[tuple[str, int], RunRecord] = {}
-    for run in sorted(log.runs, key=lambda run: (run.since_s, run.number)):
+    for run in sorted(each(log.runs), key=lambda run: (run.since_s, run.number)):
         if run.purpose is not Purpose.RUN:
             continue
         where = f"job {run.job} at {run.since_s:.3f} s on {run.configuration}"

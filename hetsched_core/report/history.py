@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.fairness import latency_ratio
-from hetsched_core.runlog import JobRecord, RunLog, RunRecord
+from hetsched_core.runlog import JobRecord, RunLog, RunRecord, each
 from hetsched_core.types import Cluster, EndState, Purpose
 
 Floats = NDArray[np.float64]
@@ -127,7 +127,8 @@ class History:
         """Read the history from the run log of a policy under this name."""
         records = sorted(log.jobs, key=lambda record: (record.job.submit_s, record.job.id))
         by_job: dict[str, list[RunRecord]] = defaultdict(list)
-        for run in log.runs:
+        held = tuple(each(log.runs))
+        for run in held:
             by_job[run.job].append(run)
         runs = [by_job.get(record.job.id, []) for record in records]
         cluster = log.header.cluster
@@ -136,7 +137,7 @@ class History:
             cluster=cluster,
             jobs=_jobs(records, runs, cluster),
             pieces=_pieces(runs, cluster),
-            held=Spans.of((r.since_s, r.freed_s, r.configuration.gpus) for r in log.runs),
+            held=Spans.of((r.since_s, r.freed_s, r.configuration.gpus) for r in held),
             work=Spans.of(
                 span
                 for record, own in zip(records, runs, strict=True)

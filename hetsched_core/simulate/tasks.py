@@ -7,16 +7,17 @@ takes over each GPU at the end of the task it is in. A task that is lost is the 
 sequence again, unless a new plan has other ideas.
 
 A task costs by the logarithm of the GPUs: a GPU is looked at when its task ends, when the round
-that it waits for opens, and when plans or failures change what it may do.
+that it waits for opens, and when plans or failures change what it may do. Rounds that a job does on
+GPUs of its own, like the one before, are one stretch: the floor is ahead of itself, and comes back
+to the present (`catch_up`) before anything looks at it or changes it.
 """
 
 from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from dataclasses import dataclass, field
-from itertools import chain
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy.check import ROUNDING
@@ -24,6 +25,8 @@ from hetsched_core.runlog import RunEnd
 from hetsched_core.simulate.events import TasksDue
 from hetsched_core.simulate.heap import Priority
 from hetsched_core.simulate.state import Active
+from hetsched_core.simulate.stretch import Share, Stretch
+from hetsched_core.simulate.todo import Task, Todo
 from hetsched_core.simulate.world import World
 from hetsched_core.types import (
     Configuration,
@@ -34,8 +37,8 @@ from hetsched_core.types import (
     Trigger,
 )
 
-Task = tuple[str, int]
-"""(job, training round)."""
+LEAST_STRETCH = 3
+"""Fewer equal rounds are no stretch: finding one costs about as much as a round."""
 
 
 @dataclass(slots=True)
@@ -49,28 +52,31 @@ class _Station:
     gpu_type: str
     copy: int
     configuration: Configuration
-    todo: Iterator[Task] = field(default_factory=lambda: iter(()))
-    next: Task | None = None
+    todo: Todo = field(default_factory=Todo)
     running: Task | None = None
     free_s: float = 0.0
     in_step_s: float = 0.0
     begun: int = 0
     last_job: str | None = None
 
-    def put_back(self, task: Task) -> None:
-        """Have a task be the next one."""
-        if self.next is not None:
-            self.todo = chain((self.next,), self.todo)
-        self.next = task
+    @property
+    def next(self) -> Task | None:
+        """The task that it is to run next."""
+        return self.todo.next
 
 
 @dataclass(slots=True)
 class _TrainingRound:
-    """The round a job is in: how many came before, tasks trained, when the last is in step."""
+    """The round a job is in: how many came before, tasks trained, when the last is in step.
+
+    `before` has the GPUs (copies) of the round before, `copies` those of this one.
+    """
 
     number: int = 0
     trained: int = 0
     in_step_s: float = 0.0
+    before: frozenset[int] = frozenset()
+    copies: set[int] = field(default_factory=set)
 
 
 @dataclass(slots=True)
@@ -97,6 +103,15 @@ class TaskFloor:
     _last_planned: dict[str, int] = field(default_factory=dict)
     _unseen: set[str] = field(default_factory=set)
     _disturbed: bool = False
+    _ahead: dict[str, Stretch] = field(default_factory=dict)
+    _back_at: list[tuple[float, str]] = field(default_factory=list)
+    # While the floor comes back: the present, before which there are no events any more.
+    _present_s: float | None = None
+
+    @property
+    def ahead(self) -> bool:
+        """Whether some job is in a stretch of rounds."""
+        return bool(self._ahead)
 
     def admit(self, active: Active) -> None:
         """Take in a job that arrives.
@@ -118,15 +133,14 @@ class TaskFloor:
     def assign(self, sequences: tuple[TaskSequence, ...]) -> None:
         """Give every GPU its new sequence; a GPU that is left out gets nothing more to do."""
         for station in self._stations.values():
-            station.todo, station.next = iter(()), None
+            station.todo = Todo()
         self._last_planned.clear()
         self._awaiting.clear()
         self._crowded.clear()
         self._look_at.clear()
         for sequence in sequences:
             station = self._station(sequence.node, sequence.gpu)
-            station.todo = _tasks(sequence)
-            station.next = next(station.todo, None)
+            station.todo = Todo.of(sequence.blocks)
             self._look_at.add(station.copy)
             for block in sequence.blocks:
                 for item in block.items:
@@ -144,8 +158,32 @@ class TaskFloor:
             self._disturbed = False
             self._find_lost_tasks()
             self._look_at.update(self._by_copy)
-        while self._finish_tasks() or self._close_rounds():
+        while self._end_stretches() or self._finish_tasks() or self._close_rounds():
             pass
+
+    def catch_up(self) -> None:
+        """Come back to the present: do the rounds of all stretches up to now, task by task at last.
+
+        Tasks that end at this very instant are left to `settle`.
+        """
+        now, kept = self.world.now, self._look_at
+        for job_id in sorted(self._ahead):
+            stretch = self._ahead[job_id]
+            rounds = stretch.done_at(now)
+            self._look_at = set()
+            self._book(stretch, rounds)
+            kept |= self._look_at
+            if stretch.opens_s(rounds) < now:
+                self._present_s, self.world.now = now, stretch.opens_s(rounds)
+                while self.world.now < now:
+                    self._start_tasks()
+                    # Whoever is not ahead is done with all that was due before now.
+                    due = (heap[0][0] for heap in (self._training, self._due) if heap)
+                    self.world.now = min(now, *due, now)
+                    if self.world.now < now:
+                        self.settle()
+                self._present_s = None
+        self._look_at = kept
 
     def move(self) -> None:
         """Start every task that can start, and finish those that take no time."""
@@ -182,7 +220,7 @@ class TaskFloor:
             if station.running is None or self._in_task(station) is not None:
                 continue
             if station.running[0] in self.world.active:
-                station.put_back(station.running)
+                station.todo.put_back(station.running)
                 self._unseen.add(station.running[0])
             station.running = None
             if station.next is None:
@@ -215,6 +253,7 @@ class TaskFloor:
     def _note_trained(self, active: Active, station: _Station) -> None:
         current = self._rounds[active.job.id]
         current.trained += 1
+        current.copies.add(station.copy)
         current.in_step_s = max(current.in_step_s, station.in_step_s)
         if current.trained == _scale(active):
             heapq.heappush(self._due, (current.in_step_s, active.job.id))
@@ -229,8 +268,13 @@ class TaskFloor:
             if active is None:
                 continue
             moved = True
-            done = self._rounds[job_id].number + 1
-            self._rounds[job_id] = _TrainingRound(done)
+            last = self._rounds[job_id]
+            done = last.number + 1
+            self._rounds[job_id] = _TrainingRound(done, before=frozenset(last.copies))
+            awaited = self._awaiting.get(job_id, set())
+            if self._look_ahead(active, awaited):
+                self._awaiting.pop(job_id, None)
+                continue
             self._look_at |= self._awaiting.pop(job_id, set())
             self._unseen.add(job_id)
             shape = active.submission.job.tasks
@@ -254,7 +298,7 @@ class TaskFloor:
                     self._awaiting.setdefault(job_id, set()).add(copy)
                     break
                 if active is None or self._begun(active, training_round):
-                    station.next = next(station.todo, None)
+                    station.todo.advance()
                 elif training_round > self._rounds[job_id].number:
                     self._awaiting.setdefault(job_id, set()).add(copy)
                     break
@@ -313,13 +357,77 @@ class TaskFloor:
         station.last_job = active.job.id
         station.free_s = now + switch_s + times.train_s
         station.in_step_s = station.free_s + times.sync_s
-        station.next = next(station.todo, None)
+        station.todo.advance()
         heapq.heappush(self._training, (station.free_s, station.copy, station.begun))
         self._wake(station.free_s)
         self._unseen.add(active.job.id)
 
+    def _look_ahead(self, active: Active, awaited: set[int]) -> bool:
+        """Begin a stretch if the round that has just opened is the first of one."""
+        current, shape = self._rounds[active.job.id], active.submission.job.tasks
+        job = active.job
+        if self._present_s is not None or not current.before or job.cpus_per_gpu or shape is None:
+            return False
+        if job.memory_mb_per_gpu or not awaited <= current.before:
+            return False
+        stations = [self._by_copy[copy] for copy in sorted(current.before)]
+        ahead = [station.todo.ahead() for station in stations]
+        rounds = min(min(times for _, times in ahead), (shape.rounds or 0) - current.number) - 1
+        if rounds < LEAST_STRETCH or sum(tasks for tasks, _ in ahead) != shape.scale:
+            return False
+        task = (job.id, current.number)
+        for station in stations:
+            (name, _), *_ = station.configuration
+            own = station.last_job == job.id and station.running is None and station.next == task
+            if not own or not self.world.nodes[name].open:
+                return False
+        times = self.world.truth.table(job.profile).tasks
+        shares = tuple(
+            Share(
+                station.copy,
+                station.gpu_type,
+                station.configuration,
+                tasks,
+                times[station.gpu_type].train_s,
+                times[station.gpu_type].sync_s,
+            )
+            for station, (tasks, _) in zip(stations, ahead, strict=True)
+        )
+        active.settle(self.world.now)
+        samples = active.submission.samples / (shape.scale * (shape.rounds or 1))
+        stretch = Stretch(job.id, self.world.now, rounds, shares, samples)
+        self._ahead[job.id] = stretch
+        heapq.heappush(self._back_at, (stretch.end_s, job.id))
+        self._wake(stretch.end_s)
+        self._look_at -= current.before
+        return True
+
+    def _end_stretches(self) -> bool:
+        moved = False
+        while self._back_at and self._back_at[0][0] <= self.world.now:
+            end_s, job_id = heapq.heappop(self._back_at)
+            stretch = self._ahead.get(job_id)
+            if stretch is not None and stretch.end_s == end_s:
+                self._book(stretch, stretch.rounds)
+                moved = True
+        return moved
+
+    def _book(self, stretch: Stretch, rounds: int) -> None:
+        """Leave a stretch after so many of its rounds, with the next one open."""
+        del self._ahead[stretch.job]
+        stretch.book(self.world, rounds)
+        current = self._rounds[stretch.job]
+        current.number += rounds
+        for share in stretch.shares:
+            station = self._by_copy[share.copy]
+            station.todo.skip(rounds)
+            station.begun += rounds * share.tasks
+            self._look_at.add(share.copy)
+        self._unseen.add(stretch.job)
+
     def _wake(self, at_s: float) -> None:
-        self.world.heap.push(at_s, Priority.WORK, TasksDue())
+        if self._present_s is None or at_s >= self._present_s:
+            self.world.heap.push(at_s, Priority.WORK, TasksDue())
 
 
 def _losses(active: Active, rounds: int) -> tuple[float, ...]:
@@ -334,11 +442,3 @@ def _scale(active: Active) -> int:
     shape = active.submission.job.tasks
     return shape.scale if shape is not None else 0
 
-
-def _tasks(sequence: TaskSequence) -> Iterator[Task]:
-    """Yield (job, training round) of every task, in order."""
-    for block in sequence.blocks:
-        for repetition in range(block.times):
-            for item in block.items:
-                for _ in range(item.tasks):
-                    yield item.job, item.training_round + repetition

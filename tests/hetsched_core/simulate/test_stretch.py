@@ -1,0 +1,203 @@
+"""Stretches of equal training rounds against the same rounds one by one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.metrics import measure
+from hetsched_core.policies.allox import Allox
+from hetsched_core.policies.hare.offline import Hare
+from hetsched_core.policy import Policy, PolicyInfo
+from hetsched_core.runlog import RunLog, RunRecord, each
+from hetsched_core.runlog_file import read_run_log, write_run_log
+from hetsched_core.simulate import (
+    Incident,
+    JobCrashed,
+    NodeBack,
+    NodeDrained,
+    NodeLost,
+    Settings,
+    simulate,
+    tasks,
+)
+from hetsched_core.types import (
+    Plan,
+    Snapshot,
+    Speeds,
+    Submission,
+    TaskShape,
+    TaskTimes,
+    Trigger,
+)
+from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
+
+CLUSTER = cluster_of(a=("v100", 2), b=("k80", 1), c=("v100", 1))
+
+
+def world(rng: Random) -> tuple[list[Submission], Speeds, list[Incident]]:
+    """Draw jobs of many rounds, and what befalls them."""
+    # Each job has times of its own: in ties, rounding would decide what comes first.
+    profiles = {
+        f"m{n}": {
+            "v100": TaskTimes(rng.uniform(1.0, 4.0), rng.choice((0.0, rng.uniform(0.1, 1.0)))),
+            "k80": TaskTimes(rng.uniform(2.0, 8.0), rng.choice((0.0, rng.uniform(0.1, 1.0)))),
+        }
+        for n in range(5)
+    }
+    speeds = linear_speeds(
+        CLUSTER, {name: {"v100": 1.0, "k80": 1.0} for name in profiles}, tasks=profiles
+    )
+    jobs = []
+    for n in range(rng.randint(1, 5)):
+        shape = TaskShape(rng.randint(1, 4), rng.randint(1, 120))
+        begin_s = rng.choice((0.0, rng.uniform(0.0, 200.0)))
+        cancel_s = begin_s + rng.uniform(0.0, 300.0) if rng.random() < 0.2 else None
+        samples = 8.0 * shape.scale * (shape.rounds or 1)
+        jobs.append(
+            submission(
+                f"j{n}",
+                samples,
+                submit_s=begin_s,
+                profile=f"m{n}",
+                tasks=shape,
+                cancel_s=cancel_s,
+                cpus_per_gpu=rng.choice((0.0, 0.0, 0.0, 1.0)),
+            )
+        )
+    incidents: list[Incident] = []
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        at_s, node = rng.uniform(0.0, 300.0), rng.choice("abc")
+        closes = rng.choice((NodeLost, NodeDrained))
+        incidents += [closes(at_s, node), NodeBack(at_s + rng.uniform(0.0, 60.0), node)]
+    if rng.random() < 0.3:
+        incidents.append(JobCrashed(rng.uniform(0.0, 200.0), "j0"))
+    return jobs, speeds, incidents
+
+
+def row(run: RunRecord) -> tuple[object, ...]:
+    return (run.job, run.copy, run.configuration, run.ended_by, run.times, run.purpose)
+
+
+def same(one: RunLog, other: RunLog) -> None:
+    """Hold two logs to each other: every task, what each job got, and every measure."""
+    ours, theirs = (
+        sorted(each(log.runs), key=lambda r: (r.copy, r.since_s)) for log in (one, other)
+    )
+    assert [row(r) for r in ours] == [row(r) for r in theirs]
+    for name in ("since_s", "freed_s", "productive_s", "samples"):
+        assert [getattr(r, name) for r in ours] == pytest.approx(
+            [getattr(r, name) for r in theirs], abs=1e-6
+        )
+    for mine, yours in zip(one.jobs, other.jobs, strict=True):
+        assert (mine.job.id, mine.end_state) == (yours.job.id, yours.end_state)
+        assert mine.end_s == pytest.approx(yours.end_s, abs=1e-6)
+        assert mine.wait_s == pytest.approx(yours.wait_s, abs=1e-6)
+        assert mine.samples == pytest.approx(yours.samples)
+    # Whether a round began unnoticed depends on whether anything else happened just then.
+    ours_, theirs_ = ([p.triggers - {Trigger.ROUND} for p in log.plans] for log in (one, other))
+    assert ours_ == theirs_
+    assert [p.at_s for p in one.plans] == pytest.approx([p.at_s for p in other.plans], abs=1e-6)
+
+
+@dataclass
+class Repeated:
+    """A policy whose plans are kept with what it saw, and made again in the same order.
+
+    Rounding decides ties between jobs, so that the same policy might plan otherwise the next time.
+    """
+
+    policy: Policy
+    info: PolicyInfo
+    seen: list[tuple[Snapshot, Plan]] = field(default_factory=list)
+    again: int | None = None
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        if self.again is None:
+            self.seen.append((snapshot, self.policy.plan(snapshot)))
+            return self.seen[-1][1]
+        before, plan = self.seen[self.again]
+        self.again += 1
+        assert shown(snapshot) == shown(before)
+        return plan
+
+
+def shown(snapshot: Snapshot) -> dict[str, object]:
+    """What a policy is told of the jobs."""
+    return {
+        view.id: (
+            view.progress,
+            [(r.copy, r.number, r.budget, near(r.since_s), near(r.samples)) for r in view.runs],
+            *map(near, (view.samples_done, view.wait_s, view.first_start_s)),
+            [(gpu_type, near(gpu_s)) for gpu_type, gpu_s in sorted(view.attained_gpu_s)],
+        )
+        for view in snapshot.by_submission()
+    }
+
+
+def near(value: float | None) -> object:
+    return pytest.approx(value, abs=1e-6)
+
+
+@pytest.mark.parametrize("policy", [Hare(), Allox()], ids=["hare", "allox"])
+# No multiple of what a task takes, so that nothing but rounding decides what comes first.
+@pytest.mark.parametrize("decision_s", [0.0, 7.0137])
+def test_stretches_are_what_their_rounds_would_be_one_by_one(
+    policy: Policy, decision_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repeated = 0
+    for seed in range(40):
+        jobs, speeds, incidents = world(Random(seed))
+        settings = Settings(decision_s=decision_s, switch_s=0.5, round_s=37.137)
+        kept = Repeated(policy, policy.info)
+        ahead = simulate(jobs, CLUSTER, kept, speeds, settings, incidents=incidents)
+        kept.again = 0
+        with monkeypatch.context() as patch:
+            patch.setattr(tasks, "LEAST_STRETCH", 10**9)
+            single = simulate(jobs, CLUSTER, kept, speeds, settings, incidents=incidents)
+        assert kept.again == len(kept.seen)
+        same(ahead, single)
+        one, other = (
+            replace(measure(log, speeds), wall_s=0.0, plan_s=None) for log in (ahead, single)
+        )
+        for name in one.__dataclass_fields__:
+            assert getattr(one, name) == pytest.approx(getattr(other, name), abs=1e-6), name
+        assert all(run.times == 1 for run in single.runs)
+        repeated += sum(run.times - 1 for run in ahead.runs)
+    assert repeated > 1_000
+
+
+def alone(rounds: int, scale: int = 3) -> RunLog:
+    """Run one job whose tasks take turns on one GPU."""
+    cluster = cluster_of(a=("v100", 1))
+    times = {"m": {"v100": TaskTimes(4.0, 1.0)}}
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, tasks=times)
+    job = submission("j", 8.0 * scale * rounds, tasks=TaskShape(scale, rounds))
+    return simulate([job], cluster, Allox(), speeds, Settings(round_s=3600.0))
+
+
+def test_hundreds_of_thousands_of_equal_rounds_are_a_few_records() -> None:
+    few, many = alone(20), alone(500_000)
+    assert len(many.runs) == len(few.runs) < 20
+    assert sum(1 for run in many.runs if run.times > 1) == 3
+    assert sum(run.times for run in many.runs) == 1_500_000
+    # A round lasts for three tasks and the last one's synchronisation.
+    assert many.jobs[0].end_s == pytest.approx(500_000 * 13.0)
+    assert many.jobs[0].wait_s == pytest.approx(500_000 * 1.0)
+    assert sum(run.times * run.productive_s for run in many.runs) == pytest.approx(6e6)
+
+
+def test_repeated_runs_are_written_and_read_back(tmp_path: Path) -> None:
+    log, file = alone(20), tmp_path / "log.jsonl"
+    write_run_log(log, file)
+    assert read_run_log(file).log.runs == log.runs
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    broken = [{**line, "every_s": 1.0} if line.get("times", 1) > 1 else line for line in lines]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in broken))
+    with pytest.raises(InputError, match="no sooner than its GPUs are free"):
+        read_run_log(file)
