@@ -109,10 +109,15 @@ def main() -> None:
         for policy in chosen.policies.split(","):
             with tempfile.TemporaryDirectory() as folder:
                 known[policy, jobs] = measure(policy, jobs, Path(folder))
-    lines = [known[key] for key in sorted(known)]
+            # At once: the next one may take long.
+            _write(known, table)
+    draw([known[key] for key in sorted(known)], FOLDER / "scale.svg")
+
+
+def _write(known: dict[tuple[str, int], Line], table: Path) -> None:
     with table.open("w", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([Line._fields, *lines])
-    draw(lines, FOLDER / "scale.svg")
+        rows = [Line._fields, *(known[key] for key in sorted(known))]
+        csv.writer(file, lineterminator="\n").writerows(rows)
 
 
 if __name__ == "__main__":

@@ -237,9 +237,12 @@ def _one_node(
     """
     counted = need[CPUS] > 0.0 or need[MEMORY] > 0.0
     best_s, best, least = math.inf, -1, -1
-    for i in range(begin, end):
-        if begins_s[0, column, i] > until_s:
+    # A view, since most are passed over here: compiled, three indices cost more than one.
+    first_s = begins_s[0, column, begin:end]
+    for at in range(len(first_s)):
+        if first_s[at] > until_s:
             continue
+        i = begin + at
         start_s, end_s = _opening(begins_s, ends_s, column, i, limit_s)
         if start_s > until_s or start_s == math.inf:
             continue
@@ -257,6 +260,21 @@ def _one_node(
         if free < least:
             best, least = i, free
     return best_s, best
+
+
+@scalar
+def _last_of_first(values: Floats, least: Floats) -> float:
+    """Fill `least` with the least of the values, in order; return the last of them."""
+    least[:] = math.inf
+    end = len(least) - 1
+    for value in values:
+        if value < least[end]:
+            at = end
+            while at > 0 and least[at - 1] > value:
+                least[at] = least[at - 1]
+                at -= 1
+            least[at] = value
+    return float(least[end])
 
 
 @scalar
@@ -282,6 +300,7 @@ def _several_nodes(
     """
     counted = need[CPUS] > 0.0 or need[MEMORY] > 0.0
     starts_s = np.empty(len(members))
+    first_s = np.empty(nodes)
     # Up to when each is free from then on; not known where a chain had to be walked.
     free_until_s = np.empty(len(members))
     for i in range(len(members)):
@@ -300,7 +319,7 @@ def _several_nodes(
                 starts_s[i] = _earliest(chains, members[i], least, need, limit_s, from_s, until_s)
                 free_until_s[i] = -math.inf
         # Nothing can start before the last of the first so many nodes is ready.
-        ready_s = float(np.partition(starts_s, nodes - 1)[nodes - 1])
+        ready_s = _last_of_first(starts_s, first_s)
         if ready_s > from_s:
             from_s = ready_s
             continue
