@@ -441,4 +441,3 @@ def _losses(active: Active, rounds: int) -> tuple[float, ...]:
 def _scale(active: Active) -> int:
     shape = active.submission.job.tasks
     return shape.scale if shape is not None else 0
-
