@@ -40,12 +40,17 @@ class Line(NamedTuple):
     plans: int
 
 
-def measure(policy: str, jobs: int, folder: Path) -> Line:
-    """Replay so many generated jobs in a process of its own."""
-    cluster, workload, result = (folder / name for name in ("c.toml", "w.jsonl", "r.json"))
+def generate(jobs: int, folder: Path) -> None:
+    """Write the cluster and a workload of so many jobs into a folder."""
+    cluster, workload = folder / "c.toml", folder / "w.jsonl"
     _hetsched(*f"cluster generate {CLUSTER}".split(), into=cluster)
-    generate = f"workload generate --cluster {cluster} --jobs {jobs} --load {LOAD} {workload}"
-    _hetsched(*generate.split())
+    ask = f"workload generate --cluster {cluster} --jobs {jobs} --load {LOAD} {workload}"
+    _hetsched(*ask.split())
+
+
+def measure(policy: str, jobs: int, folder: Path) -> Line:
+    """Replay the generated jobs in a process of its own."""
+    cluster, workload, result = (folder / name for name in ("c.toml", "w.jsonl", "r.json"))
     begun = perf_counter()
     replay = f"replay {workload} --cluster {cluster} --policy {policy} --json {result}"
     used = _hetsched(*replay.split())
@@ -106,8 +111,9 @@ def main() -> None:
     ]
     known = {(line.policy, line.jobs): line for line in read}
     for jobs in map(int, filter(None, chosen.jobs.split(","))):
-        for policy in chosen.policies.split(","):
-            with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:
+            generate(jobs, Path(folder))
+            for policy in chosen.policies.split(","):
                 known[policy, jobs] = measure(policy, jobs, Path(folder))
             # At once: the next one may take long.
             _write(known, table)
