@@ -144,6 +144,9 @@ class PyslurmBackend:
                     job.requeue()
         except self._pyslurm.RPCError as error:
             raise _meaning(error, str(change)) from None
+        except (OverflowError, ValueError) as error:
+            # pyslurm takes no number that Slurm has no room for.
+            raise RefusedError(f"{change}: {error}") from None
 
 
 def _terms(terms: Terms) -> dict[str, int]:

@@ -100,7 +100,7 @@ class Daemon:
         self._store, self._stopwatch = store, stopwatch
         self._spool = Spool.open(settings, store, stopwatch)
         estimates = LiveSpeeds(store, measures=self._spool is not None)
-        self._world = LiveWorld(settings, policy.info.knows, estimates)
+        self._world = LiveWorld(settings, policy.info.knows, estimates, mode)
         self._checker = PlanChecker(policy.info.model)
         self._writer = DecisionWriter(policy)
         self._plan = EMPTY_PLAN
@@ -162,7 +162,7 @@ class Daemon:
         self._checker = PlanChecker(policy.info.model)
         self._spool = Spool.open(settings, self._store, self._stopwatch)
         self._world.estimates.adopt(measures=self._spool is not None)
-        self._world.adopt(settings, policy.info.knows)
+        self._world.adopt(settings, policy.info.knows, mode)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
 

@@ -28,7 +28,8 @@ class Mark:
     the user's word for it, `signal` what `#SBATCH --signal` says, "" without. `limit_s` is the time
     limit that the user gave for the default count, None for none. `cpus_per_gpu` and
     `memory_mb_per_gpu` are what the user asked for in just that way, `least_gpu_memory_mb` what
-    each GPU must have of its own, 0 for any.
+    each GPU must have of its own, 0 for any. Of a job with `shadow` the script has changed nothing:
+    it starts by itself, in the shape that its user gave it.
     """
 
     nonce: str
@@ -46,6 +47,7 @@ class Mark:
     default_nodes: int = 1
     cpus_per_gpu: int = 0
     least_gpu_memory_mb: int = 0
+    shadow: bool = False
 
     @property
     def default_gpus_per_node(self) -> int:
@@ -76,6 +78,7 @@ class _Document:
     nodes: int = 1
     cpus: int = 0
     begin: float = 0.0
+    shadow: bool = False
 
 
 _MEMORY = re.compile(r"(?:(\d{1,9})([MG]))?")
@@ -124,6 +127,7 @@ def read_mark(text: str) -> Mark | None:
         default_nodes=found.nodes,
         cpus_per_gpu=found.cpus,
         least_gpu_memory_mb=_memory_mb(found.gpu_mem),
+        shadow=found.shadow,
     )
 
 

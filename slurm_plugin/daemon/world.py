@@ -34,7 +34,7 @@ from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, Slurm
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.mark import Mark, read_mark
-from slurm_plugin.daemon.settings import DaemonSettings
+from slurm_plugin.daemon.settings import DaemonSettings, Mode
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import NO_NEEDS, Needs, limit_min, needs_of
 
@@ -150,9 +150,10 @@ class LiveWorld:
         settings: DaemonSettings,
         knows: frozenset[Knowledge],
         estimates: LiveSpeeds | None = None,
+        mode: Mode = Mode.ENFORCE,
     ) -> None:
         """Start with nothing known but the estimates of speeds."""
-        self._settings = settings
+        self._settings, self._mode = settings, mode
         self.estimates = estimates or LiveSpeeds()
         self._knows = knows
         self._site: SlurmSite | None = None
@@ -260,11 +261,11 @@ class LiveWorld:
         self.triggers.clear()
         self.changed, self.gone, self.nodes_changed = set(), set(), False
 
-    def adopt(self, settings: DaemonSettings, knows: frozenset[Knowledge]) -> None:
+    def adopt(self, settings: DaemonSettings, knows: frozenset[Knowledge], mode: Mode) -> None:
         """Go on under other settings, for a policy that may know other things of a job."""
-        self._settings, self._knows = settings, knows
+        self._settings, self._knows, self._mode = settings, knows, mode
         for job_id, known in list(self.managed.items()):
-            if known.slurm.partition not in settings.partitions:
+            if known.slurm.partition not in settings.partitions or not self._is_ours(known.mark):
                 self._leave(job_id)
         self._describe_all()
 
@@ -335,6 +336,12 @@ class LiveWorld:
         if known is None:
             mark = self._mark(seen)
             if mark is None or mark.begin_s > now:
+                return
+            if not self._is_ours(mark):
+                self.warnings[seen.id] = (
+                    f"submitted while hetsched_enforce did not name partition {seen.partition}, it "
+                    "starts by itself and is not managed"
+                )
                 return
             waited_s = max(0.0, now - max(seen.submit_s, mark.begin_s))
             known = Managed(mark, seen, _job(seen, mark), observed_s=now, wait_s=waited_s)
@@ -415,6 +422,13 @@ class LiveWorld:
             self._describe(known, known.slurm)
             self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
             self.changed.add(job_id)
+
+    def _is_ours(self, mark: Mark) -> bool:
+        """Whether a job with this mark takes part.
+
+        One that was submitted in shadow starts by itself, and cannot be placed in another shape.
+        """
+        return self._mode is Mode.SHADOW or not mark.shadow
 
     def _mark(self, seen: SlurmJob) -> Mark | None:
         try:

@@ -265,9 +265,10 @@ local function nodes_for(count, wanted, most)
        (wanted and wanted .. " nodes" or "nodes") .. on .. hint)
 end
 
-local function described(jd, found, count, nodes, begin)
+local function described(jd, found, count, nodes, begin, shadow)
   local id = nonce()
   local parts = { '"nonce":"' .. id .. '"', '"default":' .. integer(count) }
+  if shadow then parts[#parts + 1] = '"shadow":true' end
   if nodes > 1 then parts[#parts + 1] = '"nodes":' .. integer(nodes) end
   for _, name in ipairs(NAMES) do
     if found[name] then parts[#parts + 1] = '"' .. name .. '":' .. OPTIONS[name](name, found[name]) end
@@ -324,7 +325,7 @@ local function mark(jd, parts, now)
   local begin = (jd.begin_time or 0) > now and jd.begin_time or nil
   if not kept then
     local id
-    jd.admin_comment, id = described(jd, found, count, 1, begin)
+    jd.admin_comment, id = described(jd, found, count, 1, begin, true)
     if jd.environment then jd.environment["HETSCHED_NONCE"] = id end
     return
   end

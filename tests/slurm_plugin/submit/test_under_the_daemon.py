@@ -7,7 +7,7 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import ReasonCode
-from slurm_plugin.backend import JobState, SlurmBackend
+from slurm_plugin.backend import JobState, Park, SlurmBackend, Terms, apply_changes
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
@@ -193,3 +193,13 @@ def test_ordinary_jobs_and_managed_ones_share_the_nodes(
     jobs = backend.read().jobs
     assert jobs[managed].nodes == ("n4",)
     assert (jobs[ordinary].state, jobs[ordinary].restarts) == (JobState.RUNNING, 0)
+
+
+@pytest.mark.parametrize("change", [Terms(cpus=70_000), Terms(memory_mb=1 << 70)])
+def test_a_number_that_slurm_has_no_room_for_is_refused_and_ends_nothing(
+    backend: SlurmBackend, testbed: Testbed, change: Terms
+) -> None:
+    job = sbatch(testbed, "--gpu-set=1", "--wrap=sleep 60")
+    outcome = apply_changes(backend, [Park(job, 1, 60, terms=change)], time.sleep)
+    assert [refused.job for refused, _ in outcome.refused] == [job]
+    assert pending(backend.read().jobs[job])
