@@ -201,8 +201,10 @@ class SpoolIngest:
                 new.append(file)
             asked[path] = file
         _resume(transaction, new)
-        others = {path: file for path, file in self._files.items() if _goes_on(path, runs)}
-        self._files = others | asked
+        for path, file in list(self._files.items()):
+            if (file.name.job, file.name.run) not in runs:
+                del self._files[path]
+        self._files |= asked
         return list(asked.values())
 
     def _refuse(self, path: Path, reason: FileReject, uid: int, batch: _Batch) -> None:

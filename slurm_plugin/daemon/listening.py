@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -34,8 +34,11 @@ LINGER_S = 60.0
 MOST_RANKS = 64
 """Ranks of a job that are listened to."""
 
-FILES_AT_ONCE = 16
-"""Files in one transaction of the store."""
+FILES_AT_ONCE = 64
+"""Most files in one transaction of the store."""
+
+BYTES_AT_ONCE = 256 << 10
+"""After so many bytes that are new in them, no more files come into a transaction."""
 
 _HELD = (JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED)
 
@@ -66,13 +69,22 @@ NOTHING = Heard()
 class _Following:
     """A run whose files are read; `over_s` is since when it has been over, None while it runs.
 
-    `sizes` is of the files of which all was read.
+    `sizes` is how long each file was when it was read; of those that `spoke` then there may be
+    more to read.
     """
 
     run: FollowedRun
     paths: tuple[Path, ...]
     over_s: float | None = None
     sizes: dict[Path, int] = field(default_factory=dict)
+    spoke: set[Path] = field(default_factory=set)
+
+    def grown(self) -> Iterator[tuple[Path, int]]:
+        """Yield the files in which there is something to read, and how many bytes are new."""
+        for path in self.paths:
+            size, known = _size(path), self.sizes.get(path)
+            if size is not None and (size != known or path in self.spoke):
+                yield path, max(0, size - (known or 0))
 
 
 class Listener:
@@ -203,13 +215,14 @@ class Listener:
     # -- files -------------------------------------------------------------------------------------
 
     def _grown(self) -> list[Path]:
-        """Return the next few files that have changed since nothing more was in them."""
+        """Return the next few files in which there is something to read."""
         grown: list[Path] = []
-        while self._due and len(grown) < FILES_AT_ONCE:
+        new_bytes = 0
+        while self._due and len(grown) < FILES_AT_ONCE and new_bytes < BYTES_AT_ONCE:
             following = self._following.get(self._due.popleft())
-            if following is not None:
-                known = following.sizes
-                grown += [p for p in following.paths if _size(p) not in (known.get(p), None)]
+            for path, new in following.grown() if following is not None else ():
+                grown.append(path)
+                new_bytes += new
         return grown
 
     def _take(self, paths: Iterable[Path], now: float) -> Ingested:
@@ -219,9 +232,10 @@ class Listener:
         spoke = {str(name) for name, _ in taken.lines}
         for path, size in sizes.items():
             name = SpoolName.parse(path.name)
-            # Of a file that said something there may be more than was read.
-            if name is not None and size is not None and path.name not in spoke:
-                self._following[name.job, name.run].sizes[path] = size
+            if name is not None and size is not None:
+                following = self._following[name.job, name.run]
+                following.sizes[path] = size
+                (following.spoke.add if path.name in spoke else following.spoke.discard)(path)
         return taken
 
     def _learned(self, taken: Ingested) -> set[ProfileKey]:

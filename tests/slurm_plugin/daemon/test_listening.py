@@ -13,6 +13,7 @@ from immutables import Map
 
 from hetsched_core.store import IN_MEMORY, Ingested, ProfileKey, Store, StoreWriteError
 from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store.spool_files import MOST_LINES
 from hetsched_core.types import (
     Configuration,
     Placement,
@@ -24,7 +25,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import JobState, SlurmJob, SlurmState
-from slurm_plugin.daemon.listening import FILES_AT_ONCE, LINGER_S, Listener
+from slurm_plugin.daemon.listening import BYTES_AT_ONCE, FILES_AT_ONCE, LINGER_S, Listener
 from slurm_plugin.daemon.moves import Account, SpoolFolder
 from slurm_plugin.daemon.profiling import ProfilingRuns
 from slurm_plugin.daemon.speeds import LiveSpeeds
@@ -170,6 +171,18 @@ def test_many_files_are_read_a_few_in_each_cycle(scene: Scene) -> None:
     scene.listener._stopwatch = iter(range(1000)).__next__
     heard = [scene.hear(), scene.hear(0.1), scene.hear(0.1), scene.hear(0.1)]
     assert heard == [2 * FILES_AT_ONCE] * 3 + [0]
+
+
+def test_a_long_file_is_read_by_itself(scene: Scene) -> None:
+    scene.see(running("1"), running("2"))
+    scene.hear()
+    lines = [progress(k / 100, float(k)) for k in range(1, 1 + BYTES_AT_ONCE // 100)]
+    assert scene.say("1", *lines).stat().st_size > BYTES_AT_ONCE
+    scene.say("2", progress(1.0, 10.0))
+    scene.listener._stopwatch = iter(range(1000)).__next__
+    # No more than the store takes of one file at once, and the rest with the next look.
+    assert [scene.hear(), scene.hear(0.1)] == [MOST_LINES, 2]
+    assert scene.hear() == len(lines) + 1 - MOST_LINES
 
 
 def test_a_run_that_has_ended_is_listened_to_for_a_while(scene: Scene) -> None:
