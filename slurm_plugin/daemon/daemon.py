@@ -154,13 +154,14 @@ class Daemon:
         """Go on with another configuration; the next cycle asks for a new plan.
 
         Raises:
-            InputError: the policy cannot schedule a live cluster; nothing has changed then.
+            InputError: the policy cannot schedule a live cluster, or the spool directory is not one
+                to trust; nothing has changed then.
         """
         check_fit(policy)
+        self._spool = Spool.open(settings, self._store, self._stopwatch)
         self._policy, self._settings, self._mode = policy, settings, mode
         self._writer = DecisionWriter(policy)
         self._checker = PlanChecker(policy.info.model)
-        self._spool = Spool.open(settings, self._store, self._stopwatch)
         self._world.estimates.adopt(measures=self._spool is not None)
         self._world.adopt(settings, policy.info.knows, mode)
         self._plan = EMPTY_PLAN

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from pathlib import Path
 
+from hetsched_core.errors import InputError
 from hetsched_core.policy import Action, Start
 from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose, Waiting
@@ -29,10 +33,14 @@ class Spool:
     def open(
         cls, settings: DaemonSettings, store: Store | None, stopwatch: Callable[[], float]
     ) -> Spool | None:
-        """Return the spool of these settings; None without a directory or a store."""
+        """Return the spool of these settings; None without a directory or a store.
+
+        Raises:
+            InputError: the directory is not there, or others could write in it.
+        """
         if settings.spool is None or store is None:
             return None
-        folder = SpoolFolder(settings.spool)
+        folder = SpoolFolder(checked(settings.spool))
         listener = Listener(
             store,
             folder,
@@ -87,6 +95,27 @@ class Spool:
 
     def _note(self, known: Managed, move: Move) -> None:
         self._folder.note(known.slurm.user, known.slurm.id, known.mark.nonce, move)
+
+
+def checked(path: Path) -> Path:
+    """Return a spool directory in which nobody else can put anything in the daemon's way.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        found = path.stat()
+    except OSError as error:
+        raise InputError(
+            f"spool = {path}: {error.strerror}; make it: mkdir -m 755 {path}"
+        ) from None
+    ours = found.st_uid in (os.geteuid(), 0)
+    if not (stat.S_ISDIR(found.st_mode) and ours and found.st_mode & 0o022 == 0):
+        raise InputError(
+            f"spool = {path} is not a directory of the daemon's user in which nobody else may "
+            f"write; make one: mkdir -m 755 {path}"
+        )
+    return path
 
 
 def _placed(world: LiveWorld, known: Managed, placement: Placement, now: float) -> Move:

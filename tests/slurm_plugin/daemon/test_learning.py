@@ -6,8 +6,10 @@ import json
 import os
 import random
 import re
+import shutil
 import stat
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.submit.asking import as_nobody
 
 pytestmark = pytest.mark.slurm
 
@@ -292,6 +295,46 @@ def test_forged_spool_files_are_rejected_and_counted(
     )
     # Two lines of the good file, and the start of the one that claims too much.
     assert (measured.measurements, taken) == (1, 3)
+
+
+def test_an_ordinary_user_tells_and_is_told(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    # pytest's own folders are root's alone.
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        folder, spool = Path(name), Path(name) / "spool"
+        folder.chmod(0o755)
+        spool.mkdir()
+        own = folder / "own"
+        own.mkdir()
+        os.chown(own, 65534, 65534)
+        shutil.copytree(ROOT / "job_wrappers", folder / "job_wrappers")
+        script = folder / "stub.sh"
+        speeds = " ".join(f"--speed {kind}={speed}" for kind, speed in SPEEDS.items())
+        script.write_text(
+            "#!/bin/bash\n#HETSCHED --gpu-set=1 --profile-key=stubnet --can-checkpoint\n"
+            f"cd {own}\nexec /usr/bin/python3 {folder}/job_wrappers/stub.py --spool {spool} "
+            f"--samples 300 --batch 8 {OFTEN} {speeds}\n"
+        )
+        with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+            daemon = daemon_of(backend, store, spool)
+            done = as_nobody(testbed, "sbatch", "--parsable", f"--output={own}/out", script)
+            assert done.returncode == 0, done.stderr
+            drive(daemon, ended(backend, [done.stdout.strip()]), timeout_s=40)
+            settle(daemon)
+            (profile,) = store.profiles()
+            rejected = store.summary().rejected
+        said = (own / "out").read_text().splitlines()
+        owners = [
+            (path.stat().st_uid, stat.S_IMODE(path.stat().st_mode))
+            for path in (spool / "65534", spool / "moves" / "65534")
+        ]
+    assert owners == [(65534, 0o700), (0, 0o750)]
+    assert profile.profile == ProfileKey("stubnet", "nobody")
+    assert profile.measurements >= 2
+    assert rejected == ()
+    assert next(line for line in said if line.startswith("moved ")).endswith("samples/s expected")
+    assert said[-1] == "done at 300 samples"
 
 
 def test_a_daemon_that_is_killed_again_and_again_takes_each_line_in_once(

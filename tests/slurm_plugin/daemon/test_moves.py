@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from hetsched_core.errors import InputError
 from hetsched_core.types import Configuration, Purpose
 from job_wrappers import moves as reading
 from job_wrappers.allocation import Allocation
 from slurm_plugin.daemon.moves import MOST_MOVES, SCHEMA, Account, Move, SpoolFolder, account_of
+from slurm_plugin.daemon.spool import checked
 
 ROOT = Path(__file__).resolve().parents[3]
 ME = Account(os.getuid(), os.getgid())
@@ -104,6 +106,29 @@ def test_a_user_reads_their_own_and_changes_nothing_and_others_do_not_even_read(
     # Their own directory of the spool is theirs alone.
     own = tmp_path / "65534"
     assert (own.stat().st_uid, stat.S_IMODE(own.stat().st_mode)) == (65534, 0o700)
+
+
+def test_a_spool_directory_in_which_others_may_write_is_refused(tmp_path: Path) -> None:
+    spool = tmp_path / "spool"
+    with pytest.raises(InputError, match=r"No such file or directory; make it: mkdir -m 755"):
+        checked(spool)
+    spool.touch()
+    with pytest.raises(InputError, match="is not a directory of the daemon's user"):
+        checked(spool)
+    spool.unlink()
+    spool.mkdir()
+    assert checked(spool) == spool
+    for mode in (0o777, 0o1777, 0o775):
+        spool.chmod(mode)
+        with pytest.raises(InputError, match="nobody else may write"):
+            checked(spool)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a directory away")
+def test_a_spool_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY.uid, NOBODY.gid)
+    with pytest.raises(InputError, match="the daemon's user"):
+        checked(tmp_path)
 
 
 def test_the_page_names_every_key(tmp_path: Path) -> None:
