@@ -349,7 +349,7 @@ class LiveWorld:
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
-        edited = (seen.asked, seen.time_limit_s) != (was.asked, was.time_limit_s)
+        edited = _editable(seen) != _editable(was)
         if edited or seen.id not in self.jobs:
             self._reread(known, seen)
         run = self._run(known, seen, cluster, now)
@@ -508,6 +508,11 @@ class LiveWorld:
 
 def _not_ours(view: NodeView) -> tuple[object, ...]:
     return view.condition, view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb
+
+
+def _editable(seen: SlurmJob) -> tuple[object, ...]:
+    """Return what a job's user may change of what its view is made from."""
+    return seen.asked, seen.time_limit_s, seen.qos, seen.account
 
 
 def _share(seen: SlurmJob, needs: Needs) -> tuple[float, float]:

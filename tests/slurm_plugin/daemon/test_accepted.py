@@ -185,6 +185,15 @@ def test_a_running_job_is_left_alone_when_its_limit_is_lowered_below_it() -> Non
     assert daemon.world.jobs["1"].job.requirements == RequirementSet((2,))
 
 
+def test_a_waiting_job_that_changes_its_qos_comes_under_the_other_limit() -> None:
+    backend, daemon = daemon_on(replace(JOB, qos="normal", held=True), FOUR, Clock())
+    daemon.cycle()
+    assert daemon.world.jobs["1"].job.requirements == RequirementSet((2, 6, 8))
+    backend.state = SlurmState((EIGHT,), {"1": replace(JOB, qos="small", held=True)})
+    daemon.cycle()
+    assert daemon.world.jobs["1"].job.requirements == RequirementSet((2,))
+
+
 def test_types_are_weighed_anew_when_the_cluster_changes() -> None:
     job = replace(JOB, mark=JOB.mark.replace('"2,6,8"', '"2","gpu-mem":"40G"'))
     backend, daemon = daemon_on(job, GpuLimits(), Clock())
