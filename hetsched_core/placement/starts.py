@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import groupby
+from operator import itemgetter
 from typing import overload
-
-import numpy as np
 
 from hetsched_core.kernels.backfill import Floats, Ints
 from hetsched_core.types import Cluster, Configuration, Reservation
@@ -76,14 +75,11 @@ class Starts:
         return Promises(self, when_s)
 
     def _of(self, pieces: Ints) -> Iterator[Start]:
-        ends = [0, *(np.flatnonzero(np.diff(pieces[:, 0])) + 1).tolist(), len(pieces)]
         nodes = self.cluster.nodes
-        for begin, end in pairwise(ends if len(pieces) else ()):
-            at = int(pieces[begin, 0])
-            parts = pieces[begin:end, 1:].tolist()
+        for at, parts in groupby(pieces.tolist(), key=itemgetter(0)):
             yield Start(
                 self.queue.jobs[at],
-                Configuration.of((nodes[node].name, gpus) for node, gpus in parts),
+                Configuration.of((nodes[node].name, gpus) for _, node, gpus in parts),
                 float(self.start_s[at]),
             )
 
