@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection
+from functools import lru_cache
 
 from ClusterShell.NodeSet import NodeSet
 
@@ -29,6 +30,7 @@ def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items()))
 
 
+@lru_cache(maxsize=4096)
 def gpu_request(text: str) -> tuple[int, str]:
     """Read what a job asks for on each node: (count, type), with "" for any type.
 
@@ -46,6 +48,7 @@ def gpus_per_node(count: int, gpu_type: str) -> str:
     return f"gpu:{gpu_type}:{count}" if gpu_type else f"gpu:{count}"
 
 
+@lru_cache(maxsize=65536)
 def node_names(text: str | None) -> tuple[str, ...]:
     """Expand a list such as `n[1,4]` into sorted names; one of nothing but commas is empty."""
     named = (text or "").strip(",")

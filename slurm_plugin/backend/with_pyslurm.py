@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -207,22 +207,26 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         gpus_per_node=count,
         gpu_type=gpu_type,
         submit_s=float(job.submit_time or 0),
-        begin_s=float(job.eligible_time) if job.eligible_time else None,
+        begin_s=float(job.eligible_time or 0) or None,
         start_s=None if state is JobState.PENDING else float(job.start_time or 0) or None,
         end_s=float(job.end_time or 0) or None if state is JobState.ENDED else None,
         time_limit_s=_seconds(job.time_limit),
         restarts=int(job.requeue_count or 0),
         held=job.priority == 0,
-        asked=Asked(
-            cpus_per_task=job.cpus_per_task or 0,
-            memory_mb_per_node=0 if memory_is_by_gpu else job.memory_per_node or 0,
-            memory_mb_per_cpu=job.memory_per_cpu or 0,
-            memory_mb_per_gpu=job.memory_per_node or 0 if memory_is_by_gpu else 0,
+        asked=_asked(
+            job.cpus_per_task or 0,
+            0 if memory_is_by_gpu else job.memory_per_node or 0,
+            job.memory_per_cpu or 0,
+            job.memory_per_node or 0 if memory_is_by_gpu else 0,
         ),
         cpus=job.cpus or 0,
         submit_line=job.submit_line or "",
         qos=job.qos or "",
     )
+
+
+# Jobs ask for much the same: the same objects compare at once.
+_asked = lru_cache(maxsize=4096)(Asked)
 
 
 def _node(node: Any) -> SlurmNode:
