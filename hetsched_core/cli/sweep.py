@@ -1,0 +1,155 @@
+"""`hetsched sweep`: many replays, resumable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hetsched_core.sweep.local import Runner
+    from hetsched_core.sweep.runs import SweepRun
+
+_NOT_VARIED = ("logs", "names", "parameters", "json_file", "run_logs", "report_folder", "rejects")
+"""Parameters of the command `replay` that the sweep itself gives."""
+
+_SHOWN = 5
+
+
+@click.command()
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--out",
+    "folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    help="Folder of the results; a sweep that was interrupted goes on with what is there.",
+)
+@click.option(
+    "--at-once",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="How many replays run at a time.",
+)
+@click.option("--dry-run", is_flag=True, help="Print the commands that are still to run.")
+def sweep(file: Path, folder: Path, at_once: int, dry_run: bool) -> None:
+    """Run every policy of FILE on every workload, under all parameters, options and seeds.
+
+    FILE is described in docs/formats/sweep.md. The folder gets a result file for each run, all of
+    them as results.parquet, and sweep.html with means and intervals over the seeds.
+
+    Exit codes: 0 all runs are done, 1 some failed (say which), 2 wrong usage.
+    """
+    from hetsched_core.errors import HetschedError
+    from hetsched_core.policy import make_policy
+    from hetsched_core.sweep.file import read_sweep
+    from hetsched_core.sweep.local import LocalRunner
+    from hetsched_core.sweep.page import write_page
+    from hetsched_core.sweep.results import groups, read_done, write_parquet
+    from hetsched_core.sweep.runs import runs_of
+
+    wanted = read_sweep(file, _replay_options(), _generate_options())
+    for contender in wanted.contenders:
+        parameters = {key: _text(value) for key, value in contender.parameters.items()}
+        make_policy(contender.policy, parameters)
+    folder = folder.absolute()
+    runs = list(runs_of(wanted, folder))
+    todo = [run for run in runs if read_done(run) is None]
+    click.echo(f"{len(runs)} runs, {len(runs) - len(todo)} of them done", err=True)
+    if dry_run:
+        for run in todo:
+            click.echo(f"hetsched replay {' '.join(run.replay_arguments())}")
+        return
+    for name in ("runs", "workloads"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    failed = _carry_out(LocalRunner(at_once), todo)
+    results = [done for run in runs if (done := read_done(run)) is not None]
+    if results:
+        write_parquet(results, folder / "results.parquet")
+        write_page(
+            file.stem,
+            groups(results, wanted.varied),
+            len(runs),
+            len(results),
+            folder / "sweep.html",
+        )
+        click.echo(f"{folder / 'sweep.html'}: {len(results)} of {len(runs)} runs", err=True)
+    if failed:
+        for run, error in failed[:_SHOWN]:
+            click.echo(f"  {run.workload.name}, {run.contender.label}, seed {run.seed}: {error}")
+        raise HetschedError(
+            f"{len(failed)} of {len(runs)} runs failed; the same command tries them again"
+        )
+
+
+def _carry_out(runner: Runner, todo: Sequence[SweepRun]) -> list[tuple[SweepRun, str]]:
+    """Generate the workloads that are missing, then replay; return what failed and why."""
+    generate = {
+        run.generated: ("workload", "generate", *run.generate_arguments())
+        for run in todo
+        if run.workload.generated and not run.generated.is_file()
+    }
+    commands = list(generate.values())
+    broken: dict[Path, str] = {}
+    for ended in runner.run(commands):
+        if ended.error:
+            broken[list(generate)[ended.at]] = ended.error
+    failed = [(run, broken[run.generated]) for run in todo if run.generated in broken]
+    ready = [run for run in todo if run.generated not in broken]
+    with _progress(len(ready)) as advance:
+        for ended in runner.run([("replay", *run.replay_arguments()) for run in ready]):
+            advance()
+            if ended.error:
+                failed.append((ready[ended.at], ended.error))
+    return failed
+
+
+def _replay_options() -> set[str]:
+    from hetsched_core.cli.replay import replay
+
+    return {
+        option.lstrip("-").replace("-", "_")
+        for parameter in replay.params
+        if parameter.name not in (*_NOT_VARIED, "seed", "seeds")
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+
+
+def _generate_options() -> set[str]:
+    from hetsched_core.cli.workload import generate
+
+    return {
+        option.lstrip("-").replace("-", "_")
+        for parameter in generate.params
+        if parameter.name not in ("out", "cluster_file", "seed")
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+
+
+def _text(value: object) -> str:
+    from hetsched_core.typed_text import to_text
+
+    return to_text(value)
+
+
+@contextmanager
+def _progress(runs: int) -> Iterator[Callable[[], None]]:
+    """Show how many of so many runs have ended, on a terminal."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("runs", total=runs)
+        yield lambda: bar.advance(task)

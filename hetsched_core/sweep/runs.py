@@ -1,0 +1,117 @@
+"""The runs of a sweep: what each is given, its name, and which are still to do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from hetsched_core.sweep.file import PATHS, Contender, Given, Sweep, Value, Workload
+
+_NAME = 16
+"""Characters of a digest that name a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRun:
+    """One replay: one contender on one workload, under one choice of options and one seed."""
+
+    workload: Workload
+    contender: Contender
+    options: Given
+    seed: int
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """A digest of all that decides what comes out, the contents of the files included."""
+        return _short(
+            {
+                "logs": [digest(log) for log in self.workload.logs],
+                "generated": dict(self.workload.generated),
+                "read": self._read(),
+                "policy": self.contender.policy,
+                "parameters": dict(self.contender.parameters),
+                "options": dict(self.options),
+                "seed": self.seed,
+            }
+        )
+
+    @property
+    def result(self) -> Path:
+        """Where its result file is when it is done."""
+        return self.folder / "runs" / f"{self.name}.json"
+
+    @property
+    def generated(self) -> Path:
+        """Where its workload is, if that is generated; named by what it is generated from."""
+        given = {"generated": dict(self.workload.generated), "read": self._read()}
+        name = f"{self.workload.name}-{_short(given)}-{self.seed}.jsonl"
+        return self.folder / "workloads" / name
+
+    def _read(self) -> dict[str, Value]:
+        """Return how the workload is read, files by what is in them."""
+        return {
+            key: digest(Path(str(value))) if key in PATHS else value
+            for key, value in self.workload.options.items()
+        }
+
+    def generate_arguments(self) -> list[str]:
+        """Return the arguments of `hetsched workload generate`; [] if there are files."""
+        if not self.workload.generated:
+            return []
+        cluster = {"cluster": self.workload.options["cluster"]}
+        given = _arguments({**self.workload.generated, **cluster, "seed": self.seed})
+        return [*given, str(self.generated)]
+
+    def replay_arguments(self) -> list[str]:
+        """Return the arguments of `hetsched replay`."""
+        logs = [str(log) for log in self.workload.logs] or [str(self.generated)]
+        policy = self.contender.policy
+        return [
+            *logs,
+            f"--policy={policy}",
+            *(f"--set={policy}.{k}={_text(v)}" for k, v in self.contender.parameters.items()),
+            *_arguments({**self.options, **self.workload.options, "seed": self.seed}),
+            f"--json={self.result}",
+        ]
+
+
+def runs_of(sweep: Sweep, folder: Path) -> Iterator[SweepRun]:
+    """Yield all runs; their results go under `folder`."""
+    for workload in sweep.workloads:
+        for options in sweep.options:
+            for seed in sweep.seeds:
+                for contender in sweep.contenders:
+                    yield SweepRun(workload, contender, options, seed, folder)
+
+
+def _arguments(given: Given) -> list[str]:
+    """Write options as a command line has them; a flag that is false is left out."""
+    found = []
+    for key, value in given.items():
+        option = f"--{key.replace('_', '-')}"
+        if value is True:
+            found.append(option)
+        elif value is not False:
+            found.append(f"{option}={_text(value)}")
+    return found
+
+
+def _text(value: Value) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _short(given: object) -> str:
+    text = json.dumps(given, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:_NAME]
+
+
+@lru_cache(maxsize=1024)
+def digest(path: Path) -> str:
+    """Return a digest of what is in a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

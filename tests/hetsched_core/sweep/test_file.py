@@ -1,0 +1,138 @@
+"""The sweep file: read, expanded and refused; runs and their names."""
+
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.sweep.file import Sweep, read_sweep
+from hetsched_core.sweep.runs import digest, runs_of
+
+REPLAY = ("cluster", "round", "elastic", "tz")
+GENERATE = ("jobs", "load")
+
+WHOLE = """\
+schema = "hetsched-sweep/1"
+seeds = [3, 5]
+
+[[workloads]]
+name = "log"
+logs = ["sacct.txt"]
+cluster = "cluster.toml"
+elastic = true
+
+[[workloads]]
+name = "drawn"
+generate = { jobs = 10, load = 0.5 }
+cluster = "cluster.toml"
+
+[[policies]]
+name = "fifo"
+
+[[policies]]
+name = "hops"
+parameters = { lam = [1, 2.5], adjustment = false }
+
+[options]
+round = [90, 360]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "sacct.txt").write_text("JobID\n")
+    (tmp_path / "cluster.toml").write_text("nodes\n")
+    return tmp_path
+
+
+def read(folder: Path, text: str) -> Sweep:
+    (folder / "sweep.toml").write_text(text)
+    return read_sweep(folder / "sweep.toml", REPLAY, GENERATE)
+
+
+def test_lists_are_varied_and_everything_is_combined(folder: Path) -> None:
+    sweep = read(folder, WHOLE)
+    assert [c.label for c in sweep.contenders] == ["fifo", "hops lam=1", "hops lam=2.5"]
+    assert sweep.options == ({"round": 90}, {"round": 360})
+    assert (sweep.seeds, sweep.varied) == ((3, 5), ("round",))
+    runs = list(runs_of(sweep, folder / "out"))
+    assert len(runs) == 2 * 3 * 2 * 2
+    assert len({run.name for run in runs}) == len(runs)
+
+
+def test_the_arguments_are_those_of_replay_and_generate(folder: Path) -> None:
+    run = next(
+        run
+        for run in runs_of(read(folder, WHOLE), folder / "out")
+        if run.contender.label == "hops lam=2.5" and run.workload.name == "log" and run.seed == 5
+    )
+    assert run.generate_arguments() == []
+    assert run.replay_arguments() == [
+        str(folder / "sacct.txt"),
+        "--policy=hops",
+        "--set=hops.lam=2.5",
+        "--set=hops.adjustment=false",
+        "--round=90",
+        f"--cluster={folder / 'cluster.toml'}",
+        "--elastic",
+        "--seed=5",
+        f"--json={run.result}",
+    ]
+    drawn = next(r for r in runs_of(read(folder, WHOLE), folder) if r.workload.name == "drawn")
+    assert drawn.generate_arguments() == [
+        "--jobs=10",
+        "--load=0.5",
+        f"--cluster={folder / 'cluster.toml'}",
+        "--seed=3",
+        str(drawn.generated),
+    ]
+    assert drawn.replay_arguments()[0] == str(drawn.generated)
+
+
+def names(folder: Path, text: str) -> dict[tuple[str, str, int, str], str]:
+    return {
+        (run.workload.name, run.contender.label, run.seed, str(run.options)): run.name
+        for run in runs_of(read(folder, text), folder / "out")
+    }
+
+
+def test_a_run_keeps_its_name_until_something_that_decides_it_changes(folder: Path) -> None:
+    before = names(folder, WHOLE)
+    assert names(folder, WHOLE.replace("[3, 5]", "[5, 3, 9]")).items() >= before.items()
+    (folder / "sacct.txt").write_text("JobID\n1\n")
+    digest.cache_clear()
+    after = names(folder, WHOLE)
+    changed = {key for key in before if before[key] != after[key]}
+    assert changed == {key for key in before if key[0] == "log"}
+    after = names(folder, WHOLE.replace("load = 0.5", "load = 0.6"))
+    changed = {key for key in before if key[0] == "drawn" and before[key] != after[key]}
+    assert changed == {key for key in before if key[0] == "drawn"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("sweep/1", "sweep/2", "a sweep has the line schema"),
+        ("seeds = [3, 5]", "seeds = []", "seeds is []"),
+        ("seeds = [3, 5]", "seeds = true", "seeds is True"),
+        ("seeds = [3, 5]", "sedes = 3", "unknown key 'sedes': did you mean 'seeds'"),
+        ('name = "log"', 'name = "a/b"', "workload name 'a/b'"),
+        ('name = "log"', 'name = "drawn"', "workload 'drawn' is there twice"),
+        ("[1, 2.5]", "[1, 1]", "policy 'hops lam=1' is there twice"),
+        ("[1, 2.5]", "[]", "an empty list leaves nothing to run"),
+        ("[1, 2.5]", "[[1]]", "policy 'hops': lam is [1]"),
+        ('logs = ["sacct.txt"]', "", "give logs = [FILE, ...], or a table generate"),
+        ('logs = ["sacct.txt"]', 'logs = ["no.txt"]', "there is no file"),
+        ("jobs = 10", "jbos = 10", "unknown option of hetsched workload generate"),
+        ("round = [90", "runod = [90", "unknown option of hetsched replay 'runod'"),
+        ("[options]", "[[options]]", "expected a table [options]"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_the_key_and_what_is_right(
+    folder: Path, old: str, new: str, words: str
+) -> None:
+    text = WHOLE.replace(old, new)
+    with pytest.raises(InputError) as refused:
+        read(folder, text)
+    assert words in str(refused.value)
+    assert "sweep.toml" in str(refused.value)
