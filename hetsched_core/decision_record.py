@@ -9,23 +9,20 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import math
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, get_args, get_origin
+from typing import Any
 
 import cattrs
-import numpy as np
 from immutables import Map
 
 from hetsched_core.errors import InputError
 from hetsched_core.json_values import plain, strict_json
 from hetsched_core.policy import Policy, make_policy, settings_of
+from hetsched_core.typed_json import from_json, table_from_json, table_to_json, to_json, to_text
 from hetsched_core.types import (
     Cluster,
-    Configuration,
     Diagnostics,
     Entry,
     JobView,
@@ -34,9 +31,7 @@ from hetsched_core.types import (
     Placed,
     Plan,
     ProfilePlacement,
-    ReasonCode,
     Replan,
-    RequirementSet,
     Reservation,
     Round,
     Shape,
@@ -44,7 +39,6 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
     TaskSequence,
-    TaskTimes,
     Trigger,
     Waiting,
 )
@@ -132,27 +126,27 @@ class DecisionWriter:
         entries = {**before, **plan.entries}
         # What stands in both plans is the same object in most of them, and encoded once.
         old = {job: entry for job, entry in before.items() if entry is not entries[job]}
-        self._jobs = _encoded(views, self._jobs, _to_json)
-        self._entries = _encoded(entries, self._entries, _to_json)
-        self._tables = _encoded(tables, self._tables, _table_to_json)
+        self._jobs = _encoded(views, self._jobs, _text_of)
+        self._entries = _encoded(entries, self._entries, _text_of)
+        self._tables = _encoded(tables, self._tables, table_to_json)
         if self._cluster[0] is not snapshot.cluster:
-            cluster = {"name": snapshot.cluster.name, "nodes": _plain(list(snapshot.cluster))}
-            self._cluster = snapshot.cluster, _dumps(cluster)
-        nodes = {name: _plain(view, NodeView, "node") for name, view in snapshot.nodes.items()}
+            cluster = {"name": snapshot.cluster.name, "nodes": to_json(list(snapshot.cluster))}
+            self._cluster = snapshot.cluster, to_text(cluster)
+        nodes = {name: to_json(view, "node") for name, view in snapshot.nodes.items()}
         parts = {
             "jobs": _object(self._jobs),
             "entries": _object(self._entries),
-            "before": _dumps({job: _plain(entry) for job, entry in old.items()}),
-            "was_in": _dumps(sorted(before)),
-            "is_in": _dumps(sorted(plan.entries)),
+            "before": to_text({job: to_json(entry) for job, entry in old.items()}),
+            "was_in": to_text(sorted(before)),
+            "is_in": to_text(sorted(plan.entries)),
             "speeds": _object(self._tables),
             "cluster": self._cluster[1],
-            "nodes": _dumps(nodes),
-            "snapshot": _dumps(
+            "nodes": to_text(nodes),
+            "snapshot": to_text(
                 {
                     "now": snapshot.now,
                     "triggers": sorted(snapshot.triggers),
-                    "round": _plain(snapshot.round),
+                    "round": to_json(snapshot.round),
                     "effective_s": snapshot.effective_s,
                     "shapes": sorted(snapshot.shapes),
                     "runs_per_job": snapshot.runs_per_job,
@@ -163,8 +157,8 @@ class DecisionWriter:
                     "nodes_changed": snapshot.nodes_changed,
                 }
             ),
-            "previous": _dumps(_plan_to_json(snapshot.previous)),
-            "plan": _dumps(_plan_to_json(plan)),
+            "previous": to_text(_plan_to_json(snapshot.previous)),
+            "plan": to_text(_plan_to_json(plan)),
         }
         return "{" + ",".join(f'"{name}":{text}' for name, text in parts.items()) + "}"
 
@@ -207,23 +201,25 @@ def read_decision(document: str) -> RecordedDecision:
 
 
 def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
-    cluster = Cluster(_typed(whole["cluster"]["nodes"], tuple[Node, ...]), whole["cluster"]["name"])
+    cluster = Cluster(
+        from_json(whole["cluster"]["nodes"], tuple[Node, ...]), whole["cluster"]["name"]
+    )
     entries = {job: _entry(value) for job, value in whole["entries"].items()}
     before = entries | {job: _entry(value) for job, value in whole["before"].items()}
-    tables = {name: _table(value) for name, value in whole["speeds"].items()}
+    tables = {name: table_from_json(value) for name, value in whole["speeds"].items()}
     said = whole["snapshot"]
     snapshot = Snapshot(
         now=said["now"],
         triggers=frozenset(map(Trigger, said["triggers"])),
-        round=_typed(said["round"], Round),
+        round=from_json(said["round"], Round),
         cluster=cluster,
         nodes=Map(
             {
-                name: _typed({**value, "node": _plain(cluster[name])}, NodeView)
+                name: from_json({**value, "node": to_json(cluster[name])}, NodeView)
                 for name, value in whole["nodes"].items()
             }
         ),
-        jobs=Map({job: _typed(value, JobView) for job, value in whole["jobs"].items()}),
+        jobs=Map({job: from_json(value, JobView) for job, value in whole["jobs"].items()}),
         speeds=Speeds(cluster, tables),
         effective_s=said["effective_s"],
         shapes=frozenset(map(Shape, said["shapes"])),
@@ -275,6 +271,10 @@ def _encoded(
     return found
 
 
+def _text_of(value: object) -> str:
+    return to_text(to_json(value))
+
+
 def _object(encoded: Mapping[str, tuple[Any, str]]) -> str:
     return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, (_, text) in encoded.items()) + "}"
 
@@ -282,12 +282,12 @@ def _object(encoded: Mapping[str, tuple[Any, str]]) -> str:
 def _plan_to_json(plan: Plan) -> dict[str, object]:
     """Return a plan without its entries, which it shares with others."""
     return {
-        "profiles": _plain(list(plan.profiles)),
-        "sequences": _plain(list(plan.sequences)),
-        "reservations": _plain(list(plan.reservations)),
-        "valid_from_s": _plain(plan.valid_from_s),
-        "replan": _plain(plan.replan),
-        "diagnostics": _plain(plan.diagnostics),
+        "profiles": to_json(list(plan.profiles)),
+        "sequences": to_json(list(plan.sequences)),
+        "reservations": to_json(list(plan.reservations)),
+        "valid_from_s": to_json(plan.valid_from_s),
+        "replan": to_json(plan.replan),
+        "diagnostics": to_json(plan.diagnostics),
         "memory": plain(plan.memory),
     }
 
@@ -295,100 +295,16 @@ def _plan_to_json(plan: Plan) -> dict[str, object]:
 def _plan(value: dict[str, Any], entries: Mapping[str, Entry]) -> Plan:
     return Plan(
         Map(entries),
-        profiles=_typed(value["profiles"], tuple[ProfilePlacement, ...]),
-        sequences=_typed(value["sequences"], tuple[TaskSequence, ...]),
-        reservations=_typed(value["reservations"], tuple[Reservation, ...]),
-        valid_from_s=_typed(value["valid_from_s"], float),
-        replan=_typed(value["replan"], Replan),
-        diagnostics=_typed(value["diagnostics"], Diagnostics),
+        profiles=from_json(value["profiles"], tuple[ProfilePlacement, ...]),
+        sequences=from_json(value["sequences"], tuple[TaskSequence, ...]),
+        reservations=from_json(value["reservations"], tuple[Reservation, ...]),
+        valid_from_s=from_json(value["valid_from_s"], float),
+        replan=from_json(value["replan"], Replan),
+        diagnostics=from_json(value["diagnostics"], Diagnostics),
         memory=value["memory"],
     )
 
 
 def _entry(value: dict[str, Any]) -> Entry:
-    found: Entry = _typed(value, Placed if "placements" in value else Waiting)
+    found: Entry = from_json(value, Placed if "placements" in value else Waiting)
     return found
-
-
-def _table_to_json(table: SpeedTable) -> str:
-    return _dumps(
-        {
-            "gpu_types": list(table.gpu_types),
-            "counts": table.counts.tolist(),
-            "one_node": table.one_node.tolist(),
-            "several_nodes": table.several_nodes.tolist(),
-            "layers": table.layers.tolist(),
-            "node_factor": dict(table.node_factor),
-            "tasks": {name: _plain(times) for name, times in table.tasks.items()},
-            "batch_size": table.batch_size,
-        }
-    )
-
-
-def _table(value: dict[str, Any]) -> SpeedTable:
-    return SpeedTable(
-        gpu_types=tuple(value["gpu_types"]),
-        counts=np.array(value["counts"], dtype=np.int64),
-        one_node=np.array(value["one_node"], dtype=np.float64),
-        several_nodes=np.array(value["several_nodes"], dtype=np.float64),
-        layers=np.array(value["layers"], dtype=np.int8),
-        node_factor=value["node_factor"],
-        tasks=_typed(value["tasks"], dict[str, TaskTimes]),
-        batch_size=value["batch_size"],
-    )
-
-
-# Values -------------------------------------------------------------------------------------------
-
-
-@cache
-def _converter() -> cattrs.Converter:
-    converter = cattrs.Converter(forbid_extra_keys=True, omit_if_default=True)
-    # JSON has no infinity.
-    converter.register_unstructure_hook(float, lambda v: v if math.isfinite(v) else str(v))
-    converter.register_structure_hook(float, lambda value, _: float(value))
-    converter.register_unstructure_hook(RequirementSet, lambda value: list(value.counts))
-    converter.register_structure_hook(
-        RequirementSet, lambda value, _: RequirementSet(tuple(map(int, value)))
-    )
-    converter.register_unstructure_hook(Configuration, lambda value: dict(value.pieces))
-    converter.register_structure_hook(Configuration, lambda value, _: Configuration.of(value))
-    converter.register_unstructure_hook(ReasonCode, lambda value: value.word)
-    words = {code.word: code for code in ReasonCode}
-    converter.register_structure_hook(ReasonCode, lambda value, _: words[value])
-    converter.register_unstructure_hook_func(_is_set, sorted)
-    converter.register_structure_hook_func(
-        _is_set,
-        lambda value, kind: frozenset(
-            converter.structure(each, get_args(kind)[0]) for each in value
-        ),
-    )
-    return converter
-
-
-def _is_set(kind: Any) -> bool:
-    return get_origin(kind) is frozenset
-
-
-def _plain(value: Any, kind: Any = None, *left_out: str) -> Any:
-    found = _converter().unstructure(value, unstructure_as=kind)
-    for name in left_out:
-        found.pop(name)
-    return found
-
-
-def _typed(value: Any, kind: Any) -> Any:
-    return _converter().structure(value, kind)
-
-
-def _to_json(value: Any) -> str:
-    return _dumps(_plain(value))
-
-
-def _dumps(value: object) -> str:
-    return json.dumps(value, separators=(",", ":"), allow_nan=False, default=_number)
-
-
-def _number(value: Any) -> object:
-    """Return a number of numpy's as one of Python's."""
-    return value.item()

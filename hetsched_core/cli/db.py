@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hetsched_core.cli.db_repeat import repeat
 from hetsched_core.cli.table import print_table
 
 if TYPE_CHECKING:
@@ -118,6 +119,27 @@ def export(file: Path, folder: Path, form: str) -> None:
 
 @db.command()
 @click.argument("file", type=_FILE)
+@click.option("--profile", required=True, metavar="NAME", help="Which profile.")
+@click.option("--owner", required=True, metavar="USER", help="Whose profile.")
+@click.option("--withdraw", is_flag=True, help="Let its owner alone read it again.")
+def publish(file: Path, profile: str, owner: str, withdraw: bool) -> None:
+    """Let everybody read the speeds of a profile in FILE.
+
+    They answer for other users' profiles of that name, on GPU types of which those know nothing.
+    """
+    from hetsched_core.errors import InputError
+    from hetsched_core.store import Mode, ProfileKey, Store
+
+    key = ProfileKey(profile, owner)
+    if not file.exists():
+        raise InputError(f"{file} does not exist; name a throughput database")
+    with Store.open(file, Mode.WRITE) as store:
+        (store.withdraw if withdraw else store.publish)(key)
+    click.echo(f"{key}: read by {'its owner' if withdraw else 'everybody'}")
+
+
+@db.command()
+@click.argument("file", type=_FILE)
 def check(file: Path) -> None:
     """Read all of FILE and say whether it is whole and holds together."""
     from hetsched_core.errors import HetschedError
@@ -133,6 +155,9 @@ def check(file: Path) -> None:
             "to begin a new one"
         )
     click.echo(f"{file}: whole, {measurements} measurements")
+
+
+db.add_command(repeat)
 
 
 def _warn_of_unread_log(store: Store) -> None:

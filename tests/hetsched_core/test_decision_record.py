@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetsched_core import decision_record
+from hetsched_core import decision_record, typed_json
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import run_trial
 from hetsched_core.decision_record import DecisionWriter, differences, read_decision
@@ -126,13 +126,13 @@ def test_what_changed_is_written_anew_and_what_did_not_is_not(
     writer = DecisionWriter(make_policy("fifo"))
     writer.write(snapshot, plan)
     encoded: list[object] = []
-    plain = decision_record._plain
+    plain = typed_json.to_json
 
     def watched(value: object, *more: object) -> object:
         encoded.append(value)
         return plain(value, *more)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(decision_record, "_plain", watched)
+    monkeypatch.setattr(decision_record, "to_json", watched)
     new = replace(snapshot.jobs["k"], wait_s=99.0)
     later = replace(snapshot, jobs=snapshot.jobs.set("k", new), now=99.0)
     found = read_decision(writer.write(later, plan))

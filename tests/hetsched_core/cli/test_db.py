@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.cli import main
-from hetsched_core.store import Measurement, Mode, Moments, ProfileKey, Store
+from hetsched_core.decision_record import DecisionWriter
+from hetsched_core.policy import make_policy
+from hetsched_core.runlog import PlanRecord
+from hetsched_core.store import Decision, Measurement, Mode, Moments, ProfileKey, Store
+from hetsched_core.types import Reason, ReasonCode, Waiting
+from tests.hetsched_core.worlds import cluster_of, snapshot_of, view
 
 RESNET = ProfileKey("resnet50", "alice")
 
@@ -226,3 +231,53 @@ def test_a_table_that_is_neither_is_refused(path: Path, tmp_path: Path, complain
     table.write_text("speeds of my cluster\n")
     assert "expected owner, profile, gpu_type" in complaint("import", path, table)
     assert "No such file" in complaint("import", path, tmp_path / "absent.csv")
+
+
+def test_a_profile_is_published_and_withdrawn(path: Path, said: Said, complaint: Said) -> None:
+    names = ("--profile", "resnet50", "--owner", "alice")
+    assert said("publish", path, *names) == "resnet50 of alice: read by everybody\n"
+    assert said("show", path).splitlines()[2].split()[3] == "public"
+    assert said("publish", path, *names, "--withdraw") == "resnet50 of alice: read by its owner\n"
+    assert said("show", path).splitlines()[2].split()[3] == "owner"
+    assert "did you mean 'resnet50'" in complaint(
+        "publish", path, "--profile", "resnet", "--owner", "alice"
+    )
+
+
+def test_publishing_makes_no_new_database(tmp_path: Path, complaint: Said) -> None:
+    gone = tmp_path / "gone.duckdb"
+    assert "does not exist" in complaint("publish", gone, "--profile", "a", "--owner", "b")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def decided(tmp_path: Path) -> Path:
+    """A store with three decisions: as fifo makes it, of a bygone form, and a false one."""
+    cluster = cluster_of(a=("v100", 4))
+    snapshot = snapshot_of(cluster, [view("j", counts=(2,))])
+    policy = make_policy("fifo")
+    plan = policy.plan(snapshot)
+    writer = DecisionWriter(policy)
+    wrong = plan.revise({"j": Waiting(Reason(ReasonCode.NO_ROOM))})
+    documents = (writer.write(snapshot, plan), '{"schema":1}', writer.write(snapshot, wrong))
+    path = tmp_path / "decided.duckdb"
+    with Store.open(path, Mode.WRITE) as store:
+        for document in documents:
+            record = PlanRecord(1e9, frozenset(), 0.1, 1, 0)
+            store.record_decision(Decision("fifo", record, document=document))
+    return path
+
+
+def test_decisions_are_made_again_and_differences_told(
+    decided: Path, said: Said, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["db", "repeat", str(decided)]) == 1
+    out, err = capfd.readouterr()
+    assert out.splitlines() == [
+        "decision 2: schema is 1; a record of a decision has 'hetsched-decision/1'",
+        "decision 3 differs in job j",
+    ]
+    assert "1 decisions come out the same, 1 otherwise, 1 cannot be made again" in err
+    assert said("repeat", decided, "--after", "3").endswith(
+        "0 decisions come out the same, 0 otherwise, 0 cannot be made again\n"
+    )
