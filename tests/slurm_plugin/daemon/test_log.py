@@ -10,7 +10,7 @@ from immutables import Map
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import Decision
 from hetsched_core.types import Diagnostics, Plan, Reason, ReasonCode, Trigger, Waiting
-from slurm_plugin.backend import Outcome, Park, Place, Push, Requeue
+from slurm_plugin.backend import Outcome, Park, Place, Push, Recipients, Requeue, Signal
 from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.log import open_log, tell
@@ -63,6 +63,17 @@ def test_changes_that_were_made_or_refused_are_lines_and_pushes_are_not() -> Non
     assert [line["event"] for line in found] == ["requeue", "place", "park", "refused"]
     assert (found[1]["nodes"], found[1]["gpus_per_node"], found[1]["decision"]) == ("n1,n2", 2, 12)
     assert (found[3]["change"], found[3]["words"]) == ("place", "Requested node is busy")
+
+
+def test_what_is_wrong_and_signals_are_lines() -> None:
+    signal = Signal("3", "USR1", Recipients.SCRIPT)
+    outcome = Outcome((signal,), (), ())
+    beware, sent = lines(CycleReport(None, (), (signal,), outcome, warnings=("job=4: no mark",)))
+    assert (beware["event"], beware["level"], beware["words"]) == (
+        *("beware", "warning"),
+        "job=4: no mark",
+    )
+    assert (sent["event"], sent["signal"], sent["to"]) == ("signal", "USR1", "script")
 
 
 def test_shadow_says_once_what_it_would_do() -> None:
