@@ -10,13 +10,19 @@ from hypothesis import strategies as st
 from hetsched_core.simulate.heap import EventHeap, Priority
 
 
-@given(st.lists(st.tuples(st.sampled_from([0.0, 1.0, 1.5, 7.25]), st.sampled_from(list(Priority)))))
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 1.0, 1.5, 7.25]), st.sampled_from(list(Priority)))),
+    st.sets(st.integers(0, 20)),
+)
 def test_events_come_out_by_time_then_priority_then_the_order_of_scheduling(
-    events: list[tuple[float, Priority]],
+    events: list[tuple[float, Priority]], sorted_before: set[int]
 ) -> None:
     heap: EventHeap[int] = EventHeap()
     for serial, (at_s, priority) in enumerate(events):
+        if serial in sorted_before:
+            heap.sort()
         heap.push(at_s, priority, serial)
+    assert len(heap) == len(events)
     times = []
     order = []
     while heap:
