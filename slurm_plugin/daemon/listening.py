@@ -117,6 +117,8 @@ class Listener:
         self._told = store.progress()
         self._retell = True
         self._alive: set[str] = set()
+        # Users who were not found are not looked for in every cycle.
+        self._unknown: set[str] = set()
         self._due: deque[tuple[str, int]] = deque()
         self._next_s = 0.0
 
@@ -131,13 +133,15 @@ class Listener:
         self._alive = {known.mark.nonce for known in world.managed.values()}
         for job_id, known in world.managed.items():
             run = known.run
-            if run is None or known.slurm.state not in _HELD:
+            if run is None or known.slurm.state not in _HELD or known.slurm.user in self._unknown:
                 continue
             following = self._following.get((job_id, run.number))
             if following is None or following.run.run.nonce != known.mark.nonce:
                 begun = self._begun(world, known, now)
                 if begun is not None:
                     new.append(begun)
+                else:
+                    self._unknown.add(known.slurm.user)
         if new:
             self._store.follow(new)
             for each in new:
@@ -157,6 +161,7 @@ class Listener:
             if now < self._next_s:
                 return NOTHING
             self._next_s = now + self.every_s
+            self._unknown.clear()
             self._due.extend(self._following)
         begun = self._stopwatch()
         progress = dict(self._told) if self._retell else {}

@@ -38,13 +38,18 @@ class Account:
     gid: int
 
 
-@lru_cache(maxsize=4096)
 def account_of(user: str) -> Account | None:
-    """Return the account of a user; None where this machine knows none of the name."""
+    """Return the account of a user; None where this machine knows none of the name, by now."""
     try:
-        found = pwd.getpwnam(user)
+        return _account(user)
     except (KeyError, ValueError):
         return None
+
+
+@lru_cache(maxsize=4096)
+def _account(user: str) -> Account:
+    # What is not found raises, and so is looked up again: the directory service may come back.
+    found = pwd.getpwnam(user)
     return Account(found.pw_uid, found.pw_gid)
 
 

@@ -118,9 +118,10 @@ class LiveSpeeds:
         return name
 
     def retain(self, names: Container[str]) -> None:
-        """Forget all but some names."""
+        """Forget all but some names, once those to be forgotten outnumber them."""
         kept = {name: wanted for name, wanted in self._wanted.items() if name in names}
-        if len(kept) < len(self._wanted) and self._cluster is not None and self._speeds is not None:
+        gone = len(self._wanted) - len(kept)
+        if gone > len(kept) and self._cluster is not None and self._speeds is not None:
             tables = {name: self._speeds.table(name) for name in (*kept, ASSUMED_PROFILE)}
             self._wanted, self._speeds = kept, Speeds(self._cluster, tables)
 

@@ -60,8 +60,10 @@ class Spool:
             new, self._trouble = str(error) != self._trouble, str(error)
             return Heard(trouble=self._trouble if new else "")
         self._trouble = ""
-        world.estimates.learned(heard.learned)
-        world.heard(heard.progress, now)
+        if heard.learned:
+            world.estimates.learned(heard.learned)
+        if heard.progress:
+            world.heard(heard.progress, now)
         return heard
 
     def left(self, world: LiveWorld, plan: Plan, now: float) -> Plan:

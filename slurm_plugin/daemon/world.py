@@ -260,6 +260,7 @@ class LiveWorld:
         """Forget what a plan has been asked for."""
         self.triggers.clear()
         self.changed, self.gone, self.nodes_changed = set(), set(), False
+        self.estimates.retain({known.job.profile for known in self.managed.values()})
 
     def adopt(self, settings: DaemonSettings, knows: frozenset[Knowledge], mode: Mode) -> None:
         """Go on under other settings, for a policy that may know other things of a job."""

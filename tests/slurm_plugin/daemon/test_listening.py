@@ -234,9 +234,25 @@ def test_an_id_that_is_handed_out_again_is_listened_to_as_another_job(scene: Sce
     assert [run.run.nonce for run in scene.store.followed()].count("another-nonce") == 1
 
 
-def test_a_job_of_a_user_whom_this_machine_does_not_know_is_not_listened_to(scene: Scene) -> None:
-    scene.see(running(user="eve"))
+def test_a_job_of_a_user_whom_this_machine_does_not_know_is_listened_to_once_it_does(
+    scene: Scene,
+) -> None:
+    asked: list[str] = []
+    known: dict[str, Account] = {}
+
+    def account(user: str) -> Account | None:
+        asked.append(user)
+        return known.get(user)
+
+    scene.spool.account = account
+    for _ in range(5):
+        scene.see(running(user="eve"))
     assert scene.store.followed() == ()
+    assert asked == ["eve"]
+    known["eve"] = ME
+    scene.hear()
+    scene.see(running(user="eve"))
+    assert [run.job for run in scene.store.followed()] == ["1"]
 
 
 def test_while_the_store_cannot_be_written_lines_wait_and_that_is_said_once(

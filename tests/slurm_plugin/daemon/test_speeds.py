@@ -161,8 +161,10 @@ def test_a_type_that_was_tried_in_vain_is_settled_there_alone(store: Store) -> N
 
 def test_names_that_no_job_carries_any_more_are_forgotten(store: Store) -> None:
     estimates = live(store)
-    kept, gone = (estimates.name(key, "ann", measurable=True) for key in ("mynet", "other"))
+    kept, gone, also = (estimates.name(k, "ann", measurable=True) for k in ("mynet", "other", "x"))
     table = known(estimates).table(kept)
+    estimates.retain({kept, also})
+    assert gone in known(estimates).profiles
     estimates.retain({kept})
     assert known(estimates).profiles == tuple(sorted((kept, ASSUMED_PROFILE)))
     assert known(estimates).table(kept) is table
