@@ -44,9 +44,6 @@ from hetsched_core.types import (
 PAGE = Path(__file__).with_suffix(".md")
 PLOT = Path(__file__).with_name("hare-decisions.svg")
 
-SWITCH_S = 0.0058
-"""The longest that Hare's executor takes to switch jobs (HPDC '22)."""
-
 ARRIVALS_S = 600.0
 LEVELS = (("v100",), ("v100", "k80"), ("v100", "t4", "k80", "m60"))
 
@@ -151,7 +148,7 @@ def _jobs(case: Case) -> Iterable[Submission]:
 def run(case: Case, policy: str, settings: tuple[tuple[str, str], ...] = ()) -> RunLog:
     """Return what a policy makes of a case."""
     given = world(case)
-    costs = Settings(round_s=60.0, restart_cost_s=3.3, switch_s=SWITCH_S)
+    costs = Settings(round_s=60.0, restart_cost_s=3.3)
     return simulate(
         given.jobs,
         given.cluster,

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from hetsched_core.errors import InputError
+
+if TYPE_CHECKING:
+    from hetsched_core.simulate.switching import Executor
 
 
 class Seconds(click.ParamType[float]):
@@ -38,6 +43,28 @@ class Seconds(click.ParamType[float]):
                 ctx,
             )
         return seconds
+
+
+class SwitchCost(click.ParamType["Executor | float"]):
+    """An executor of tasks whose switching times are known, or seconds."""
+
+    name = "executor or seconds"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Executor | float:
+        """Return the executor or the number, or fail with what may be given."""
+        from hetsched_core.simulate.switching import Executor
+
+        if value in list(Executor):
+            return Executor(str(value))
+        if not re.fullmatch(r"[-+.\d].*", str(value)):
+            self.fail(
+                f"{value!s:.40} is neither {', '.join(Executor)} nor a number of seconds",
+                param,
+                ctx,
+            )
+        return Seconds(0, 86_400).convert(value, param, ctx)
 
 
 def require_file(option: str, path: Path | None, form: str) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hetsched_core.cli.inputs import FILE, read_options, workload_options
-from hetsched_core.cli.options import Seconds, claim_outputs, usage_errors
+from hetsched_core.cli.options import Seconds, SwitchCost, claim_outputs, usage_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hetsched_core.policy import Policy
     from hetsched_core.replay import Replayed
     from hetsched_core.report.result import Result
+    from hetsched_core.simulate.switching import Executor
     from hetsched_core.traces.load import Loaded
     from hetsched_core.types import Job
 
@@ -61,6 +62,15 @@ _SHOWN = 12
     default=10.0,
     show_default=True,
     help="Seconds without progress at each start of a job but its first.",
+)
+@click.option(
+    "--switch-cost",
+    "switch",
+    type=SwitchCost(),
+    default="hare",
+    show_default=True,
+    help="Seconds without progress where a GPU's next training task is of another job, or who runs "
+    "them, with the times of the paper: hare, pipeswitch, new-process.",
 )
 @click.option(
     "--grace",
@@ -135,6 +145,7 @@ def replay(
     parameters: tuple[str, ...],
     round_s: float,
     restart_cost_s: float,
+    switch: Executor | float,
     grace_s: float,
     checkpoint_s: float,
     decision_s: float,
@@ -173,6 +184,7 @@ def replay(
     settings = Settings(
         round_s=round_s,
         restart_cost_s=restart_cost_s,
+        switch=switch,
         grace_s=grace_s,
         checkpoint_s=checkpoint_s,
         decision_s=decision_s,
@@ -232,6 +244,7 @@ def replay(
         "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
         "round_s": round_s,
         "restart_cost_s": restart_cost_s,
+        "switch": switch,
         "grace_s": grace_s,
         "checkpoint_s": checkpoint_s,
         "decision_s": decision_s,

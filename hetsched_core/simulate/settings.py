@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from hetsched_core.errors import InputError
+from hetsched_core.simulate.switching import Executor
 from hetsched_core.types import ALL_SHAPES, Configuration, Job, Purpose, Shape, Speeds
 
 
@@ -20,9 +21,8 @@ class Settings:
         grace_s: how long a stopped run keeps its GPUs while it saves its state.
         checkpoint_s: time between periodic checkpoints, which bound what a failure loses.
         decision_s: how long after being asked for a plan takes effect.
-        switch_s: no progress on a GPU whose next training task is of another job than its last.
-            Hare's executor takes 0.96 to 5.8 ms, PipeSwitch 2.4 to 12.6 ms, a new process 3.3 to
-            9.0 s (HPDC '22, section 7).
+        switch: no progress on a GPU whose next training task is of another job than its last: what
+            an executor takes for the model of that task, or seconds for all models.
         seed: for policies that draw random numbers.
         shapes: the shapes of configuration that can be realised.
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
@@ -34,7 +34,7 @@ class Settings:
     grace_s: float = 0.0
     checkpoint_s: float = 1800.0
     decision_s: float = 0.0
-    switch_s: float = 0.0
+    switch: Executor | float = Executor.HARE
     seed: int = 0
     shapes: frozenset[Shape] = ALL_SHAPES
     runs_per_job: int | None = None
@@ -47,11 +47,19 @@ class Settings:
             ("grace_s", 0.0),
             ("checkpoint_s", 1e-3),
             ("decision_s", 0.0),
-            ("switch_s", 0.0),
+            ("switch", 0.0),
         ):
             value = getattr(self, name)
+            if isinstance(value, Executor):
+                continue
             if not least <= value or (value == math.inf and name != "checkpoint_s"):
                 raise InputError(f"{name}={value} is not a number of seconds of at least {least:g}")
+
+    def switch_s(self, profile: str) -> float:
+        """Return the seconds that a switch to a task of this profile takes."""
+        if isinstance(self.switch, Executor):
+            return self.switch.switch_s(profile)
+        return self.switch
 
 
 MEASUREMENT_NOISE = 0.01

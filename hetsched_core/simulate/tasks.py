@@ -348,7 +348,7 @@ class TaskFloor:
         tasks = shape.scale * (shape.rounds or 1) if shape else 1
         placement = Placement(station.configuration, copy=station.copy, budget=samples / tasks)
         switches = station.last_job not in (None, active.job.id)
-        switch_s = self.world.settings.switch_s if switches else 0.0
+        switch_s = self.world.settings.switch_s(active.job.profile) if switches else 0.0
         self.world.take(active, placement, samples / tasks / times.train_s, switch_s)
         if active.first_start_s is None:
             active.first_start_s = now

@@ -100,7 +100,7 @@ def run(policy: Allox, *jobs: tuple[str, int, int]) -> RunLog:
         CLUSTER,
         policy,
         speeds,
-        Settings(),
+        Settings(switch=0.0),
     )
 
 
@@ -170,7 +170,7 @@ def test_a_gpu_in_the_last_task_of_its_job_is_free_when_that_is_in_step() -> Non
         submission(name, 1.0, profile=name, submit_s=submit_s, tasks=TaskShape(1, 1))
         for name, submit_s in (("a", 0.0), ("b", 1.0))
     ]
-    log = simulate(jobs, CLUSTER, Allox(), speeds, Settings())
+    log = simulate(jobs, CLUSTER, Allox(), speeds, Settings(switch=0.0))
     # Behind a, b would end after 110 s.
     assert ends(log) == {"a": 100.0, "b": 21.0}
 

@@ -89,7 +89,7 @@ def run(policy: SchedHomo, cluster: Cluster, *jobs: tuple[str, float, TaskShape,
         cluster,
         policy,
         speeds,
-        Settings(),
+        Settings(switch=0.0),
     )
 
 

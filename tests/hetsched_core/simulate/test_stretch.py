@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 import pytest
 
@@ -112,8 +113,8 @@ class Repeated:
     Rounding decides ties between jobs, so that the same policy might plan otherwise the next time.
     """
 
+    info: ClassVar[PolicyInfo]
     policy: Policy
-    info: PolicyInfo
     seen: list[tuple[Snapshot, Plan]] = field(default_factory=list)
     again: int | None = None
 
@@ -153,8 +154,8 @@ def test_stretches_are_what_their_rounds_would_be_one_by_one(
     repeated = 0
     for seed in range(40):
         jobs, speeds, incidents = world(Random(seed))
-        settings = Settings(decision_s=decision_s, switch_s=0.5, round_s=37.137)
-        kept = Repeated(policy, policy.info)
+        settings = Settings(decision_s=decision_s, switch=0.5, round_s=37.137)
+        kept = type("Kept", (Repeated,), {"info": policy.info})(policy)
         ahead = simulate(jobs, CLUSTER, kept, speeds, settings, incidents=incidents)
         kept.again = 0
         with monkeypatch.context() as patch:

@@ -17,6 +17,7 @@ from hetsched_core.simulate import (
     Settings,
     simulate,
 )
+from hetsched_core.simulate.switching import Executor
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -80,7 +81,7 @@ def run(
 ) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}, tasks=TIMES)
     policy = timetable(steps, on=on, model=ExecutionModel.TASKS, seen=seen)
-    settings = Settings(decision_s=decision_s, switch_s=switch_s)
+    settings = Settings(decision_s=decision_s, switch=switch_s)
     return simulate(submissions, cluster, policy, speeds, settings, incidents=incidents)
 
 
@@ -308,3 +309,31 @@ def test_a_profile_without_task_times_is_refused_with_the_gpu_type() -> None:
     policy = timetable({0.0: step(gpu(0, ("j", 0)))}, model=ExecutionModel.TASKS)
     with pytest.raises(InputError, match="'m' has no task times for v100"):
         simulate([job("j")], ONE, policy, speeds)
+
+
+def test_a_switch_takes_what_the_table_says_of_the_model() -> None:
+    """GPU of two jobs: 2.04 ms to ResNet-50, 9.02 s to BERT with a new process."""
+    profiles = ("resnet50-cifar100", "bert-base-squad")
+    speeds = linear_speeds(
+        ONE, {p: {"v100": 1.0} for p in profiles}, tasks=dict.fromkeys(profiles, TIMES["m"])
+    )
+    jobs = [
+        submission(p[0], 8.0 * n, profile=p, tasks=TaskShape(n, 1))
+        for p, n in zip(profiles, (2, 1), strict=True)
+    ]
+    order = {0.0: step(gpu(0, ("r", 0), ("b", 0), ("r", 0)))}
+    for settings, expected in (
+        (Settings(), 12.0 + 0.00503 + 0.00204),
+        (Settings(switch=Executor.PIPESWITCH), 12.0 + 0.01257 + 0.00475),
+        (Settings(switch=Executor.NEW_PROCESS), 12.0 + 9.01699 + 5.96116),
+        (Settings(switch=3.0), 18.0),
+    ):
+        policy = timetable(order, on=frozenset(), model=ExecutionModel.TASKS)
+        log = simulate(jobs, ONE, policy, speeds, settings)
+        assert max(r.freed_s for r in log.runs) == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_model_that_the_table_does_not_have_takes_the_longest_of_it() -> None:
+    assert Executor.HARE.switch_s("my-lm") == pytest.approx(0.00579)
+    assert Executor.HARE.switch_s("ResNet-50 (batch size 32)") == pytest.approx(0.00204)
+    assert Executor.HARE.switch_s("inceptionv3-cifar100") == pytest.approx(0.00246)

@@ -37,7 +37,7 @@ def job(name: str, rounds: int, scale: int = 1, at: float = 0.0) -> Submission:
 
 def run(policy: Policy, jobs: list[Submission], cluster: Cluster = ONE) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}, tasks=UNIT)
-    return simulate(jobs, cluster, policy, speeds, Settings(restart_cost_s=0.0))
+    return simulate(jobs, cluster, policy, speeds, Settings(restart_cost_s=0.0, switch=0.0))
 
 
 def order(log: RunLog) -> list[str]:

@@ -12,7 +12,7 @@ from hetsched_core.policies.hare.offline import Hare
 from hetsched_core.policies.hare.schedule import GpuChoice
 from hetsched_core.policy import PolicyInfo, make_policy
 from hetsched_core.runlog import RunLog
-from hetsched_core.simulate import JobCrashed, NodeBack, NodeLost, simulate
+from hetsched_core.simulate import JobCrashed, NodeBack, NodeLost, Settings, simulate
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -72,7 +72,8 @@ def run(
     watched = Watched(policy or Hare())
     times = more.pop("times", TIMES)
     truth = speeds_of(cluster, times)  # type: ignore[arg-type]
-    return simulate(jobs, cluster, watched, truth, **more), watched.plans  # type: ignore[arg-type]
+    settings = Settings(switch=0.0)
+    return simulate(jobs, cluster, watched, truth, settings, **more), watched.plans  # type: ignore[arg-type]
 
 
 def weighted_jct_s(log: RunLog) -> float:
