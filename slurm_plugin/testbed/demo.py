@@ -64,7 +64,9 @@ def _daemon(cluster: Testbed, folder: Path) -> Iterator[subprocess.Popen[bytes]]
     command = [
         *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce", "--policy=las"),
         *("--partitions=gpu", "--cycle-s=0.3", "--round-s=4", f"--backend={backend}"),
-        f"--database={folder}/decisions.duckdb",
+        *(f"--database={folder}/decisions.duckdb", f"--socket={folder}/hetschedd.sock"),
+        # The testbed's KillWait; the jobs need less.
+        "--grace-s=10",
     ]
     # What it does goes to the terminal, between the pictures of the queue.
     with subprocess.Popen(command, env=os.environ | cluster.environment()) as daemon:
