@@ -142,8 +142,6 @@ class Kinds:
             near[at] *= own
             several[at] *= own
         silent = (rates == far).all(axis=1)
-        # A job that no node holds alone has its speeds over several.
-        rates = np.where(rates.max(axis=1, keepdims=True, initial=0.0) > 0, rates, far)
         return cls(rates, near, several, pools, np.where(silent, lost, 0.0))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from itertools import pairwise
 from random import Random
 
@@ -136,6 +137,26 @@ def test_the_dynamic_programme_equals_the_enumeration_of_all_vectors_of_take_and
         gained += payoff > sum(p.payoff for p in in_turn if p and p.payoff > 0) + 1e-9
     # To leave somebody pays often enough for the programme to matter.
     assert gained > 40
+
+
+def test_the_dynamic_programme_counts_what_each_job_needs_beside_gpus() -> None:
+    bound = 0
+    for seed in range(200):
+        rng = Random(seed)
+        nodes, market = random_market(rng, rng.randint(2, 6), 8)
+        # A node of each sort: none is like another, whatever is left of it.
+        first = [nodes.sort.tolist().index(sort) for sort in sorted(set(nodes.sort.tolist()))]
+        nodes = Nodes(*(getattr(nodes, f.name)[first] for f in fields(Nodes)))
+        market.needs[:, 0] = [rng.choice((0.0, 1.0, 2.0)) for _ in market.demand]
+        market.needs[:, 1] = [rng.choice((0.0, 5.0, 9.0)) for _ in market.demand]
+        queue = rng.sample(range(len(market.demand)), len(market.demand))
+        outcome = plan_queue(nodes, market, queue)
+        assert outcome.exact
+        payoff, _ = best_vector(naive_nodes(nodes), market, queue)
+        assert outcome.payoff == pytest.approx(payoff, abs=1e-9)
+        market.needs[:, :2] = 0.0
+        bound += plan_queue(nodes, market, queue).payoff > payoff + 1e-9
+    assert bound > 40
 
 
 def test_a_narrow_beam_is_never_better_and_sometimes_worse_than_the_whole_programme() -> None:

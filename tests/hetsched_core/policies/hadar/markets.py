@@ -82,7 +82,7 @@ def random_market(rng: Random, jobs: int, nodes: int, **options: bool) -> tuple[
         utility,
         lowest=lowest,
         highest=[low * rng.uniform(1.0, 1000.0) for low in lowest],
-        extra=rng.choice((0.0, 0.1)),
+        extra=rng.choice((0.0, 0.1, 0.4)),
         spread=rng.uniform(0.6, 1.0),
         needs=[(rng.choice((0.0, 1.5)), rng.choice((0.0, 0.0, 8.0)))] * jobs,
         **options,

@@ -337,6 +337,58 @@ def test_nodes_of_unequal_speed_are_told_apart() -> None:
     assert where(plan) == {"j": "quick:1"}
 
 
+def test_a_job_over_several_nodes_goes_at_the_pace_of_the_slowest_of_them() -> None:
+    cluster = cluster_of(slow=("v100", 1), quick=("v100", 1), c=("k80", 2))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0, "k80": 0.7}})
+    job = sized("j", 1e4, counts=(2,))
+    for factor, nodes in ((0.5, "c:2"), (0.9, "quick:1+slow:1")):
+        table = replace(speeds.table("m"), node_factor={"slow": factor})
+        plan = Hadar().plan(snapshot_of(cluster, [job], speeds=Speeds(cluster, {"m": table})))
+        assert where(plan) == {"j": nodes}
+
+
+def test_speeds_that_fall_over_nodes_for_one_type_say_what_communication_costs() -> None:
+    cluster = cluster_of(a=("v100", 2), b=("v100", 2), c=("k80", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 2.0}})
+    table = speeds.table("m")
+    several = table.several_nodes.copy()
+    several[table.gpu_types.index("v100")] *= 0.95
+    table = replace(table, several_nodes=several)
+    job = sized("j", 1e4, counts=(4,))
+    snapshot = snapshot_of(cluster, [job], speeds=Speeds(cluster, {"m": table}))
+    # Were the speeds silent, the second node would cost half.
+    assert where(Hadar(communication=0.5).plan(snapshot)) == {"j": "a:2+b:2"}
+
+
+def test_to_stay_on_several_nodes_costs_communication_too() -> None:
+    cluster = cluster_of(a=("v100", 2), b=("v100", 2), c=("k80", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 2.8}})
+    runs = sized("j", 1e6, held(on(a=2, b=2)), counts=(4,), first_start_s=0.0)
+    snapshot = snapshot_of(
+        cluster, [runs], speeds=speeds, previous=plan_of({"j": placed(a=2, b=2)})
+    )
+    assert where(Hadar(replan=Replanning.FULL).plan(snapshot)) == {"j": "c:4"}
+    free = Hadar(replan=Replanning.FULL, communication=0.0)
+    assert where(free.plan(snapshot)) == {"j": "a:2+b:2"}
+
+
+@pytest.mark.parametrize("told", ["time limit", "done so far"])
+def test_without_a_size_or_past_runs_the_time_limit_stands_in_then_what_was_done(told: str) -> None:
+    cluster = cluster_of(a=("v100", 1))
+
+    def unsized(name: str, seconds: float) -> JobView:
+        bare = sized(name, 1.0, first_start_s=0.0)
+        limit = seconds if told == "time limit" else None
+        job = replace(bare.job, total_samples=None, time_limit_s=limit, submit_s=-60.0)
+        return replace(bare, job=job, samples_done=seconds if limit is None else 0.0)
+
+    inverse = Hadar(utility=Utility.INVERSE_JCT)
+    for seconds in ((100.0, 10.0), (10.0, 100.0)):
+        views = [unsized(name, s) for name, s in zip(("x", "y"), seconds, strict=True)]
+        first = "y" if seconds[0] > seconds[1] else "x"
+        assert where(inverse.plan(snapshot_of(cluster, views))) == {first: "a:1"}
+
+
 def test_nodes_on_one_host_share_its_cpus() -> None:
     host = (Node("a", "v100", 2, 4, host="h"), Node("b", "k80", 2, 4, host="h"))
     cluster = Cluster(host)

@@ -165,3 +165,50 @@ def test_relative_speed_makes_all_models_equal() -> None:
     jobs = Jobs(np.array([10.0, 1e6]), np.ones(2), np.array([[1.0], [1e3]]))
     worth = UTILITIES[Utility.RELATIVE_SPEED](jobs, 2 * jobs.shortest_s)
     assert worth.tolist() == [0.5, 0.5]
+
+
+def test_of_equal_payoffs_the_cheaper_placement_is_taken() -> None:
+    # 10 less 2 x 2 on one node, 8 less 2 x 1 on two of another type.
+    market = market_of([2], [[10.0, 8.0]], lowest=[2.0, 1.0], highest=[2.0, 1.0], extra=0.0)
+    assert plan_queue(nodes_of([0, 1, 1], [2, 1, 1]), market, [0]).placed == {0: ((1, 1), (2, 1))}
+
+
+@pytest.mark.parametrize("queue", [[0, 1], [1, 0]])
+def test_of_equal_sums_of_payoffs_the_cheaper_is_taken(queue: list[int]) -> None:
+    # Either pays 4, and there is no room for both: two GPUs for 6, or one for 5.
+    market = market_of([2, 1], [[6.0], [5.0]], lowest=[1.0], highest=[1.0])
+    outcome = plan_queue(nodes_of([0], [2]), market, queue)
+    assert outcome.chosen == (1,)
+    assert outcome.payoff == 4.0
+
+
+def test_states_with_as_much_left_are_one_however_they_came_about() -> None:
+    # One or two GPUs each, in turn, on a node of 8: nine states whatever the path.
+    market = market_of([1, 2] * 5, [[5.0 + n] for n in range(10)], lowest=[1e-3], highest=[1e-3])
+    assert plan_queue(nodes_of([0], [8]), market, range(10), Limits(states=1, beam=9)).exact
+    assert not plan_queue(nodes_of([0], [8]), market, range(10), Limits(states=1, beam=8)).exact
+
+
+def staying(market: Market, stays: list[tuple[int, int, int, float]]) -> Market:
+    """Let jobs keep what they have: (job, node, GPUs, utility), a piece for each job."""
+    demand, worth = market.demand.copy(), market.stay_utility.copy()
+    for at, (job, _, _, utility) in enumerate(stays):
+        demand[job, 1:], worth[job] = (at, at + 1), utility
+    pieces = np.array([(node, gpus) for _, node, gpus, _ in stays], np.int64)
+    return market._replace(demand=demand, stay_utility=worth, stays=pieces)
+
+
+def test_who_stays_pays_for_all_of_its_gpus() -> None:
+    # 10 less 2 x 3 where it is, 7 less 2 x 1 elsewhere.
+    market = market_of([2], [[9.0, 7.0]], lowest=[3.0, 1.0], highest=[3.0, 1.0])
+    market = staying(market, [(0, 0, 2, 10.0)])
+    outcome = plan_queue(nodes_of([0, 1], [2, 2]), market, [0], apart=True)
+    assert outcome.placed == {0: ((1, 2),)}
+    assert outcome.payoff == pytest.approx(5.0)
+
+
+def test_nobody_stays_where_another_has_been_placed() -> None:
+    market = market_of([2, 2], [[9.0, 1.0], [5.0, 4.0]], lowest=[0.1] * 2, highest=[0.1] * 2)
+    market = staying(market, [(1, 0, 2, 6.0)])
+    outcome = plan_queue(nodes_of([0, 1], [2, 2]), market, [0, 1], apart=True)
+    assert outcome.placed == {0: ((0, 2),), 1: ((1, 2),)}
