@@ -42,7 +42,8 @@ def changes_for(
                 limit = world.limit_min(known, placement.configuration)
                 terms = known.needs.terms(gpus, limit)
                 park = _park(known, settings)
-                changes.append(Place(job, nodes, gpus, park, terms=terms))
+                gpu_type = world.gpu_type(nodes)
+                changes.append(Place(job, nodes, gpus, park, gpu_type, terms))
                 placed.add(job)
             case _:
                 pass

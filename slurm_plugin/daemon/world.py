@@ -31,6 +31,7 @@ from hetsched_core.types import (
     Trigger,
 )
 from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
+from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.mark import Mark, read_mark
@@ -255,6 +256,15 @@ class LiveWorld:
             self.speeds,
             longest_s,
         )
+
+    def gpu_type(self, nodes: Iterable[str]) -> str:
+        """Return the type of GPUs that nodes share, as Slurm names it; "" if it names none.
+
+        A job that asks for it comes under limits on that type.
+        """
+        assert self.cluster is not None
+        types = {self.cluster[name].gpu_type for name in nodes}
+        return types.pop() if len(types) == 1 and UNTYPED not in types else ""
 
     def served(self) -> None:
         """Forget what a plan has been asked for."""

@@ -101,7 +101,7 @@ def daemon_of(
 def test_a_waiting_job_is_placed_on_nodes_that_have_room() -> None:
     backend = FakeBackend(state(WAITING))
     daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Place("1", ("n0",), 1, Park("1", 1, 60))]
+    assert backend.calls == [Place("1", ("n0",), 1, Park("1", 1, 60), "v100")]
 
 
 def test_a_job_that_was_placed_is_left_alone_until_it_starts() -> None:
@@ -132,7 +132,7 @@ def test_a_job_that_does_not_start_in_time_is_parked_and_then_placed_again() -> 
     assert backend.calls == [Park("1", 1, 60)]
     backend.state = state(replace(WAITING, begin_s=clock.now + 60))
     daemon.cycle()
-    assert backend.calls[1:] == [Place("1", ("n0",), 1, Park("1", 1, 60))]
+    assert backend.calls[1:] == [Place("1", ("n0",), 1, Park("1", 1, 60), "v100")]
 
 
 def test_a_stale_pin_is_removed_from_a_job_that_has_to_wait() -> None:
@@ -180,7 +180,7 @@ def test_a_job_waits_for_the_begin_time_that_its_user_named() -> None:
     assert backend.calls == []
     clock.now = 1101.0
     daemon.cycle()
-    assert backend.calls == [Place("1", ("n0",), 1, Park("1", 1, 60))]
+    assert backend.calls == [Place("1", ("n0",), 1, Park("1", 1, 60), "v100")]
     assert daemon.world.jobs["1"].wait_at(clock.now) == 1.0
 
 
@@ -192,7 +192,7 @@ def test_no_new_work_is_placed_on_drained_or_lost_nodes() -> None:
     )
     backend = FakeBackend(state(WAITING, nodes=nodes))
     daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Place("1", ("n2",), 1, Park("1", 1, 60))]
+    assert backend.calls == [Place("1", ("n2",), 1, Park("1", 1, 60), "v100")]
 
 
 def test_an_id_that_slurm_hands_out_again_is_another_job() -> None:
@@ -397,7 +397,7 @@ def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
     daemon.cycle()
     terms = Terms(time_limit_min=None, cpus=8, memory_mb=16000)
     park = Park("1", 1, 60, terms=terms)
-    assert backend.calls == [Place("1", ("n1",), 1, park, terms=terms)]
+    assert backend.calls == [Place("1", ("n1",), 1, park, "v100", terms)]
 
 
 def test_cpus_that_running_jobs_of_ours_hold_are_not_taken_for_somebody_else_s() -> None:

@@ -23,8 +23,11 @@ SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
 
 
 @pytest.fixture(scope="module")
-def enforcing(installation: Installation) -> Iterator[Testbed]:
-    """Two nodes, of which one has eight GPUs, under limits; Slurm's commands find it."""
+def enforcing(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
+    """Two nodes, of which one has eight GPUs, under limits; Slurm's commands find it.
+
+    The testbed of all tests is brought up before it, so that its variables are what comes back.
+    """
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         Path(name).chmod(0o755)
         cluster = Testbed.create(installation, Path(name) / "slurm", fake_nodes(2))
@@ -37,7 +40,9 @@ def enforcing(installation: Installation) -> Iterator[Testbed]:
                 account(cluster, "add", "qos", "strict", "MaxTRESPerJob=gres/gpu=4")
                 account(cluster, "modify", "qos", "strict", "set", "Flags=DenyOnLimit")
                 account(cluster, "add", "qos", "each", "MaxTRESPerUser=gres/gpu=3")
-                account(cluster, "modify", "user", "root", "set", "qos=normal,small,strict,each")
+                account(cluster, "add", "qos", "typed", "MaxTRESPerJob=gres/gpu:v100=1")
+                names = "normal,small,strict,each,typed"
+                account(cluster, "modify", "user", "root", "set", f"qos={names}")
                 with cluster.layout.slurm_conf.open("a") as conf:
                     conf.write("AccountingStorageEnforce=limits,qos\n")
                 cluster.stop_controller()
@@ -140,6 +145,24 @@ def test_a_job_beyond_what_its_user_may_have_in_all_is_not_placed_again_and_agai
     assert blocked is not None
     assert blocked.code is ReasonCode.QUOTA
     assert blocked.detail == "QOSMaxGRESPerUser"
+
+
+def test_slurm_holds_a_placed_job_to_a_limit_on_one_gpu_type(
+    asked: SlurmBackend, enforcing: Testbed
+) -> None:
+    words = ("--qos=typed", "--gpu-set=2", "--wrap=sleep 60")
+    fast = sbatch(enforcing, *words, "--gpu-types=v100")
+    other = sbatch(enforcing, *words, "--gpu-types=a100")
+    daemon = daemon_of(asked)
+    for _ in range(10):
+        daemon.cycle()
+        time.sleep(0.2)
+    jobs = asked.read().jobs
+    assert (jobs[other].state, jobs[other].nodes) == (JobState.RUNNING, ("n0",))
+    assert (jobs[fast].state, jobs[fast].pinned) == (JobState.PENDING, ())
+    blocked = daemon.world.jobs[fast].blocked
+    assert blocked is not None
+    assert blocked.detail == "QOSMaxGRESPerJob"
 
 
 def test_where_the_qos_denies_slurm_refuses_a_default_count_beyond_it(
