@@ -167,6 +167,9 @@ def test_a_new_copy_counts_its_restart_when_it_chooses_and_when_it_divides() -> 
     job = sized("j", 1e6, copy, first_start_s=0.0, restart_cost_s=300.0)
     plan = FREE.plan(snapshot_of(H6, [job], speeds=H6_SPEEDS))
     assert budgets(plan, "j") == {"a": 1800, "b": 60, "c": 60, "d": 150, "e": 150}
+    # A job that starts for the first time pays nothing.
+    first = sized("j", 1e6, restart_cost_s=300.0)
+    assert budgets(FREE.plan(snapshot_of(H6, [first], speeds=H6_SPEEDS)), "j")["b"] == 360
 
 
 def test_a_job_of_unknown_size_fills_its_slots() -> None:
