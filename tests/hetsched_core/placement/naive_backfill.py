@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hetsched_core.placement.backfill import OVERDUE_S
 from hetsched_core.placement.fewest import Layout
 from hetsched_core.placement.starts import Start
+from hetsched_core.placement.timeline import OVERDUE_S
 from hetsched_core.types import Cluster, Configuration, Job
 
 

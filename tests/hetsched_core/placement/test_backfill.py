@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.placement import rigid_way
-from hetsched_core.placement.backfill import OVERDUE_S, Timeline
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.starts import Queue, Start
+from hetsched_core.placement.timeline import OVERDUE_S, Timeline
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,

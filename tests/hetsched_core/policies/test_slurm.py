@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.contract import check_policy
 from hetsched_core.errors import InputError
-from hetsched_core.placement.backfill import OVERDUE_S
+from hetsched_core.placement.timeline import OVERDUE_S
 from hetsched_core.policies.slurm import Reserve, Slurm
 from hetsched_core.policy import PolicyInfo, make_policy
 from hetsched_core.runlog import RunLog

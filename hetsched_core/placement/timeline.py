@@ -1,0 +1,227 @@
+"""The room on every node from now on, and when each job of a queue could start in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from hetsched_core.kernels.backfill import earliest_starts
+from hetsched_core.kernels.expected_room import AGAIN, expect_room
+from hetsched_core.placement.fewest import Layout
+from hetsched_core.placement.starts import Queue, Starts
+from hetsched_core.types import Cluster, Configuration, Job, NodeView, Shape, Snapshot
+
+OVERDUE_S = 60.0
+"""A job that has run past its limit is taken to end so much later than now, at any time."""
+
+_ROWS = 8
+"""For how many parts of runs a host has rows at first."""
+
+
+class Timeline:
+    """The room on every node from now on, as those who run are expected to end."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        """Start with nobody running, on the nodes as they stand."""
+        cluster, views = snapshot.cluster, tuple(snapshot.node_views())
+        self._cluster = cluster
+        self._even = Shape.UNEVEN not in snapshot.shapes
+        hosts = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
+        self._hosts = np.array([_room(cluster, views, host) for host in hosts])
+        self._where = [
+            (hosts[node.host], cluster.on_host(node.host).index(node.name)) for node in cluster
+        ]
+        places = 1 + max(place for _, place in self._where)
+        self._capacity = np.zeros((len(hosts), places), np.int64)
+        for where, view in zip(self._where, views, strict=True):
+            self._capacity[where] = max(0, view.capacity)
+        by_type = [
+            [at for at, v in enumerate(views) if v.open and v.node.gpu_type == gpu_type]
+            for gpu_type in cluster.gpu_types
+        ]
+        members = [
+            (*self._where[at], at, of_type) for of_type, nodes in enumerate(by_type) for at in nodes
+        ]
+        rows = [(*member, row) for row, member in enumerate(members)]
+        self._members = np.array(rows, np.int64).reshape(-1, 5)
+        self._type_from = np.cumsum([0, *map(len, by_type)], dtype=np.int64)
+        self._held = np.zeros((len(hosts), _ROWS, 2), np.int64)
+        self._held_until = np.zeros((len(hosts), _ROWS, 3))
+        self._unused = [list(range(_ROWS)) for _ in hosts]
+        self._rows: dict[str, list[tuple[int, int]]] = {}
+        self._kinds = _Kinds()
+        self._chains = _Chains(len(hosts), places)
+
+    def kind(self, layout: Layout) -> int:
+        """Return the number that stands for this layout in a queue."""
+        return self._kinds.number(layout)
+
+    def hold(self, job: Job, configuration: Configuration, until_s: float) -> None:
+        """Note that a job that holds nothing is expected to hold GPUs until then (UTC)."""
+        assert job.id not in self._rows, f"job {job.id} holds GPUs already"
+        rows = self._rows[job.id] = []
+        for name, gpus in configuration:
+            host, place = self._where[self._cluster.index(name)]
+            if not self._unused[host]:
+                self._grow()
+            row = (host, self._unused[host].pop())
+            rows.append(row)
+            self._chains.holds_until_s[host] = AGAIN
+            self._held[row] = (place, gpus)
+            self._held_until[row] = (
+                until_s,
+                gpus * job.cpus_per_gpu,
+                gpus * job.memory_mb_per_gpu,
+            )
+
+    def release(self, job_id: str) -> None:
+        """Note that a job holds nothing."""
+        for host, row in self._rows.pop(job_id, ()):
+            self._chains.holds_until_s[host] = AGAIN
+            self._held[host, row] = 0
+            self._unused[host].append(row)
+
+    def earliest_starts(self, queue: Queue, now_s: float, *, reserve_all: bool) -> Starts:
+        """Return the earliest start of each job, no earlier than now, given those ahead of it.
+
+        Args:
+            queue: the jobs, the first in line first.
+            now_s: the present (UTC).
+            reserve_all: whether every job that cannot start keeps the room that it is to have from
+                those behind it (conservative backfilling), or only one for each GPU type: the first
+                that waits for it (EASY).
+
+        Returns:
+            In the order of the queue, without those who neither start nor keep anything. The queue
+            is followed up to the last job that can start now or that is the first to want a GPU
+            type; what is left of it keeps nobody from anything.
+        """
+        if not len(queue):
+            return Starts(queue, np.empty(0), np.empty((0, 3), np.int64), self._cluster)
+        kinds, chains = self._kinds, self._chains
+        kinds.draw_up()
+        start_s = np.empty(len(queue))
+        pieces = np.empty((len(queue) * kinds.most_nodes, 3), np.int64)
+        used = np.empty(1, np.int64)
+        chains.fit(self._held.shape[1], len(pieces), len(kinds.sizes), len(self._members))
+        expect_room(
+            now_s,
+            OVERDUE_S,
+            self._capacity,
+            self._hosts,
+            self._held,
+            self._held_until,
+            self._members,
+            kinds.sizes,
+            chains.holds_until_s,
+            chains.at_s,
+            chains.gpus,
+            chains.room,
+            chains.following,
+            chains.ready_s,
+        )
+        earliest_starts(
+            now_s,
+            reserve_all,
+            self._even,
+            chains.first_rows,
+            chains.at_s,
+            chains.gpus,
+            chains.room,
+            chains.following,
+            chains.ready_s,
+            self._members,
+            self._type_from,
+            kinds.sizes,
+            kinds.counts,
+            kinds.needs,
+            kinds.nodes,
+            kinds.columns,
+            queue.kinds,
+            queue.limits_s,
+            start_s,
+            pieces,
+            used,
+        )
+        return Starts(queue, start_s, pieces[: used[0]].copy(), self._cluster)
+
+    def _grow(self) -> None:
+        rows = self._held.shape[1]
+        for unused in self._unused:
+            unused.extend(range(rows, 2 * rows))
+        self._held = np.concatenate((self._held, np.zeros_like(self._held)), axis=1)
+        self._held_until = np.concatenate(
+            (self._held_until, np.zeros_like(self._held_until)), axis=1
+        )
+
+
+class _Chains:
+    """The chains of all hosts as the kernels keep them, made anew only where something changed."""
+
+    def __init__(self, hosts: int, places: int) -> None:
+        self.holds_until_s = np.full(hosts, AGAIN)
+        self._places = places
+        self._shape = (0, 0, 0)
+
+    def fit(self, held: int, pieces: int, sizes: int, members: int) -> None:
+        """Make room for so many rows of a host, and so many pieces that are booked."""
+        hosts, (rows, most, columns) = len(self.holds_until_s), self._shape
+        if (rows, columns) == (held, sizes) and pieces <= most:
+            return
+        self._shape = (held, pieces, sizes)
+        self.holds_until_s[:] = AGAIN
+        self.first_rows = np.arange(hosts + 1, dtype=np.int64) * (held + 1)
+        steps = 2 * int(self.first_rows[-1]) + 2 * pieces
+        self.at_s = np.empty(steps)
+        self.gpus = np.empty((steps, self._places), np.int64)
+        self.room = np.empty((steps, 2))
+        self.following = np.empty(steps, np.int64)
+        self.ready_s = np.empty((sizes, members))
+
+
+class _Kinds:
+    """The layouts of jobs, numbered in the order of their coming, as arrays for the kernel."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Layout, int] = {}
+        self._drawn = -1
+
+    def number(self, layout: Layout) -> int:
+        """Return the number of a layout, a new one if it is new."""
+        return self._numbers.setdefault(layout, len(self._numbers))
+
+    def draw_up(self) -> None:
+        """Bring the arrays up to the layouts that have a number."""
+        layouts = list(self._numbers)
+        if self._drawn == len(layouts):
+            return
+        self._drawn = len(layouts)
+        sizes = sorted({1, *(least for each in layouts for _, _, least in each.alone)})
+        self.sizes = np.array(sizes, np.int64)
+        self.counts = np.array([each.count for each in layouts], np.int64)
+        self.needs = np.array(
+            [(each.cpus_per_gpu, each.memory_mb_per_gpu) for each in layouts], np.float64
+        )
+        self.nodes = np.array([each.nodes for each in layouts], np.int64)
+        self.most_nodes = int(self.nodes.max())
+        # A node of a mix may give a single GPU: that is column 0.
+        self.columns = np.zeros_like(self.nodes)
+        for kind, each in enumerate(layouts):
+            alone = iter(each.alone)
+            for at, nodes in enumerate(each.nodes[:-1]):
+                if nodes > 0:
+                    _, _, least = next(alone)
+                    self.columns[kind, at] = sizes.index(least)
+
+
+def _room(cluster: Cluster, views: Sequence[NodeView], host: str) -> tuple[float, float]:
+    """CPUs and MiB of a host that managed jobs may use; infinite where they are not counted."""
+    siblings = [views[cluster.index(name)] for name in cluster.on_host(host)]
+    cpus = max(view.node.cpus for view in siblings) or math.inf
+    memory_mb = max(view.node.memory_mb for view in siblings) or math.inf
+    return (
+        cpus - sum(view.foreign_cpus for view in siblings),
+        memory_mb - sum(view.foreign_memory_mb for view in siblings),
+    )
