@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from hetsched_core.policy import Action, Start, Stop
 from slurm_plugin.backend import Change, JobState, Park, Place, Push, Requeue, Signal
 from slurm_plugin.daemon.checkpoint import warning_for
+from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.settings import DaemonSettings
-from slurm_plugin.daemon.world import LiveWorld, Managed
+from slurm_plugin.daemon.world import LiveWorld
 
 MOST_PUSHES = 100
 """How many begin times a cycle moves on before they are urgent."""

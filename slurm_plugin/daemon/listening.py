@@ -24,9 +24,10 @@ from hetsched_core.store import (
     Store,
 )
 from slurm_plugin.backend import JobState
+from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.moves import SpoolFolder
 from slurm_plugin.daemon.speeds import ASSUMED_PROFILE
-from slurm_plugin.daemon.world import LiveWorld, Managed
+from slurm_plugin.daemon.world import LiveWorld
 
 LINGER_S = 60.0
 """How long the files of a run that has ended are still looked at."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from hetsched_core.policy import Action, Start, Stop
 from hetsched_core.types import Plan, ProfilePlacement, Purpose
 from slurm_plugin.backend import JobState
-from slurm_plugin.daemon.world import LiveWorld, Managed
+from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.world import LiveWorld
 
 
 def staying(world: LiveWorld, actions: Sequence[Action]) -> tuple[Action, ...]:

@@ -14,10 +14,11 @@ from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose, Waiting
 from slurm_plugin.backend import Change, Place, Requeue
 from slurm_plugin.daemon.listening import Heard, Listener
+from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.moves import Move, SpoolFolder
 from slurm_plugin.daemon.profiling import ProfilingRuns
 from slurm_plugin.daemon.settings import DaemonSettings
-from slurm_plugin.daemon.world import LiveWorld, Managed
+from slurm_plugin.daemon.world import LiveWorld
 
 
 class Spool:

@@ -6,10 +6,8 @@ costs by what changed.
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from immutables import Map
 
@@ -18,7 +16,6 @@ from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     Cluster,
     Configuration,
-    Job,
     JobView,
     Knowledge,
     Node,
@@ -34,104 +31,22 @@ from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, Slurm
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
+from slurm_plugin.daemon.managed import (
+    Managed,
+    blocked_by,
+    configuration_of,
+    described,
+    editable,
+    share_of,
+)
 from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.daemon.node_use import node_views, not_ours
 from slurm_plugin.daemon.settings import DaemonSettings, Mode
 from slurm_plugin.daemon.speeds import LiveSpeeds
-from slurm_plugin.daemon.terms import NO_NEEDS, Needs, limit_min, needs_of
+from slurm_plugin.daemon.terms import limit_min, needs_of
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm kept back for a limit."""
-
-_DEPENDENCY = ("Dependency", "DependencyNeverSatisfied")
-_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
-
-
-@dataclass(slots=True)
-class Managed:
-    """A job of ours between two reads.
-
-    `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
-    pinned and free to start, `placement` what it was placed for last, `progress` what its spool
-    files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
-    time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
-    the present run holds on each node. `refused` is why limits let it start in no way,
-    `quota` the limit of several jobs together that Slurm named last, and when it is tried again.
-    """
-
-    mark: Mark
-    slurm: SlurmJob
-    job: Job
-    observed_s: float
-    needs: Needs = NO_NEEDS
-    limit_s: float | None = None
-    run: Run | None = None
-    share: tuple[float, float] = (0.0, 0.0)
-    warned_s: float | None = None
-    wait_s: float = 0.0
-    attained: dict[str, float] = field(default_factory=dict)
-    first_start_s: float | None = None
-    refused: Reason | None = None
-    quota: tuple[Reason, float] | None = None
-    blocked: Reason | None = None
-    placed_s: float | None = None
-    placement: Placement | None = None
-    progress: JobProgress | None = None
-
-    @property
-    def samples(self) -> float:
-        """Samples done up to `observed_s`: what was told, carried on at the speed of the run."""
-        told, run = self.progress, self.run
-        if told is None:
-            return 0.0
-        goes_on = run is not None and run.draining_until_s is None and run.number == told.run
-        if run is None or not goes_on:
-            return told.samples
-        return told.samples + run.speed * max(0.0, self.observed_s - told.at_s)
-
-    @property
-    def overdue(self) -> bool:
-        """Whether it was placed, and Slurm has not started it in time."""
-        return self.run is None and self.placed_s is not None
-
-    def settle(self, now: float, cluster: Cluster) -> None:
-        """Bring what grows with time up to `now`."""
-        seconds = max(0.0, now - self.observed_s)
-        if self.run is None:
-            self.wait_s += seconds
-        else:
-            for name, gpus in self.run.configuration:
-                gpu_type = cluster[name].gpu_type
-                self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds
-        self.observed_s = now
-
-    def seen(self, restart_cost_s: float) -> JobView:
-        """Return the job as policies see it."""
-        return JobView(
-            job=self.job,
-            observed_s=self.observed_s,
-            runs=() if self.run is None else (self.run,),
-            samples_done=self.samples,
-            wait_s=self.wait_s,
-            attained_gpu_s=tuple(self.attained.items()),
-            first_start_s=self.first_start_s,
-            restarts=self.slurm.restarts,
-            restart_cost_s=restart_cost_s,
-            blocked=self.blocked,
-        )
-
-
-@dataclass(slots=True)
-class _Use:
-    """What is in use on a node: GPUs, CPUs, MiB."""
-
-    gpus: int = 0
-    cpus: float = 0.0
-    memory_mb: float = 0.0
-
-    def add(self, gpus: int, cpus: float, memory_mb: float) -> None:
-        self.gpus += gpus
-        self.cpus += cpus
-        self.memory_mb += memory_mb
 
 
 class LiveWorld:
@@ -299,37 +214,13 @@ class LiveWorld:
         return self.cluster
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...]) -> None:
-        held: dict[str, _Use] = defaultdict(_Use)
-        counted: dict[str, _Use] = defaultdict(_Use)
-        for known in self.managed.values():
-            if known.run is None:
-                continue
-            needs = known.needs
-            for name, gpus in known.run.configuration:
-                cpus, memory_mb = gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu
-                held[name].add(gpus, cpus, memory_mb)
-                if known.slurm.state is not JobState.PENDING:
-                    counted[name].add(gpus, *known.share)
-        for node in nodes:
-            view = self.nodes.get(node.name)
-            if view is None:
-                continue
-            ours, holds = counted[node.name], held[node.name]
-            used = sum(count for _, count in node.gpus_used)
-            new = NodeView(
-                view.node,
-                node.condition,
-                foreign_gpus=max(0, used - ours.gpus),
-                foreign_cpus=max(0.0, node.cpus_used - ours.cpus),
-                foreign_memory_mb=max(0.0, node.memory_used_mb - ours.memory_mb),
-                held_gpus=holds.gpus,
-                held_cpus=holds.cpus,
-                held_memory_mb=holds.memory_mb,
-            )
+        for new in node_views(nodes, self.nodes, self.managed.values()):
+            name = new.node.name
+            view = self.nodes[name]
             if new == view:
                 continue
-            self.nodes = self.nodes.set(node.name, new)
-            if _not_ours(new) != _not_ours(view):
+            self.nodes = self.nodes.set(name, new)
+            if not_ours(new) != not_ours(view):
                 self.nodes_changed = True
                 self.triggers.add(Trigger.NODE)
 
@@ -355,16 +246,16 @@ class LiveWorld:
                 )
                 return
             waited_s = max(0.0, now - max(seen.submit_s, mark.begin_s))
-            known = Managed(mark, seen, _job(seen, mark), observed_s=now, wait_s=waited_s)
+            known = Managed(mark, seen, described(seen, mark), observed_s=now, wait_s=waited_s)
             known.limit_s = mark.limit_s
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
-        edited = _editable(seen) != _editable(was)
+        edited = editable(seen) != editable(was)
         if edited or seen.id not in self.jobs:
             self._reread(known, seen)
         run = self._run(known, seen, cluster, now)
-        blocked = known.refused or self._quota(known, seen, now) or _blocked(seen)
+        blocked = known.refused or self._quota(known, seen, now) or blocked_by(seen)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
@@ -387,7 +278,7 @@ class LiveWorld:
 
         Slurm names it once the job is placed. To place it again in each cycle would not help.
         """
-        named = _blocked(seen)
+        named = blocked_by(seen)
         if named is not None and named.code is ReasonCode.QUOTA:
             known.quota = named, now + QUOTA_S
         elif seen.state is not JobState.PENDING or (known.quota and known.quota[1] <= now):
@@ -417,7 +308,7 @@ class LiveWorld:
         movable = may_move(mark, seen.submit_line, told, self._settings)
         profile = self.estimates.name(mark.profile, seen.user, measurable=movable)
         known.job = replace(
-            _job(seen, mark),
+            described(seen, mark),
             requirements=wishes.requirements,
             gpu_types=wishes.gpu_types,
             profile=profile,
@@ -453,12 +344,12 @@ class LiveWorld:
         if seen.state is JobState.PENDING:
             return self._starting(known, seen, cluster, now)
         known.placed_s = None
-        configuration = _configuration(seen.nodes, seen.gpus_per_node, cluster)
+        configuration = configuration_of(seen.nodes, seen.gpus_per_node, cluster)
         if configuration is None:
             return None
         before = known.run
         if seen.state is JobState.RUNNING:
-            known.share = _share(seen, known.needs)
+            known.share = share_of(seen, known.needs)
         if seen.state is JobState.COMPLETING:
             until_s = now + self._settings.grace_s
             if before is not None and before.draining_until_s is not None:
@@ -473,13 +364,13 @@ class LiveWorld:
     def _starting(self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float) -> Run | None:
         """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
         known.warned_s = None
-        configuration = _configuration(seen.pinned, seen.gpus_per_node, cluster)
+        configuration = configuration_of(seen.pinned, seen.gpus_per_node, cluster)
         if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
             known.placed_s = None
             return None
         if known.placed_s is None:
             known.placed_s = now
-        if now - known.placed_s > self._settings.start_timeout_s or _blocked(seen) is not None:
+        if now - known.placed_s > self._settings.start_timeout_s or blocked_by(seen) is not None:
             return None
         before = known.run
         if before is not None and before.configuration == configuration:
@@ -515,71 +406,3 @@ class LiveWorld:
             budget=asked.budget,
             draining_until_s=draining_until_s,
         )
-
-
-def _not_ours(view: NodeView) -> tuple[object, ...]:
-    return view.condition, view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb
-
-
-def _editable(seen: SlurmJob) -> tuple[object, ...]:
-    """Return what a job's user may change of what its view is made from."""
-    return seen.asked, seen.time_limit_s, seen.qos, seen.account
-
-
-def _share(seen: SlurmJob, needs: Needs) -> tuple[float, float]:
-    """Return the CPUs and MiB that a running job holds on each of its nodes."""
-    cpus = seen.cpus / len(seen.nodes)
-    memory_mb = (
-        seen.asked.memory_mb_per_node
-        or seen.asked.memory_mb_per_cpu * cpus
-        or needs.memory_mb_per_gpu * seen.gpus_per_node
-    )
-    return cpus, memory_mb
-
-
-def _configuration(
-    nodes: tuple[str, ...], gpus_per_node: int, cluster: Cluster
-) -> Configuration | None:
-    if not nodes or not gpus_per_node or any(name not in cluster for name in nodes):
-        return None
-    return Configuration.of(dict.fromkeys(nodes, gpus_per_node))
-
-
-def _job(seen: SlurmJob, mark: Mark) -> Job:
-    return Job(
-        id=seen.id,
-        submit_s=_submitted_s(seen),
-        requirements=mark.requirements,
-        profile=mark.profile,
-        total_samples=mark.total_samples,
-        time_limit_s=seen.time_limit_s,
-        eligible_s=mark.begin_s or None,
-        gpu_types=mark.gpu_types,
-        name=seen.name,
-        user=seen.user,
-        account=seen.account,
-        partition=seen.partition,
-        asked_count=mark.default_count,
-        learning_rate=mark.learning_rate,
-    )
-
-
-def _submitted_s(seen: SlurmJob) -> float:
-    """Return when a job was submitted, moved within its second into the order of the ids.
-
-    Slurm tells whole seconds and numbers jobs as they come. No job is moved into the future.
-    """
-    number = int(re.match(r"\d*", seen.id)[0] or 0)  # type: ignore[index]
-    return seen.submit_s - 1.0 + number % 1_000_000 / 1e6
-
-
-def _blocked(seen: SlurmJob) -> Reason | None:
-    if seen.state is not JobState.PENDING:
-        return None
-    if seen.held or seen.reason in _HELD:
-        return Reason(ReasonCode.HELD)
-    if seen.reason in _DEPENDENCY:
-        return Reason(ReasonCode.DEPENDENCY)
-    if seen.reason.startswith(("QOS", "Assoc")):
-        return Reason(ReasonCode.QUOTA, detail=seen.reason)
-    return None

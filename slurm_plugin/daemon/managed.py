@@ -1,0 +1,165 @@
+"""A job of ours between two reads, and what Slurm's record of a job says to a scheduler."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from hetsched_core.store import JobProgress
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    JobView,
+    Placement,
+    Reason,
+    ReasonCode,
+    Run,
+)
+from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.daemon.mark import Mark
+from slurm_plugin.daemon.terms import NO_NEEDS, Needs
+
+_DEPENDENCY = ("Dependency", "DependencyNeverSatisfied")
+_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
+
+
+@dataclass(slots=True)
+class Managed:
+    """A job of ours between two reads.
+
+    `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
+    pinned and free to start, `placement` what it was placed for last, `progress` what its spool
+    files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
+    time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
+    the present run holds on each node. `refused` is why limits let it start in no way,
+    `quota` the limit of several jobs together that Slurm named last, and when it is tried again.
+    """
+
+    mark: Mark
+    slurm: SlurmJob
+    job: Job
+    observed_s: float
+    needs: Needs = NO_NEEDS
+    limit_s: float | None = None
+    run: Run | None = None
+    share: tuple[float, float] = (0.0, 0.0)
+    warned_s: float | None = None
+    wait_s: float = 0.0
+    attained: dict[str, float] = field(default_factory=dict)
+    first_start_s: float | None = None
+    refused: Reason | None = None
+    quota: tuple[Reason, float] | None = None
+    blocked: Reason | None = None
+    placed_s: float | None = None
+    placement: Placement | None = None
+    progress: JobProgress | None = None
+
+    @property
+    def samples(self) -> float:
+        """Samples done up to `observed_s`: what was told, carried on at the speed of the run."""
+        told, run = self.progress, self.run
+        if told is None:
+            return 0.0
+        goes_on = run is not None and run.draining_until_s is None and run.number == told.run
+        if run is None or not goes_on:
+            return told.samples
+        return told.samples + run.speed * max(0.0, self.observed_s - told.at_s)
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it was placed, and Slurm has not started it in time."""
+        return self.run is None and self.placed_s is not None
+
+    def settle(self, now: float, cluster: Cluster) -> None:
+        """Bring what grows with time up to `now`."""
+        seconds = max(0.0, now - self.observed_s)
+        if self.run is None:
+            self.wait_s += seconds
+        else:
+            for name, gpus in self.run.configuration:
+                gpu_type = cluster[name].gpu_type
+                self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds
+        self.observed_s = now
+
+    def seen(self, restart_cost_s: float) -> JobView:
+        """Return the job as policies see it."""
+        return JobView(
+            job=self.job,
+            observed_s=self.observed_s,
+            runs=() if self.run is None else (self.run,),
+            samples_done=self.samples,
+            wait_s=self.wait_s,
+            attained_gpu_s=tuple(self.attained.items()),
+            first_start_s=self.first_start_s,
+            restarts=self.slurm.restarts,
+            restart_cost_s=restart_cost_s,
+            blocked=self.blocked,
+        )
+
+
+def editable(seen: SlurmJob) -> tuple[object, ...]:
+    """Return what a job's user may change of what its view is made from."""
+    return seen.asked, seen.time_limit_s, seen.qos, seen.account
+
+
+def share_of(seen: SlurmJob, needs: Needs) -> tuple[float, float]:
+    """Return the CPUs and MiB that a running job holds on each of its nodes."""
+    cpus = seen.cpus / len(seen.nodes)
+    memory_mb = (
+        seen.asked.memory_mb_per_node
+        or seen.asked.memory_mb_per_cpu * cpus
+        or needs.memory_mb_per_gpu * seen.gpus_per_node
+    )
+    return cpus, memory_mb
+
+
+def configuration_of(
+    nodes: tuple[str, ...], gpus_per_node: int, cluster: Cluster
+) -> Configuration | None:
+    """Return so many GPUs on each of the nodes; None for none, or nodes that are not ours."""
+    if not nodes or not gpus_per_node or any(name not in cluster for name in nodes):
+        return None
+    return Configuration.of(dict.fromkeys(nodes, gpus_per_node))
+
+
+def described(seen: SlurmJob, mark: Mark) -> Job:
+    """Return the job as it was submitted."""
+    return Job(
+        id=seen.id,
+        submit_s=_submitted_s(seen),
+        requirements=mark.requirements,
+        profile=mark.profile,
+        total_samples=mark.total_samples,
+        time_limit_s=seen.time_limit_s,
+        eligible_s=mark.begin_s or None,
+        gpu_types=mark.gpu_types,
+        name=seen.name,
+        user=seen.user,
+        account=seen.account,
+        partition=seen.partition,
+        asked_count=mark.default_count,
+        learning_rate=mark.learning_rate,
+    )
+
+
+def _submitted_s(seen: SlurmJob) -> float:
+    """Return when a job was submitted, moved within its second into the order of the ids.
+
+    Slurm tells whole seconds and numbers jobs as they come. No job is moved into the future.
+    """
+    number = int(re.match(r"\d*", seen.id)[0] or 0)  # type: ignore[index]
+    return seen.submit_s - 1.0 + number % 1_000_000 / 1e6
+
+
+def blocked_by(seen: SlurmJob) -> Reason | None:
+    """Return why a waiting job may not start at all, as far as Slurm says."""
+    if seen.state is not JobState.PENDING:
+        return None
+    if seen.held or seen.reason in _HELD:
+        return Reason(ReasonCode.HELD)
+    if seen.reason in _DEPENDENCY:
+        return Reason(ReasonCode.DEPENDENCY)
+    if seen.reason.startswith(("QOS", "Assoc")):
+        return Reason(ReasonCode.QUOTA, detail=seen.reason)
+    return None

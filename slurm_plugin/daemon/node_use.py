@@ -1,0 +1,70 @@
+"""What is in use on the nodes: by jobs of ours, and by all others."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hetsched_core.types import NodeView
+from slurm_plugin.backend import JobState, SlurmNode
+from slurm_plugin.daemon.managed import Managed
+
+
+@dataclass(slots=True)
+class _Use:
+    """What is in use on a node: GPUs, CPUs, MiB."""
+
+    gpus: int = 0
+    cpus: float = 0.0
+    memory_mb: float = 0.0
+
+    def add(self, gpus: int, cpus: float, memory_mb: float) -> None:
+        self.gpus += gpus
+        self.cpus += cpus
+        self.memory_mb += memory_mb
+
+
+def node_views(
+    nodes: Iterable[SlurmNode], views: Mapping[str, NodeView], managed: Iterable[Managed]
+) -> Iterator[NodeView]:
+    """Yield the nodes as they stand now.
+
+    What is in use and not held by jobs of ours is somebody else's.
+
+    Args:
+        nodes: as Slurm shows them.
+        views: as they stood before, by name; nodes without one are passed over.
+        managed: our jobs.
+    """
+    held: dict[str, _Use] = defaultdict(_Use)
+    counted: dict[str, _Use] = defaultdict(_Use)
+    for known in managed:
+        if known.run is None:
+            continue
+        needs = known.needs
+        for name, gpus in known.run.configuration:
+            cpus, memory_mb = gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu
+            held[name].add(gpus, cpus, memory_mb)
+            if known.slurm.state is not JobState.PENDING:
+                counted[name].add(gpus, *known.share)
+    for node in nodes:
+        if node.name not in views:
+            continue
+        ours, holds = counted[node.name], held[node.name]
+        used = sum(count for _, count in node.gpus_used)
+        yield NodeView(
+            views[node.name].node,
+            node.condition,
+            foreign_gpus=max(0, used - ours.gpus),
+            foreign_cpus=max(0.0, node.cpus_used - ours.cpus),
+            foreign_memory_mb=max(0.0, node.memory_used_mb - ours.memory_mb),
+            held_gpus=holds.gpus,
+            held_cpus=holds.cpus,
+            held_memory_mb=holds.memory_mb,
+        )
+
+
+def not_ours(view: NodeView) -> tuple[object, ...]:
+    """Return what a plan has no part in: a node's condition, and what others use of it."""
+    return view.condition, view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb
