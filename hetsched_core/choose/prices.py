@@ -167,12 +167,12 @@ def find_prices(classes: NodeClasses, offers: Offers, earlier: Floats | None) ->
         ]
     # The last ones are the best almost always, and any are valid.
     return min(
-        (_bound(classes, offers, slot) for slot in found[-2:]), key=lambda priced: priced.bound
+        (priced_at(classes, offers, slot) for slot in found[-2:]), key=lambda priced: priced.bound
     )
 
 
-def _bound(classes: NodeClasses, offers: Offers, slot: Floats) -> Priced:
-    """Return what the prices of pieces prove."""
+def priced_at(classes: NodeClasses, offers: Offers, slot: Floats) -> Priced:
+    """Return what (K,) prices of pieces prove."""
     jobs = len(offers.starts) - 1
     best, second, choice = np.empty(jobs), np.empty(jobs), np.empty(jobs, np.int64)
     cost = offers.cost(slot)

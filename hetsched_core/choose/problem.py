@@ -31,11 +31,15 @@ class NodeClasses:
         capacity: (C,) idle GPUs of each node.
         count: (C,) nodes.
         label: C names, under which prices are shown.
+        kind: (C,) equal for classes that differ only in where their nodes are; None for none do.
+        pool: (C,) with `kind`: where the nodes of each class are; in a pool, each of another kind.
     """
 
     capacity: Ints
     count: Ints
     label: tuple[str, ...]
+    kind: Ints | None = None
+    pool: Ints | None = None
 
     def __post_init__(self) -> None:
         """Refuse parts that do not fit together.
@@ -49,6 +53,28 @@ class NodeClasses:
             if len(part) and part.min() < 0:
                 at = int(part.argmin())
                 raise ProblemError(f"{name} of class {self.label[at]!r} is {part[at]}, below 0")
+        if self.kind is not None or self.pool is not None:
+            self._expect_kinds()
+
+    def _expect_kinds(self) -> None:
+        if self.kind is None or self.pool is None:
+            raise ProblemError("classes have kinds and pools, or neither")
+        _expect("kind", self.kind, np.int64, len(self.label))
+        _expect("pool", self.pool, np.int64, len(self.label))
+        seen: set[tuple[int, int]] = set()
+        capacity: dict[int, int] = {}
+        for c, place in enumerate(zip(self.kind.tolist(), self.pool.tolist(), strict=True)):
+            if place in seen:
+                raise ProblemError(
+                    f"class {self.label[c]!r} is of the kind and in the pool of one before it; "
+                    "make them one class"
+                )
+            seen.add(place)
+            if capacity.setdefault(place[0], int(self.capacity[c])) != self.capacity[c]:
+                raise ProblemError(
+                    f"class {self.label[c]!r} has {self.capacity[c]} GPUs; others of its kind have "
+                    f"{capacity[place[0]]}"
+                )
 
     def __len__(self) -> int:
         """Number of classes."""

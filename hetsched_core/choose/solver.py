@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from hetsched_core.choose.nodes import place, without_those_in_the_way
 from hetsched_core.choose.offers import Offers, offers_of
-from hetsched_core.choose.prices import Priced, find_prices
+from hetsched_core.choose.pools import Merged, merged, told_apart
+from hetsched_core.choose.prices import Priced, find_prices, priced_at
 from hetsched_core.choose.problem import (
     Choice,
     ChooseProblem,
@@ -44,6 +45,9 @@ FEW_OPTIONS = 500
 
 FIRST_OPEN = 300
 """Options left open at first."""
+
+FEW_BY_CLASS = 2000
+"""Up to so many options are looked at by class where a choice among kinds is not good enough."""
 
 MORE_OPEN = 1000
 """So many more at most are left open in the next step: a better choice is worth it."""
@@ -85,9 +89,103 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
     offers = offers_of(problem)
     offers = replace(offers, value=offers.value / top)
     earlier = None if prices is None else prices / top
-    priced = find_prices(classes, offers, earlier)
-    found = _search(problem, offers, priced, gap)
+    whole = merged(problem)
+    if whole is None:
+        priced = find_prices(classes, offers, earlier)
+        found = _search(problem, offers, priced, _round(problem, offers, priced), gap)
+    else:
+        priced, found = _by_kind(whole, problem, offers, earlier, gap)
     return _choice(problem, found, priced.per_gpu, top)
+
+
+def _by_kind(
+    whole: Merged, problem: ChooseProblem, offers: Offers, earlier: Floats | None, gap: float
+) -> tuple[Priced, _Found]:
+    """Choose among kinds of nodes first; where that cannot be told apart, among classes."""
+    kinds, classes = whole.problem.classes, problem.classes
+    together = offers_of(whole.problem)
+    together = replace(together, value=together.value / problem.options.value.max())
+    if earlier is not None:
+        number = np.bincount(whole.kind)
+        earlier = np.bincount(whole.kind, weights=earlier) / number
+    price = find_prices(kinds, together, earlier)
+    found = _search(
+        whole.problem, together, price, _round(whole.problem, together, price), _SHARE * gap
+    )
+    # Prices of kinds are prices of classes, and prove the same.
+    width = int(kinds.capacity.max()) + 1
+    key = together.slots.of_class * width + together.slots.gpus
+    own = whole.kind[offers.slots.of_class] * width + offers.slots.gpus
+    priced = priced_at(classes, offers, price.slot[np.searchsorted(key, own)])
+    option = told_apart(whole, problem, offers, found.option)
+    if found.bound > (1 + gap) * _worth(offers, option):
+        option = _rearranged(whole, problem, option, found.option, gap)
+    best = max(option, _round(problem, offers, priced).option, key=lambda o: _worth(offers, o))
+    start = _Found(best, found.bound, found.method, found.limits)
+    if len(problem.options) > FEW_BY_CLASS:
+        if start.bound > (1 + gap) * _worth(offers, start.option):
+            start = replace(start, limits=(*start.limits, "nodes of one kind in pools"))
+        return priced, _made_to_fit(problem, offers, start, gap)
+    return priced, _search(problem, offers, priced, start, gap)
+
+
+def _rearranged(
+    whole: Merged, problem: ChooseProblem, option: Ints, wanted: Ints, gap: float
+) -> Ints:
+    """Return what was chosen, or better: kinds on which somebody found no room are chosen anew.
+
+    Args:
+        whole: the problem over kinds.
+        problem: the problem itself.
+        option: (J,) what was chosen in it.
+        wanted: (J,) what was chosen among kinds.
+        gap: relative gap.
+    """
+    options, value = problem.options, np.append(problem.options.value, 0.0)
+    sought = np.append(whole.problem.options.value, 0.0)
+    lost = value[option] < sought[wanted] * (1 - gap)
+    merged_owner = np.repeat(np.arange(len(sought) - 1), np.diff(whole.problem.options.starts))
+    hit = np.unique(whole.problem.options.piece_class[np.isin(merged_owner, wanted[lost])])
+    kind = whole.kind[options.piece_class]
+    for each in hit.tolist():
+        there = kind == each
+        inside = np.logical_and.reduceat(there, options.starts[:-1])
+        some = np.logical_or.reduceat(there, options.starts[:-1])
+        free = (lost & (option < 0)) | np.append(inside, False)[option]
+        kept = np.flatnonzero(inside & free[options.job])
+        if np.append(some, False)[option[~free]].any() or not 0 < len(kept) <= FEW_BY_CLASS:
+            continue
+        chosen = choose(_part(problem, kept), gap).option
+        anew = option.copy()
+        anew[free] = np.append(kept, -1)[chosen][free]
+        if value[anew].sum() > value[option].sum():
+            option = anew
+    return option
+
+
+def _part(problem: ChooseProblem, kept: Ints) -> ChooseProblem:
+    """Return the problem with some of its options alone, no class being of another's kind."""
+    options, classes = problem.options, problem.classes
+    sizes = np.diff(options.starts)[kept]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    at = np.repeat(options.starts[kept] - starts[:-1], sizes) + np.arange(starts[-1])
+    return ChooseProblem(
+        NodeClasses(classes.capacity, classes.count, classes.label),
+        Options(
+            options.job[kept],
+            options.value[kept],
+            starts,
+            options.piece_class[at],
+            options.piece_gpus[at],
+        ),
+        problem.jobs,
+    )
+
+
+def _round(problem: ChooseProblem, offers: Offers, priced: Priced) -> _Found:
+    """Return what jobs take at the prices, one after another."""
+    rounded = _filled(problem.classes, offers, priced, priced.choice)
+    return _Found(rounded, priced.bound, ROUNDED)
 
 
 def _choice(problem: ChooseProblem, found: _Found, per_gpu: Floats, unit: float) -> Choice:
@@ -127,12 +225,12 @@ class _Found:
     limits: tuple[str, ...] = ()
 
 
-def _search(problem: ChooseProblem, offers: Offers, priced: Priced, gap: float) -> _Found:
+def _search(
+    problem: ChooseProblem, offers: Offers, priced: Priced, best: _Found, gap: float
+) -> _Found:
     """Leave more and more options open until the gap is reached."""
     loss = np.repeat(priced.best, np.diff(offers.starts))
     loss -= offers.value - offers.cost(priced.slot)[offers.bundle]
-    rounded = _filled(problem.classes, offers, priced, priced.choice)
-    best = _Found(rounded, priced.bound, ROUNDED)
     within = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN)
     while best.bound > (1 + gap) * _worth(offers, best.option):
         opened, fixed = _open(offers, priced, loss, within, best.option)

@@ -143,6 +143,11 @@ def classes_of(room: Room, needs: Sequence[Need], speeds: NodeSpeeds, *, by_node
     factor = np.ones((len(speeds.factor), len(first)))
     for row, values in zip(factor[1:], speeds.factor[1:], strict=True):
         row[:] = np.bincount(of_node, values[able], len(first)) / count
+    kind = pool = None
+    if not by_node and len(layout.pool_type) > len(layout.gpu_types):
+        alike = np.stack([column[order][new] for column in [columns[0], *columns[2:]]], axis=1)
+        kind = np.unique(alike, axis=0, return_inverse=True)[1].astype(np.int64)
+        pool = layout.pool_of[first]
     types, pools = np.arange(len(layout.gpu_types) + 1), np.arange(len(layout.pool_type) + 1)
     return Classes(
         nodes=NodeClasses(
@@ -151,6 +156,8 @@ def classes_of(room: Room, needs: Sequence[Need], speeds: NodeSpeeds, *, by_node
             label=tuple(layout.names[node] for node in first)
             if by_node
             else _labels(layout, room, speeds, first),
+            kind=kind,
+            pool=pool,
         ),
         members=able[ascending],
         member_class=of_node[ascending],

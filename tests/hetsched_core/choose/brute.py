@@ -2,9 +2,9 @@
 
     python -m tests.hetsched_core.choose.brute 100000
 
-Up to 5 jobs on up to 4 nodes, half of the problems with all their options open at once and half by
-what prices leave open. Each choice must be the best, its bound one, and its nodes must hold it; and
-when it is put on nodes again, nobody may move.
+Up to 5 jobs on up to 5 nodes, a third of them of equal kinds in several pools; half of the problems
+with all their options open at once and half by what prices leave open. Each choice must be the
+best, its bound one, and its nodes must hold it; and when it is put on nodes again, nobody may move.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections import Counter
 import numpy as np
 
 from hetsched_core.choose import JobPieces, assign_nodes, choose, solver
-from tests.hetsched_core.choose.naive import best_value, faults, small_problem
+from tests.hetsched_core.choose.naive import best_value, faults, pooled_problem, small_problem
 
 
 def main(problems: int, seed: int = 1) -> None:
@@ -25,7 +25,7 @@ def main(problems: int, seed: int = 1) -> None:
     few, first = solver.FEW_OPTIONS, solver.FIRST_OPEN
     for at in range(problems):
         solver.FEW_OPTIONS, solver.FIRST_OPEN = (few, first) if at % 2 else (0, 0)
-        problem = small_problem(draw)
+        problem = pooled_problem(draw) if at % 3 == 2 else small_problem(draw)
         found, best = choose(problem, gap=0.0), best_value(problem)
         node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
         nothing = JobPieces.none(problem.jobs)

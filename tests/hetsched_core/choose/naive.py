@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,6 +57,34 @@ def small_problem(draw: np.random.Generator) -> ChooseProblem:
             mine.append((value, pieces))
         jobs.append(mine)
     return problem_of(list(zip(capacities.tolist(), counts.tolist(), strict=True)), jobs)
+
+
+def pooled_problem(draw: np.random.Generator) -> ChooseProblem:
+    """Up to 5 jobs on up to 5 nodes of up to 2 kinds in up to 3 pools.
+
+    An option on one node is there for each pool, at the same value but where the job is said to be
+    already; one on two nodes stays in a pool.
+    """
+    capacities = draw.integers(1, 9, draw.integers(1, 3))
+    places = [(k, p) for k in range(len(capacities)) for p in range(3)]
+    counts = draw.multinomial(draw.integers(1, 6), np.full(len(places), 1 / len(places)))
+    classes = [(k, p, int(n)) for (k, p), n in zip(places, counts, strict=True) if n > 0]
+    jobs: list[list[tuple[float, Pieces]]] = []
+    for _ in range(draw.integers(1, 6)):
+        mine: list[tuple[float, Pieces]] = []
+        for _ in range(draw.integers(0, 4)):
+            k, home = draw.integers(len(capacities)), draw.integers(4)
+            gpus = [int(g) for g in draw.integers(1, capacities[k] + 1, draw.integers(1, 3))]
+            value = float(draw.integers(1, 12))
+            mine += [
+                (value * (1.25 if pool == home else 1.0), [(c, g) for g in gpus])
+                for c, (kind, pool, n) in enumerate(classes)
+                if kind == k and n >= len(gpus)
+            ]
+        jobs.append(mine)
+    found = problem_of([(int(capacities[k]), n) for k, _, n in classes], jobs)
+    kind, pool = (np.array([each[at] for each in classes], np.int64) for at in (0, 1))
+    return replace(found, classes=replace(found.classes, kind=kind, pool=pool))
 
 
 def pieces_of(problem: ChooseProblem, q: int) -> list[tuple[int, int]]:

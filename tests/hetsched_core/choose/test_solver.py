@@ -10,6 +10,8 @@ import pytest
 from hetsched_core.choose import (
     ChooseProblem,
     JobPieces,
+    NodeClasses,
+    Options,
     ProblemError,
     assign_nodes,
     choose,
@@ -27,6 +29,7 @@ from tests.hetsched_core.choose.naive import (
     best_value,
     faults,
     pieces_of,
+    pooled_problem,
     problem_of,
     small_problem,
 )
@@ -233,3 +236,70 @@ def test_neighbours_in_id_order_are_solved_by_node_and_are_never_worth_more(seed
 def test_prices_that_are_not_a_number_for_each_class_are_refused(prices: Floats) -> None:
     with pytest.raises(ProblemError, match="expected a number for each of 5 classes"):
         choose(random_problem(0, 80, 10), prices=prices)
+
+
+@pytest.mark.parametrize("few", [5000, 0])
+def test_classes_that_differ_only_in_their_pool_are_chosen_for_as_one(
+    few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(solver, "FEW_BY_CLASS", few)
+    draw = np.random.default_rng(11)
+    short = 0
+    for _ in range(200):
+        problem = pooled_problem(draw)
+        found, best = choose(problem, gap=0.0), best_value(problem)
+        assert placement_faults(problem, found.option) == []
+        assert best - 1e-9 <= found.bound
+        if few:
+            assert found.objective == pytest.approx(best, abs=1e-9)
+        short += found.objective < best - 1e-9
+    # Where nodes of a pool are few, jobs on two nodes may find no two of them together.
+    assert short <= (0 if few else 20)
+
+
+def test_topology_groups_cost_a_choice_little() -> None:
+    alone = random_problem(2, 640, 600)
+    groups = 4
+    count = np.stack([(alone.classes.count + g) // groups for g in range(groups)], axis=1)
+    sizes = np.diff(alone.options.starts)
+    origin = np.repeat(np.arange(len(sizes)), groups)
+    pieces = np.repeat(np.arange(len(origin)), sizes[origin])
+    starts = np.concatenate([[0], np.cumsum(sizes[origin])])
+    piece = alone.options.starts[origin][pieces] + np.arange(len(pieces)) - starts[pieces]
+    pooled = ChooseProblem(
+        NodeClasses(
+            np.repeat(alone.classes.capacity, groups),
+            count.ravel(),
+            tuple(f"{name} {g}" for name in alone.classes.label for g in range(groups)),
+            kind=np.repeat(np.arange(len(alone.classes)), groups),
+            pool=np.tile(np.arange(groups), len(alone.classes)),
+        ),
+        Options(
+            alone.options.job[origin],
+            alone.options.value[origin],
+            starts,
+            alone.options.piece_class[piece] * groups + pieces % groups,
+            alone.options.piece_gpus[piece],
+        ),
+        alone.jobs,
+    )
+    found, whole = choose(pooled, 1e-3), choose(alone, 1e-3)
+    assert placement_faults(pooled, found.option) == []
+    assert found.gap <= 0.02
+    assert found.bound <= whole.bound * (1 + 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "pool", "message"),
+    [
+        ([0, 0], None, "kinds and pools, or neither"),
+        ([0, 0], [1, 1], "make them one class"),
+        ([0, 0], [0, 1], "others of its kind have 4"),
+    ],
+)
+def test_kinds_that_cannot_be_are_refused(
+    kind: list[int], pool: list[int] | None, message: str
+) -> None:
+    where = None if pool is None else np.array(pool)
+    with pytest.raises(ProblemError, match=message):
+        NodeClasses(np.array([4, 8]), np.array([1, 1]), ("a", "b"), np.array(kind), where)

@@ -1,0 +1,262 @@
+"""Classes that differ only in where their nodes are: chosen for as one, then told apart.
+
+With topology groups every option on one node comes once for each group, at the same value, so that
+no price tells them apart. So classes of one kind are merged first: what is chosen among the merged
+ones bounds what can be chosen, since it forgets only which nodes are together. Then the nodes that
+jobs hold together are put into one pool, the largest such sets first, and the rest anywhere. A job
+to which one of its classes is worth more, because it is there already, pins its nodes to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.choose.nodes import place
+from hetsched_core.choose.offers import Offers
+from hetsched_core.choose.problem import ChooseProblem, JobPieces, NodeClasses, Options
+from hetsched_core.kernels.fill import fill
+from hetsched_core.kernels.prices import number_bundles
+
+_SWEEPS = 4
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """A problem over K kinds of nodes instead of C classes.
+
+    Attributes:
+        problem: that problem.
+        kind: (C,) the kind of each class.
+        best: (Q,) of each of its options, that of the problem itself which is worth the most.
+        favoured: (Q,) whether that is worth more than any other.
+    """
+
+    problem: ChooseProblem
+    kind: Ints
+    best: Ints
+    favoured: NDArray[np.bool_]
+
+
+def merged(problem: ChooseProblem) -> Merged | None:
+    """Return the problem over kinds; None where each class is one."""
+    classes, options = problem.classes, problem.options
+    if classes.kind is None:
+        return None
+    _, first, kind = np.unique(classes.kind, return_index=True, return_inverse=True)
+    if len(first) == len(classes):
+        return None
+    count = np.bincount(kind, weights=classes.count).astype(np.int64)
+    label = tuple(classes.label[c] for c in first.tolist())
+    owner = np.repeat(np.arange(len(options)), np.diff(options.starts))
+    piece_kind = kind[options.piece_class]
+    order = np.lexsort((options.piece_gpus, piece_kind, owner))
+    piece_kind, gpus = piece_kind[order], options.piece_gpus[order]
+    width = int(classes.capacity.max(initial=0)) + 1
+    bundle, unused = np.empty(len(options), np.int64), np.empty(len(options), np.int64)
+    slot = piece_kind * width + gpus
+    number_bundles(options.starts, slot, len(count) * width, bundle, unused, np.empty(1, np.int64))
+    # Of a job's options that take the same, the one of the most value.
+    best = np.lexsort((-options.value, bundle, options.job))
+    same = np.append((np.diff(options.job[best]) == 0) & (np.diff(bundle[best]) == 0), False)
+    new = ~np.roll(same, 1)
+    favoured = ~same | (np.diff(options.value[best], append=0.0) < 0)
+    kept, favoured = best[new], favoured[new]
+    sizes = np.diff(options.starts)[kept]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    at = np.repeat(options.starts[kept] - starts[:-1], sizes) + np.arange(starts[-1])
+    return Merged(
+        ChooseProblem(
+            NodeClasses(classes.capacity[first], count, label),
+            Options(options.job[kept], options.value[kept], starts, piece_kind[at], gpus[at]),
+            problem.jobs,
+        ),
+        kind,
+        kept,
+        favoured,
+    )
+
+
+def told_apart(whole: Merged, problem: ChooseProblem, offers: Offers, option: Ints) -> Ints:
+    """Return what was chosen among kinds as options of the problem itself, where they are found.
+
+    Args:
+        whole: the problem over kinds.
+        problem: the problem itself.
+        offers: of the problem itself.
+        option: (J,) what was chosen among kinds.
+    """
+    kinds, classes = whole.problem.classes, problem.classes
+    node_kind = np.repeat(np.arange(len(kinds)), kinds.count)
+    found = np.full(problem.jobs, -1, np.int64)
+    # The nodes of a kind, class by class.
+    home = np.repeat(np.arange(len(classes)), classes.count)
+    home = home[np.argsort(whole.kind[home], kind="stable")]
+    now = _favourites(whole, offers, option, home, classes.capacity)
+    placed = place(whole.problem, option, node_kind, now)
+    if placed is None:
+        return found
+    pinned = np.zeros(len(home), np.bool_)
+    job_of = [np.repeat(np.arange(problem.jobs), np.diff(each.starts)) for each in (now, placed)]
+    kept = np.isin(placed.node * problem.jobs + job_of[1], now.node * problem.jobs + job_of[0])
+    pinned[placed.node[kept]] = True
+    wide = np.flatnonzero(np.diff(placed.starts) > 1)
+    wide = wide[np.argsort(-whole.problem.options.value[option[wide]], kind="stable")]
+    nodes = [placed.node[placed.starts[job] : placed.starts[job + 1]] for job in wide.tolist()]
+    of_class = _classes_of(classes, whole.kind, node_kind, nodes, np.where(pinned, home, -1))
+    width = int(classes.capacity.max()) + 1
+    slots = offers.slots
+    slot_at = {key: k for k, key in enumerate((slots.of_class * width + slots.gpus).tolist())}
+    bundles: dict[tuple[int, ...], int] = {}
+    ends = offers.bundle_starts.tolist()
+    pieces = offers.bundle_slots.tolist()
+    for b in range(len(ends) - 1):
+        bundles[tuple(sorted(pieces[ends[b] : ends[b + 1]]))] = b
+    wanted = (of_class[placed.node] * width + placed.gpus).tolist()
+    starts = placed.starts.tolist()
+    for job in np.flatnonzero(np.diff(placed.starts)).tolist():
+        own = sorted(slot_at.get(key, -1) for key in wanted[starts[job] : starts[job + 1]])
+        bundle = bundles.get(tuple(own))
+        if bundle is None:
+            continue
+        here = offers.bundle[offers.starts[job] : offers.starts[job + 1]] == bundle
+        if here.any():
+            found[job] = offers.starts[job] + int(here.argmax())
+    # Others may have what is left.
+    free = classes.capacity[of_class]
+    keeps = found[job_of[1]] >= 0
+    np.subtract.at(free, placed.node[keeps], placed.gpus[keeps])
+    _fill(offers, np.flatnonzero(found < 0), of_class, free, found, _SWEEPS)
+    return found
+
+
+def _favourites(
+    whole: Merged, offers: Offers, option: Ints, home: Ints, capacity: Ints
+) -> JobPieces:
+    """Return nodes for those who chose what one class makes worth more, as far as there is room.
+
+    Args:
+        whole: the problem over kinds.
+        offers: of the problem itself.
+        option: (J,) what was chosen among kinds.
+        home: (N,) class of each node.
+        capacity: (C,) GPUs of a node.
+    """
+    choice = np.full(len(option), -1, np.int64)
+    has = np.flatnonzero(option >= 0)
+    has = has[whole.favoured[option[has]]]
+    choice[has] = whole.best[option[has]]
+    gpus = offers.slots.gpus[offers.bundle_slots]
+    width = np.zeros(len(option), np.int64)
+    width[has] = gpus[offers.bundle_starts[offers.bundle[choice[has]]]]
+    held = _fill(offers, np.argsort(-width, kind="stable"), home, capacity[home], choice, 0)
+    sizes = np.zeros(len(option), np.int64)
+    has = np.flatnonzero(choice >= 0)
+    first = offers.bundle_starts[offers.bundle[choice[has]]]
+    sizes[has] = offers.bundle_starts[offers.bundle[choice[has]] + 1] - first
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    owner = np.repeat(np.arange(len(has)), sizes[has])
+    piece = np.arange(starts[-1]) - starts[has][owner]
+    return JobPieces(starts, held[has[owner], piece], gpus[first[owner] + piece])
+
+
+def _fill(
+    offers: Offers, order: Ints, of_class: Ints, free: Ints, choice: Ints, sweeps: int
+) -> Ints:
+    """Let jobs have what they chose, or with sweeps the best that is left; return their nodes."""
+    held = np.full((len(choice), int(np.diff(offers.bundle_starts).max())), -1, np.int64)
+    fill(
+        of_class,
+        order,
+        offers.starts,
+        offers.value,
+        offers.bundle,
+        np.zeros(len(offers.bundle_starts) - 1),
+        offers.bundle_starts,
+        offers.slots.of_class[offers.bundle_slots],
+        offers.slots.gpus[offers.bundle_slots],
+        sweeps,
+        choice,
+        free,
+        held,
+    )
+    return held
+
+
+def _classes_of(
+    classes: NodeClasses, kind: Ints, node_kind: Ints, wide: Sequence[Ints], pinned: Ints
+) -> Ints:
+    """Return (N,) the class that each node of a kind is to be one of.
+
+    Nodes that are held together go into one pool, the largest sets first, each where it leaves the
+    least; what finds none, and nodes alone, go where there is room.
+
+    Args:
+        classes: the classes.
+        kind: (C,) of each class.
+        node_kind: (N,) of each node.
+        wide: the nodes of each job on several, the jobs worth the most first.
+        pinned: (N,) the class that a node is to be one of, -1 for any.
+    """
+    assert classes.pool is not None
+    pools, pool = np.unique(classes.pool, return_inverse=True)
+    class_at = np.full((len(pools), int(kind.max()) + 1), -1, np.int64)
+    class_at[pool, kind] = np.arange(len(classes))
+    room = np.where(class_at >= 0, classes.count[class_at], 0)
+    of_class = pinned.copy()
+    fixed = pinned[pinned >= 0]
+    np.subtract.at(room, (pool[fixed], kind[fixed]), 1)
+    left = _held_together(range(len(wide)), wide)
+    while left:
+        jobs = left.pop(0)
+        together = np.unique(np.concatenate([wide[job] for job in jobs]))
+        free = together[of_class[together] < 0]
+        asked = np.bincount(node_kind[free], minlength=room.shape[1])
+        able = np.flatnonzero((room >= asked).all(axis=1))
+        there = np.unique(pool[of_class[together][of_class[together] >= 0]])
+        if len(there):
+            able = able[able == there[0]] if len(there) == 1 else able[:0]
+        if len(able):
+            best = able[room[able][:, asked > 0].sum(axis=1).argmin()]
+            room[best] -= asked
+            of_class[free] = class_at[best, node_kind[free]]
+        else:
+            # The rest may still do without the job that is worth the least.
+            left += _held_together(jobs[:-1], wide)
+    for k in range(room.shape[1]):
+        alone = np.flatnonzero((node_kind == k) & (of_class < 0))
+        able = np.flatnonzero(class_at[:, k] >= 0)
+        of_class[alone] = np.repeat(class_at[able, k], room[able, k])
+    return of_class
+
+
+def _held_together(jobs: Iterable[int], wide: Sequence[Ints]) -> list[list[int]]:
+    """Return the sets of jobs that are connected by their nodes, the largest first, in order.
+
+    Args:
+        jobs: positions in `wide`, ascending.
+        wide: nodes of each job.
+    """
+    root: dict[int, int] = {}
+
+    def find(node: int) -> int:
+        while root.setdefault(node, node) != node:
+            root[node] = root[root[node]]
+            node = root[node]
+        return node
+
+    chosen = list(jobs)
+    for job in chosen:
+        first, *others = wide[job].tolist()
+        for other in others:
+            root[find(other)] = find(first)
+    sets: dict[int, list[int]] = {}
+    for job in chosen:
+        sets.setdefault(find(int(wide[job][0])), []).append(job)
+    return sorted(sets.values(), key=len, reverse=True)
