@@ -22,7 +22,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched_core.optimize import Limits, Matrix, Point, Program, Solution, Status, solve
+from hetsched_core.optimize import (
+    Limits,
+    Matrix,
+    Point,
+    Program,
+    Solution,
+    SolverError,
+    Status,
+    solve,
+)
 from hetsched_core.policies.hare.instance import Floats, Instance, Ints
 from hetsched_core.policies.hare.order import by_fluid_wspt
 from hetsched_core.policies.hare.schedule import GpuChoice, schedule
@@ -71,7 +80,11 @@ def relax(instance: Instance, growth: float) -> Relaxation:
     grid = _grid(float(alone.min()), float(latest.max()), growth)
     columns = _columns(instance, grid, latest)
     program = _program(instance, grid, columns, latest)
-    found = solve(program, Point.INTERIOR, Limits(iterations=MOST_ITERATIONS))
+    try:
+        found = solve(program, Point.INTERIOR, Limits(iterations=MOST_ITERATIONS))
+    except SolverError:
+        # Weights or times too far apart for its arithmetic: there is a schedule all the same.
+        found = Solution(status=Status.NOT_FOUND)
     least = arrival + (instance.rounds - 1) * instance.shortest_round_s / 2.0
     if found.status is not Status.OPTIMAL or found.x is None:
         return Relaxation(None, least)

@@ -10,6 +10,7 @@ It knows neither sizes nor arrivals. Trace and deviations: docs/policies/hare.md
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 from immutables import Map
 
+from hetsched_core.errors import InputError
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.pack import AHEAD, NEVER
 from hetsched_core.placement.task_gpus import Gpu, runs_somewhere, task_times
@@ -47,6 +49,9 @@ from hetsched_core.types import (
     submission_order,
 )
 
+MOST_QUEUES = 64
+"""With more, the last threshold is beyond any job."""
+
 _IN_ROUND = Waiting(Reason(ReasonCode.NO_ROOM, detail="all tasks of its round are begun"))
 _REPLAN = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET}))
 
@@ -69,6 +74,23 @@ class Hlas:
         model=ExecutionModel.TASKS,
         replay_only="it needs an executor of training tasks on every GPU",
     )
+
+    def __post_init__(self) -> None:
+        """Refuse queues and groups that cannot be, and times that are none."""
+        name = self.info.name
+        if self.groups < 0 or not 1 <= self.queues <= MOST_QUEUES:
+            raise InputError(
+                f"{name}.groups={self.groups} and {name}.queues={self.queues}: groups count from "
+                f"0, queues from 1 to {MOST_QUEUES}"
+            )
+        if not 0 < self.first_threshold_s < math.inf or not 1 <= self.threshold_factor < math.inf:
+            raise InputError(
+                f"{name}.first_threshold_s={self.first_threshold_s} and "
+                f"{name}.threshold_factor={self.threshold_factor}: the first is above 0, the other "
+                "1 or more"
+            )
+        if self.ageing_s is not None and not 0 <= self.ageing_s < math.inf:
+            raise InputError(f"{name}.ageing_s={self.ageing_s} is neither none nor 0 or more")
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Bring the queues up to date and give every idle group tasks of a round."""
@@ -123,7 +145,7 @@ class Hlas:
     @property
     def thresholds(self) -> Thresholds:
         """Which queue holds which sizes."""
-        return Thresholds(max(1, self.queues), self.first_threshold_s, self.threshold_factor)
+        return Thresholds(self.queues, self.first_threshold_s, self.threshold_factor)
 
     def size_s(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float:
         """Return what decides the job's queue: its attained service, seconds."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import ClassVar
 
+from hetsched_core.errors import InputError
 from hetsched_core.policies.hare.hlas import Hlas
 from hetsched_core.policies.hare.loss_curve import rounds_to_converge
 from hetsched_core.policies.hare.queues import Queues
@@ -29,6 +30,14 @@ class _Predicting(Hlas, ABC):
     """HLAS whose sizes hold what a job is predicted to run."""
 
     convergence: float = parameter(0.05, "part of a loss's way down that is left when a job ends")
+
+    def __post_init__(self) -> None:
+        """Refuse a part that is none, and what `Hlas` refuses."""
+        super().__post_init__()
+        if not 0 < self.convergence < 1:
+            raise InputError(
+                f"{self.info.name}.convergence={self.convergence} is not between 0 and 1"
+            )
 
     @abstractmethod
     def rounds_left(self, snapshot: Snapshot, queues: Queues, view: JobView) -> float | None:

@@ -17,6 +17,7 @@ import numpy as np
 from immutables import Map
 from numpy.typing import NDArray
 
+from hetsched_core.errors import InputError
 from hetsched_core.placement.pack import AHEAD, NEVER
 from hetsched_core.placement.task_gpus import (
     Gpu,
@@ -95,6 +96,11 @@ class Hare:
         replay_only="it plans all jobs at once, those still to arrive and their sizes included; "
         "of its kin, hlas needs to know neither",
     )
+
+    def __post_init__(self) -> None:
+        """Refuse a grid that does not grow, or hardly, or at once to the end."""
+        if not 1.01 <= self.grid_growth <= 100.0:
+            raise InputError(f"hare.grid_growth={self.grid_growth} is not from 1.01 to 100")
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Schedule everything that is left, from now to the end."""

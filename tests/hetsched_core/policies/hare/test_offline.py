@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import pytest
 
+from hetsched_core.errors import InputError
 from hetsched_core.policies.hare.offline import Hare
 from hetsched_core.policies.hare.schedule import GpuChoice
 from hetsched_core.policy import PolicyInfo, make_policy
@@ -175,3 +176,20 @@ def test_a_single_task_is_scheduled_and_proven_to_be_best() -> None:
     found, diagnostics = Hare().best(instance_of([0], [1], [1], [1], [[1]], [[0]]))
     assert found.complete_s.tolist() == [1.0]
     assert diagnostics.objective == pytest.approx(diagnostics.bound)
+
+
+@pytest.mark.parametrize("growth", [1.0, 0.5, 1e9])
+def test_a_grid_that_cannot_be_is_refused(growth: float) -> None:
+    with pytest.raises(InputError, match=r"from 1\.01 to 100"):
+        Hare(grid_growth=growth)
+
+
+def test_weights_beyond_the_solvers_arithmetic_cost_the_bound_and_no_schedule() -> None:
+    rng = Random(0)
+    jobs = [
+        job(f"j{n}", rng.randint(1, 60), rng.randint(1, 40), weight=10.0 ** rng.uniform(-9.0, 9.0))
+        for n in range(8)
+    ]
+    log, plans = run(jobs)
+    assert all(record.end_s is not None for record in log.jobs)
+    assert plans[0].diagnostics.objective is not None

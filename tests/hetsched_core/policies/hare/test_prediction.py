@@ -6,10 +6,12 @@ from dataclasses import replace
 
 import pytest
 
+from hetsched_core.errors import InputError
 from hetsched_core.policies.hare.hlas import Hlas
 from hetsched_core.policies.hare.hlas_p import HlasL, HlasP, by_the_past, does_badly
 from hetsched_core.policies.hare.loss_curve import rounds_to_converge
 from hetsched_core.policies.hare.queues import Queues
+from hetsched_core.policy import make_policy
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import simulate
 from hetsched_core.types import JobView, LossCurve, Submission, TaskProgress, TaskShape
@@ -98,3 +100,26 @@ def test_long_jobs_leave_the_first_queues_earlier_than_their_service_says(
     plain = simulate(jobs, ONE, Hlas(**settings), SPEEDS)  # type: ignore[arg-type]
     predicting = simulate(jobs, ONE, policy(**settings), SPEEDS)  # type: ignore[arg-type]
     assert mean_of_short(predicting) < mean_of_short(plain)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"groups": "-1"}, "groups count from 0"),
+        ({"queues": "0"}, "queues from 1 to 64"),
+        ({"queues": "65"}, "queues from 1 to 64"),
+        ({"first_threshold_s": "0"}, "above 0"),
+        ({"threshold_factor": "0.5"}, "1 or more"),
+        ({"ageing_s": "-1"}, "neither none nor 0"),
+        ({"convergence": "0"}, "between 0 and 1"),
+        ({"convergence": "1"}, "between 0 and 1"),
+    ],
+)
+@pytest.mark.parametrize("policy", ["hlas", "hlas-p", "hlas-l"])
+def test_parameters_that_mean_nothing_are_refused(
+    policy: str, settings: dict[str, str], message: str
+) -> None:
+    if policy == "hlas" and "convergence" in settings:
+        message = "unknown parameter"
+    with pytest.raises(InputError, match=message):
+        make_policy(policy, settings)
