@@ -60,6 +60,8 @@ MODELS: Mapping[str, tuple[str, float, float, float, float, float]] = {
     "graphsage": ("rec", 3.0, 2.0, 1.4, 1.1, 5.0),
 }
 FIELDS = ("cv", "nlp", "speech", "rec")
+SEARCHERS = range(0, 20, 4)
+"""The users, of 20, whose jobs are one search each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ class Case:
     mostly: str = ""
     gbit_s: float = 10.0
     batch: float = 1.0
+    search_groups: bool = True
     seed: int = 0
 
 
@@ -126,7 +129,8 @@ def _jobs(case: Case) -> Iterable[Submission]:
         user = rng.randrange(20)
         usual = 3.0 * 2.0 ** (user % 5)
         rounds = max(2, round(usual * rng.lognormvariate(0.0, 0.4)))
-        shape = TaskShape(scale, rounds, f"search-{user}" if user % 4 == 0 else "")
+        group = f"search-{user}" if case.search_groups and user in SEARCHERS else ""
+        shape = TaskShape(scale, rounds, group)
         samples = float(scale * rounds)
         job = Job(
             id=f"j{n:03d}",
@@ -282,6 +286,33 @@ def online_jobs() -> str:
     return online({f"{n} jobs": Case(jobs=n) for n in (100, 200, 300)})
 
 
+SEEDS = (0, 1, 2)
+
+
+def search() -> str:
+    """Return what HLAS-P gains from knowing search groups: the same jobs with and without them."""
+    lines = []
+    users = {f"u{user:02d}" for user in SEARCHERS}
+    for seed in SEEDS:
+        told = [run(Case(search_groups=known, seed=seed), "hlas-p") for known in (True, False)]
+        for name, mine in (("of search groups", True), ("others", False)):
+            means = [
+                float(
+                    np.mean(
+                        [
+                            _jct_s(log, r.end_s, r.job.submit_s)
+                            for r in log.jobs
+                            if (r.job.user in users) is mine
+                        ]
+                    )
+                )
+                for log in told
+            ]
+            change = f"{means[0] / means[1] - 1.0:+.1%}"
+            lines.append([f"seed {seed}, jobs {name}", *(f"{m:.0f} s" for m in means), change])
+    return markdown(("mean JCT of hlas-p", "groups known", "not known", "difference"), lines)
+
+
 def groups() -> str:
     """HLAS with few and with many groups."""
     case = Case()
@@ -345,6 +376,7 @@ FIGURES = {
     "batch": batch,
     "online-gpus": online_gpus,
     "online-jobs": online_jobs,
+    "search": search,
     "groups": groups,
     "cost": cost,
 }
