@@ -153,6 +153,11 @@ class Listener:
             elif following.over_s is None:
                 following.over_s = now
 
+    @property
+    def busy(self) -> bool:
+        """Whether there are files left that the present look is to read."""
+        return bool(self._due)
+
     def listen(self, now: float) -> Heard:
         """Read on in the files that have grown, for as long as one call may.
 
