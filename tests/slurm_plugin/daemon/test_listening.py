@@ -11,11 +11,13 @@ from pathlib import Path
 import pytest
 from immutables import Map
 
+from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Ingested, ProfileKey, Store, StoreWriteError
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.store.spool_files import MOST_LINES
 from hetsched_core.types import (
     Configuration,
+    Knowledge,
     Placement,
     Plan,
     ProfilePlacement,
@@ -135,6 +137,24 @@ def test_what_a_job_tells_is_what_policies_know_of_it(scene: Scene) -> None:
     scene.hear()
     scene.see(waiting())
     assert scene.world.jobs["1"].samples_at(scene.now + 50.0) == 330.0
+
+
+@pytest.mark.parametrize("policy", ["srtf", "las"])
+def test_what_is_left_is_known_to_those_who_may_know_the_size(
+    store: Store, tmp_path: Path, policy: str
+) -> None:
+    knows = make_policy(policy).info.knows
+    scene = Scene(store, tmp_path)
+    scene.world = LiveWorld(SETTINGS, knows, LiveSpeeds(store, measures=True))
+    sized = running()
+    scene.see(
+        replace(sized, mark=sized.mark.replace('"default"', '"total-samples":1000,"default"'))
+    )
+    scene.say("1", progress(5.0, 300.0))
+    scene.hear()
+    view = scene.world.jobs["1"]
+    total = 1000.0 if Knowledge.TOTAL_SAMPLES in knows else None
+    assert (view.samples_done, view.job.total_samples) == (300.0, total)
 
 
 def test_files_are_looked_at_now_and_then_and_only_if_they_have_grown(
