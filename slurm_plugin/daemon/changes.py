@@ -62,13 +62,18 @@ def changes_for(
 
 
 def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:
-    """Return how a running job is stopped: warned first if it is to be, and given its time."""
+    """Return how a running job is stopped: warned first if it is to be, and given its time.
+
+    That time is over when the job tells that it has saved its state.
+    """
     job, warning = known.slurm.id, warning_for(known.mark, known.slurm.submit_line, settings)
     if warning is None:
         return Requeue(job)
     if known.warned_s is None:
         return Signal(job, warning.signal, warning.to)
-    return Requeue(job) if now >= known.warned_s + warning.wait_s else None
+    told = known.progress
+    saved = told is not None and told.checkpoint_s >= known.warned_s
+    return Requeue(job) if saved or now >= known.warned_s + warning.wait_s else None
 
 
 def _park(known: Managed, settings: DaemonSettings) -> Park:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from immutables import Map
 
-from hetsched_core.policy import make_policy
+from hetsched_core.policy import RunKey, Stop, StopCause, make_policy
 from hetsched_core.store import IN_MEMORY, Ingested, ProfileKey, Store, StoreWriteError
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.store.spool_files import MOST_LINES
@@ -26,7 +26,8 @@ from hetsched_core.types import (
     ReasonCode,
     Waiting,
 )
-from slurm_plugin.backend import JobState, SlurmJob, SlurmState
+from slurm_plugin.backend import JobState, Requeue, Signal, SlurmJob, SlurmState
+from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.listening import BYTES_AT_ONCE, FILES_AT_ONCE, LINGER_S, Listener
 from slurm_plugin.daemon.moves import Account, SpoolFolder
 from slurm_plugin.daemon.profiling import ProfilingRuns
@@ -292,6 +293,32 @@ def test_while_the_store_cannot_be_written_lines_wait_and_that_is_said_once(
     heard = [spool.hear(scene.world, NOW + 10.0 * k) for k in range(4, 6)]
     assert sum(each.lines for each in heard) == 2
     assert scene.world.jobs["1"].samples_done == 300.0
+
+
+def test_a_warned_job_is_stopped_as_soon_as_it_tells_that_its_state_is_saved(
+    scene: Scene,
+) -> None:
+    settings = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=300.0)
+    stop = Stop(RunKey("1", Purpose.RUN, 0), StopCause.PREEMPT)
+
+    def calls() -> list[type]:
+        return [type(each) for each in changes_for(scene.world, [stop], settings, scene.now)]
+
+    saved = {"type": "checkpoint", "samples": 280.0, "stopped_s": 0.1}
+    scene.see(running())
+    # A checkpoint from before the warning is none that it has asked for.
+    scene.say("1", progress(5.0, 300.0), saved | {"t_s": 5.0})
+    scene.hear()
+    assert calls() == [Signal]
+    scene.now += 1.0
+    scene.world.warned({"1"}, {"1"}, scene.now)
+    assert calls() == []
+    scene.say("1", progress(20.0, 900.0))
+    scene.hear()
+    assert calls() == []
+    scene.say("1", saved | {"t_s": 25.0})
+    scene.hear()
+    assert calls() == [Requeue]
 
 
 # -- profiling runs --------------------------------------------------------------------------------
