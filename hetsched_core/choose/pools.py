@@ -10,18 +10,16 @@ to which one of its classes is worth more, because it is there already, pins its
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.choose.filling import SWEEPS, serve, widths
 from hetsched_core.choose.nodes import place
 from hetsched_core.choose.offers import Offers
-from hetsched_core.choose.problem import ChooseProblem, JobPieces, NodeClasses, Options
-from hetsched_core.kernels.fill import fill
+from hetsched_core.choose.problem import ChooseProblem, JobPieces, NodeClasses
 from hetsched_core.kernels.prices import number_bundles
-
-_SWEEPS = 4
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -68,13 +66,11 @@ def merged(problem: ChooseProblem) -> Merged | None:
     new = ~np.roll(same, 1)
     favoured = ~same | (np.diff(options.value[best], append=0.0) < 0)
     kept, favoured = best[new], favoured[new]
-    sizes = np.diff(options.starts)[kept]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    at = np.repeat(options.starts[kept] - starts[:-1], sizes) + np.arange(starts[-1])
+    sorted_by_kind = replace(options, piece_class=piece_kind, piece_gpus=gpus)
     return Merged(
         ChooseProblem(
             NodeClasses(classes.capacity[first], count, label),
-            Options(options.job[kept], options.value[kept], starts, piece_kind[at], gpus[at]),
+            sorted_by_kind.only(kept),
             problem.jobs,
         ),
         kind,
@@ -132,7 +128,8 @@ def told_apart(whole: Merged, problem: ChooseProblem, offers: Offers, option: In
     free = classes.capacity[of_class]
     keeps = found[job_of[1]] >= 0
     np.subtract.at(free, placed.node[keeps], placed.gpus[keeps])
-    _fill(offers, np.flatnonzero(found < 0), of_class, free, found, _SWEEPS)
+    nothing = np.zeros(len(offers.bundle_starts) - 1)
+    serve(offers, np.flatnonzero(found < 0), of_class, free, found, nothing, SWEEPS)
     return found
 
 
@@ -153,9 +150,9 @@ def _favourites(
     has = has[whole.favoured[option[has]]]
     choice[has] = whole.best[option[has]]
     gpus = offers.slots.gpus[offers.bundle_slots]
-    width = np.zeros(len(option), np.int64)
-    width[has] = gpus[offers.bundle_starts[offers.bundle[choice[has]]]]
-    held = _fill(offers, np.argsort(-width, kind="stable"), home, capacity[home], choice, 0)
+    order = np.argsort(-widths(offers, choice), kind="stable")
+    nothing = np.zeros(len(offers.bundle_starts) - 1)
+    held = serve(offers, order, home, capacity[home], choice, nothing, 0)
     sizes = np.zeros(len(option), np.int64)
     has = np.flatnonzero(choice >= 0)
     first = offers.bundle_starts[offers.bundle[choice[has]]]
@@ -164,29 +161,6 @@ def _favourites(
     owner = np.repeat(np.arange(len(has)), sizes[has])
     piece = np.arange(starts[-1]) - starts[has][owner]
     return JobPieces(starts, held[has[owner], piece], gpus[first[owner] + piece])
-
-
-def _fill(
-    offers: Offers, order: Ints, of_class: Ints, free: Ints, choice: Ints, sweeps: int
-) -> Ints:
-    """Let jobs have what they chose, or with sweeps the best that is left; return their nodes."""
-    held = np.full((len(choice), int(np.diff(offers.bundle_starts).max())), -1, np.int64)
-    fill(
-        of_class,
-        order,
-        offers.starts,
-        offers.value,
-        offers.bundle,
-        np.zeros(len(offers.bundle_starts) - 1),
-        offers.bundle_starts,
-        offers.slots.of_class[offers.bundle_slots],
-        offers.slots.gpus[offers.bundle_slots],
-        sweeps,
-        choice,
-        free,
-        held,
-    )
-    return held
 
 
 def _classes_of(

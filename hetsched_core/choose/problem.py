@@ -142,6 +142,15 @@ class Options:
         """Number of options."""
         return len(self.job)
 
+    def only(self, kept: Ints) -> Options:
+        """Return some of the options, ascending."""
+        sizes = np.diff(self.starts)[kept]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        at = np.repeat(self.starts[kept] - starts[:-1], sizes) + np.arange(starts[-1])
+        return Options(
+            self.job[kept], self.value[kept], starts, self.piece_class[at], self.piece_gpus[at]
+        )
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChooseProblem:

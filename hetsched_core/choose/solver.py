@@ -15,8 +15,10 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.choose.filling import filled, served
 from hetsched_core.choose.nodes import place, without_those_in_the_way
 from hetsched_core.choose.offers import Offers, offers_of
+from hetsched_core.choose.opening import SHARE, at_least, opened_within, owners, solved, worth
 from hetsched_core.choose.pools import Merged, merged, told_apart
 from hetsched_core.choose.prices import Priced, find_prices, priced_at
 from hetsched_core.choose.problem import (
@@ -27,9 +29,7 @@ from hetsched_core.choose.problem import (
     Options,
     ProblemError,
 )
-from hetsched_core.choose.program import cuts_of, formulate
-from hetsched_core.kernels.fill import fill
-from hetsched_core.optimize import Limits, Solution, Status, solve
+from hetsched_core.choose.program import cuts_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,19 +49,11 @@ FIRST_OPEN = 300
 FEW_BY_CLASS = 2000
 """Up to so many options are looked at by class where a choice among kinds is not good enough."""
 
-MORE_OPEN = 1000
-"""So many more at most are left open in the next step: a better choice is worth it."""
-
 MOST_OPEN = 20_000
 """No more options than this are left open to improve a choice."""
 
 _GROWTH = 3.0
-_SHARE = 0.95
-_SWEEPS = 4
 _MOST_BY_NODE = 5000
-
-_WORK, _FEWEST_NODES, _MOST_NODES = 2_000_000, 50, 5000
-"""Branch-and-bound nodes times columns, and nodes, at which a solve stops."""
 
 
 def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = None) -> Choice:
@@ -110,7 +102,7 @@ def _by_kind(
         earlier = np.bincount(whole.kind, weights=earlier) / number
     price = find_prices(kinds, together, earlier)
     found = _search(
-        whole.problem, together, price, _round(whole.problem, together, price), _SHARE * gap
+        whole.problem, together, price, _round(whole.problem, together, price), SHARE * gap
     )
     # Prices of kinds are prices of classes, and prove the same.
     width = int(kinds.capacity.max()) + 1
@@ -118,12 +110,12 @@ def _by_kind(
     own = whole.kind[offers.slots.of_class] * width + offers.slots.gpus
     priced = priced_at(classes, offers, price.slot[np.searchsorted(key, own)])
     option = told_apart(whole, problem, offers, found.option)
-    if found.bound > (1 + gap) * _worth(offers, option):
+    if found.bound > (1 + gap) * worth(offers, option):
         option = _rearranged(whole, problem, option, found.option, gap)
-    best = max(option, _round(problem, offers, priced).option, key=lambda o: _worth(offers, o))
+    best = max(option, _round(problem, offers, priced).option, key=lambda o: worth(offers, o))
     start = _Found(best, found.bound, found.method, found.limits)
     if len(problem.options) > FEW_BY_CLASS:
-        if start.bound > (1 + gap) * _worth(offers, start.option):
+        if start.bound > (1 + gap) * worth(offers, start.option):
             start = replace(start, limits=(*start.limits, "nodes of one kind in pools"))
         return priced, _made_to_fit(problem, offers, start, gap)
     return priced, _search(problem, offers, priced, start, gap)
@@ -141,7 +133,11 @@ def _rearranged(
         wanted: (J,) what was chosen among kinds.
         gap: relative gap.
     """
-    options, value = problem.options, np.append(problem.options.value, 0.0)
+    classes, options, value = (
+        problem.classes,
+        problem.options,
+        np.append(problem.options.value, 0.0),
+    )
     sought = np.append(whole.problem.options.value, 0.0)
     lost = value[option] < sought[wanted] * (1 - gap)
     merged_owner = np.repeat(np.arange(len(sought) - 1), np.diff(whole.problem.options.starts))
@@ -155,7 +151,8 @@ def _rearranged(
         kept = np.flatnonzero(inside & free[options.job])
         if np.append(some, False)[option[~free]].any() or not 0 < len(kept) <= FEW_BY_CLASS:
             continue
-        chosen = choose(_part(problem, kept), gap).option
+        alone = NodeClasses(classes.capacity, classes.count, classes.label)
+        chosen = choose(ChooseProblem(alone, options.only(kept), problem.jobs), gap).option
         anew = option.copy()
         anew[free] = np.append(kept, -1)[chosen][free]
         if value[anew].sum() > value[option].sum():
@@ -163,28 +160,9 @@ def _rearranged(
     return option
 
 
-def _part(problem: ChooseProblem, kept: Ints) -> ChooseProblem:
-    """Return the problem with some of its options alone, no class being of another's kind."""
-    options, classes = problem.options, problem.classes
-    sizes = np.diff(options.starts)[kept]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    at = np.repeat(options.starts[kept] - starts[:-1], sizes) + np.arange(starts[-1])
-    return ChooseProblem(
-        NodeClasses(classes.capacity, classes.count, classes.label),
-        Options(
-            options.job[kept],
-            options.value[kept],
-            starts,
-            options.piece_class[at],
-            options.piece_gpus[at],
-        ),
-        problem.jobs,
-    )
-
-
 def _round(problem: ChooseProblem, offers: Offers, priced: Priced) -> _Found:
     """Return what jobs take at the prices, one after another."""
-    rounded = _filled(problem.classes, offers, priced, priced.choice)
+    rounded = filled(problem.classes, offers, priced, priced.choice)
     return _Found(rounded, priced.bound, ROUNDED)
 
 
@@ -211,7 +189,7 @@ def choose_in_order(problem: ChooseProblem, order: Ints) -> Choice:
     priced = find_prices(problem.classes, offers, None)
     nothing = np.full(problem.jobs, -1, np.int64)
     free_of_charge = np.zeros(len(offers.bundle_starts) - 1)
-    option = _fill(problem.classes, offers, order, nothing, free_of_charge, 1)
+    option = served(problem.classes, offers, order, nothing, free_of_charge, 1)
     return _choice(problem, _Found(option, priced.bound, IN_ORDER), priced.per_gpu, 1.0)
 
 
@@ -232,24 +210,24 @@ def _search(
     loss = np.repeat(priced.best, np.diff(offers.starts))
     loss -= offers.value - offers.cost(priced.slot)[offers.bundle]
     within = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN)
-    while best.bound > (1 + gap) * _worth(offers, best.option):
-        opened, fixed = _open(offers, priced, loss, within, best.option)
+    while best.bound > (1 + gap) * worth(offers, best.option):
+        opened, fixed = opened_within(offers, priced, loss, within, best.option)
         if len(opened) > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
-        found = _solve(problem.classes, offers, opened, fixed, best.option, gap)
+        found = solved(problem.classes, offers, opened, fixed, best.option, gap)
         if found.x is None:
             if found.limits or math.isinf(within):
                 best = replace(best, limits=found.limits)
                 break
             # What is settled asks for more than there is.
-            within = _at_least(loss, within, _GROWTH * within)
+            within = at_least(loss, within, _GROWTH * within)
             continue
         taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
         option = np.full(problem.jobs, -1, np.int64)
-        option[_owners(offers, taken)] = taken
-        used_up = _filled(problem.classes, offers, priced, option)
-        option = max((best.option, option, used_up), key=lambda each: _worth(offers, each))
+        option[owners(offers, taken)] = taken
+        used_up = filled(problem.classes, offers, priced, option)
+        option = max((best.option, option, used_up), key=lambda each: worth(offers, each))
         proven = math.inf if found.bound is None else found.bound + offers.value[fixed].sum()
         best = _Found(
             option,
@@ -259,7 +237,7 @@ def _search(
         )
         if best.limits or math.isinf(within):
             break
-        within = _at_least(loss, within, priced.bound - (1 + gap) * _worth(offers, option))
+        within = at_least(loss, within, priced.bound - (1 + gap) * worth(offers, option))
     return _made_to_fit(problem, offers, best, gap)
 
 
@@ -268,55 +246,6 @@ def _enough(loss: Floats, number: int) -> float:
     if len(loss) <= max(number, FEW_OPTIONS):
         return math.inf
     return max(0.0, float(np.partition(loss, number)[number]))
-
-
-def _at_least(loss: Floats, within: float, wanted: float) -> float:
-    """Return the loss wanted, at most that of `MORE_OPEN` more options; infinity for all of them.
-
-    More than `within` are open in any case.
-    """
-    more = loss[loss > within]
-    if len(more) == 0:
-        return math.inf
-    if len(more) > MORE_OPEN:
-        wanted = min(wanted, float(np.partition(more, MORE_OPEN)[MORE_OPEN]))
-    wider = max(wanted, float(more.min()))
-    return wider if wider < more.max() else math.inf
-
-
-def _open(
-    offers: Offers, priced: Priced, loss: Floats, within: float, option: Ints
-) -> tuple[Ints, Ints]:
-    """Return the options that lose so much at most, and apart those of jobs with a single one.
-
-    A job that could lose no more by getting nothing has a second one. What was chosen so far is
-    among them, whatever it loses.
-    """
-    settled = (priced.choice >= 0) & (priced.best - priced.second > within)
-    settled &= option == priced.choice
-    loose = np.repeat(~settled, np.diff(offers.starts))
-    opened = loose & (loss <= within)
-    chosen = option[option >= 0]
-    opened[chosen] = loose[chosen]
-    return np.flatnonzero(opened), priced.choice[settled]
-
-
-def _solve(
-    classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, option: Ints, gap: float
-) -> Solution:
-    """Solve the programme over the opened options; the fixed ones are taken."""
-    if len(opened) == 0:
-        return Solution(status=Status.INFEASIBLE)
-    program = formulate(classes, offers, opened, fixed)
-    # The programme's own gap is relative to what is open.
-    settled = float(offers.value[fixed].sum())
-    rest = float(np.maximum.reduceat(offers.value[opened], _firsts(offers, opened)).sum())
-    share = (settled + rest) / max(rest, 1e-300)
-    nodes = int(np.clip(_WORK / len(program.cost), _FEWEST_NODES, _MOST_NODES))
-    start = np.full(len(program.cost), np.nan)
-    start[: len(opened)] = np.isin(opened, option)
-    limits = Limits(gap=min(1.0, _SHARE * gap * share), nodes=nodes)
-    return solve(program, limits=limits, presolve=False, start=start)
 
 
 def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: float) -> _Found:
@@ -357,41 +286,6 @@ def _surely_fits(classes: NodeClasses, offers: Offers) -> bool:
 def _fits(problem: ChooseProblem, option: Ints) -> bool:
     node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
     return place(problem, option, node_class, JobPieces.none(problem.jobs)) is not None
-
-
-def _filled(classes: NodeClasses, offers: Offers, priced: Priced, option: Ints) -> Ints:
-    """Return what was chosen with what it leaves used up, the widest pieces going first."""
-    width = np.zeros(len(option), np.int64)
-    has = option >= 0
-    first = offers.bundle_starts[offers.bundle[option[has]]]
-    width[has] = offers.slots.gpus[offers.bundle_slots[first]]
-    order = np.lexsort((-priced.best, -width))
-    return _fill(classes, offers, order, option, offers.cost(priced.slot), _SWEEPS)
-
-
-def _fill(
-    classes: NodeClasses, offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int
-) -> Ints:
-    """Return the options of those who find room, and what others take of the rest."""
-    of_class = np.repeat(np.arange(len(classes)), classes.count)
-    widest = int(np.diff(offers.bundle_starts).max())
-    choice = option.copy()
-    fill(
-        of_class,
-        order,
-        offers.starts,
-        offers.value,
-        offers.bundle,
-        cost,
-        offers.bundle_starts,
-        offers.slots.of_class[offers.bundle_slots],
-        offers.slots.gpus[offers.bundle_slots],
-        sweeps,
-        choice,
-        classes.capacity[of_class],
-        np.empty((len(choice), widest), np.int64),
-    )
-    return choice
 
 
 def _by_node(problem: ChooseProblem, gap: float) -> _Found | None:
@@ -445,19 +339,3 @@ def _by_node(problem: ChooseProblem, gap: float) -> _Found | None:
     )
     option = np.where(found.option >= 0, np.array(origin)[found.option], -1)
     return _Found(option, found.bound / top, BY_NODE, found.limits)
-
-
-def _owners(offers: Offers, options: Ints) -> Ints:
-    """Return the job of each option."""
-    return np.searchsorted(offers.starts, options, side="right") - 1
-
-
-def _firsts(offers: Offers, options: Ints) -> Ints:
-    """Return where in `options`, ascending, those of each job begin."""
-    owners = _owners(offers, options)
-    return np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
-
-
-def _worth(offers: Offers, option: Ints) -> float:
-    """Return the sum of the values of a choice."""
-    return float(offers.value[option[option >= 0]].sum())

@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose import NodeClasses
-from hetsched_core.policies.hops.room import Layout, Need, Room
+from hetsched_core.placement.free import PerGpu
+from hetsched_core.policies.hops.room import Layout, Room
 from hetsched_core.types import Cluster, SpeedTable
 
 Floats = NDArray[np.float64]
@@ -114,7 +115,9 @@ class Classes:
     factor: Floats
 
 
-def classes_of(room: Room, needs: Sequence[Need], speeds: NodeSpeeds, *, by_node: bool) -> Classes:
+def classes_of(
+    room: Room, needs: Sequence[PerGpu], speeds: NodeSpeeds, *, by_node: bool
+) -> Classes:
     """Sort the nodes with idle GPUs into classes.
 
     Args:

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, on_classes
 from hetsched_core.kernels.options import of_jobs
+from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.classes import Classes, NodeSpeeds, classes_of
 from hetsched_core.policies.hops.demand import Demand
-from hetsched_core.policies.hops.room import Layout, Need, Room
+from hetsched_core.policies.hops.room import Layout, Room
 from hetsched_core.types import Shape
 
 Floats = NDArray[np.float64]
@@ -101,7 +102,7 @@ class Limits:
 @lru_cache(maxsize=64)
 def limits_of(
     layout: Layout,
-    needs: tuple[Need, ...],
+    needs: tuple[PerGpu, ...],
     wants: tuple[int, ...],
     shapes: frozenset[Shape],
     neighbours: Neighbours,

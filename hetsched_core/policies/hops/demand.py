@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.policies.hops.room import Layout, Need
+from hetsched_core.placement.free import PerGpu
+from hetsched_core.policies.hops.room import Layout
 from hetsched_core.types import Job, JobView, Speeds, SpeedTable
 
 Floats = NDArray[np.float64]
@@ -49,7 +50,7 @@ class Demand:
     kind: Ints
     profiles: tuple[str, ...]
     tables: tuple[SpeedTable, ...]
-    needs: tuple[Need, ...]
+    needs: tuple[PerGpu, ...]
     wants: Ints
     profile: Ints
     need: Ints
@@ -107,7 +108,7 @@ def demand_of(
             firsts.append(job)
         kind[at] = known
     profiles = _Numbered(job.profile for job in firsts)
-    needs = _Numbered(Need(job.cpus_per_gpu, job.memory_mb_per_gpu) for job in firsts)
+    needs = _Numbered(PerGpu(job.cpus_per_gpu, job.memory_mb_per_gpu) for job in firsts)
     counts = [job.requirements.counts for job in firsts]
     wants = np.unique(np.array([1, 2, *(count for each in counts for count in each)], np.int64))
     tables = tuple(speeds.table(profile) for profile in profiles.names)

@@ -6,6 +6,7 @@ start of a round every GPU counts as idle, and the jobs of the service window, r
 compete for configurations. Then, and whenever jobs come or end within the round, the GPUs that are
 left over are planned again, for jobs that hold none. What holds each part:
 
+    moment               one call: what is done in which order, and the answer
     priorities           latency ratio and the other priorities, and their weights
     standing             who keeps what it has, and why others wait
     window               service window, sensitivity adjustment
@@ -25,57 +26,27 @@ Deviations: `docs/policies/hops.md` traces every paragraph of the paper and name
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement.assign import present
-from hetsched_core.policies.hops import profiling_queue
-from hetsched_core.policies.hops.classes import classes_of, node_speeds
 from hetsched_core.policies.hops.configurations import (
     Neighbours,
-    catalogue_of,
-    limits_of,
-    segments_of,
 )
-from hetsched_core.policies.hops.demand import demand_of
-from hetsched_core.policies.hops.notes import Notes
+from hetsched_core.policies.hops.moment import Moment
 from hetsched_core.policies.hops.priorities import (
-    NEED_RUN_TIMES,
-    Known,
     Priority,
-    known_run_times,
-    priorities_of,
-    weights_of,
 )
-from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
-from hetsched_core.policies.hops.solve import Outcome, Setting, plan_once, take
-from hetsched_core.policies.hops.standing import (
-    BELOW_WINDOW,
-    NO_ROOM,
-    entry_at,
-    hopeless,
-    keepers,
-)
-from hetsched_core.policies.hops.window import sensitivity_adjustment, service_window
-from hetsched_core.policies.job_size import run_times
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
-    Configuration,
-    Diagnostics,
-    Entry,
-    JobView,
     Knowledge,
     Plan,
     Replan,
     Snapshot,
     Trigger,
-    Waiting,
 )
 
 Floats = NDArray[np.float64]
@@ -85,7 +56,6 @@ MOST_AHEAD = 0.9
 """What part of a round a plan may be made ahead: in the rest, later plans use what falls idle."""
 
 _TRIGGERS = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.PROFILE})
-_HOPELESS, _BEHIND, _IN_WINDOW = range(3)
 
 
 @dataclass(frozen=True)
@@ -154,7 +124,7 @@ class Hops:
         ahead = self.plan_ahead_s > 0 and snapshot.now >= begin_s
         if ahead:
             begin_s += end_s - start_s
-        moment = _Moment(
+        moment = Moment(
             self,
             snapshot,
             new_round=ahead or (Trigger.ROUND in snapshot.triggers and self.plan_ahead_s == 0),
@@ -164,264 +134,4 @@ class Hops:
         return moment.answer(
             Replan(on=_TRIGGERS, at_s=begin_s if self.plan_ahead_s > 0 else None),
             valid_from_s=end_s if ahead else -math.inf,
-        )
-
-
-class _Moment:
-    """One call of `plan`: jobs are known by their positions in `_views`, in order of submission."""
-
-    def __init__(self, policy: Hops, snapshot: Snapshot, *, new_round: bool, from_s: float) -> None:
-        self._policy = policy
-        self._snapshot = snapshot
-        self._new_round = new_round
-        self._from_s = from_s
-        layout = layout_of(snapshot.cluster, policy.groups)
-        self._gpus = int(layout.gpus.sum())
-        self._everything = Room.of(snapshot, layout)
-        self._room = self._everything.copy()
-        self._kept = keepers(snapshot, self._room, new_round=new_round)
-        self._profiles = profiling_queue.going_on(snapshot, self._room)
-        self._views = [
-            view
-            for view in snapshot.by_submission()
-            if view.blocked is None and view.job.id not in self._kept
-        ]
-        self._demand = demand_of(
-            self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
-        )
-        self._limits = limits_of(
-            layout,
-            self._demand.needs,
-            tuple(self._demand.wants.tolist()),
-            snapshot.shapes,
-            policy.neighbours,
-        )
-        self._speeds = node_speeds(self._demand.tables, snapshot.cluster, layout, policy.speed_step)
-        self._notes = Notes.read(snapshot.previous.memory).counted(snapshot.now, len(snapshot.jobs))
-        self._placed: dict[int, Configuration] = {}
-        self._outcomes: list[Outcome] = []
-        self._queue: Ints = np.zeros(0, np.int64)
-        self._window: Ints = self._queue
-
-    def share_out(self) -> None:
-        """Profile, make the round's plan, then plan what is left until nobody takes any of it."""
-        if not self._views:
-            return
-        if self._policy.profile_iterations > 0:
-            self._profile()
-        priorities = self._line_up()
-        setting = self._setting()
-        if self._new_round:
-            self._plan(setting, self._queue[: self._window_size(self._queue)], priorities)
-        placed = True
-        while placed and self._room.gpus.any() and len(self._waiting):
-            placed = self._plan(setting, self._later_jobs(), priorities)
-        waiting = self._waiting
-        self._window = waiting[: self._window_size(waiting)]
-
-    def answer(self, replan: Replan, *, valid_from_s: float) -> Plan:
-        """Return the plan, with a reason for each job that waits."""
-        snapshot = self._snapshot
-        before = snapshot.previous.entries
-        changes: dict[str, Entry] = {}
-        for job_id, entry in self._entries():
-            old = before.get(job_id)
-            if entry is not old and entry != old:
-                changes[job_id] = entry
-        return snapshot.previous.revise(
-            changes,
-            snapshot.gone,
-            replan=replan,
-            profiles=self._profiles,
-            valid_from_s=valid_from_s,
-            diagnostics=self._diagnostics(),
-            memory=self._new_notes().write(),
-        )
-
-    # -- steps -------------------------------------------------------------------------------------
-
-    def _profile(self) -> None:
-        """Serve the profiling queue: first come, first served.
-
-        Within a round it gets what is idle, and what was begun since the round did is not tried
-        again: it could fail again at once.
-        """
-        notes = replace(self._notes, profiled=()) if self._new_round else self._notes
-        begun = profiling_queue.serve(
-            self._snapshot,
-            [view for view in self._views if self._unprofiled(view)],
-            self._profiles,
-            self._room,
-            tried=frozenset(notes.profiled),
-            from_s=self._from_s,
-            limit_s=self._policy.profile_limit_s,
-            iterations=self._policy.profile_iterations,
-        )
-        self._profiles = (*self._profiles, *begun)
-        tried = (pair for each in begun for pair in profiling_queue.measured(self._snapshot, each))
-        self._notes = replace(notes, profiled=(*notes.profiled, *tried))
-
-    def _unprofiled(self, view: JobView) -> list[str]:
-        types = self._room.layout.gpu_types
-        return profiling_queue.unprofiled(view, self._snapshot.speeds, types)
-
-    def _line_up(self) -> Floats:
-        """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
-        demand, policy = self._demand, self._policy
-        classes = classes_of(
-            self._everything,
-            demand.needs,
-            self._speeds,
-            by_node=policy.neighbours is Neighbours.ID,
-        )
-        catalogue = catalogue_of(
-            classes, demand.wants, self._limits, self._snapshot.shapes, policy.neighbours
-        )
-        possible = segments_of(demand, catalogue, self._limits, policy.sensitivity).possible
-        able = np.flatnonzero(possible[demand.kind] & ~self._measured)
-        priorities = np.zeros(len(self._views))
-        priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
-        # The jobs are in order of submission, which decides between equals.
-        self._queue = able[np.argsort(-priorities[able], kind="stable")]
-        return priorities
-
-    @property
-    def _measured(self) -> NDArray[np.bool_]:
-        """(J,) who may not run beside the profiling runs that they have."""
-        runs = Counter(profile.job for profile in self._profiles)
-        full = (profiling_queue.full(self._snapshot, runs[view.job.id]) for view in self._views)
-        return np.fromiter(full, np.bool_, len(self._views))
-
-    def _priorities(self, views: Sequence[JobView]) -> Floats:
-        snapshot, policy, notes = self._snapshot, self._policy, self._notes
-        run_s: dict[str, float] = {}
-        if policy.priority in NEED_RUN_TIMES:
-            run_s = known_run_times(snapshot, views, notes.expected_run_s)
-            settled = (view.job.id for view in views if not self._unprofiled(view))
-            self._notes = notes.with_run_times(run_s, settled, snapshot.jobs)
-        known = Known(
-            at_s=self._from_s,
-            expected_run_s=run_s,
-            run_times=run_times(snapshot.speeds, snapshot.cluster),
-            share=self._gpus / notes.mean_active,
-        )
-        return priorities_of(views, policy.priority, known)
-
-    def _window_size(self, queue: Ints) -> int:
-        """Return how many jobs from the head of a queue are in its service window."""
-        smallest = self._demand.smallest[self._demand.kind[queue]]
-        return service_window(smallest, self._policy.window * self._gpus)
-
-    @property
-    def _waiting(self) -> Ints:
-        """Those of the queue who have no place so far."""
-        placed = np.fromiter(self._placed, np.int64, len(self._placed))
-        return self._queue[~np.isin(self._queue, placed)]
-
-    def _later_jobs(self) -> Ints:
-        """Return who may take what is left: the window, and others who are easily spread."""
-        waiting, demand = self._waiting, self._demand
-        size = self._window_size(waiting)
-        if not self._policy.adjustment:
-            return waiting[:size]
-        kind = demand.kind[waiting]
-        layout = self._room.layout
-        gpus = np.bincount(layout.type_of, layout.gpus, len(layout.gpu_types)).astype(np.int64)
-        admitted = sensitivity_adjustment(
-            demand.mean_sensitivity(gpus)[kind],
-            demand.smallest[kind],
-            size,
-            int(self._room.gpus.sum()),
-        )
-        chosen: Ints = waiting[np.concatenate([np.arange(size), admitted])]
-        return chosen
-
-    def _plan(self, setting: Setting, jobs: Ints, priorities: Floats) -> bool:
-        """Make one plan for jobs in queue order; return whether anybody was placed."""
-        policy, demand, cluster = self._policy, self._demand, self._snapshot.cluster
-        outcome = plan_once(
-            setting,
-            jobs,
-            weights_of(priorities[jobs], policy.lam),
-            self._room,
-            {} if self._outcomes else self._notes.prices,
-            strict=policy.lam == math.inf,
-        )
-        self._outcomes.append(outcome)
-        take(self._room, demand, outcome.placed)
-        for job, (nodes, gpus) in outcome.placed.items():
-            self._placed[job] = configuration_of(cluster, nodes.tolist(), gpus.tolist())
-        return bool(outcome.placed)
-
-    def _setting(self) -> Setting:
-        """Return what the plans of this moment have in common."""
-        snapshot, policy, demand = self._snapshot, self._policy, self._demand
-        layout = self._room.layout
-        held: dict[int, tuple[Ints, Ints]] = {}
-        held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
-        length_s = snapshot.round.end_s - snapshot.round.start_s
-        for at, view in enumerate(self._views):
-            if view.first_start_s is not None:
-                credit[at] = policy.restart_weight * min(1.0, view.restart_cost_s / length_s)
-            has = present(snapshot, view)
-            pieces = None if has is None else pieces_of(snapshot.cluster, has)
-            if has is not None and pieces is not None and demand.accepts(at, *pieces, layout):
-                held[at] = pieces
-                held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
-        return Setting(
-            demand=demand,
-            speeds=self._speeds,
-            limits=self._limits,
-            shapes=snapshot.shapes,
-            neighbours=policy.neighbours,
-            most_sensitive=policy.sensitivity,
-            gap=policy.gap,
-            held=held,
-            held_speed=held_speed,
-            credit=credit,
-            offer_held=policy.restart_weight > 0,
-        )
-
-    # -- the answer --------------------------------------------------------------------------------
-
-    def _entries(self) -> Iterator[tuple[str, Entry]]:
-        snapshot = self._snapshot
-        before = snapshot.previous.entries
-        for job_id, configuration in self._kept.items():
-            yield job_id, entry_at(before.get(job_id), configuration)
-        reason = np.full(len(self._views), _HOPELESS)
-        reason[self._queue] = _BEHIND
-        reason[self._window] = _IN_WINDOW
-        for at, (view, why) in enumerate(zip(self._views, reason.tolist(), strict=True)):
-            if at in self._placed:
-                yield view.job.id, entry_at(before.get(view.job.id), self._placed[at])
-            elif why == _HOPELESS:
-                profiling = self._policy.profile_iterations > 0
-                yield view.job.id, hopeless(snapshot, view, profiling=profiling)
-            else:
-                yield view.job.id, NO_ROOM if why == _IN_WINDOW else BELOW_WINDOW
-        if len(self._kept) + len(self._views) < len(snapshot.jobs):
-            for view in snapshot.jobs.values():
-                if view.blocked is not None:
-                    yield view.job.id, Waiting(view.blocked)
-
-    def _new_notes(self) -> Notes:
-        prices = self._outcomes[0].prices if self._new_round and self._outcomes else {}
-        return replace(self._notes, prices=prices) if prices else self._notes
-
-    def _diagnostics(self) -> Diagnostics:
-        """Tell how the first plan was found, and how many followed."""
-        if not self._outcomes:
-            return Diagnostics(method="nothing to plan")
-        first, later = self._outcomes[0], len(self._outcomes) - 1
-        gap = None
-        if first.bound is not None:
-            gap = (first.bound - first.objective) / first.objective if first.objective > 0 else 0.0
-        return Diagnostics(
-            method=first.method + (f", then {later} more for what was left" if later else ""),
-            objective=first.objective,
-            bound=first.bound,
-            gap=gap,
-            limits=first.limits,
-            prices=first.prices,
         )

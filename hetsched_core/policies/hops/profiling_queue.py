@@ -14,7 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from hetsched_core.policies.hops.room import Need, Room, pieces_of
+from hetsched_core.placement.free import PerGpu
+from hetsched_core.policies.hops.room import Room, pieces_of
 from hetsched_core.types import (
     Configuration,
     JobView,
@@ -51,7 +52,7 @@ def going_on(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
         view = snapshot.jobs.get(profile.job)
         if view is not None and _goes_on(snapshot, profile.placement, view):
             found.append(profile)
-            need = Need(view.job.cpus_per_gpu, view.job.memory_mb_per_gpu)
+            need = PerGpu(view.job.cpus_per_gpu, view.job.memory_mb_per_gpu)
             room.take(*pieces_of(snapshot.cluster, profile.placement.configuration), need)
     return tuple(found)
 
@@ -98,7 +99,7 @@ def serve(
     runs = Counter(profile.job for profile in running)
     for view in queue:
         job = view.job
-        need = Need(job.cpus_per_gpu, job.memory_mb_per_gpu)
+        need = PerGpu(job.cpus_per_gpu, job.memory_mb_per_gpu)
         for gpu_type in unprofiled(view, snapshot.speeds, types):
             if full(snapshot, runs[job.id]):
                 break
@@ -132,7 +133,7 @@ def measured(snapshot: Snapshot, run: ProfilePlacement) -> list[tuple[str, str]]
     return [(profile, snapshot.cluster[name].gpu_type) for name, _ in run.placement.configuration]
 
 
-def _node(snapshot: Snapshot, room: Room, need: Need, gpu_type: int, smallest: int) -> int | None:
+def _node(snapshot: Snapshot, room: Room, need: PerGpu, gpu_type: int, smallest: int) -> int | None:
     """Return the node of this type that one GPU fills best, one with a GPU idle now if any."""
     layout = room.layout
     (usable,) = room.usable([need])

@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.placement.free import PerGpu
 from hetsched_core.types import Cluster, Configuration, Snapshot
 
 Floats = NDArray[np.float64]
@@ -17,14 +18,6 @@ Bools = NDArray[np.bool_]
 
 _SLACK = 1e-6
 """Sums of fractions of CPUs or MiB may be off by so much."""
-
-
-@dataclass(frozen=True, slots=True)
-class Need:
-    """What a job takes beside each GPU: CPUs, and memory in MiB."""
-
-    cpus_per_gpu: float
-    memory_mb_per_gpu: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,7 +123,7 @@ class Room:
             self.layout, self.gpus.copy(), self.open, self.cpus.copy(), self.memory_mb.copy()
         )
 
-    def take(self, nodes: Ints, gpus: Ints, need: Need) -> None:
+    def take(self, nodes: Ints, gpus: Ints, need: PerGpu) -> None:
         """Take GPUs of nodes, and the CPUs and memory that go with them."""
         many = np.ones(len(nodes))
         self.take_all(nodes, gpus, many * need.cpus_per_gpu, many * need.memory_mb_per_gpu)
@@ -151,13 +144,13 @@ class Room:
             (self.gpus < 0).any() or (self.cpus < -_SLACK).any() or (self.memory_mb < -_SLACK).any()
         )
 
-    def holds(self, nodes: Ints, gpus: Ints, need: Need) -> bool:
+    def holds(self, nodes: Ints, gpus: Ints, need: PerGpu) -> bool:
         """Whether so many GPUs of these nodes are free, with what goes with them."""
         rest = self.copy()
         rest.take(nodes, gpus, need)
         return not rest.overdrawn
 
-    def usable(self, needs: Sequence[Need]) -> Ints:
+    def usable(self, needs: Sequence[PerGpu]) -> Ints:
         """Return (D, N) how many GPUs of each node a job of each need could use."""
         usable = np.tile(self.gpus, (len(needs), 1))
         for row, need in zip(usable, needs, strict=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.classes import NodeSpeeds, classes_of, node_speeds
-from hetsched_core.policies.hops.room import Need, Room, layout_of
+from hetsched_core.policies.hops.room import Room, layout_of
 from hetsched_core.types import Cluster, Layer, Node, SpeedTable
 
-PLAIN = Need(0.0, 0.0)
+PLAIN = PerGpu(0.0, 0.0)
 NODES = (
     Node("a", "t", 4, cpus=16, group="x"),
     Node("b", "t", 4, cpus=4, group="x"),
@@ -21,7 +22,7 @@ NODES = (
 CLUSTER = Cluster(NODES)
 
 
-def members(needs: tuple[Need, ...], *, groups: bool, by_node: bool = False) -> dict[str, str]:
+def members(needs: tuple[PerGpu, ...], *, groups: bool, by_node: bool = False) -> dict[str, str]:
     """The nodes of each class, by its label."""
     layout = layout_of(CLUSTER, groups)
     classes = classes_of(Room.healthy(layout), needs, NodeSpeeds.equal(layout), by_node=by_node)
@@ -48,7 +49,7 @@ def test_topology_groups_are_told_apart_if_asked_for() -> None:
 
 
 def test_nodes_that_are_of_different_use_for_some_job_are_told_apart() -> None:
-    needs = (PLAIN, Need(2.0, 0.0))
+    needs = (PLAIN, PerGpu(2.0, 0.0))
     assert members(needs, groups=False) == {
         "t x2": "e",
         "t x4": "b",

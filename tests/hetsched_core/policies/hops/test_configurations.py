@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hops.classes import NodeSpeeds, classes_of, node_speeds
 from hetsched_core.policies.hops.configurations import (
     Catalogue,
@@ -22,7 +23,7 @@ from hetsched_core.policies.hops.configurations import (
     segments_of,
 )
 from hetsched_core.policies.hops.demand import demand_of
-from hetsched_core.policies.hops.room import Layout, Need, Room, layout_of
+from hetsched_core.policies.hops.room import Layout, Room, layout_of
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
@@ -140,7 +141,7 @@ def catalogue(
     """The catalogue, its (begin, end) by want, and the class of each node."""
     layout = layout_of(cluster, True)
     room = room_with(layout, idle)
-    needs = (Need(0.0, 0.0),)
+    needs = (PerGpu(0.0, 0.0),)
     speeds = NodeSpeeds.equal(layout)
     classes = classes_of(room, needs, speeds, by_node=neighbours is Neighbours.ID)
     pooled = Limits(np.zeros((1, 1), np.int64), np.ones((1, len(wants)), np.int64))
@@ -213,7 +214,7 @@ def test_with_one_node_only_nothing_is_spread() -> None:
 def test_a_want_that_no_group_could_hold_takes_nodes_of_all_groups() -> None:
     cluster = cluster_with([4, 4, 4, 4], ["x", "x", "y", "y"])
     layout = layout_of(cluster, True)
-    needs = (Need(0.0, 0.0),)
+    needs = (PerGpu(0.0, 0.0),)
     for neighbours in Neighbours:
         limits = limits_of(layout, needs, (8, 12), ALL_SHAPES, neighbours)
         assert limits.in_pool.tolist() == [[1, 0]]
