@@ -27,15 +27,23 @@ from hetsched_core.simulate import (
     simulate,
     tasks,
 )
+from hetsched_core.simulate.events import Event
+from hetsched_core.simulate.heap import EventHeap
 from hetsched_core.types import (
+    ExecutionModel,
+    Placed,
     Plan,
     Snapshot,
     Speeds,
     Submission,
+    TaskBlock,
+    TaskItem,
+    TaskSequence,
     TaskShape,
     TaskTimes,
     Trigger,
 )
+from tests.hetsched_core.simulate.timetable import Step, timetable
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
 CLUSTER = cluster_of(a=("v100", 2), b=("k80", 1), c=("v100", 1))
@@ -202,3 +210,41 @@ def test_repeated_runs_are_written_and_read_back(tmp_path: Path) -> None:
     file.write_text("".join(f"{json.dumps(line)}\n" for line in broken))
     with pytest.raises(InputError, match="no sooner than its GPUs are free"):
         read_run_log(file)
+
+
+def test_no_stretch_begins_on_a_node_that_takes_no_work_though_the_plan_still_says_so() -> None:
+    """Drained at 82, in the 11th round of 5 s; the plan that knows of it takes effect at 112."""
+    times = {"m": {"v100": TaskTimes(4.0, 1.0)}}
+    cluster = cluster_of(a=("v100", 1))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, tasks=times)
+
+    def rounds(first: int, times: int) -> Step:
+        block = TaskBlock((TaskItem("j", first),), times)
+        return Step({"j": Placed(())}, sequences=(TaskSequence("a", 0, (block,)),))
+
+    steps = {0.0: rounds(0, 50), 112.0: Step(), 180.0: rounds(11, 39)}
+    policy = timetable(steps, on=frozenset(), model=ExecutionModel.TASKS)
+    job = submission("j", 400.0, tasks=TaskShape(1, 50))
+    incidents = (NodeDrained(82.0, "a"), NodeBack(150.0, "a"))
+    log = simulate([job], cluster, policy, speeds, Settings(decision_s=30.0), incidents=incidents)
+    begun = sorted(run.since_s for run in each(log.runs))
+    assert begun[:11] == pytest.approx([30.0 + 5.0 * n for n in range(11)])
+    assert begun[11] == 180.0
+    assert log.jobs[0].end_s == pytest.approx(180.0 + 39 * 5.0)
+
+
+def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    moments: list[float] = []
+    pop = EventHeap.pop
+
+    def watched(heap: EventHeap[Event]) -> Event:
+        moments.append(heap.next_s)
+        return pop(heap)
+
+    monkeypatch.setattr(EventHeap, "pop", watched)
+    for seed in range(20):
+        jobs, speeds, incidents = world(Random(seed))
+        moments.clear()
+        settings = Settings(decision_s=7.0137, round_s=37.137)
+        simulate(jobs, CLUSTER, Allox(), speeds, settings, incidents=incidents)
+        assert moments == sorted(moments)
