@@ -22,6 +22,7 @@ from hetsched_core.store import (
     RejectedLines,
     SpoolRun,
     Store,
+    StoreError,
 )
 from slurm_plugin.backend import JobState
 from slurm_plugin.daemon.managed import Managed
@@ -161,7 +162,8 @@ class Listener:
     def listen(self, now: float) -> Heard:
         """Read on in the files that have grown, for as long as one call may.
 
-        The first call tells also what the store knew before.
+        The first call tells also what the store knew before. What the store cannot take in is read
+        again with the next look.
         """
         if not self._due:
             if now < self._next_s:
@@ -174,19 +176,24 @@ class Listener:
         self._retell = False
         learned: set[ProfileKey] = set()
         rejected: list[RejectedLines] = []
-        lines = 0
+        lines, trouble = 0, ""
         while grown := self._grown():
-            taken = self._take(grown, now)
+            try:
+                taken = self._take(grown, now)
+            except StoreError as error:
+                trouble = str(error)
+                break
             progress |= {each.nonce: each for each in taken.progress}
             learned |= self._learned(taken)
             rejected += taken.rejected
             lines += len(taken.lines)
             if self._stopwatch() - begun >= self.most_s:
                 break
-        if not self._due:
-            self._leave(now)
         self._told |= progress
-        return Heard(tuple(progress.values()), frozenset(learned), tuple(rejected), lines)
+        if not self._due and not trouble:
+            self._leave(now)
+        told = tuple(progress.values())
+        return Heard(told, frozenset(learned), tuple(rejected), lines, trouble)
 
     # -- runs --------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from hetsched_core.policy import Action, Start
 from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose, Waiting
 from slurm_plugin.backend import Change, Place, Requeue
-from slurm_plugin.daemon.listening import Heard, Listener
+from slurm_plugin.daemon.listening import NOTHING, Heard, Listener
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.moves import Move, SpoolFolder
 from slurm_plugin.daemon.profiling import ProfilingRuns
@@ -57,10 +57,13 @@ class Spool:
             self._listener.follow(world, now)
             heard = self._listener.listen(now)
         except StoreError as error:
-            # The lines are still in their files; the next cycle reads them again.
-            new, self._trouble = str(error) != self._trouble, str(error)
-            return Heard(trouble=self._trouble if new else "")
-        self._trouble = ""
+            heard = Heard(trouble=str(error))
+        if heard is NOTHING:
+            return heard
+        trouble, self._trouble = self._trouble, heard.trouble
+        if heard.trouble == trouble:
+            # It has been said.
+            heard = replace(heard, trouble="")
         if heard.learned:
             world.estimates.learned(heard.learned)
         if heard.progress:

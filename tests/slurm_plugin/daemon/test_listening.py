@@ -279,8 +279,15 @@ def test_a_job_of_a_user_whom_this_machine_does_not_know_is_listened_to_once_it_
 def test_while_the_store_cannot_be_written_lines_wait_and_that_is_said_once(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    before = Scene(scene.store, scene.folder)
+    before.see(running("2"))
+    before.say("2", progress(1.0, 70.0, 0.0))
+    before.hear()
+    scene.listener = Listener(
+        scene.store, scene.spool, every_s=10.0, most_s=1.0, stopwatch=lambda: 0.0
+    )
     spool = Spool(scene.listener, scene.spool)
-    scene.see(running())
+    scene.see(running("1"), running("2"))
     scene.say("1", progress(5.0, 300.0))
 
     def full(*_: object) -> Ingested:
@@ -288,8 +295,10 @@ def test_while_the_store_cannot_be_written_lines_wait_and_that_is_said_once(
 
     with monkeypatch.context() as while_full:
         while_full.setattr(Store, "ingest", full)
-        troubles = [spool.hear(scene.world, NOW + 10.0 * k).trouble for k in range(1, 4)]
-    assert troubles == ["no space left", "", ""]
+        troubles = [spool.hear(scene.world, NOW + 5.0 * k).trouble for k in range(2, 8)]
+        # What the store knew before is known all the same.
+        assert [scene.world.jobs[job].samples_done for job in ("1", "2")] == [0.0, 70.0]
+    assert troubles == ["no space left", "", "", "", "", ""]
     heard = [spool.hear(scene.world, NOW + 10.0 * k) for k in range(4, 6)]
     assert sum(each.lines for each in heard) == 2
     assert scene.world.jobs["1"].samples_done == 300.0
