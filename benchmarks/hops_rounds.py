@@ -126,3 +126,12 @@ def run(view: JobView, plan: Plan, now: float) -> JobView:
         return view
     started = Run(0, entry.placements[0].configuration, now, now, 1.0)
     return replace(view, runs=(started,), first_start_s=now, observed_s=now)
+
+
+def held_gpus(plan: Plan) -> int:
+    """Return the GPUs of all jobs that a plan places."""
+    return sum(
+        entry.placements[0].configuration.gpus
+        for entry in plan.entries.values()
+        if isinstance(entry, Placed)
+    )

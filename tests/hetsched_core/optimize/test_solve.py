@@ -216,3 +216,20 @@ def test_parts_that_do_not_fit_together_are_refused(
     }
     with pytest.raises(ProgramError, match=message):
         Program(**{**parts, **change})  # type: ignore[arg-type]
+
+
+def test_a_start_leads_to_the_same_optimum_and_is_itself_the_least_that_comes_back() -> None:
+    draw = np.random.default_rng(5)
+    for _ in range(20):
+        value, weight = draw.uniform(1, 9, 12), draw.integers(1, 9, (3, 12)).astype(float)
+        knapsack = program(value, weight, [12.0, 15.0, 9.0], at_most=1.0, integer=True)
+        best = solve(knapsack)
+        assert best.x is not None
+        # The last four are to be filled in.
+        start = np.append(np.round(best.x[:8]), np.full(4, np.nan))
+        found = solve(knapsack, presolve=False, start=start)
+        assert (found.objective, found.bound) == pytest.approx((best.objective, best.bound))
+        poor = np.where(np.isnan(start), np.nan, 0.0)
+        assert solve(knapsack, start=poor).objective == pytest.approx(best.objective)
+    stopped = solve(knapsack, limits=Limits(gap=0.99), presolve=False, start=start)
+    assert stopped.objective == pytest.approx(best.objective)
