@@ -6,7 +6,8 @@ uses ``data_dir`` where ``HETSCHED_DATA`` is set, and of every module that skips
 """
 
 import os
-from collections.abc import Generator
+import subprocess
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -69,3 +70,23 @@ def pytest_make_collect_report(
         report.outcome = "failed"
         report.longrepr = f"a module may not skip as a whole where CI=true. {_why(report)}"
     return report
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """Mounts a file system of a size, such as "3m", or resizes it; needs the right to."""
+    folder = tmp_path / "disk"
+
+    def mount(size: str) -> Path:
+        options = f"remount,size={size}" if folder.is_mount() else f"size={size}"
+        folder.mkdir(exist_ok=True)
+        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    if folder.is_mount():
+        # Lazily, for a test that failed may have left a store open.
+        subprocess.run(["umount", "--lazy", folder], check=True)

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Action, PlanChecker, Policy, Start, Stop, diff
 from hetsched_core.runlog import PlanRecord
-from hetsched_core.store import Decision, Store
+from hetsched_core.store import Decision, Store, StoreError
 from hetsched_core.types import (
     EMPTY_PLAN,
+    Cluster,
     ExecutionModel,
     Plan,
     Round,
@@ -38,6 +41,9 @@ _FORGET_EVERY = 50
 
 _SITE_S = 300.0
 """How often it is looked up what the site has set."""
+
+_ASK_AGAIN_S = 10.0
+"""How long a policy is left alone that has made no valid plan."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +111,8 @@ class Daemon:
         self._writer = DecisionWriter(policy)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
-        self._site_due_s = -math.inf
+        self._site_due_s = self._failed_s = -math.inf
+        self._unrecorded = ""
         self._warned: dict[str, str] = {}
         self.decisions = 0
 
@@ -119,7 +126,15 @@ class Daemon:
         except BackendError as error:
             return CycleReport(away=str(error))
         now = self._clock()
-        self._world.observe(state, now)
+        before = self._world.cluster
+        try:
+            self._world.observe(state, now)
+        except InputError as error:
+            # For example: no node has GPUs, since Slurm's configuration is being changed.
+            return CycleReport(away=str(error))
+        if before is not None and not _has_all(self._world.cluster, before):
+            # Nothing can be made of a plan that names nodes which are not there any more.
+            self._plan = EMPTY_PLAN
         warnings = self._new_warnings()
         heard = self._hear(now)
         decision: Decision | None = None
@@ -170,12 +185,10 @@ class Daemon:
     def _new_warnings(self) -> tuple[str, ...]:
         """Return what is wrong now and was not when it was asked last."""
         found = dict(self._world.warnings)
-        if warning := self._world.kill_wait_warning():
-            found[""] = warning
+        found = {job: f"job={job}: {words}" for job, words in found.items()}
+        found |= {"kill_wait": self._world.kill_wait_warning(), "record": self._unrecorded}
         new = tuple(
-            f"job={job}: {words}" if job else words
-            for job, words in found.items()
-            if self._warned.get(job) != words
+            words for what, words in found.items() if words and self._warned.get(what) != words
         )
         self._warned = found
         return new
@@ -202,6 +215,8 @@ class Daemon:
 
     def _due(self, now: float) -> bool:
         """Whether something has happened that the plan in force wanted to be replanned on."""
+        if 0.0 <= now - self._failed_s < _ASK_AGAIN_S:
+            return False
         triggers = self._world.triggers
         if self._round(now).index != self._rounds_seen:
             triggers.add(Trigger.ROUND)
@@ -216,17 +231,30 @@ class Daemon:
         """Ask for a plan, and put it into force if it is valid; else say which rules it broke."""
         snapshot = self._snapshot(now)
         begun = self._stopwatch()
-        plan = self._policy.plan(snapshot)
+        plan, violations = self._asked(snapshot)
         took_s = self._stopwatch() - begun
-        violations = self._checker.check(snapshot, plan)
         self._rounds_seen = snapshot.round.index
         if violations:
             # The cluster stays as it is, and the same question is not asked again at once.
+            self._failed_s = now
             self._world.triggers.clear()
-            return None, tuple(map(str, violations))
+            return None, violations
         self._world.served()
         self._plan = plan
         return self._record(snapshot, plan, took_s), ()
+
+    def _asked(self, snapshot: Snapshot) -> tuple[Plan, tuple[str, ...]]:
+        """Return the policy's plan, and what is wrong with it.
+
+        A policy that fails on one strange job must not end what keeps all others back.
+        """
+        try:
+            plan = self._policy.plan(snapshot)
+            return plan, tuple(map(str, self._checker.check(snapshot, plan)))
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            where = f"{Path(at.filename).name}:{at.lineno}"
+            return EMPTY_PLAN, (f"it failed: {type(error).__name__}: {error} ({where})",)
 
     def _actions(self, now: float) -> tuple[Action, ...]:
         if self._plan is EMPTY_PLAN:
@@ -270,11 +298,21 @@ class Daemon:
         if self._store is None:
             return decision
         decision = replace(decision, document=self._writer.write(snapshot, plan))
-        self._store.record_decision(decision)
-        if self.decisions % _FORGET_EVERY == 0:
-            keep, most_mib = self._settings.keep_decisions, self._settings.keep_decisions_mib
-            self._store.forget_decisions(keep, most_mib << 20)
+        try:
+            self._store.record_decision(decision)
+            if self.decisions % _FORGET_EVERY == 0:
+                keep, most_mib = self._settings.keep_decisions, self._settings.keep_decisions_mib
+                self._store.forget_decisions(keep, most_mib << 20)
+            self._unrecorded = ""
+        except StoreError as error:
+            # A full disk is no reason to leave the cluster alone.
+            self._unrecorded = f"decisions are not recorded: {error}"
         return decision
+
+
+def _has_all(cluster: Cluster | None, before: Cluster) -> bool:
+    """Whether all nodes of a cluster are in another one."""
+    return cluster is before or (cluster is not None and all(n.name in cluster for n in before))
 
 
 def check_fit(policy: Policy) -> None:

@@ -85,7 +85,7 @@ class LiveWorld:
 
     def observe(self, state: SlurmState, now: float) -> None:
         """Take in one read."""
-        cluster = self._observe_cluster(state.nodes)
+        cluster = self._observe_cluster(state.nodes, now)
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
@@ -197,7 +197,7 @@ class LiveWorld:
 
     # -- the cluster -------------------------------------------------------------------------------
 
-    def _observe_cluster(self, nodes: tuple[SlurmNode, ...]) -> Cluster:
+    def _observe_cluster(self, nodes: tuple[SlurmNode, ...], now: float) -> Cluster:
         described = tuple(
             Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
             for node in nodes
@@ -205,7 +205,15 @@ class LiveWorld:
             if len(node.gpus) == 1
         )
         if self.cluster is None or self.cluster.nodes != described:
-            self.cluster = Cluster(described, "slurm")
+            before, self.cluster = self.cluster, Cluster(described, "slurm")
+            for known in self.managed.values():
+                if before is not None:
+                    known.settle(now, before)
+                # Of a run on a node that is gone nothing more can be said.
+                if known.run and any(
+                    name not in self.cluster for name, _ in known.run.configuration
+                ):
+                    known.run = None
             self.nodes = Map({node.name: NodeView(node) for node in described})
             self.nodes_changed = True
             self.estimates.on(self.cluster)

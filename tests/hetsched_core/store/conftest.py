@@ -1,7 +1,6 @@
 """Stores to test with."""
 
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,23 +28,3 @@ def store(path: Path, new: bytes) -> Iterator[Store]:
     path.write_bytes(new)
     with Store.open(path, Mode.WRITE) as store:
         yield store
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """Mounts a file system of a size, such as "3m", or resizes it; needs the right to."""
-    folder = tmp_path / "disk"
-
-    def mount(size: str) -> Path:
-        options = f"remount,size={size}" if folder.is_mount() else f"size={size}"
-        folder.mkdir(exist_ok=True)
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            pytest.skip(f"a small disk cannot be mounted: {done.stderr.strip()}")
-        return folder
-
-    yield mount
-    if folder.is_mount():
-        # Lazily, for a test that failed may have left a store open.
-        subprocess.run(["umount", "--lazy", folder], check=True)

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import Store
 from hetsched_core.types import EMPTY_PLAN, ExecutionModel, NodeCondition, Plan, Snapshot
 from slurm_plugin.backend import (
     Asked,
@@ -260,6 +265,77 @@ def test_an_invalid_plan_is_dropped_and_the_cluster_stays_as_it_is() -> None:
     assert report.violations
     assert daemon.decisions == 0
     assert backend.calls == []
+
+
+@dataclass(frozen=True)
+class Failing(Forgetful):
+    """A policy with a mistake in it."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo("failing", "", "")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Fail on whatever job comes first."""
+        self.asked.append(snapshot.now)
+        raise KeyError(next(iter(snapshot.jobs)))
+
+
+@pytest.mark.parametrize(("policy", "says"), [(Failing(), "KeyError: '1'"), (Forgetful(), "1")])
+def test_a_policy_that_makes_no_plan_is_asked_now_and_then_and_jobs_are_still_kept_back(
+    policy: Forgetful, says: str
+) -> None:
+    backend, clock = FakeBackend(state(replace(WAITING, begin_s=1005.0))), Clock()
+    daemon = daemon_of(backend, clock, policy)
+    report = daemon.cycle()
+    assert says in report.violations[0]
+    assert backend.calls == [Push("1", 60)]
+    backend.state = state(WAITING)
+    for _ in range(20):
+        clock.now += 1
+        daemon.cycle()
+    assert policy.asked == [1000.0, 1010.0, 1020.0]
+
+
+@pytest.mark.parametrize("policy", ["fifo", "hops"])
+def test_a_run_on_a_node_that_slurm_does_not_know_any_more_stops_nobody(policy: str) -> None:
+    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0)
+    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+    backend, clock = FakeBackend(state(running, nodes=(node("n0", used=1), node("n1")))), Clock()
+    daemon = daemon_of(backend, clock, make_policy(policy))
+    daemon.cycle()
+    clock.now += 1
+    backend.state = state(running, other, nodes=(node("n1"),))
+    daemon.cycle()
+    assert daemon.world.jobs["1"].runs == ()
+    assert [call.job for call in backend.calls] == ["2"]
+
+
+def test_a_cluster_without_gpus_is_waited_for() -> None:
+    backend, clock = FakeBackend(state(WAITING, nodes=())), Clock()
+    daemon = daemon_of(backend, clock)
+    assert "0 GPUs" in daemon.cycle().away
+    backend.state = state(WAITING)
+    daemon.cycle()
+    assert len(backend.calls) == 1
+
+
+def test_a_full_disk_is_said_once_and_stops_nobody(
+    small_disk: Callable[[str], Path],
+) -> None:
+    backend, disk = FakeBackend(state(WAITING)), small_disk("3m")
+    with Store.open(disk / "store.duckdb", StoreMode.WRITE) as store:
+        daemon = Daemon(
+            *(backend, make_policy("fifo"), SETTINGS),
+            mode=Mode.ENFORCE,
+            clock=Clock(),
+            sleep=lambda _: None,
+            store=store,
+        )
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as file:
+            while True:
+                file.write(b"x" * 4096)
+        said = [" ".join(daemon.cycle().warnings) for _ in range(3)]
+    assert len(backend.calls) == 3
+    assert ["not recorded" in words for words in said] == [False, True, False]
 
 
 @dataclass(frozen=True)
