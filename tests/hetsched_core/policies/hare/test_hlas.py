@@ -99,6 +99,14 @@ def test_what_is_left_of_a_round_is_served_before_other_jobs() -> None:
     ]
 
 
+def test_a_group_is_idle_only_when_none_of_its_gpus_works() -> None:
+    """One group of two GPUs, of which A's round has one: B waits beside an idle GPU."""
+    cluster = Cluster((Node("n0", "k80", 2),))
+    log = run(Hlas(groups=1), [job("A", 3), job("B", 3)], cluster)
+    assert order(log) == ["A", "B", "A", "B", "A", "B"]
+    assert ends(log) == {"A": 5.0, "B": 6.0}
+
+
 def test_groups_serve_different_jobs_at_a_time() -> None:
     cluster = Cluster((Node("a", "k80", 4),))
     log = run(Hlas(groups=2), [job("A", 1, scale=2), job("B", 1, scale=2)], cluster)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -13,8 +13,17 @@ from hetsched_core.policies.hare.loss_curve import rounds_to_converge
 from hetsched_core.policies.hare.queues import Queues
 from hetsched_core.policy import make_policy
 from hetsched_core.runlog import RunLog
-from hetsched_core.simulate import simulate
-from hetsched_core.types import JobView, LossCurve, Submission, TaskProgress, TaskShape
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.types import (
+    Cluster,
+    JobView,
+    LossCurve,
+    Node,
+    Snapshot,
+    Submission,
+    TaskProgress,
+    TaskShape,
+)
 from tests.hetsched_core.policies.hare.test_hlas import ONE, UNIT, job
 from tests.hetsched_core.worlds import linear_speeds, snapshot_of, view
 
@@ -123,3 +132,39 @@ def test_parameters_that_mean_nothing_are_refused(
         message = "unknown parameter"
     with pytest.raises(InputError, match=message):
         make_policy(policy, settings)
+
+
+def test_of_the_predicted_jobs_who_has_more_of_it_left_goes_first() -> None:
+    queues = Queues([["x", "y", "z"]], rounds={"x": 3, "y": 1, "z": 0}, predicted={"x": 5, "y": 9})
+    assert list(HlasP().before(queues, queues.lines[0])) == ["y", "x", "z"]
+
+
+def test_a_prediction_holds_until_it_is_used_up() -> None:
+    unknown = view("a", tasks=TaskShape(1), progress=TaskProgress(4))
+    snapshot = snapshot_of(ONE, [unknown], speeds=SPEEDS)
+    for rounds, left in ((4, {"a": 5}), (5, {})):
+        queues = Queues([["a"]], rounds={"a": rounds}, predicted={"a": 5})
+        HlasP().note_round(snapshot, queues, unknown)
+        assert queues.predicted == left
+
+
+def test_a_round_that_has_begun_goes_before_predicted_jobs() -> None:
+    """A's round of three has two GPUs to begin with; then its third task, before B's round."""
+    two = Cluster((Node("n0", "k80", 2),))
+    speeds = linear_speeds(two, {"m": {"k80": 1.0}}, tasks=UNIT)
+
+    @dataclass(frozen=True)
+    class Told(HlasP):
+        def note_round(self, snapshot: Snapshot, queues: Queues, view: JobView) -> None:
+            if view.id == "B":
+                queues.predicted["B"] = 9
+
+    jobs = [job("A", 1, scale=3), job("B", 1, scale=2, at=0.5)]
+    log = simulate(jobs, two, Told(groups=1), speeds, Settings(switch=0.0))
+    assert [r.job for r in sorted(log.runs, key=lambda r: r.since_s)] == ["A", "A", "A", "B", "B"]
+
+
+def test_a_curve_is_taken_to_its_end_from_its_beginning() -> None:
+    """1 / (1 + r / 3) has a twentieth of itself left at r = 57."""
+    found = rounds_to_converge(losses(LossCurve(4.0, 0.0, 3.0), 8), 0.05)
+    assert found == pytest.approx(57.0, rel=1e-6)
