@@ -29,7 +29,8 @@ class SlurmNode:
     """A node as Slurm reports it.
 
     `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
-    have none. Memory is MiB. What the site keeps for the system is not counted.
+    have none. Memory is MiB. What the site keeps for the system is not counted. `partitions` are
+    those that it is in, None where that is not told.
     """
 
     name: str
@@ -40,6 +41,7 @@ class SlurmNode:
     cpus_used: int
     memory_mb: int
     memory_used_mb: int
+    partitions: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

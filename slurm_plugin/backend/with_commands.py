@@ -156,6 +156,9 @@ def _run(command: list[str]) -> str:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
+            # Names of jobs are whatever bytes their users gave.
+            encoding="utf-8",
+            errors="replace",
             timeout=_TIMEOUT_S,
             check=False,
         )
@@ -246,6 +249,7 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         cpus_used=row["alloc_cpus"],
         memory_mb=row["real_memory"] - (row.get("specialized_memory") or 0),
         memory_used_mb=row["alloc_memory"],
+        partitions=frozenset(row.get("partitions") or ()),
     )
 
 

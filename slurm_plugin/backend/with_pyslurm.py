@@ -32,9 +32,16 @@ _SYSTEM_CONF = "/etc/slurm/slurm.conf"
 _STATES = {
     "PENDING": JobState.PENDING,
     "REQUEUED": JobState.PENDING,
+    # A flag goes before the state: these wait, held.
+    "REQUEUE_HOLD": JobState.PENDING,
+    "SPECIAL_EXIT": JobState.PENDING,
+    "RESV_DEL_HOLD": JobState.PENDING,
     "RUNNING": JobState.RUNNING,
     "CONFIGURING": JobState.RUNNING,
     "SIGNALING": JobState.RUNNING,
+    "RESIZING": JobState.RUNNING,
+    # By a SIGSTOP; it keeps all that it holds.
+    "STOPPED": JobState.RUNNING,
     "STAGE_OUT": JobState.COMPLETING,
     "COMPLETING": JobState.COMPLETING,
     "SUSPENDED": JobState.SUSPENDED,
@@ -76,7 +83,11 @@ class PyslurmBackend:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
         number = job.user_id
         if number not in self._users:
-            self._users[number] = job.user_name or ""
+            name = job.user_name or ""
+            if name == str(number):
+                # Nobody knows the user now; the directory service may come back.
+                return name
+            self._users[number] = name
         return self._users[number]
 
     def _memory_is_by_gpu(self, job: Any) -> bool:
@@ -113,6 +124,9 @@ class PyslurmBackend:
     def apply(self, change: Change) -> None:
         """Make one change."""
         describe = self._pyslurm.JobSubmitDescription
+        if not change.job.isdecimal():
+            # int() would read 10_1, an element of an array, as another job.
+            raise RefusedError(f"{change}: not the number of a single job")
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
@@ -195,7 +209,7 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
     count, gpu_type = gpu_request(asked)
     return SlurmJob(
         id=str(job.id) if job.array_task_id is None else f"{job.array_id}_{job.array_task_id}",
-        name=job.name or "",
+        name=_text(job, "name"),
         user=user,
         account=job.account or "",
         partition=job.partition or "",
@@ -220,9 +234,17 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
             job.memory_per_node or 0 if memory_is_by_gpu else 0,
         ),
         cpus=job.cpus or 0,
-        submit_line=job.submit_line or "",
+        submit_line=_text(job, "submit_line"),
         qos=job.qos or "",
     )
+
+
+def _text(job: Any, name: str) -> str:
+    """Return a text of a user's, who may give any bytes; pyslurm takes them for UTF-8."""
+    try:
+        return getattr(job, name) or ""
+    except UnicodeDecodeError as error:
+        return bytes(error.object).decode("utf-8", "replace")
 
 
 # Jobs ask for much the same: the same objects compare at once.
@@ -239,6 +261,7 @@ def _node(node: Any) -> SlurmNode:
         cpus_used=node.allocated_cpus or 0,
         memory_mb=node.real_memory - (node.memory_reserved_for_system or 0),
         memory_used_mb=node.allocated_memory or 0,
+        partitions=frozenset(node.partitions or ()),
     )
 
 

@@ -202,7 +202,7 @@ class LiveWorld:
             Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
             for node in nodes
             # Of a node with several types nothing can be pinned to one of them by count alone.
-            if len(node.gpus) == 1
+            if len(node.gpus) == 1 and self._manages(node)
         )
         if self.cluster is None or self.cluster.nodes != described:
             before, self.cluster = self.cluster, Cluster(described, "slurm")
@@ -220,6 +220,11 @@ class LiveWorld:
             self.triggers.add(Trigger.NODE)
             self._describe_all()
         return self.cluster
+
+    def _manages(self, node: SlurmNode) -> bool:
+        """Whether jobs of ours can run on a node at all: it is in a partition that is managed."""
+        own = node.partitions
+        return own is None or not own.isdisjoint(self._settings.partitions)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...]) -> None:
         for new in node_views(nodes, self.nodes, self.managed.values()):

@@ -56,6 +56,7 @@ def test_nodes_are_read_with_their_gpus(backend: SlurmBackend, testbed: Testbed)
         assert read[node.name].gpus == ((node.gpu_type, node.gpus),)
         assert read[node.name].condition is NodeCondition.UP
         assert (read[node.name].cpus, read[node.name].memory_mb) == (32, 64000)
+        assert "gpu" in (read[node.name].partitions or ())
 
 
 def test_a_marked_job_waits_in_the_shape_of_its_default_count(
@@ -249,6 +250,39 @@ def test_pushing_moves_the_begin_time_and_nothing_else(
         before.pinned,
         before.state,
     )
+
+
+def test_whatever_bytes_a_user_gives_for_a_name_jobs_are_read(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    job = submitter.submit("--gpu-set=1", "--job-name=caf\udce9")
+    seen = backend.read().jobs[job]
+    assert seen.name == "caf\ufffd"
+    assert "--job-name" in seen.submit_line
+
+
+@pytest.mark.parametrize("options", [(), ("State=SpecialExit",)])
+def test_a_job_that_its_user_requeues_into_a_hold_waits(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, options: tuple[str, ...]
+) -> None:
+    job = submitter.submit("--gpu-set=1")
+    backend.apply(Place(job, ("n0",), 1, Park(job, 1, 60)))
+    await_job(backend, job, running)
+    testbed.command("scontrol", "requeuehold", *options, job)
+    wait_until(lambda: backend.read().jobs[job].state is JobState.PENDING, "a job that waits", 30)
+    assert backend.read().jobs[job].held
+
+
+def test_an_element_of_an_array_is_not_taken_for_another_job(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    job = submitter.submit("--gpu-set=1")
+    while len(job) < 2:
+        job = submitter.submit("--gpu-set=1")
+    before = backend.read().jobs[job].begin_s
+    with pytest.raises(RefusedError):
+        backend.apply(Push(f"{job[0]}_{job[1:]}", 600))
+    assert backend.read().jobs[job].begin_s == before
 
 
 def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:

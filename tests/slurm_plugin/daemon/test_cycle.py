@@ -309,6 +309,16 @@ def test_a_run_on_a_node_that_slurm_does_not_know_any_more_stops_nobody(policy: 
     assert [call.job for call in backend.calls] == ["2"]
 
 
+def test_nodes_of_partitions_that_are_not_managed_are_left_alone() -> None:
+    other = replace(node("n0"), partitions=frozenset({"debug"}))
+    own = replace(node("n1"), partitions=frozenset({"debug", "gpu"}))
+    backend = FakeBackend(state(WAITING, nodes=(other, own)))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert [call.nodes for call in backend.calls if isinstance(call, Place)] == [("n1",)]
+    assert set(daemon.world.nodes) == {"n1"}
+
+
 def test_a_cluster_without_gpus_is_waited_for() -> None:
     backend, clock = FakeBackend(state(WAITING, nodes=())), Clock()
     daemon = daemon_of(backend, clock)
