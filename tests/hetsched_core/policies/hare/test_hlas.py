@@ -100,11 +100,11 @@ def test_what_is_left_of_a_round_is_served_before_other_jobs() -> None:
 
 
 def test_a_group_is_idle_only_when_none_of_its_gpus_works() -> None:
-    """One group of two GPUs, of which A's round has one: B waits beside an idle GPU."""
+    """One group of two GPUs, of which A's task has one when B comes: B waits beside an idle GPU."""
     cluster = Cluster((Node("n0", "k80", 2),))
-    log = run(Hlas(groups=1), [job("A", 3), job("B", 3)], cluster)
-    assert order(log) == ["A", "B", "A", "B", "A", "B"]
-    assert ends(log) == {"A": 5.0, "B": 6.0}
+    log = run(Hlas(groups=1), [job("A", 2), job("B", 1, scale=2, at=0.5)], cluster)
+    begun = sorted((r.since_s, r.job) for r in log.runs)
+    assert begun == [(0.0, "A"), (1.0, "B"), (1.0, "B"), (2.0, "A")]
 
 
 def test_groups_serve_different_jobs_at_a_time() -> None:
