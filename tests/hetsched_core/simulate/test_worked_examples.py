@@ -90,6 +90,7 @@ def test_r3_a_job_fills_the_time_in_which_another_synchronises(
         one_gpu,
         InSequence(blocks),
         speeds,
+        Settings(switch=0.0),
     )
     assert ends(log) == completions
     assert max(run.freed_s for run in log.runs) == gpu_free_s
