@@ -28,6 +28,7 @@ class ReasonCode(Enum):
     GRACE = ("grace", Horizon.NOT_YET, "its GPUs are being vacated by another job")
     HELD = ("held", Horizon.NOT_YET, "its user or an admin holds it")
     DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
+    REFUSED = ("refused", Horizon.NOT_YET, "Slurm did not take its last placement")
     QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account or QOS is reached")
 
     def __init__(self, word: str, horizon: Horizon, sentence: str) -> None:

@@ -132,9 +132,11 @@ class Daemon:
         except InputError as error:
             # For example: no node has GPUs, since Slurm's configuration is being changed.
             return CycleReport(away=str(error))
-        if before is not None and not _has_all(self._world.cluster, before):
-            # Nothing can be made of a plan that names nodes which are not there any more.
+        again = any(job in self._world.jobs for job in self._world.gone)
+        if again or (before is not None and not _has_all(self._world.cluster, before)):
+            # A plan that names nodes which are gone, or another job that had the same id, is void.
             self._plan = EMPTY_PLAN
+            self._world.gone.clear()
         warnings = self._new_warnings()
         heard = self._hear(now)
         decision: Decision | None = None
@@ -210,6 +212,9 @@ class Daemon:
         for action in actions:
             if isinstance(action, Start) and action.ready and action.key.job in placed:
                 self._world.placed(action.key.job, action.placement)
+        for change, words in outcome.refused:
+            if isinstance(change, Place):
+                self._world.refused(change.job, words, now)
         if self._spool is not None:
             self._spool.note(self._world, self._plan, actions, outcome.made, now)
 

@@ -33,7 +33,8 @@ class Managed:
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
     the present run holds on each node. `refused` is why limits let it start in no way,
-    `quota` the limit of several jobs together that Slurm named last, and when it is tried again.
+    `quota` the limit of several jobs together, or the refusal, that Slurm named last, and when the
+    job is tried again.
     """
 
     mark: Mark

@@ -46,7 +46,7 @@ from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min, needs_of
 
 QUOTA_S = 60.0
-"""How long a job is not placed again that Slurm kept back for a limit."""
+"""How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
 
 
 class LiveWorld:
@@ -108,6 +108,14 @@ class LiveWorld:
         known = self.managed.get(job_id)
         if known is not None:
             known.placement = placement
+
+    def refused(self, job_id: str, words: str, now: float) -> None:
+        """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
+        known = self.managed.get(job_id)
+        if known is not None:
+            # What was asked stands before its answer.
+            reason = Reason(ReasonCode.REFUSED, detail=words.rpartition(": ")[2])
+            known.quota = reason, now + QUOTA_S
 
     def heard(self, told: Iterable[JobProgress], now: float) -> None:
         """Take in how far jobs are, by nonce."""
@@ -294,7 +302,9 @@ class LiveWorld:
         named = blocked_by(seen)
         if named is not None and named.code is ReasonCode.QUOTA:
             known.quota = named, now + QUOTA_S
-        elif seen.state is not JobState.PENDING or (known.quota and known.quota[1] <= now):
+        elif seen.state is not JobState.PENDING or (
+            known.quota and not now < known.quota[1] <= now + QUOTA_S
+        ):
             known.quota = None
         return known.quota[0] if known.quota else None
 

@@ -212,6 +212,39 @@ def test_an_id_that_slurm_hands_out_again_is_another_job() -> None:
     assert daemon.world.jobs["1"].job.submit_s == pytest.approx(1001.0, abs=1.0)
 
 
+@pytest.mark.parametrize("policy", ["fifo", "gavel", "hops"])
+def test_a_job_that_takes_the_id_of_another_is_not_placed_as_that_was_to_be(policy: str) -> None:
+    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "c3"))
+    backend, clock = FakeBackend(state(WAITING, other)), Clock()
+    daemon = daemon_of(backend, clock, make_policy(policy))
+    daemon.cycle()
+    backend.calls.clear()
+    mark = 'hetsched/1 {"nonce":"b2","default":4,"gpu-set":"4"}'
+    again = replace(WAITING, mark=mark, gpus_per_node=4, submit_s=999.0)
+    backend.state = state(again, replace(other, submit_s=1000.0))
+    clock.now += 1
+    assert daemon.cycle().violations == ()
+    assert {c.gpus_per_node for c in backend.calls if isinstance(c, Place) and c.job == "1"} <= {4}
+    assert backend.calls != []
+
+
+def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while() -> None:
+    no = RefusedError("Place(...): Requested node configuration is not available (2014)")
+    backend, clock = FakeBackend(state(WAITING), errors=[no]), Clock()
+    daemon = daemon_of(backend, clock)
+    for _ in range(59):
+        daemon.cycle()
+        clock.now += 1.0
+        backend.state = state(replace(WAITING, begin_s=clock.now + 60))
+    assert [type(call) for call in backend.calls] == [Place, Park]
+    reason = daemon.world.jobs["1"].blocked
+    assert str(reason).endswith("placement: Requested node configuration is not available (2014)")
+    while clock.now < 1065.0:
+        daemon.cycle()
+        clock.now += 1.0
+    assert type(backend.calls[2]) is Place
+
+
 def test_jobs_of_other_partitions_and_with_bad_marks_are_not_touched() -> None:
     other = replace(WAITING, id="2", partition="cpu")
     bad = replace(WAITING, id="3", mark="hetsched/1 nonsense")
