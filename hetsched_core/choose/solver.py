@@ -49,8 +49,8 @@ FIRST_OPEN = 300
 FEW_BY_CLASS = 2000
 """Up to so many options are looked at by class where a choice among kinds is not good enough."""
 
-MOST_OPEN = 20_000
-"""No more options than this are left open to improve a choice."""
+MOST_OPEN = 10_000
+"""No more options than this are left open to improve a choice, in all programmes together."""
 
 _GROWTH = 3.0
 _MOST_BY_NODE = 5000
@@ -209,10 +209,11 @@ def _search(
     """Leave more and more options open until the gap is reached."""
     loss = np.repeat(priced.best, np.diff(offers.starts))
     loss -= offers.value - offers.cost(priced.slot)[offers.bundle]
-    within = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN)
+    within, total = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN), 0
     while best.bound > (1 + gap) * worth(offers, best.option):
         opened, fixed = opened_within(offers, priced, loss, within, best.option)
-        if len(opened) > MOST_OPEN:
+        total += len(opened)
+        if total > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
         found = solved(problem.classes, offers, opened, fixed, best.option, gap)
