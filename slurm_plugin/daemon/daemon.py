@@ -120,7 +120,8 @@ class Daemon:
         """Observe, plan, check, diff, apply, record: once."""
         try:
             state = self._backend.read()
-            if self._clock() >= self._site_due_s:
+            # The clock may have been set back.
+            if not self._clock() < self._site_due_s <= self._clock() + _SITE_S:
                 self._world.observe_site(self._backend.site())
                 self._site_due_s = self._clock() + _SITE_S
         except BackendError as error:

@@ -166,7 +166,7 @@ class Listener:
         again with the next look.
         """
         if not self._due:
-            if now < self._next_s:
+            if now < self._next_s <= now + self.every_s:  # else the clock was set back
                 return NOTHING
             self._next_s = now + self.every_s
             self._unknown.clear()

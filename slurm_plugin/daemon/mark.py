@@ -102,7 +102,10 @@ def read_mark(text: str) -> Mark | None:
         }
         found = _CONVERTER.structure(fields, _Document)
         scaling = LearningRateScaling(found.lr_scaling)
-    except (ValueError, AttributeError, KeyError, TypeError, cattrs.BaseValidationError):
+    except (
+        *(ValueError, AttributeError, KeyError, TypeError, RecursionError),
+        cattrs.BaseValidationError,
+    ):
         raise InputError(f"{text[:80]!r} is not a mark that job_submit.lua writes") from None
     requirements = RequirementSet.parse(found.gpu_set)
     if found.default not in requirements:

@@ -102,7 +102,11 @@ class SpoolFolder:
         Only root may make a directory for somebody else; otherwise the site makes them.
         """
         account = self.account(user)
-        if account is None or account.uid in self._welcomed:
+        if account is None:
+            return None
+        # What tidies the spool up takes directories away that were empty for long.
+        there = self._moves(account).is_dir() and (self.path / str(account.uid)).is_dir()
+        if account.uid in self._welcomed and there:
             return account
         self._welcomed.add(account.uid)
         with contextlib.suppress(OSError):

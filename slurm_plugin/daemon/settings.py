@@ -121,6 +121,8 @@ class DaemonSettings:
         if not self.partitions:
             raise InputError("no partition to manage; name at least one")
         check_bounds(self)
+        if self.spool == Path():
+            raise InputError('spool = "" is no directory; write "none" to do without one')
         name = self.checkpoint_signal
         if name and (f"SIG{name}" not in Signals.__members__ or name in {"KILL", "STOP"}):
             raise InputError(

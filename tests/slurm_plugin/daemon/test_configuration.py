@@ -125,6 +125,12 @@ def test_the_shipped_example_is_what_the_settings_are() -> None:
     assert read_configuration(shipped) == Configuration(partitions=frozenset({"gpu"}))
 
 
+def test_an_empty_spool_is_not_the_current_directory(tmp_path: Path) -> None:
+    path = written(tmp_path, 'partitions = ["a"]\nspool = ""\n')
+    with pytest.raises(InputError, match='spool = "" is no directory'):
+        read_configuration(path)
+
+
 def test_the_page_lists_every_setting_as_declared() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", PAGE.read_text(), re.MULTILINE)
     assert rows == [

@@ -248,11 +248,12 @@ def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while() -> None:
 def test_jobs_of_other_partitions_and_with_bad_marks_are_not_touched() -> None:
     other = replace(WAITING, id="2", partition="cpu")
     bad = replace(WAITING, id="3", mark="hetsched/1 nonsense")
-    backend = FakeBackend(state(other, bad))
+    deep = replace(WAITING, id="4", mark="hetsched/1 " + "[" * 1010)
+    backend = FakeBackend(state(other, bad, deep))
     daemon = daemon_of(backend, Clock())
     daemon.cycle()
     assert backend.calls == []
-    assert set(daemon.world.warnings) == {"3"}
+    assert set(daemon.world.warnings) == {"3", "4"}
 
 
 @dataclass(slots=True)
@@ -340,6 +341,16 @@ def test_a_run_on_a_node_that_slurm_does_not_know_any_more_stops_nobody(policy: 
     daemon.cycle()
     assert daemon.world.jobs["1"].runs == ()
     assert [call.job for call in backend.calls] == ["2"]
+
+
+def test_the_site_is_looked_up_again_when_the_clock_is_set_back() -> None:
+    backend, clock = FakeBackend(state(WAITING)), Clock(100_000.0)
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    backend.where = SlurmSite(5.0, {"gpu": None})
+    clock.now = 1000.0
+    (said,) = daemon.cycle().warnings
+    assert "KillWait = 5" in said
 
 
 def test_nodes_of_partitions_that_are_not_managed_are_left_alone() -> None:

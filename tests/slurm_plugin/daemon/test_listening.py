@@ -140,6 +140,13 @@ def test_what_a_job_tells_is_what_policies_know_of_it(scene: Scene) -> None:
     assert scene.world.jobs["1"].samples_at(scene.now + 50.0) == 330.0
 
 
+def test_a_clock_that_is_set_back_keeps_nobody_waiting(scene: Scene) -> None:
+    scene.see(running())
+    scene.hear()
+    scene.say("1", progress(5.0, 300.0, 60.0))
+    assert scene.hear(-500.0) == 2
+
+
 @pytest.mark.parametrize("policy", ["srtf", "las"])
 def test_what_is_left_is_known_to_those_who_may_know_the_size(
     store: Store, tmp_path: Path, policy: str

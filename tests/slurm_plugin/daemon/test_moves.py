@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import stat
 import subprocess
 from pathlib import Path
@@ -44,6 +45,14 @@ def test_what_the_daemon_writes_the_job_reads(tmp_path: Path) -> None:
     assert (first.purpose, first.reason) == ("run", "it pays")
     assert (second.before, second.purpose, len(second.reason)) == ("", "profile", 300)
     assert SCHEMA == reading.SCHEMA
+
+
+def test_a_directory_that_was_tidied_away_is_made_anew(tmp_path: Path) -> None:
+    spool = folder(tmp_path)
+    spool.note("me", "7", "abcdefgh", MOVE)
+    shutil.rmtree(tmp_path / "moves")
+    spool.note("me", "7", "abcdefgh", MOVE)
+    assert len(reading.read_moves(tmp_path, job())) == 1
 
 
 def test_the_latest_are_kept_and_those_of_a_job_that_had_the_id_before_are_not(
