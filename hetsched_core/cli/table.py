@@ -32,4 +32,9 @@ def _cell(name: str, value: str | int | float) -> str:
         if name.endswith("_s"):
             return datetime.fromtimestamp(value, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         return f"{value:.6g}"
-    return str(value) or "-"
+    return printable(str(value)) or "-"
+
+
+def printable(text: str) -> str:
+    """Return a text of somebody else's, such as a job's name, without what a terminal obeys."""
+    return "".join(c if c.isprintable() else "?" for c in text)

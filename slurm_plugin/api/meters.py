@@ -74,6 +74,7 @@ class Meters:
         for view in snapshot.node_views():
             gpu_type = view.node.gpu_type
             by_type[gpu_type] = by_type.get(gpu_type, GpuUse()) + gpu_use(view)
+        self._gpus.clear()
         for gpu_type, use in by_type.items():
             for state in ("held", "foreign", "closed", "idle"):
                 self._gpus.labels(gpu_type, state).set(getattr(use, state))

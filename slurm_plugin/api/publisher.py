@@ -13,11 +13,14 @@ from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.api.answers import Peer, Published, answer
 from slurm_plugin.daemon.configuration import Configuration
 
+_PATIENCE_S = 20.0
+"""How long a question waits for its turn."""
+
 
 class Publisher:
     """Takes what the loop knows after each cycle, and answers from it in other threads.
 
-    It asks a policy object of its own what a change would bring, one question at a time: the
+    It asks a policy object of its own what a change would bring, one `why` at a time: the
     loop's is in use. What is published is replaced as a whole, so nothing is seen half-changed.
     """
 
@@ -65,5 +68,12 @@ class Publisher:
         published = self._published
         if published is None:
             raise InputError("the daemon has not read Slurm yet; ask again in a moment")
-        with self._one_at_a_time:
+        if request.get("ask") != "why":
             return answer(published, request, peer)
+        # Who waits for longer has gone (the client's patience is 30 s); nobody would hear it.
+        if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
+            raise InputError("the daemon has too many questions at once; ask again")
+        try:
+            return answer(published, request, peer)
+        finally:
+            self._one_at_a_time.release()

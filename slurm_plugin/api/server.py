@@ -37,12 +37,12 @@ class AnswerServer:
         Raises:
             InputError: the socket cannot be made there, or another daemon answers on it.
         """
-        _clear(path)
         try:
+            _clear(path)
             self._server = _Server(str(path), _Handler)
+            path.chmod(0o666)
         except OSError as error:
-            raise InputError(f"no socket at {path}: {error.strerror}") from None
-        path.chmod(0o666)
+            raise InputError(f"no socket at {path}: {error.strerror or error}") from None
         self._path = path
         self._server.answers = answers
         threading.Thread(target=self._server.serve_forever, name="answers", daemon=True).start()
@@ -59,9 +59,10 @@ def _clear(path: Path) -> None:
     if not path.is_socket():
         return
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PATIENCE_S)
         try:
             probe.connect(str(path))
-        except OSError:
+        except (ConnectionRefusedError, FileNotFoundError):
             path.unlink(missing_ok=True)
             return
     raise InputError(f"another daemon answers on {path}; give this one a socket of its own")
@@ -108,14 +109,19 @@ class _Handler(socketserver.StreamRequestHandler):
             line = self.rfile.readline(_LONGEST + 1)
             if len(line) > _LONGEST:
                 raise InputError(f"a question of more than {_LONGEST} bytes")
-            request = json.loads(line)
+            try:
+                request = json.loads(line)
+            except (ValueError, RecursionError):
+                raise InputError("a question is one line of JSON") from None
             if not isinstance(request, dict):
                 raise InputError("a question is an object of JSON")
             return self.server.answers(request, _peer(self.connection))
         except HetschedError as error:
             return {"error": str(error)}
-        except (ValueError, RecursionError):
-            return {"error": "a question is one line of JSON"}
+        except OSError:
+            raise  # who asked has gone, or says nothing
+        except Exception as error:
+            return {"error": f"the daemon failed to answer: {type(error).__name__}: {error}"}
 
 
 def _peer(connection: socket.socket) -> Peer:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from hetsched_core.cli.table import print_table
+from hetsched_core.cli.table import print_table, printable
 
 _socket = click.option(
     "--socket",
@@ -70,7 +70,10 @@ def _tell(
         click.echo(json.dumps(said, indent=2))
         return
     if said["away"]:
-        click.echo(f"Slurm does not answer ({said['away']}); this is what was seen last", err=True)
+        click.echo(
+            f"Slurm does not answer ({printable(said['away'])}); this is what was seen last",
+            err=True,
+        )
     print_(said)
 
 
@@ -104,7 +107,7 @@ def _print_why(said: dict[str, Any]) -> None:
     holds = "+".join(f"{node}:{gpus}" for node, gpus in (said["holds"] or {}).items())
     click.echo(f"job {said['job']}: {said['state']}{holds and f' on {holds}'}")
     for reason in said["reasons"]:
-        click.echo(f"  {reason['sentence']}")
+        click.echo(f"  {printable(reason['sentence'])}")
     if said["reserved"]:
         click.echo(f"  reserved: {'+'.join(said['reserved']['nodes'])}")
     for remedy in said["would_help"]:

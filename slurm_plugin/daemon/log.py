@@ -116,7 +116,11 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
 def _on_one_line(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Fold texts that came from elsewhere, and leave out what is not known."""
     return {
-        key: " ".join(value.split()) if isinstance(value, str) else value
+        key: _tamed(value) if isinstance(value, str) else value
         for key, value in event.items()
         if value is not None and value != ""
     }
+
+
+def _tamed(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in " ".join(text.split()))

@@ -100,6 +100,16 @@ def test_a_partition_that_has_emptied_is_told_no_more() -> None:
     )
 
 
+def test_a_gpu_type_that_is_gone_is_told_no_more() -> None:
+    meters = Meters()
+    meters.note(CycleReport(), SNAPSHOT, PLAN)
+    left = snapshot_of(cluster_of(n0=("a100", 4)), [])
+    meters.note(CycleReport(), left, Fifo().plan(left))
+    value = meters.registry.get_sample_value
+    assert value("hetsched_gpus", {"gpu_type": "a100", "state": "idle"}) == 4
+    assert value("hetsched_gpus", {"gpu_type": "t4", "state": "idle"}) is None
+
+
 @pytest.mark.parametrize(
     "address", ["9754", "localhost", "localhost:", ":9754", "h:0", "h:99999", "h:x"]
 )

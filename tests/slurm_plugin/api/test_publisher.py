@@ -7,6 +7,7 @@ from immutables import Map
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.fifo import Fifo
+from slurm_plugin.api import publisher as publishing
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.daemon.configuration import Configuration
@@ -30,6 +31,27 @@ def test_an_answer_is_as_old_as_what_was_seen_last() -> None:
     publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3, away="slurmctld is away")
     said = publisher.answer({"ask": "status"}, ADMIN)
     assert (said["at_s"], said["up_since_s"], said["away"]) == (100.0, 50.0, "slurmctld is away")
+
+
+def test_a_slow_why_keeps_nobody_from_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publishing, "_PATIENCE_S", 0.1)
+    publisher = Publisher(CONFIGURATION, 50.0)
+    publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3)
+    heard: list[str] = []
+
+    class Asker(dict[str, object]):
+        """A question that is answered for as long as the others are asked."""
+
+        def get(self, key: str, default: object = None) -> object:
+            if key == "job":
+                heard.append(publisher.answer({"ask": "status"}, ADMIN)["policy"])
+                with pytest.raises(InputError, match="too many questions"):
+                    publisher.answer({"ask": "why", "job": "1"}, ADMIN)
+            return super().get(key, default)
+
+    with pytest.raises(InputError, match="no active job"):
+        publisher.answer(Asker(ask="why", job="none"), ADMIN)
+    assert heard == [CONFIGURATION.policy]
 
 
 def test_the_plans_time_is_that_of_the_decision() -> None:

@@ -21,6 +21,8 @@ from slurm_plugin.api.server import AnswerServer
 def echo(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
     if request.get("ask") == "fail":
         raise InputError("that cannot be answered")
+    if request.get("ask") == "break":
+        raise ValueError("max() arg is empty")
     return {"request": dict(request), "user": peer.user, "admin": peer.admin}
 
 
@@ -79,6 +81,7 @@ def test_another_user_is_no_admin_and_may_ask(path: Path) -> None:
         (b"[1]\n", "an object of JSON"),
         (b'{"ask": "' + b"a" * 5000 + b'"}\n', "more than 4096 bytes"),
         (b'{"ask": "fail"}\n', "that cannot be answered"),
+        (b'{"ask": "break"}\n', "failed to answer: ValueError: max() arg is empty"),
     ],
 )
 def test_bad_questions_get_a_sentence_and_the_next_an_answer(
@@ -151,3 +154,7 @@ def test_without_a_daemon_or_a_folder_the_error_says_what_to_do(path: Path) -> N
         ask(path, "status")
     with pytest.raises(InputError, match="no socket at"):
         AnswerServer(path / "no" / "folder", echo)
+    with pytest.raises(InputError, match=r"no socket at .*: File name too long"):
+        AnswerServer(path.with_name("x" * 300), echo)
+    with pytest.raises(InputError, match=r"no socket at .*: AF_UNIX path too long"):
+        AnswerServer(path.with_name("x" * 200), echo)

@@ -92,6 +92,7 @@ def test_shadow_says_once_what_it_would_do() -> None:
         ("two words", 'words="two words"'),
         ("a\nb=c", 'words="a b=c"'),
         ('say "x"', r'words="say \"x\""'),
+        ("red\x1b[31m\udcff", "words=red?[31m?"),
     ],
 )
 def test_logfmt_is_one_line_that_opens_with_time_level_and_event(words: str, written: str) -> None:
