@@ -132,6 +132,11 @@ class NaiveTimeline:
         if nodes == 1:
             able = [name for name in names if min(free[name], served[name]) >= count]
             return {min(able, key=lambda name: free[name]): count} if able else {}
+        # With siblings closed fewer nodes might do; the job still waits for as many as it takes.
+        alone = {gpu_type: least for gpu_type, _, least in candidate.layout.alone}
+        least = alone.get(types[0], 1)
+        if sum(min(free[name], served[name]) >= least for name in names) < nodes:
+            return {}
         pieces: dict[str, int] = {}
         for _ in range(nodes):
             rest = count - sum(pieces.values())
