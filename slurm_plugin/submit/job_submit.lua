@@ -332,7 +332,6 @@ local function mark(jd, parts, now)
   nodes = nodes_for(count, nodes, most)
   local text, id = described(jd, found, count, nodes, begin)
   local single = found["gpu-types"] and not found["gpu-types"]:find(",", 1, true) and found["gpu-types"]
-  jd.admin_comment = text
   jd.environment["HETSCHED_NONCE"] = id
   -- srun would take its defaults from what was submitted, and not from what the run was given.
   for name, value in pairs(STALE) do
@@ -355,6 +354,8 @@ local function mark(jd, parts, now)
   jd.tres_per_node = "gres/gpu:" .. (single and single .. ":" or "") .. integer(count / nodes)
   -- From the time that the user names, the daemon has this long to act.
   jd.begin_time = math.max(begin or 0, now) + SLACK_S
+  -- Last, so that a failure above leaves no mark.
+  jd.admin_comment = text
   if nodes > 1 then
     slurm.log_user("hetsched: kept as %d nodes of %d GPUs until it is placed; --nodes=N chooses others",
                    nodes, count / nodes)

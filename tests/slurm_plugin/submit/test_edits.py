@@ -158,11 +158,19 @@ def test_a_mark_that_comes_with_a_submission_is_dropped(
     assert marked("project 7") == "project 7"
 
 
+@pytest.mark.parametrize(
+    ("found", "instead"),
+    [
+        ("local function nonce()", "local function nonce() nothing()"),
+        ("slurm.USE_MIN_NODES", "nothing()"),
+    ],
+)
 def test_a_script_that_breaks_lets_jobs_through_unmarked(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, found: str, instead: str
 ) -> None:
     ours = (testbed.layout.configuration / "job_submit.lua").read_text()
-    broken = ours.replace("local function nonce()", "local function nonce() nothing()")
+    broken = ours.replace(found, instead)
+    assert broken != ours
     with script_instead(testbed, broken):
         job = sbatch(testbed, "--gpu-set=2", "--wrap=sleep 60")
         with pytest.raises(TestbedError, match="expected GPU counts"):
