@@ -35,7 +35,11 @@ def changes_for(
                 if change := _stop(known, settings, now):
                     changes.append(change)
             case Start(_, placement, True) if (
-                known is not None and known.slurm.state is JobState.PENDING and not known.overdue
+                # The plan may be older than what keeps the job back now.
+                known is not None
+                and known.slurm.state is JobState.PENDING
+                and known.blocked is None
+                and not known.overdue
             ):
                 counts = {gpus for _, gpus in placement.configuration}
                 nodes = tuple(name for name, _ in placement.configuration)

@@ -393,7 +393,12 @@ class LiveWorld:
             return None
         if known.placed_s is None:
             known.placed_s = now
-        if now - known.placed_s > self._settings.start_timeout_s or blocked_by(seen) is not None:
+        late = now - known.placed_s > self._settings.start_timeout_s
+        if late and known.quota is None:
+            # It may never start there: meanwhile others may have what it keeps from them.
+            waited = f"it has not started within {self._settings.start_timeout_s:g} s"
+            known.quota = Reason(ReasonCode.REFUSED, detail=waited), now + QUOTA_S
+        if late or blocked_by(seen) is not None:
             return None
         before = known.run
         if before is not None and before.configuration == configuration:

@@ -135,9 +135,20 @@ def test_a_job_that_does_not_start_in_time_is_parked_and_then_placed_again() -> 
         assert clock.now < 1100
     assert clock.now - 1000 == pytest.approx(SETTINGS.start_timeout_s, abs=2)
     assert backend.calls == [Park("1", 1, 60)]
-    backend.state = state(replace(WAITING, begin_s=clock.now + 60))
+    parked = clock.now
+    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+    only_one = (node("n0", used=3),)
+    backend.state = state(replace(WAITING, begin_s=clock.now + 60), other, nodes=only_one)
     daemon.cycle()
-    assert backend.calls[1:] == [Place("1", ("n0",), 1, Park("1", 1, 60), "v100")]
+    assert backend.calls[1:] == [Place("2", ("n0",), 1, Park("2", 1, 60), "v100")]
+    backend.calls.clear()
+    while not backend.calls:
+        backend.state = state(replace(WAITING, begin_s=clock.now + 60))
+        daemon.cycle()
+        clock.now += 1
+        assert clock.now < parked + 100
+    assert backend.calls == [Place("1", ("n0",), 1, Park("1", 1, 60), "v100")]
+    assert clock.now - parked == pytest.approx(60, abs=3)
 
 
 def test_a_stale_pin_is_removed_from_a_job_that_has_to_wait() -> None:
@@ -228,10 +239,11 @@ def test_a_job_that_takes_the_id_of_another_is_not_placed_as_that_was_to_be(poli
     assert backend.calls != []
 
 
-def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while() -> None:
+@pytest.mark.parametrize("policy", ["fifo", "gavel"])
+def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while(policy: str) -> None:
     no = RefusedError("Place(...): Requested node configuration is not available (2014)")
     backend, clock = FakeBackend(state(WAITING), errors=[no]), Clock()
-    daemon = daemon_of(backend, clock)
+    daemon = daemon_of(backend, clock, make_policy(policy))
     for _ in range(59):
         daemon.cycle()
         clock.now += 1.0
@@ -243,6 +255,19 @@ def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while() -> None:
         daemon.cycle()
         clock.now += 1.0
     assert type(backend.calls[2]) is Place
+
+
+@pytest.mark.parametrize("policy", ["fifo", "gavel"])
+def test_a_job_that_is_held_after_it_was_planned_is_not_placed(policy: str) -> None:
+    backend, clock = FakeBackend(state(WAITING)), Clock()
+    daemon = daemon_of(backend, clock, make_policy(policy))
+    daemon.cycle()
+    assert [type(call) for call in backend.calls] == [Place]
+    for _ in range(5):
+        clock.now += 1.0
+        backend.state = state(replace(WAITING, held=True, reason="JobHeldUser"))
+        daemon.cycle()
+    assert len(backend.calls) == 1
 
 
 def test_jobs_of_other_partitions_and_with_bad_marks_are_not_touched() -> None:
