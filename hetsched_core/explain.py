@@ -118,7 +118,9 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     if isinstance(entry, Waiting):
         yield entry.reason
     if view.blocked is not None:
+        # Whether there is room says nothing about a job that may not start.
         yield view.blocked
+        return
     yield from _by_the_cluster(snapshot, view.job)
 
 
@@ -153,6 +155,8 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
 
 
 def _why_never(snapshot: Snapshot, job: Job) -> str:
+    if job.gpu_types is not None and not job.gpu_types:
+        return "no GPU type of this cluster is what it asks for, in type and memory"
     anywhere = replace(job, gpu_types=None)
     others = ways_to_fit(anywhere, snapshot.cluster, snapshot.speeds, snapshot.shapes)
     if others:

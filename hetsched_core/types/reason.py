@@ -29,6 +29,11 @@ class ReasonCode(Enum):
     HELD = ("held", Horizon.NOT_YET, "its user or an admin holds it")
     DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
     REFUSED = ("refused", Horizon.NOT_YET, "Slurm did not take its last placement")
+    DEPENDENCY_NEVER = (
+        "dependency_never",
+        Horizon.NEVER,
+        "a job it depends on has not ended as it must; cancel it, or change the dependency",
+    )
     QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account or QOS is reached")
 
     def __init__(self, word: str, horizon: Horizon, sentence: str) -> None:

@@ -153,6 +153,7 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
     kept = found.reservation
     return {
         "job": job,
+        "mode": published.mode,
         "state": _LETTERS[found.phase],
         "holds": None if found.holds is None else dict(found.holds),
         "reasons": [_reason(reason) for reason in found.reasons],

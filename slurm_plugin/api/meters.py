@@ -11,6 +11,7 @@ from prometheus_client import Counter as Total
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import Plan, ReasonCode, Snapshot, Waiting
+from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.usage import GpuUse, gpu_use
 
@@ -99,11 +100,12 @@ def serve_meters(address: str, meters: Meters) -> WSGIServer:
     Raises:
         InputError: this is no address, or it cannot be listened on.
     """
-    host, colon, port = address.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65_536:
+    found = host_and_port(address)
+    if found is None:
         raise InputError(f"metrics = {address!r}: expected HOST:PORT, such as 127.0.0.1:9754")
+    host, port = found
     try:
-        server, _ = start_http_server(int(port), host.strip("[]"), meters.registry)
+        server, _ = start_http_server(port, host, meters.registry)
     except OSError as error:
         raise InputError(f"nothing can be served at {address}: {error.strerror}") from None
     return server

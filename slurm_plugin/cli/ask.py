@@ -105,7 +105,10 @@ def _print_nodes(said: dict[str, Any]) -> None:
 
 def _print_why(said: dict[str, Any]) -> None:
     holds = "+".join(f"{node}:{gpus}" for node, gpus in (said["holds"] or {}).items())
-    click.echo(f"job {said['job']}: {said['state']}{holds and f' on {holds}'}")
+    where = "on" if said["state"] != "PD" else "to start on"
+    if said["mode"] == "shadow" and said["state"] == "PD":
+        where = "in shadow mode; the plan would start it on"
+    click.echo(f"job {said['job']}: {said['state']}{holds and f' {where} {holds}'}")
     for reason in said["reasons"]:
         click.echo(f"  {printable(reason['sentence'])}")
     if said["reserved"]:

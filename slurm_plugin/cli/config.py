@@ -33,8 +33,11 @@ def check(file: Path) -> None:
     from hetsched_core.policy import make_policy
     from slurm_plugin.daemon import check_fit
     from slurm_plugin.daemon.configuration import read_configuration
+    from slurm_plugin.daemon.spool import checked
 
     configuration = read_configuration(file)
+    if configuration.spool is not None:
+        checked(configuration.spool)
     check_fit(make_policy(configuration.policy, configuration.parameters))
     partitions = ", ".join(sorted(configuration.partitions))
     click.echo(

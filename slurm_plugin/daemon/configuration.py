@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import textwrap
 import tomllib
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ PARAMETERS = "parameters"
 """The table of the file that holds the policy's own parameters."""
 
 _WIDTH = 98
+
+_LONGEST_SOCKET = 107
 
 
 class BackendName(StrEnum):
@@ -73,6 +76,32 @@ class Configuration(DaemonSettings):
     )
     log: LogForm = setting(LogForm.LOGFMT, "form of the log lines on stderr")
     parameters: Map[str, str] = dataclasses.field(default=Map())
+
+    def __post_init__(self) -> None:
+        """Refuse what no daemon can work with."""
+        # Two-argument super: a dataclass with slots is another class than the one written here.
+        super(Configuration, self).__post_init__()
+        if self.metrics and host_and_port(self.metrics) is None:
+            raise InputError(
+                f"metrics = {self.metrics!r}: expected HOST:PORT, such as 127.0.0.1:9754"
+            )
+        for name in ("database", "socket", "spool"):
+            path = getattr(self, name)
+            if path is not None and not path.name:
+                raise InputError(f"{name} = {str(path)!r} names no file or folder")
+        if len(os.fsencode(self.socket)) > _LONGEST_SOCKET:
+            raise InputError(
+                f"socket = {str(self.socket)!r}: a socket's path has at most {_LONGEST_SOCKET} "
+                "bytes; choose a shorter one"
+            )
+
+
+def host_and_port(address: str) -> tuple[str, int] | None:
+    """Read HOST:PORT; None for what is none. An IPv6 address stands in brackets."""
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        return None
+    return host.strip("[]"), int(port)
 
 
 @dataclass(frozen=True, slots=True)

@@ -184,11 +184,13 @@ class Daemon:
         self._world.adopt(settings, policy.info.knows, mode)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
+        self._failed_s = -math.inf
 
     def _new_warnings(self) -> tuple[str, ...]:
         """Return what is wrong now and was not when it was asked last."""
         found = dict(self._world.warnings)
         found = {job: f"job={job}: {words}" for job, words in found.items()}
+        found |= {"partitions": self._world.partition_warning()}
         found |= {"kill_wait": self._world.kill_wait_warning(), "record": self._unrecorded}
         new = tuple(
             words for what, words in found.items() if words and self._warned.get(what) != words

@@ -20,7 +20,6 @@ from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.mark import Mark
 from slurm_plugin.daemon.terms import NO_NEEDS, Needs
 
-_DEPENDENCY = ("Dependency", "DependencyNeverSatisfied")
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
 
 
@@ -128,7 +127,7 @@ def described(seen: SlurmJob, mark: Mark) -> Job:
     """Return the job as it was submitted."""
     return Job(
         id=seen.id,
-        submit_s=_submitted_s(seen),
+        submit_s=_submitted_s(seen, mark),
         requirements=mark.requirements,
         profile=mark.profile,
         total_samples=mark.total_samples,
@@ -144,13 +143,13 @@ def described(seen: SlurmJob, mark: Mark) -> Job:
     )
 
 
-def _submitted_s(seen: SlurmJob) -> float:
+def _submitted_s(seen: SlurmJob, mark: Mark) -> float:
     """Return when a job was submitted, moved within its second into the order of the ids.
 
-    Slurm tells whole seconds and numbers jobs as they come. No job is moved into the future.
+    Whole seconds are told, and Slurm numbers jobs as they come. No job is moved into the future.
     """
     number = int(re.match(r"\d*", seen.id)[0] or 0)  # type: ignore[index]
-    return seen.submit_s - 1.0 + number % 1_000_000 / 1e6
+    return (mark.submitted_s or seen.submit_s) - 1.0 + number % 1_000_000 / 1e6
 
 
 def blocked_by(seen: SlurmJob) -> Reason | None:
@@ -159,8 +158,10 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
         return None
     if seen.held or seen.reason in _HELD:
         return Reason(ReasonCode.HELD)
-    if seen.reason in _DEPENDENCY:
+    if seen.reason == "Dependency":
         return Reason(ReasonCode.DEPENDENCY)
+    if seen.reason == "DependencyNeverSatisfied":
+        return Reason(ReasonCode.DEPENDENCY_NEVER)
     if seen.reason.startswith(("QOS", "Assoc")):
         return Reason(ReasonCode.QUOTA, detail=seen.reason)
     return None

@@ -24,9 +24,10 @@ class Mark:
 
     `default_count` GPUs are spread evenly over `default_nodes` nodes while the job waits.
 
-    `begin_s` is when its user lets it start at the earliest, 0 for at once. `can_checkpoint` is
-    the user's word for it, `signal` what `#SBATCH --signal` says, "" without. `limit_s` is the time
-    limit that the user gave for the default count, None for none. `cpus_per_gpu` and
+    `begin_s` is when its user lets it start at the earliest, 0 for at once. `submitted_s` is when
+    it was submitted, 0 if not told: Slurm's own time of that is the last requeue's.
+    `can_checkpoint` is the user's word for it, `signal` what `#SBATCH --signal` says, "" without.
+    `limit_s` is the time limit that the user gave for the default count, None for none. `cpus_per_gpu` and
     `memory_mb_per_gpu` are what the user asked for in just that way, `least_gpu_memory_mb` what
     each GPU must have of its own, 0 for any. Of a job with `shadow` the script has changed nothing:
     it starts by itself, in the shape that its user gave it.
@@ -41,6 +42,7 @@ class Mark:
     learning_rate: LearningRate | None
     movable: bool
     begin_s: float = 0.0
+    submitted_s: float = 0.0
     can_checkpoint: bool = False
     signal: str = ""
     limit_s: float | None = None
@@ -78,6 +80,7 @@ class _Document:
     nodes: int = 1
     cpus: int = 0
     begin: float = 0.0
+    submitted: float = 0.0
     shadow: bool = False
 
 
@@ -124,6 +127,7 @@ def read_mark(text: str) -> Mark | None:
         learning_rate=LearningRate(((found.default, rate),), scaling) if rate else None,
         movable=not found.no_move,
         begin_s=found.begin,
+        submitted_s=found.submitted,
         can_checkpoint=found.can_checkpoint,
         signal=found.signal,
         limit_s=found.limit * 60.0 or None,

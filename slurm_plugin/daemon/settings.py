@@ -118,6 +118,8 @@ class DaemonSettings:
 
     def __post_init__(self) -> None:
         """Refuse what no daemon can work with."""
+        if not all(self.partitions):
+            raise InputError("a partition's name is empty; name those to manage")
         if not self.partitions:
             raise InputError("no partition to manage; name at least one")
         check_bounds(self)

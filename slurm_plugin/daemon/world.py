@@ -154,6 +154,17 @@ class LiveWorld:
             "the longest checkpoint, or lower grace_s"
         )
 
+    def partition_warning(self) -> str:
+        """Name the partitions to manage that Slurm does not have; "" if it has them all."""
+        site = self._site
+        missing = self._settings.partitions.difference(site.longest_s) if site else ()
+        if site is None or not missing:
+            return ""
+        return (
+            f"Slurm has no partition {', '.join(sorted(missing))}; "
+            f"it has {', '.join(sorted(site.longest_s))}"
+        )
+
     def warned(self, jobs: Collection[str], stopping: Collection[str], now: float) -> None:
         """Note which jobs have just been told to save their state.
 
@@ -266,7 +277,7 @@ class LiveWorld:
                     "starts by itself and is not managed"
                 )
                 return
-            waited_s = max(0.0, now - max(seen.submit_s, mark.begin_s))
+            waited_s = max(0.0, now - max(mark.submitted_s or seen.submit_s, mark.begin_s))
             known = Managed(mark, seen, described(seen, mark), observed_s=now, wait_s=waited_s)
             known.limit_s = mark.limit_s
             self.managed[seen.id] = known

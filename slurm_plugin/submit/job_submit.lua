@@ -118,8 +118,12 @@ local function lines_of(script, found)
     if rest then
       for word in rest:gmatch("%S+") do
         local name, value = word:match("^%-%-([%w-]+)=?(.*)$")
-        if not name or not OPTIONS[name] then
-          fail("unknown option '" .. word .. "'; known: --" .. table.concat(NAMES, ", --"))
+        local told = #word > 60 and word:sub(1, 60) .. "..." or word
+        if not name then
+          fail("'" .. told .. "' on a #HETSCHED line is no option; write them as --gpu-set=2, and nothing else")
+        end
+        if not OPTIONS[name] then
+          fail("unknown option '" .. told .. "'; known: --" .. table.concat(NAMES, ", --"))
         end
         found[name] = value
       end
@@ -267,7 +271,8 @@ end
 
 local function described(jd, found, count, nodes, begin, shadow)
   local id = nonce()
-  local parts = { '"nonce":"' .. id .. '"', '"default":' .. integer(count) }
+  -- When it was submitted: Slurm forgets that when a job is queued again.
+  local parts = { '"nonce":"' .. id .. '"', '"default":' .. integer(count), '"submitted":' .. integer(os.time()) }
   if shadow then parts[#parts + 1] = '"shadow":true' end
   if nodes > 1 then parts[#parts + 1] = '"nodes":' .. integer(nodes) end
   for _, name in ipairs(NAMES) do
@@ -377,7 +382,7 @@ local GUARDED = {
   tres_per_socket = "TresPerSocket", req_nodes = "ReqNodeList", exc_nodes = "ExcNodeList",
   features = "Features", reservation = "ReservationName", admin_comment = "AdminComment",
   num_tasks = "NumTasks", min_nodes = "NumNodes", max_nodes = "NumNodes", min_cpus = "NumCPUs",
-  max_cpus = "NumCPUs", ntasks_per_node = "TasksPerNode", begin_time = "StartTime", requeue = "Requeue",
+  max_cpus = "NumCPUs", pn_min_cpus = "MinCPUsNode", ntasks_per_node = "TasksPerNode", begin_time = "StartTime", requeue = "Requeue",
 }
 
 local function touched(jd)

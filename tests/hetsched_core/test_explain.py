@@ -105,8 +105,14 @@ def test_room_that_is_kept_for_others_is_told_as_such() -> None:
 def test_what_blocks_a_job_is_told_and_no_change_is_proposed(code: ReasonCode) -> None:
     snapshot = world(view("a", blocked=Reason(code)))
     found = why(Fifo(), snapshot, fifo_plan(snapshot), "a")
-    assert found.reasons[0].code is code
+    assert [reason.code for reason in found.reasons] == [code]
     assert found.remedies == ()
+
+
+def test_a_job_that_no_type_is_left_for_is_told_so() -> None:
+    found = why(Fifo(), world(view("a", gpu_types=frozenset())), plan_of({}), "a")
+    assert found.reasons[0].code is ReasonCode.NEVER_FITS
+    assert "no GPU type of this cluster is what it asks for" in found.reasons[0].detail
 
 
 def test_a_start_that_waits_for_another_to_leave_names_it() -> None:

@@ -62,6 +62,11 @@ def test_without_a_file_the_command_line_says_it_all() -> None:
         ("", 'partitions is not set; name those to manage: partitions = ["gpu"]'),
         ('partitions = "gpu"', """partitions = 'gpu': expected a list of names"""),
         ("partitions = []", "no partition to manage; name at least one"),
+        ('partitions = ["gpu", ""]', "a partition's name is empty"),
+        ('metrics = "9754"', "metrics = '9754': expected HOST:PORT, such as 127.0.0.1:9754"),
+        ('metrics = "127.0.0.1:99999"', "expected HOST:PORT"),
+        ('database = ""', "database = '.' names no file or folder"),
+        (f'socket = "/{"a" * 107}"', "a socket's path has at most 107 bytes"),
         ("round = 3", "unknown setting 'round': did you mean 'round_s'?"),
         ('round_s = "3"', "round_s = '3': expected a number"),
         ("round_s = true", "round_s = True: expected a number"),
@@ -161,6 +166,7 @@ def test_config_check_looks_at_the_policy_too(tmp_path: Path) -> None:
         ('policy = "tiresia"', "did you mean 'tiresias'"),
         ('policy = "hare"', "for replays only"),
         ('policy = "hadare"', "only gangs run live"),
+        ('spool = "/nowhere/at/all"', "No such file or directory; make it"),
         ('policy = "las"\n[parameters]\nwidth = 1', "parameter of policy 'las' 'width'"),
     ):
         bad = written(tmp_path, f'partitions = ["a"]\n{text}\n')

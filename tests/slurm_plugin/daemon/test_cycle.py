@@ -612,3 +612,11 @@ class ReplayOnly(Evict):
 def test_a_policy_that_cannot_run_live_is_refused(policy: Policy, says: str) -> None:
     with pytest.raises(InputError, match=says):
         daemon_of(FakeBackend(), Clock(), policy)
+
+
+def test_a_partition_that_slurm_does_not_have_is_told_once_with_those_it_has() -> None:
+    backend = FakeBackend(state(WAITING), where=SlurmSite(30.0, {"gpu": None, "old": None}))
+    settings = replace(SETTINGS, partitions=frozenset({"gpu", "gpus"}))
+    daemon = daemon_of(backend, Clock(), settings=settings)
+    said = [daemon.cycle().warnings for _ in range(3)]
+    assert said == [("Slurm has no partition gpus; it has gpu, old",), (), ()]

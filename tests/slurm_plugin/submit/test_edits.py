@@ -32,6 +32,7 @@ def job(testbed: Testbed, submitter: Submitter) -> Iterator[str]:
         ("NumNodes=2", "NumNodes"),
         ("NumCPUs=4", "NumCPUs"),
         ("TasksPerNode=2", "TasksPerNode"),
+        ("MinCPUsNode=40", "MinCPUsNode"),
         ("ReqNodeList=n1", "ReqNodeList"),
         ("ExcNodeList=n1", "ExcNodeList"),
         ("StartTime=now", "StartTime"),
