@@ -28,9 +28,9 @@ class Mark:
     it was submitted, 0 if not told: Slurm's own time of that is the last requeue's.
     `can_checkpoint` is the user's word for it, `signal` what `#SBATCH --signal` says, "" without.
     `limit_s` is the time limit that the user gave for the default count, None for none.
-    `cpus_per_gpu` and `memory_mb_per_gpu` are what the user asked for in just that way, `least_gpu_memory_mb` what
-    each GPU must have of its own, 0 for any. Of a job with `shadow` the script has changed nothing:
-    it starts by itself, in the shape that its user gave it.
+    `cpus_per_gpu` and `memory_mb_per_gpu` are what the user asked for in just that way,
+    `least_gpu_memory_mb` what each GPU must have of its own, 0 for any. Of a job with `shadow` the
+    script has changed nothing: it starts by itself, in the shape that its user gave it.
     """
 
     nonce: str
