@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from hetsched_core.errors import InputError, unknown
@@ -156,12 +156,19 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
         "mode": published.mode,
         "state": _LETTERS[found.phase],
         "holds": None if found.holds is None else dict(found.holds),
-        "reasons": [_reason(reason) for reason in found.reasons],
+        "reasons": [_reason(_seen_by(published, peer, reason)) for reason in found.reasons],
         "reserved": None
         if kept is None
         else {"nodes": dict(kept.configuration), "start_s": kept.start_s},
         "would_help": [str(remedy) for remedy in found.remedies],
     }
+
+
+def _seen_by(published: Published, peer: Peer, reason: Reason) -> Reason:
+    """Leave out the jobs that the peer may not see."""
+    jobs = published.snapshot.jobs
+    seen = tuple(j for j in reason.behind if j not in jobs or _sees(published, peer, jobs[j]))
+    return replace(reason, behind=seen)
 
 
 def _reason(reason: Reason) -> dict[str, Any]:

@@ -119,11 +119,11 @@ class Daemon:
     def cycle(self) -> CycleReport:
         """Observe, plan, check, diff, apply, record: once."""
         try:
-            state = self._backend.read()
-            # The clock may have been set back.
+            # The clock may have been set back. Jobs are read last, so that they are fresh.
             if not self._clock() < self._site_due_s <= self._clock() + _SITE_S:
                 self._world.observe_site(self._backend.site())
                 self._site_due_s = self._clock() + _SITE_S
+            state = self._backend.read()
         except BackendError as error:
             return CycleReport(away=str(error))
         now = self._clock()

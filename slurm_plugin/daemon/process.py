@@ -68,7 +68,10 @@ def serve(read: Callable[[], Configuration]) -> None:
             log.warning("no_answers", words=str(error))
         meters = Meters()
         if configuration.metrics:
-            stack.callback(serve_meters(configuration.metrics, meters).shutdown)
+            try:
+                stack.callback(serve_meters(configuration.metrics, meters).shutdown)
+            except InputError as error:
+                log.warning("no_metrics", words=str(error))
         log.info(
             "up",
             pid=os.getpid(),

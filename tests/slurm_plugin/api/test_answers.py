@@ -6,7 +6,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.fifo import Fifo
-from hetsched_core.types import NodeCondition, Shape
+from hetsched_core.types import NodeCondition, Reason, ReasonCode, Shape, Waiting
 from slurm_plugin.api.answers import Peer, Published, answer
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 
@@ -94,6 +94,16 @@ def test_where_jobs_are_private_users_see_their_own(
         else:
             with pytest.raises(InputError, match=f"no active job '{job}'"):
                 answer(state, {"ask": "why", "job": job}, peer)
+
+
+def test_private_jobs_are_not_named_by_those_behind_them() -> None:
+    state = published(private_jobs=True)
+    behind = Waiting(Reason(ReasonCode.AHEAD, behind=("1", "3")))
+    state = replace(state, plan=state.plan.revise({"2": behind}))
+    for peer, named in ((Peer("bob"), ["3"]), (ADMIN, ["1", "3"])):
+        reasons = answer(state, {"ask": "why", "job": "2"}, peer)["reasons"]
+        assert reasons[0]["behind"] == named
+        assert ("1" in reasons[0]["sentence"]) is ("1" in named)
 
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
