@@ -33,4 +33,4 @@ def test_a_decision(benchmark: BenchmarkFixture, gpus: int) -> None:
     )
     assert held_gpus(plan) > 0.99 * gpus
     assert diagnostics.gap is not None
-    assert diagnostics.gap <= gap
+    assert diagnostics.gap <= gap * (1 + 1e-6)
