@@ -36,7 +36,7 @@ GAVEL = Variant("gavel")
 SIMPLE = tuple(map(Variant, ("slurm", "fifo", "las", "sjf", "srtf")))
 SEEDS_OF: dict[str, dict[Variant, range]] = {
     SMALL: dict.fromkeys((HOPS, SIA, SIA_UNSCATTERED, GAVEL, *SIMPLE), SEEDS),
-    LARGE: {HOPS: SEEDS, **dict.fromkeys((HOPS_KNOWING, SIA, GAVEL, *SIMPLE), FEW_SEEDS)},
+    LARGE: dict.fromkeys((HOPS, HOPS_KNOWING, SIA, GAVEL, *SIMPLE), SEEDS),
 }
 """The policies of each setting. On 512 GPUs a replay of Hops takes half a minute of a CPU, one of
 sia a minute."""

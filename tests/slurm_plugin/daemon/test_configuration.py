@@ -100,7 +100,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
     round_s=st.floats(1, 86_400),
     slack_s=st.integers(20, 86_400),
     mode=st.sampled_from(Mode),
-    database=NAMES,
+    database=NAMES.filter(lambda name: bool(Path(name).name)),
     parameters=st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), NAMES, max_size=3),
 )
 def test_what_is_written_is_read_again(

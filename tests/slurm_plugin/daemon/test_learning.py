@@ -148,10 +148,13 @@ def test_jobs_on_three_types_fill_the_store_and_the_next_decision_sees_it(
             (layers.gpu_types[t] for t in layers.by_type.gpu_type), layers.by_type.mean, strict=True
         )
     )
-    assert measured == {name: pytest.approx(speed, rel=3 * NOISE) for name, speed in SPEEDS.items()}
-    assert len(layers.by_entity) == 3
+    # Where the machine is busy the stub oversleeps, and is truly slower for it.
+    assert measured.keys() == SPEEDS.keys()
     for name, speed in SPEEDS.items():
-        assert table.per_gpu(name, 1, 1) == pytest.approx(speed, rel=3 * NOISE)
+        assert 0.7 * speed < measured[name] < (1 + 3 * NOISE) * speed
+    assert len(layers.by_entity) == 3
+    for name in SPEEDS:
+        assert table.per_gpu(name, 1, 1) == pytest.approx(measured[name], rel=1e-3)
         assert table.profiled(name)
         assert table.layers[table.gpu_types.index(name), 0] == Layer.GPU_TYPE
     for job in jobs.values():
@@ -241,9 +244,9 @@ def test_a_job_that_is_moved_is_told_why_and_policies_know_what_it_has_done(
         view = daemon.world.jobs[job]
         (begun, *_), (_, _, done) = runs_of(stubs.said(job))[:2]
         assert begun == 0
-        # What policies are told is what the job told, carried on.
-        assert told.samples >= done > 0
-        assert told.checkpoint_samples >= done
+        # What policies are told is what the job told, carried on; it prints whole samples.
+        assert told.samples + 0.5 >= done > 0
+        assert told.checkpoint_samples + 0.5 >= done
         assert view.samples_at(time.time()) >= told.samples
         again = daemon_of(backend, store, stubs.spool, "las")
         again.cycle()
