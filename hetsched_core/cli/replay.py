@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +11,6 @@ from hetsched_core.cli.inputs import FILE, read_options, workload_options
 from hetsched_core.cli.options import Seconds, SwitchCost, claim_outputs, usage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hetsched_core.logged import Closeness, LoggedMeasures
     from hetsched_core.metrics import Measures
     from hetsched_core.policy import Policy
@@ -169,6 +165,7 @@ def replay(
     from dataclasses import replace
     from time import perf_counter
 
+    from hetsched_core.cli.progress import progress
     from hetsched_core.cli.replay_report import require_report, write_report
     from hetsched_core.replay import EstimateSource, result_of, with_learning, with_node_spread
     from hetsched_core.replay import replay as run_each
@@ -217,7 +214,7 @@ def replay(
     closeness: dict[str, Closeness] = {}
     histories: list[History] = []
     never: dict[str, str] = {}
-    with _progress(seeds * len(policies) * len(loaded.workload.submissions)) as ended:
+    with progress("jobs", seeds * len(policies) * len(loaded.workload.submissions)) as ended:
         for one in run_each(
             loaded, policies, settings, estimates=source, stopwatch=perf_counter, ended=ended
         ):
@@ -381,21 +378,6 @@ def _write_rejects(loaded: Loaded, never: dict[str, str], path: Path) -> None:
     with replacing(path) as file:
         file.writelines(f"{reject}\n" for reject in loaded.rejects())
         file.writelines(f"job {job}: can never run here: {asks}\n" for job, asks in never.items())
-
-
-@contextmanager
-def _progress(jobs: int) -> Iterator[Callable[[], None]]:
-    """Show how many of so many jobs have ended, on a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("jobs", total=jobs)
-        yield lambda: bar.advance(task)
 
 
 def _tell_result(result: Result) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from hetsched_core.sweep.local import Runner
     from hetsched_core.sweep.runs import SweepRun
 
@@ -90,6 +87,8 @@ def sweep(file: Path, folder: Path, at_once: int, dry_run: bool) -> None:
 
 def _carry_out(runner: Runner, todo: Sequence[SweepRun]) -> list[tuple[SweepRun, str]]:
     """Generate the workloads that are missing, then replay; return what failed and why."""
+    from hetsched_core.cli.progress import progress
+
     generate = {
         run.generated: ("workload", "generate", *run.generate_arguments())
         for run in todo
@@ -102,7 +101,7 @@ def _carry_out(runner: Runner, todo: Sequence[SweepRun]) -> list[tuple[SweepRun,
             broken[list(generate)[ended.at]] = ended.error
     failed = [(run, broken[run.generated]) for run in todo if run.generated in broken]
     ready = [run for run in todo if run.generated not in broken]
-    with _progress(len(ready)) as advance:
+    with progress("runs", len(ready)) as advance:
         for ended in runner.run([("replay", *run.replay_arguments()) for run in ready]):
             advance()
             if ended.error:
@@ -138,18 +137,3 @@ def _text(value: object) -> str:
     from hetsched_core.typed_text import to_text
 
     return to_text(value)
-
-
-@contextmanager
-def _progress(runs: int) -> Iterator[Callable[[], None]]:
-    """Show how many of so many runs have ended, on a terminal."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield lambda: None
-        return
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("runs", total=runs)
-        yield lambda: bar.advance(task)

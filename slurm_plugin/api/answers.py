@@ -11,7 +11,7 @@ from hetsched_core.errors import InputError, unknown
 from hetsched_core.explain import why
 from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Plan, Reason, Snapshot, Waiting
-from slurm_plugin.daemon.usage import GpuUse, gpu_use
+from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 
 SCHEMA = 1
 

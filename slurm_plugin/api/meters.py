@@ -13,7 +13,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.types import Plan, ReasonCode, Snapshot, Waiting
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
-from slurm_plugin.daemon.usage import GpuUse, gpu_use
+from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 
 _PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 

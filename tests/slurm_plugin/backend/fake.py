@@ -5,7 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from slurm_plugin.backend import BackendError, Change, SlurmSite, SlurmState
+from slurm_plugin.backend import (
+    BackendError,
+    Change,
+    JobState,
+    SlurmJob,
+    SlurmSite,
+    SlurmState,
+)
+
+PENDING = SlurmJob(
+    id="1",
+    name="job",
+    user="ann",
+    account="lab",
+    partition="gpu",
+    state=JobState.PENDING,
+    reason="BeginTime",
+    mark="",
+    nodes=(),
+    pinned=(),
+    gpus_per_node=1,
+    gpu_type="",
+    submit_s=0.0,
+    begin_s=60.0,
+    start_s=None,
+    end_s=None,
+    time_limit_s=None,
+    restarts=0,
+    held=False,
+)
+"""A job that waits, and is nobody's."""
 
 
 @dataclass(slots=True)

@@ -4,30 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.backend import GpuLimit, GpuLimits, JobState, SlurmJob
+from slurm_plugin.backend import GpuLimit, GpuLimits
 from slurm_plugin.backend.limits import parse_limits
-
-JOB = SlurmJob(
-    id="1",
-    name="job",
-    user="ann",
-    account="lab",
-    partition="gpu",
-    state=JobState.PENDING,
-    reason="BeginTime",
-    mark="",
-    nodes=(),
-    pinned=(),
-    gpus_per_node=1,
-    gpu_type="",
-    submit_s=0.0,
-    begin_s=60.0,
-    start_s=None,
-    end_s=None,
-    time_limit_s=None,
-    restarts=0,
-    held=False,
-)
+from tests.slurm_plugin.backend.fake import PENDING
 
 PARTITIONS = """\
 PartitionName=gpu AllowGroups=ALL AllowQos=ALL Default=YES QoS=N/A DefaultTime=NONE
@@ -83,18 +62,18 @@ LIMITS = parse_limits(PARTITIONS, QOS, ASSOCIATIONS)
 def test_the_first_limit_of_each_kind_counts_and_the_least_of_them_binds(
     partition: str, qos: str, account: str, user: str, limit: GpuLimit | None
 ) -> None:
-    job = replace(JOB, partition=partition, qos=qos, account=account, user=user)
+    job = replace(PENDING, partition=partition, qos=qos, account=account, user=user)
     assert LIMITS.of(job) == limit
 
 
 def test_a_user_s_limit_in_one_partition_goes_before_that_in_all() -> None:
     limits = replace(LIMITS, of_partition={})
-    job = replace(JOB, partition="small", qos="normal", account="group", user="bob")
+    job = replace(PENDING, partition="small", qos="normal", account="group", user="bob")
     assert limits.of(job) == GpuLimit(3, "user bob in account group: MaxTRESPerJob")
 
 
 def test_without_limits_nothing_binds() -> None:
-    assert GpuLimits().of(JOB) is None
+    assert GpuLimits().of(PENDING) is None
 
 
 def test_another_form_is_told_from_no_limits() -> None:

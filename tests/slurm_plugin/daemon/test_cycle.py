@@ -35,30 +35,16 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.changes import MOST_PUSHES
-from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.backend.fake import PENDING, FakeBackend
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
 
-WAITING = SlurmJob(
-    id="1",
-    name="job",
-    user="ann",
-    account="lab",
-    partition="gpu",
-    state=JobState.PENDING,
-    reason="BeginTime",
+WAITING = replace(
+    PENDING,
     mark='hetsched/1 {"nonce":"a1","default":1,"gpu-set":"1,2"}',
-    nodes=(),
-    pinned=(),
-    gpus_per_node=1,
-    gpu_type="",
     submit_s=900.0,
     begin_s=1060.0,
-    start_s=None,
-    end_s=None,
     time_limit_s=600.0,
-    restarts=0,
-    held=False,
 )
 PINNED = replace(WAITING, pinned=("n0",), begin_s=1000.0, reason="Resources")
 
@@ -620,3 +606,15 @@ def test_a_partition_that_slurm_does_not_have_is_told_once_with_those_it_has() -
     daemon = daemon_of(backend, Clock(), settings=settings)
     said = [daemon.cycle().warnings for _ in range(3)]
     assert said == [("Slurm has no partition gpus; it has gpu, old",), (), ()]
+
+
+def test_a_reload_that_names_another_partition_can_be_taken_back() -> None:
+    backend = FakeBackend(state(WAITING))
+    daemon = daemon_of(backend, Clock(), mode=Mode.SHADOW)
+    daemon.cycle()
+    elsewhere = replace(SETTINGS, partitions=frozenset({"old"}))
+    for settings, active in ((elsewhere, set()), (SETTINGS, {WAITING.id})):
+        daemon.adopt(make_policy("las"), settings, Mode.SHADOW)
+        report = daemon.cycle()
+        assert report.violations == ()
+        assert set(daemon.plan.entries) == active

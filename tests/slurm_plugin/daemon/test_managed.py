@@ -5,30 +5,16 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.types import Horizon
-from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.managed import blocked_by, described
 from slurm_plugin.daemon.mark import read_mark
+from tests.slurm_plugin.backend.fake import PENDING
 
-SEEN = SlurmJob(
+SEEN = replace(
+    PENDING,
     id="12",
-    name="job",
-    user="ada",
-    account="",
-    partition="gpu",
-    state=JobState.PENDING,
-    reason="None",
     mark='hetsched/1 {"nonce":"a","default":1,"gpu-set":"1","submitted":1000}',
-    nodes=(),
-    pinned=(),
-    gpus_per_node=1,
-    gpu_type="",
     submit_s=1000.0,
-    begin_s=None,
-    start_s=None,
-    end_s=None,
-    time_limit_s=None,
-    restarts=0,
-    held=False,
 )
 
 
