@@ -4,15 +4,18 @@ PYTHON ?= python3
 BUNDLED := hetsched_core/traces/bundled
 BIN := .venv/bin
 REPORT := build/report
+# Exactly this: the wheel of a newer release may be one for CUDA, of several GB.
+TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env replay demo test bench lock clean
+.PHONY: help env env-torch replay demo test test-torch bench lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
 	@echo "make replay  replay the bundled Slurm log under slurm, fifo, srtf and las; report in $(REPORT)"
 	@echo "make demo    six jobs placed and moved on a private Slurm (Debian, root)"
 	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
+	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH)); PYTEST_ARGS=... too"
 	@echo "make bench   benchmarks"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
 	@echo "make clean   remove .venv, build, caches and compiled kernels"
@@ -39,6 +42,16 @@ test: env
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+env-torch: .venv/.torch-installed
+
+# Into the same environment, which a machine keeps: everything else stays as it is, with or without.
+.venv/.torch-installed: .venv/.installed Makefile
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint requirements.lock $(TORCH)
+	@touch $@
+
+test-torch: env-torch
+	$(BIN)/python -m pytest --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)
