@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import tzinfo
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import ListedColormap
-from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
-from matplotlib.figure import Figure
+from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from hetsched_core.report.axes import (
+    TIME_AXIS_IN,
+    axis_times,
+    height_in,
+    margins,
+    name_nodes,
+    name_rows,
+    time_axis,
+    wide_axes,
+)
 from hetsched_core.report.clock import Clock
 from hetsched_core.report.gantt import Bars, Shades, bars, fits_bars, shades
 from hetsched_core.report.history import History, Spans
@@ -26,13 +33,11 @@ from hetsched_core.report.svg import (
     LOGGED_COLOUR,
     MUTED,
     SIZE_COLOURS,
-    WIDTH_IN,
     drawing,
     policy_colour,
     size_colour,
 )
-from hetsched_core.report.units import DAY, HOUR, LOGGED, MINUTE
-from hetsched_core.types import Cluster
+from hetsched_core.report.units import LOGGED
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -63,12 +68,6 @@ _DURATION_TICKS = {
     31_536_000.0: "365 d",
 }
 
-_LEFT_IN = 1.12
-"""Room for names and numbers left of every time axis, so that all figures have the same one."""
-_TIME_AXIS_IN = 0.42
-"""Room for a time axis with its label below."""
-_MAX_NAME = 18
-
 _SHADE = ListedColormap([(0.15, 0.45, 0.75, level / 15) for level in range(16)])
 """One blue on whatever the page's colour is, in as many steps as an eye can tell apart."""
 
@@ -76,7 +75,7 @@ _SHADE = ListedColormap([(0.15, 0.45, 0.75, level / 15) for level in range(16)])
 def jct_distribution(histories: Sequence[History]) -> str:
     """Draw the share of completed jobs that took at most so long, by policy."""
     with drawing(2.2) as (figure, svg):
-        axes = _wide_axes(figure, bottom_in=0.42)
+        axes = wide_axes(figure, bottom_in=0.42)
         _distributions(axes, _curves(histories, lambda one: one.jobs.jct_s), _DURATION_FLOOR_S)
         _duration_axis(axes, "time from submission to end (logarithmic axis)")
         return svg("Distribution of completion times")
@@ -85,7 +84,7 @@ def jct_distribution(histories: Sequence[History]) -> str:
 def wait_distribution(histories: Sequence[History], logged: LoggedHistory) -> str:
     """Draw the share of jobs that waited at most so long before they started, in log and replay."""
     with drawing(2.2) as (figure, svg):
-        axes = _wide_axes(figure, bottom_in=0.42)
+        axes = wide_axes(figure, bottom_in=0.42)
         site = _Curve(logged.first_wait_s, LOGGED_COLOUR, LOGGED_DASHES)
         replays = _curves(histories, lambda one: one.jobs.first_wait_s)
         _distributions(axes, [*replays, site], _DURATION_FLOOR_S)
@@ -96,7 +95,7 @@ def wait_distribution(histories: Sequence[History], logged: LoggedHistory) -> st
 def latency_ratio_distribution(histories: Sequence[History]) -> str:
     """Draw the share of completed jobs that waited at most so many times their run time."""
     with drawing(2.2) as (figure, svg):
-        axes = _wide_axes(figure, bottom_in=0.42)
+        axes = wide_axes(figure, bottom_in=0.42)
         _distributions(axes, _curves(histories, lambda one: one.jobs.latency_ratio), RATIO_FLOOR)
         axes.xaxis.set_major_formatter(
             FuncFormatter(lambda ratio, _: f"{'≤ ' if ratio <= RATIO_FLOOR else ''}{ratio:,.10g}")
@@ -147,7 +146,7 @@ def nodes_over_time(
     else:
         edges = clock.edges()
         drawn = [shades(history.pieces, history.cluster, edges) for history in histories]
-        figures = [_shades(one, clock) for one in drawn]
+        figures = [draw_shades(one, clock) for one in drawn]
     names: dict[str, list[str]] = {}
     for history, figure in zip(histories, figures, strict=True):
         names.setdefault(figure, []).append(history.policy)
@@ -230,10 +229,10 @@ def _over_time(
     if logged is not None:
         panels.insert(0, (logged.mean_over(edges), LOGGED_COLOUR, LOGGED))
     top = max(1.0, capacity, *(float(mean.max()) for mean, *_ in panels))
-    x = _times(clock, edges)
-    with drawing(_TIME_AXIS_IN + 0.06 + 0.76 * len(panels)) as (figure, svg):
+    x = axis_times(clock, edges)
+    with drawing(TIME_AXIS_IN + 0.06 + 0.76 * len(panels)) as (figure, svg):
         columns = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-        _margins(figure, top_in=0.16, bottom_in=_TIME_AXIS_IN, between=0.42)
+        margins(figure, top_in=0.16, bottom_in=TIME_AXIS_IN, between=0.42)
         for axes, (mean, colour, names) in zip(columns, panels, strict=True):
             axes.stairs(mean, x, fill=True, color=colour, alpha=0.28, linewidth=0)
             axes.stairs(mean, x, color=colour, linewidth=0.9, baseline=None)
@@ -253,7 +252,7 @@ def _over_time(
             axes.yaxis.set_major_locator(MaxNLocator(3, integer=True))
             axes.yaxis.set_major_formatter(FuncFormatter(lambda count, _: f"{count:,.0f}"))
             axes.set_title(names, loc="left", fontsize=8, pad=2)
-        _time_axis(columns[-1], clock)
+        time_axis(columns[-1], clock)
         return svg(f"{unit} over time")
 
 
@@ -270,8 +269,8 @@ def _alike(names: Iterable[str], curves: Sequence[Floats]) -> list[tuple[int, st
 def _bars(history: History, clock: Clock, sizes: Ints) -> str:
     cluster = history.cluster
     drawn = bars(history.pieces, cluster)
-    with drawing(_height_in(cluster.gpus) + _TIME_AXIS_IN + 0.06) as (figure, svg):
-        axes = _wide_axes(figure, bottom_in=_TIME_AXIS_IN)
+    with drawing(height_in(cluster.gpus) + TIME_AXIS_IN + 0.06) as (figure, svg):
+        axes = wide_axes(figure, bottom_in=TIME_AXIS_IN)
         axes.grid(visible=False, axis="y")
         ends = np.cumsum([node.gpus for node in cluster])
         for end in ends[:-1]:
@@ -282,16 +281,16 @@ def _bars(history: History, clock: Clock, sizes: Ints) -> str:
                 outline = _boxes(drawn, here, clock)
                 axes.add_patch(PathPatch(outline, facecolor=size_colour(size), linewidth=0))
         axes.set_ylim(cluster.gpus, 0)
-        _name_nodes(axes, cluster, ends)
-        _time_axis(axes, clock)
+        name_nodes(axes, cluster, ends)
+        time_axis(axes, clock)
         return svg("Nodes over time")
 
 
 def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: Clock) -> Outline:
     """All boxes of one colour as one outline, which is a tenth as long as so many single ones."""
-    left, right = _times(clock, drawn.since_s[here]), _times(clock, drawn.until_s[here])
+    left, right = axis_times(clock, drawn.since_s[here]), axis_times(clock, drawn.until_s[here])
     # A gap between neighbours, which leaves most of the shortest bar: idle time would look alike.
-    day = _times(clock, np.array([clock.begin_s, clock.end_s]))
+    day = axis_times(clock, np.array([clock.begin_s, clock.end_s]))
     right -= np.minimum(0.001 * (day[1] - day[0]), 0.2 * (right - left))
     top = drawn.first[here] + 0.08
     bottom = drawn.first[here] + drawn.gpus[here] - 0.08
@@ -300,15 +299,16 @@ def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: Clock) -> Outline:
     return Outline(corners.swapaxes(0, 1).reshape(-1, 2), np.tile(codes, len(left)))
 
 
-def _shades(drawn: Shades, clock: Clock) -> str:
+def draw_shades(drawn: Shades, clock: Clock, colours: Colormap = _SHADE) -> str:
+    """Draw shares as shades, a row for each node or few."""
     rows = len(drawn.share)
-    with drawing(_height_in(rows) + _TIME_AXIS_IN + 0.06) as (figure, svg):
-        axes = _wide_axes(figure, bottom_in=_TIME_AXIS_IN)
+    with drawing(height_in(rows) + TIME_AXIS_IN + 0.06) as (figure, svg):
+        axes = wide_axes(figure, bottom_in=TIME_AXIS_IN)
         axes.grid(visible=False)
-        left, right = _times(clock, np.array([clock.begin_s, clock.end_s]))
+        left, right = axis_times(clock, np.array([clock.begin_s, clock.end_s]))
         axes.imshow(
             drawn.share,
-            cmap=_SHADE,
+            cmap=colours,
             vmin=0.0,
             vmax=1.0,
             aspect="auto",
@@ -319,76 +319,6 @@ def _shades(drawn: Shades, clock: Clock) -> str:
         for start in starts[1:]:
             axes.axhline(start, color=INK, linewidth=0.6)
         middles = (starts + np.append(starts[1:], rows)) / 2
-        _name(axes, middles, [name for name, _ in drawn.types])
-        _time_axis(axes, clock)
+        name_rows(axes, middles, [name for name, _ in drawn.types])
+        time_axis(axes, clock)
         return svg("Nodes over time")
-
-
-def _height_in(rows: int) -> float:
-    """Inches for so many rows: a single one is legible, and all of them fit on half a page."""
-    return float(np.clip(0.062 * rows, 0.6, 4.0))
-
-
-# Axes ---------------------------------------------------------------------------------------------
-
-
-def _wide_axes(figure: Figure, bottom_in: float) -> Axes:
-    _margins(figure, top_in=0.06, bottom_in=bottom_in)
-    axes: Axes = figure.subplots()
-    return axes
-
-
-def _margins(figure: Figure, top_in: float, bottom_in: float, between: float = 0.0) -> None:
-    height_in = figure.get_figheight()
-    figure.subplots_adjust(
-        left=_LEFT_IN / WIDTH_IN,
-        right=0.985,
-        bottom=bottom_in / height_in,
-        top=1.0 - top_in / height_in,
-        hspace=between,
-    )
-
-
-def _name_nodes(axes: Axes, cluster: Cluster, ends: Ints) -> None:
-    """Name the nodes and their types where there is room for it, else the types alone."""
-    starts = np.append([0], ends[:-1])
-    names = [f"{node.name}  {node.gpu_type}" for node in cluster]
-    if _height_in(cluster.gpus) / len(cluster) < 0.09:
-        types = [node.gpu_type for node in cluster]
-        changes = [at for at in range(len(types)) if at == 0 or types[at] != types[at - 1]]
-        names = [types[at] for at in changes]
-        starts = starts[changes]
-        ends = np.append(starts[1:], cluster.gpus)
-    _name(axes, (starts + ends) / 2, names)
-
-
-def _name(axes: Axes, at: Floats, names: Sequence[str]) -> None:
-    short = [n if len(n) <= _MAX_NAME else f"{n[: _MAX_NAME - 1]}…" for n in names]
-    axes.set_yticks(at, short, fontsize=7)
-    axes.tick_params(axis="y", length=0)
-
-
-def _times(clock: Clock, times_s: Floats) -> Floats:
-    """Times as the axis counts them: days since 1970, or a unit since the first submission."""
-    if clock.zone is not None:
-        return times_s / DAY.size
-    return (times_s - clock.begin_s) / clock.unit.size
-
-
-def _time_axis(axes: Axes, clock: Clock) -> None:
-    axes.set_xlim(*_times(clock, np.array([clock.begin_s, clock.end_s])))
-    if clock.zone is not None:
-        _calendar(axes, clock.zone)
-    else:
-        names = {DAY: "days", HOUR: "hours", MINUTE: "minutes"}
-        axes.set_xlabel(f"{names.get(clock.unit, 'seconds')} since the first submission")
-
-
-def _calendar(axes: Axes, zone: tzinfo) -> None:
-    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
-    formatter = ConciseDateFormatter(locator, tz=zone)  # type: ignore[no-untyped-call]
-    formatter.formats = ["%Y", "%b", "%a %d", "%H:%M", "%H:%M", "%S.%f"]
-    formatter.zero_formats = ["", "%Y", "%a %d %b", "%a %d", "%H:%M", "%H:%M"]
-    formatter.offset_formats = ["", "%Y", "%b %Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"]
-    axes.xaxis.set_major_locator(locator)
-    axes.xaxis.set_major_formatter(formatter)

@@ -11,7 +11,6 @@ from datetime import tzinfo
 from pathlib import Path
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from hetsched_core import __version__
@@ -31,6 +30,7 @@ from hetsched_core.report.result import Result
 from hetsched_core.report.rows import CloseRow, Row, close_rows, rows
 from hetsched_core.report.source import SourceFile
 from hetsched_core.report.svg import POLICY_COLOURS, with_ids
+from hetsched_core.report.templates import environment
 from hetsched_core.report.units import SPACE, change, duration, duration_unit, durations
 from hetsched_core.types import Knowledge
 
@@ -74,17 +74,10 @@ def write_report(report: Report, folder: Path) -> Path:
 
 def to_html(report: Report) -> str:
     """Return the text of the report."""
-    environment = Environment(
-        loader=PackageLoader("hetsched_core.report", "template"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"change": change, "typed": _typed}
-    environment.globals |= {"durations": durations, "logged_dashes": _dashes(figures.LOGGED_DASHES)}
-    return environment.get_template("report.html").render(page=_page(report))
+    templates = environment()
+    templates.filters |= {"change": change, "typed": _typed}
+    templates.globals |= {"durations": durations, "logged_dashes": _dashes(figures.LOGGED_DASHES)}
+    return templates.get_template("report.html").render(page=_page(report))
 
 
 def _typed(text: str) -> Markup:
