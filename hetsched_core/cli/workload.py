@@ -64,6 +64,12 @@ def convert(files: tuple[Path, ...], out: Path, list_rejected: bool, **options: 
     help="Trace that it is like: philly, helios or supercloud.",
 )
 @click.option(
+    "--time-scale",
+    default=1.0,
+    show_default=True,
+    help="Run times relative to those of the trace.",
+)
+@click.option(
     "--load",
     type=float,
     help="Work over what the cluster can do while jobs arrive; as many jobs an hour as in the "

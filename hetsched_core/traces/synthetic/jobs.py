@@ -44,6 +44,7 @@ least a tenth."""
 
 
 _GENERATED = "Generated, seed {}: {} jobs with run times and numbers of GPUs like those of {}."
+_SCALED = "Run times are {:g} times those of the trace."
 _ARRIVALS = (
     "{:.1f} jobs arrive in an hour, with a variation (CV) of {:g}, in the busiest hour {:g} times "
     "as many as in the quietest."
@@ -148,7 +149,7 @@ class SyntheticWorkload:
             InputError: An option, or the options together, cannot be met.
         """
         most = most_gpus(cluster, models, tables)
-        trace = options.trace.at_most(most)
+        trace = options.trace.at_most(most).lasting(options.time_scale)
         sizes = fit_sizes(trace)
         streams = _Streams(options.seed, options.jobs)
         gpu_s = math.fsum(
@@ -168,6 +169,7 @@ class SyntheticWorkload:
             tables,
             (
                 _GENERATED.format(options.seed, options.jobs, trace.name),
+                *([_SCALED.format(options.time_scale)] if options.time_scale != 1.0 else ()),
                 _ARRIVALS.format(pace, cv, options.day_night),
                 _WORK.format(cluster.gpus, load),
                 _LIMITS,

@@ -16,6 +16,7 @@ class SyntheticOptions:
     Attributes:
         trace: Statistics of run times, numbers of GPUs and arrivals.
         jobs: Number of jobs.
+        time_scale: Run times relative to those of the trace.
         load: GPU seconds of all jobs over those of the cluster between the first and the last
             submission; None: as many submissions an hour as in the trace.
         arrival_cv: Coefficient of variation of the time between submissions; None: the trace's.
@@ -30,6 +31,7 @@ class SyntheticOptions:
 
     trace: TraceStatistics = TRACES["philly"]
     jobs: int = 10_000
+    time_scale: float = 1.0
     load: float | None = None
     arrival_cv: float | None = None
     day_night: float = 3.0
@@ -44,6 +46,7 @@ class SyntheticOptions:
         """Refuse what cannot be drawn."""
         for name, value, least, most in (
             ("number of jobs", self.jobs, 2, 10**9),
+            ("scale of run times", self.time_scale, 1e-3, 1e3),
             ("load", 1.0 if self.load is None else self.load, 1e-6, 1e6),
             ("ratio of day to night", self.day_night, 1, 1e6),
             ("share of elastic jobs", self.elastic_share, 0, 1),

@@ -50,6 +50,14 @@ class TraceStatistics:
             )
         return replace(self, gpu_classes=kept)
 
+    def lasting(self, scale: float) -> TraceStatistics:
+        """Return the statistics with all run times multiplied."""
+        return replace(
+            self,
+            percentiles=tuple((share, s * scale) for share, s in self.percentiles),
+            mean_s=self.mean_s * scale,
+        )
+
 
 def _trace(
     name: str,

@@ -68,6 +68,16 @@ def test_a_workload_shows_the_statistics_of_its_trace_and_the_load_asked_for(tra
     assert found.mean_run_s == pytest.approx(like.mean_s, rel=0.1)
 
 
+def test_run_times_can_be_shorter_than_those_of_the_trace_at_the_same_load() -> None:
+    like, drawn = TRACES["philly"], draw(options(load=0.8, time_scale=0.25, jobs=60_000), ONE_TYPE)
+    found = summarise(drawn.workload(), Speeds(ONE_TYPE, drawn.tables), ONE_TYPE)
+    assert found.load == pytest.approx(0.8, rel=1e-4)
+    assert found.run_s == pytest.approx([s / 4 for _, s in like.percentiles], rel=0.15)
+    assert found.mean_run_s == pytest.approx(like.mean_s / 4, rel=0.1)
+    assert any("0.25 times" in sentence for sentence in drawn.assumptions)
+
+
+
 def test_the_load_is_that_of_the_gpus_at_their_mean_speed() -> None:
     cluster = Cluster((Node("a", "a100", 8), *(Node(f"k{n}", "k80", 8) for n in range(3))))
     drawn = draw(options(load=0.5, typed_share=0.0, jobs=2000), cluster)
