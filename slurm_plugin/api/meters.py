@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram, start_http_se
 from prometheus_client import Counter as Total
 
 from hetsched_core.errors import InputError
+from hetsched_core.spool import Reject
+from hetsched_core.store import FileReject
 from hetsched_core.types import Plan, ReasonCode, Snapshot, Waiting
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
@@ -42,6 +44,11 @@ class Meters:
         self._refused = total(
             "hetsched_refused_changes", "Changes that Slurm has refused.", ["change"]
         )
+        self._spool_rejects = total(
+            "hetsched_spool_rejects", "Spool files and lines rejected.", ["reason"]
+        )
+        for reason in (*Reject, *FileReject):
+            self._spool_rejects.labels(reason.value)
         self._away = gauge("hetsched_slurm_away", "1 while Slurm does not answer.")
         self._cycles = total("hetsched_cycles", "Looks at Slurm.")
         self._gpus = gauge("hetsched_gpus", "GPUs by type and use.", ["gpu_type", "state"])
@@ -60,6 +67,8 @@ class Meters:
             self._plan_s.labels(report.decision.policy).observe(record.plan_s)
             self._made_s = record.at_s
             self._gap.set(float("nan") if diagnostics.gap is None else diagnostics.gap)
+        for rejected in report.heard.rejected:
+            self._spool_rejects.labels(rejected.reason.value).inc(rejected.lines)
         if report.outcome is not None:
             for change in report.outcome.made:
                 self._changes.labels(type(change).__name__.lower()).inc()

@@ -9,11 +9,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from hetsched_core.errors import InputError
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.runlog import PlanRecord
-from hetsched_core.store import Decision
+from hetsched_core.spool import Reject
+from hetsched_core.store import Decision, FileReject, RejectedLines
 from hetsched_core.types import Diagnostics, Trigger
 from slurm_plugin.api.meters import Meters, serve_meters
 from slurm_plugin.backend import Outcome, Park, Place, Requeue
 from slurm_plugin.daemon import CycleReport
+from slurm_plugin.daemon.listening import Heard
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 
 SNAPSHOT = snapshot_of(
@@ -55,7 +57,11 @@ def test_what_is_scraped_is_what_happened() -> None:
     meters = Meters()
     outcome = Outcome((PLACE, Requeue("2"), Park("3", 1, 60)), ((PLACE, "busy"),), ())
     meters.note(CycleReport(DECISION, outcome=outcome), SNAPSHOT, PLAN)
-    meters.note(CycleReport(None, ("a rule",), outcome=Outcome((PLACE,), (), ())), SNAPSHOT, PLAN)
+    forged = RejectedLines(65534, FileReject.OWNER, 1, "7.0.0.jsonl")
+    wrong = RejectedLines(1000, Reject.OUT_OF_RANGE, 3, "samples")
+    told = Heard(rejected=(forged, wrong))
+    report = CycleReport(None, ("a rule",), outcome=Outcome((PLACE,), (), ()), heard=told)
+    meters.note(report, SNAPSHOT, PLAN)
     address = free_address()
     server = serve_meters(address, meters)
     try:
@@ -69,6 +75,9 @@ def test_what_is_scraped_is_what_happened() -> None:
     assert found["hetsched_changes_total", labels(change="place")] == 2
     assert found["hetsched_changes_total", labels(change="requeue")] == 1
     assert found["hetsched_refused_changes_total", labels(change="place")] == 1
+    assert found["hetsched_spool_rejects_total", labels(reason="wrong owner")] == 1
+    assert found["hetsched_spool_rejects_total", labels(reason="out of range")] == 3
+    assert found["hetsched_spool_rejects_total", labels(reason="wrong nonce")] == 0
     assert found["hetsched_plan_seconds_count", labels(policy="fifo")] == 1
     assert found["hetsched_plan_seconds_sum", labels(policy="fifo")] == 0.02
     assert found["hetsched_plan_age_seconds", none] == 30.0
