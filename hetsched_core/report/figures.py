@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Colormap, ListedColormap
+from matplotlib.colors import ListedColormap
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path as Outline
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
@@ -146,7 +146,7 @@ def nodes_over_time(
     else:
         edges = clock.edges()
         drawn = [shades(history.pieces, history.cluster, edges) for history in histories]
-        figures = [draw_shades(one, clock) for one in drawn]
+        figures = [_shades(one, clock) for one in drawn]
     names: dict[str, list[str]] = {}
     for history, figure in zip(histories, figures, strict=True):
         names.setdefault(figure, []).append(history.policy)
@@ -299,8 +299,7 @@ def _boxes(drawn: Bars, here: NDArray[np.bool_], clock: Clock) -> Outline:
     return Outline(corners.swapaxes(0, 1).reshape(-1, 2), np.tile(codes, len(left)))
 
 
-def draw_shades(drawn: Shades, clock: Clock, colours: Colormap = _SHADE) -> str:
-    """Draw shares as shades, a row for each node or few."""
+def _shades(drawn: Shades, clock: Clock) -> str:
     rows = len(drawn.share)
     with drawing(height_in(rows) + TIME_AXIS_IN + 0.06) as (figure, svg):
         axes = wide_axes(figure, bottom_in=TIME_AXIS_IN)
@@ -308,7 +307,7 @@ def draw_shades(drawn: Shades, clock: Clock, colours: Colormap = _SHADE) -> str:
         left, right = axis_times(clock, np.array([clock.begin_s, clock.end_s]))
         axes.imshow(
             drawn.share,
-            cmap=colours,
+            cmap=_SHADE,
             vmin=0.0,
             vmax=1.0,
             aspect="auto",

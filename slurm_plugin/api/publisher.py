@@ -9,8 +9,11 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
+from hetsched_core.typed_json import to_json
 from hetsched_core.types import Plan, Snapshot
-from slurm_plugin.api.answers import Peer, Published, answer
+from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer
+from slurm_plugin.api.page import live_state
+from slurm_plugin.api.samples import Samples
 from slurm_plugin.daemon.configuration import Configuration
 
 _PATIENCE_S = 20.0
@@ -28,6 +31,7 @@ class Publisher:
         """Begin with nothing published at `now`, seconds UTC."""
         self._up_since_s = now
         self._published: Published | None = None
+        self._samples = Samples()
         self._one_at_a_time = threading.Lock()
         self.adopt(configuration)
 
@@ -37,13 +41,22 @@ class Publisher:
         self._policy = make_policy(configuration.policy, configuration.parameters)
 
     def publish(
-        self, snapshot: Snapshot | None, plan: Plan, decisions: int, away: str = ""
+        self,
+        snapshot: Snapshot | None,
+        plan: Plan,
+        decisions: int,
+        away: str = "",
+        plan_took_s: float | None = None,
     ) -> None:
-        """Replace what was published; without a snapshot, Slurm was never read yet."""
+        """Replace what was published; without a snapshot, Slurm was never read yet.
+
+        `plan_took_s` is how long the policy took, None if it was not asked in this cycle.
+        """
         before = self._published
         if away and before is not None:
             self._published = replace(before, away=away)
         elif snapshot is not None:
+            self._samples.note(snapshot, plan_took_s)
             made_s = snapshot.now
             if before is not None and before.decisions == decisions:
                 made_s = before.plan_s or made_s
@@ -68,6 +81,8 @@ class Publisher:
         published = self._published
         if published is None:
             raise InputError("the daemon has not read Slurm yet; ask again in a moment")
+        if request.get("ask") == "page":
+            return self._page(published)
         if request.get("ask") != "why":
             return answer(published, request, peer)
         # Who waits for longer has gone (the client's patience is 30 s); nobody would hear it.
@@ -77,3 +92,12 @@ class Publisher:
             return answer(published, request, peer)
         finally:
             self._one_at_a_time.release()
+
+    def _page(self, published: Published) -> dict[str, Any]:
+        state = live_state(published, self._samples.past(published.snapshot.cluster))
+        return {
+            "schema": SCHEMA,
+            "at_s": published.at_s,
+            "away": published.away,
+            "page": to_json(state),
+        }

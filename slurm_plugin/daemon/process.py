@@ -151,7 +151,8 @@ def _run(
         away = report.away
         tell(log, report, daemon.plan, daemon.decisions)
         snapshot = daemon.snapshot()
-        audience.publisher.publish(snapshot, daemon.plan, daemon.decisions, report.away)
+        took = None if report.decision is None else report.decision.plan.plan_s
+        audience.publisher.publish(snapshot, daemon.plan, daemon.decisions, report.away, took)
         audience.meters.note(report, snapshot, daemon.plan)
         took_s = time.monotonic() - begun
         if took_s > max(configuration.cycle_s, slowest_s):

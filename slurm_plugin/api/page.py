@@ -1,0 +1,83 @@
+"""What the page shows: a pure function from what the daemon has published."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
+from hetsched_core.types import JobView, Reservation, Waiting
+from slurm_plugin.api.answers import Published
+from slurm_plugin.daemon.gpu_use import gpu_use
+
+MOST_ROWS = 200
+"""So many running and so many waiting jobs are listed; all are counted."""
+
+
+def live_state(published: Published, past: Past) -> LiveState:
+    """Return what everybody may see: where jobs are private, their numbers alone."""
+    snapshot, plan = published.snapshot, published.plan
+    jobs = snapshot.by_submission()
+    running = [view for view in jobs if view.runs]
+    waiting = [view for view in jobs if not view.runs]
+    reasons = Counter(
+        entry.reason.code.sentence
+        for view in waiting
+        if isinstance(entry := plan.entries.get(view.id), Waiting)
+    )
+    shown = 0 if published.private_jobs else MOST_ROWS
+    promised = {each.job: each for each in plan.reservations}
+    return LiveState(
+        at_s=published.at_s,
+        up_since_s=published.up_since_s,
+        policy=published.policy.info.name,
+        mode=published.mode,
+        away=published.away,
+        plan_s=published.plan_s,
+        decisions=published.decisions,
+        private_jobs=published.private_jobs,
+        nodes=tuple(
+            LiveNode(
+                view.node.name,
+                view.node.gpu_type,
+                view.condition.value,
+                *((use := gpu_use(view)).held, use.foreign, use.closed, use.idle),
+            )
+            for view in snapshot.node_views()
+        ),
+        running_jobs=len(running),
+        waiting_jobs=len(waiting),
+        longest_wait_s=max((view.wait_at(snapshot.now) for view in waiting), default=0.0),
+        reasons=dict(reasons.most_common()),
+        running=tuple(_job(published, view, promised) for view in islice(running, shown)),
+        waiting=tuple(_job(published, view, promised) for view in islice(waiting, shown)),
+        past=past,
+    )
+
+
+def _job(published: Published, view: JobView, promised: Mapping[str, Reservation]) -> LiveJob:
+    job = view.job
+    entry = published.plan.entries.get(view.id)
+    pieces = [piece for run in view.runs for piece in run.configuration]
+    return LiveJob(
+        job=view.id,
+        user=job.user,
+        name=job.name,
+        partition=job.partition,
+        accepts=str(job.requirements),
+        since_s=min((run.since_s for run in view.runs), default=job.submit_s),
+        waited_s=view.wait_at(published.snapshot.now),
+        restarts=view.restarts,
+        gpus=sum(gpus for _, gpus in pieces),
+        where=_folded(node for node, _ in pieces),
+        reason=entry.reason.code.sentence if isinstance(entry, Waiting) and not pieces else "",
+        planned_s=promised[view.id].start_s if view.id in promised else None,
+    )
+
+
+def _folded(nodes: Iterable[str]) -> str:
+    """Return for example `n[1-4]`."""
+    return str(NodeSet.fromlist(list(nodes), resolver=RESOLVER_NOGROUP))
