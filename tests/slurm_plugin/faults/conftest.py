@@ -1,0 +1,43 @@
+"""The cluster on which things go wrong; other tests have one of their own."""
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.testbed import Installation, Testbed, fake_nodes
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.faults.site import Site, end_all
+
+NODES = fake_nodes(8, "a100:8,v100:8")
+
+
+@pytest.fixture(scope="session")
+def frail(installation: Installation) -> Iterator[Testbed]:
+    """Eight nodes of eight GPUs, two types."""
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        cluster = Testbed.create(installation, Path(name) / "slurm", NODES)
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
+@pytest.fixture
+def site(frail: Testbed, tmp_path: Path) -> Iterator[Site]:
+    """The cluster, whose queue is empty after, and how a daemon is started: las, short rounds."""
+    options = (
+        *("--mode=enforce", "--policy=las", "--round-s=3", "--cycle-s=0.2"),
+        *("--grace-s=10", "--restart-cost-s=1", "--spool-s=0.5"),
+    )
+    one = Site(frail, tmp_path, options, random.Random(1))
+    yield one
+    if one.daemon is not None and one.daemon.poll() is None:
+        one.daemon.kill()
+        one.daemon.wait()
+    end_all(frail)
+    wait_until(lambda: not one.queue(), "an empty queue", 60)

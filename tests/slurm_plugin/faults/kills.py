@@ -1,0 +1,37 @@
+"""Killing the daemon at random moments while jobs come, run, are moved and end."""
+
+from __future__ import annotations
+
+import time
+
+from tests.slurm_plugin.faults.site import Site
+
+LONGEST_LIFE_S = 3.5
+"""A daemon lives for less: it dies while it starts, while it places, moves and parks, or idles."""
+
+
+def run_with_kills(site: Site, jobs: int, kills: int, patience_s: float = 240.0) -> list[float]:
+    """Submit jobs bit by bit while the daemon is killed, then let the last one finish them.
+
+    Returns:
+        for how long each daemon that was killed lived, in seconds.
+    """
+    lives = [site.rng.uniform(0.0, LONGEST_LIFE_S) for _ in range(kills)]
+    pace_s = 0.9 * sum(lives) / jobs
+    begun = time.monotonic()
+    for life_s in lives:
+        site.start_daemon()
+        until = time.monotonic() + life_s
+        while time.monotonic() < until:
+            if len(site.submitted) < min(jobs, (time.monotonic() - begun) / pace_s):
+                site.submit()
+            else:
+                time.sleep(0.02)
+        site.kill_daemon()
+    while len(site.submitted) < jobs:
+        site.submit()
+    assert site.queue(), "the jobs had ended before the last kill"
+    site.start_daemon()
+    site.await_all(patience_s)
+    site.stop_daemon()
+    return lives

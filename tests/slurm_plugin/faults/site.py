@@ -1,0 +1,337 @@
+"""A cluster of its own on which things go wrong, its jobs, and what has to hold of them after.
+
+What is held against the jobs comes from two sides: from what each run saw itself (when it began and
+ended, and which GPUs it was given on each node) and from Slurm's own records.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from slurm_plugin.testbed import FakeNode, Testbed, TestbedError
+from tests.slurm_plugin.daemon.test_daemon_live import Accounted, most_at_once
+from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
+
+ROOT = Path(__file__).resolve().parents[3]
+
+SPEEDS = {"a100": 100.0, "v100": 50.0}
+
+SCRIPT = """\
+#!/bin/bash
+#HETSCHED --gpu-set={counts} --profile-key={key} --can-checkpoint
+#SBATCH --open-mode=append --output=/dev/null
+cd {folder}
+stub=
+trap '[ -n "$stub" ] && kill -TERM $stub 2>/dev/null' TERM
+seen=seen/{token}
+held="$SLURM_JOB_NODELIST=$SLURM_JOB_GPUS"
+if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
+    held=$(srun bash -c 'echo $SLURMD_NODENAME=$CUDA_VISIBLE_DEVICES' | paste -sd " ")
+fi
+echo "start $EPOCHREALTIME $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $HETSCHED_NONCE $held" >>$seen
+{python} -I -S {root}/job_wrappers/stub.py --spool {folder}/spool --batch 8 --samples {samples} \\
+    --report-every 0.5 --checkpoint $seen.json {speeds} >>$seen.out 2>&1 &
+stub=$!
+while kill -0 $stub 2>/dev/null; do wait $stub; done
+echo "end $EPOCHREALTIME" >>$seen
+"""
+"""A stub job that notes down when each of its runs begins and ends, and what it holds then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A run of a job as the job saw it; `gpus` are (node, number) pairs, `end` None if killed."""
+
+    job: str
+    number: int
+    nonce: str
+    gpus: frozenset[tuple[str, int]]
+    begin: float
+    end: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A job that Slurm has accepted: its id, and when that was, seconds UTC."""
+
+    job: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a site's jobs.
+
+    `wrong` is what ought not to be, in words: nothing, if all is well.
+    """
+
+    jobs: int
+    runs: int
+    killed_runs: int
+    finished: int
+    wrong: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Site:
+    """A cluster, the folder in which its jobs and its daemon write, and what was submitted.
+
+    Jobs have a name of ours: one that Slurm has lost may leave its id to the next.
+    """
+
+    cluster: Testbed
+    folder: Path
+    options: tuple[str, ...]
+    rng: random.Random
+    samples: tuple[float, float] = (100.0, 350.0)
+    submitted: dict[str, Submitted] = field(default_factory=dict)
+    daemon: subprocess.Popen[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Make the folders."""
+        for name in ("seen", "spool"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+    @property
+    def log(self) -> str:
+        """What daemons have logged so far."""
+        path = self.folder / "daemon.log"
+        return path.read_text() if path.exists() else ""
+
+    # -- the daemon --------------------------------------------------------------------------------
+
+    def start_daemon(self, *options: str) -> subprocess.Popen[str]:
+        """Start a daemon, which may be killed at any moment."""
+        spool = f"--spool={self.folder}/spool"
+        socket = f"--socket={self.folder}/hetschedd.sock"
+        self.daemon = hetschedd(self.cluster, self.folder, spool, socket, *self.options, *options)
+        return self.daemon
+
+    def kill_daemon(self) -> None:
+        """End it as nobody can prepare for."""
+        assert self.daemon is not None
+        assert self.daemon.poll() is None, f"the daemon has ended by itself: {self.log[-3000:]}"
+        self.daemon.kill()
+        self.daemon.wait()
+
+    def stop_daemon(self) -> None:
+        """End it in an orderly way."""
+        assert self.daemon is not None
+        self.daemon.terminate()
+        assert self.daemon.wait(60) == 0, self.log[-3000:]
+
+    def await_log(self, text: str, timeout_s: float = 60.0, after: int = 0) -> None:
+        """Wait until the daemons' log says something, beyond its first `after` characters."""
+        self.await_that(lambda: text in self.log[after:], timeout_s, f"the log says {text!r}")
+
+    def await_that(self, true: Callable[[], bool], timeout_s: float, what: str) -> None:
+        """Wait for something to come about."""
+        deadline = time.monotonic() + timeout_s
+        while not true():
+            assert time.monotonic() < deadline, f"not so: {what}; the log: {self.log[-3000:]}"
+            time.sleep(0.2)
+
+    # -- jobs --------------------------------------------------------------------------------------
+
+    def submit(self) -> str:
+        """Submit a job of a random size and set of counts, and return its name."""
+        low, high = self.samples
+        counts = self.rng.choice(("1", "1,2", "2,4", "1-4", "4,8", "2"))
+        name = f"j{len(self.submitted)}"
+        script = self.folder / "job.sh"
+        script.write_text(
+            SCRIPT.format(
+                token=name,
+                counts=counts,
+                key=f"net{self.rng.randrange(3)}",
+                folder=self.folder,
+                python=sys.executable,
+                root=ROOT,
+                samples=self.rng.uniform(low, high) * int(counts[0]),
+                speeds=" ".join(f"--speed {name}={speed}" for name, speed in SPEEDS.items()),
+            )
+        )
+        job = self.cluster.command("sbatch", "--parsable", script).strip()
+        self.submitted[name] = Submitted(job, time.time())
+        return name
+
+    def queue(self) -> set[str]:
+        """Return the jobs that have not ended."""
+        return set(self.cluster.command("squeue", "--noheader", "--format=%i").split())
+
+    def await_all(self, timeout_s: float) -> None:
+        """Wait until the queue is empty; the daemon may not end meanwhile."""
+        deadline = time.monotonic() + timeout_s
+        while queue := self.queue():
+            assert self.daemon is None or self.daemon.poll() is None, self.log[-3000:]
+            assert time.monotonic() < deadline, f"stranded: {queue}; {self.log[-3000:]}"
+            time.sleep(0.5)
+
+    def seen(self) -> dict[str, list[Seen]]:
+        """Return what all runs saw, by the name of the job, in the order in which they began."""
+        found = {}
+        for path in sorted((self.folder / "seen").iterdir()):
+            if not path.suffix:
+                found[path.name] = sorted(runs_in(path.read_text()), key=lambda run: run.begin)
+        return found
+
+    # -- what has to hold --------------------------------------------------------------------------
+
+    def verdict(self, lost: Sequence[str] = ()) -> Verdict:
+        """Hold all runs to what has to be true of them, whatever went wrong.
+
+        Args:
+            lost: jobs that Slurm has lost, by name.
+        """
+        seen = self.seen()
+        rows = _accounted(self.cluster)
+        wrong: list[str] = []
+        done: set[str] = set()
+        for name, runs in seen.items():
+            wrong += of_one_job(runs)
+            out = self.folder / "seen" / f"{name}.out"
+            said = out.read_text().splitlines() if out.exists() else []
+            if said and said[-1].startswith("done at"):
+                done.add(name)
+            elif name not in lost:
+                wrong.append(f"job {runs[0].job} has not finished: {said[-3:]}")
+            samples = [float(n) for n in re.findall(r" (\d+) of \d+ samples done", "\n".join(said))]
+            if samples != sorted(samples):
+                wrong.append(f"job {runs[0].job} has lost progress: {samples}")
+        wrong += shared_gpus(run for runs in seen.values() for run in runs)
+        wrong += over_full(self.cluster.layout.nodes, rows)
+        wrong += against_records(seen, rows)
+        wrong += [
+            f"job {job.job} has never run"
+            for name, job in self.submitted.items()
+            if name not in seen and name not in lost
+        ]
+        runs_in_all = sum(map(len, seen.values()))
+        killed = sum(run.end is None for runs in seen.values() for run in runs)
+        return Verdict(len(self.submitted), runs_in_all, killed, len(done), tuple(wrong))
+
+
+def runs_in(text: str) -> Iterator[Seen]:
+    begun: Seen | None = None
+    for line in text.splitlines():
+        word, at, *rest = line.split()
+        if word == "start":
+            if begun is not None:
+                yield begun
+            job, number, nonce, *held = rest
+            gpus = frozenset((node, gpu) for each in held for node, gpu in _gpus(each))
+            begun = Seen(job, int(number), nonce, gpus, float(at), None)
+        elif begun is not None:
+            yield replace(begun, end=float(at))
+            begun = None
+    if begun is not None:
+        yield begun
+
+
+def _gpus(held: str) -> Iterator[tuple[str, int]]:
+    node, _, numbers = held.partition("=")
+    for number in numbers.split(","):
+        yield node, int(number)
+
+
+def of_one_job(runs: Sequence[Seen]) -> Iterator[str]:
+    """Say what is wrong with the runs of a job: they come one after the other."""
+    for before, after in itertools.pairwise(runs):
+        if before.end is not None and before.end > after.begin:
+            yield f"job {before.job} ran twice at once: {before}, {after}"
+        if before.nonce != after.nonce:
+            yield f"job {before.job} has changed its nonce: {before}, {after}"
+        if before.number >= after.number:
+            yield f"job {before.job}: run {after.number} after run {before.number}"
+
+
+def shared_gpus(runs: Iterator[Seen]) -> Iterator[str]:
+    """Name the GPUs that two runs had at the same time, as the runs themselves saw it."""
+    by_gpu = defaultdict(list)
+    for run in runs:
+        for gpu in run.gpus:
+            by_gpu[gpu].append(run)
+    for gpu, each in by_gpu.items():
+        each.sort(key=lambda run: run.begin)
+        for before, after in itertools.pairwise(each):
+            if before.end is not None and before.end > after.begin:
+                yield f"{gpu} was used twice: {before}, {after}"
+
+
+def _accounted(cluster: Testbed) -> dict[str, list[Accounted]]:
+    """What Slurm's records say of all runs of all jobs, once they know how all have ended."""
+    deadline = time.monotonic() + 60
+    while True:
+        text = cluster.command(
+            *("sacct", "-X", "-D", "-n", "-P", "--starttime=now-1days", "--noconvert"),
+            "--format=JobIDRaw,State,NodeList,AllocTRES,Start,End,Restarts",
+        )
+        found: dict[str, list[Accounted]] = defaultdict(list)
+        for line in text.splitlines():
+            job, state, nodes, tres, start, end, restarts = line.split("|")
+            names = frozenset(expanded(nodes)) if "None" not in nodes else frozenset()
+            counts = dict(part.split("=") for part in tres.split(",") if part)
+            gpus = int(counts.get("gres/gpu", 0))
+            found[job].append(Accounted(state, names, gpus, start, end, int(restarts or 0)))
+        if all(row.end != "Unknown" for rows in found.values() for row in rows):
+            return found
+        assert time.monotonic() < deadline, f"sacct lacks the end of jobs: {text[-2000:]}"
+        time.sleep(0.5)
+
+
+def expanded(nodes: str) -> Iterator[str]:
+    """Yield the nodes of a list such as n[0,2-4],n7."""
+    for name, inner in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?", nodes):
+        for part in inner.split(",") if inner else [""]:
+            low, _, high = part.partition("-")
+            if not low:
+                yield name
+            else:
+                yield from (f"{name}{at}" for at in range(int(low), int(high or low) + 1))
+
+
+def over_full(nodes: Sequence[FakeNode], rows: dict[str, list[Accounted]]) -> Iterator[str]:
+    """Name the nodes of which Slurm's records have more GPUs in use at once than there are."""
+    for node in nodes:
+        shares = [
+            Accounted(row.state, row.nodes, row.gpus // len(row.nodes), row.start, row.end, 0)
+            for each in rows.values()
+            for row in each
+            if node.name in row.nodes
+        ]
+        most = most_at_once(shares)
+        if most > node.gpus:
+            yield f"Slurm's records have {most} GPUs of {node.name} in use at once"
+
+
+def against_records(seen: dict[str, list[Seen]], rows: dict[str, list[Accounted]]) -> Iterator[str]:
+    """Say where what a run saw is not what Slurm has recorded of it."""
+    for runs in seen.values():
+        for run in runs:
+            recorded = [
+                row
+                for row in rows.get(run.job, ())
+                if row.restarts == run.number and row.nodes == {node for node, _ in run.gpus}
+            ]
+            if not recorded:
+                yield f"Slurm has no record of {run}; it has {rows.get(run.job)}"
+            elif all(row.gpus != len(run.gpus) for row in recorded):
+                yield f"Slurm has recorded other GPUs than {run} had: {recorded}"
+
+
+def end_all(cluster: Testbed) -> None:
+    """Leave no job behind, whatever a test has come to."""
+    try:
+        cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
+        cluster.command("scancel", "--user=root")
+    except TestbedError:
+        return

@@ -1,0 +1,19 @@
+"""The daemon is killed again and again, at moments that nobody chose."""
+
+import pytest
+
+from tests.slurm_plugin.faults.kills import run_with_kills
+from tests.slurm_plugin.faults.site import Site
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+
+def test_three_hundred_jobs_finish_however_often_the_daemon_is_killed(site: Site) -> None:
+    at = run_with_kills(site, jobs=300, kills=20)
+    verdict = site.verdict()
+    assert verdict.wrong == ()
+    assert (verdict.jobs, verdict.finished, verdict.killed_runs) == (300, 300, 0)
+    # Each kill struck while there were jobs.
+    assert len(at) == 20
+    # Some were moved, and so were stopped while a daemon died.
+    assert verdict.runs > 320

@@ -1,0 +1,85 @@
+"""The judge of the fault tests is not blind: each thing that ought not to be is seen."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from slurm_plugin.testbed import FakeNode
+from tests.slurm_plugin.daemon.test_daemon_live import Accounted
+from tests.slurm_plugin.faults.site import (
+    Seen,
+    against_records,
+    expanded,
+    of_one_job,
+    over_full,
+    runs_in,
+    shared_gpus,
+)
+
+FIRST = Seen("7", 0, "a1", frozenset({("n0", 0), ("n0", 1)}), 10.0, 20.0)
+SECOND = replace(FIRST, number=1, begin=21.0, end=30.0)
+OTHER = replace(FIRST, job="8", nonce="b2", gpus=frozenset({("n0", 1)}), begin=12.0, end=14.0)
+
+
+def at(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+ROW = Accounted("COMPLETED", frozenset({"n0"}), 2, at(10), at(20), 0)
+
+
+def test_what_a_job_notes_down_is_read() -> None:
+    text = (
+        "start 1.5 7 0 a1 n0=0,1\nend 2.5\n"
+        "start 3.5 7 1 a1 n0=3 n4=3\n"  # killed
+        "start 5.5 7 2 a1 n1=0\nend 6.5\n"
+    )
+    assert list(runs_in(text)) == [
+        Seen("7", 0, "a1", frozenset({("n0", 0), ("n0", 1)}), 1.5, 2.5),
+        Seen("7", 1, "a1", frozenset({("n0", 3), ("n4", 3)}), 3.5, None),
+        Seen("7", 2, "a1", frozenset({("n1", 0)}), 5.5, 6.5),
+    ]
+
+
+def test_a_list_of_nodes_is_read() -> None:
+    assert list(expanded("n[0,2-4],m7,k12")) == ["n0", "n2", "n3", "n4", "m7", "k12"]
+
+
+def test_runs_one_after_the_other_are_right_and_two_at_once_are_not() -> None:
+    assert list(of_one_job([FIRST, SECOND])) == []
+    assert "twice at once" in next(of_one_job([FIRST, replace(SECOND, begin=19.9)]))
+    assert "run 0 after run 0" in next(of_one_job([FIRST, replace(SECOND, number=0)]))
+    assert "nonce" in next(of_one_job([FIRST, replace(SECOND, nonce="b2")]))
+
+
+def test_a_gpu_that_two_jobs_have_is_seen() -> None:
+    assert list(shared_gpus(iter([FIRST, SECOND]))) == []
+    (found,) = shared_gpus(iter([FIRST, SECOND, OTHER]))
+    assert found.startswith("('n0', 1) was used twice")
+    elsewhere = replace(OTHER, gpus=frozenset({("n1", 1)}))
+    assert list(shared_gpus(iter([FIRST, elsewhere]))) == []
+
+
+def test_a_node_that_is_over_full_in_the_records_is_seen() -> None:
+    node = FakeNode("n0", "a100", 3)
+    later = replace(ROW, start=at(20), end=at(25))
+    assert list(over_full([node], {"7": [ROW], "8": [later]})) == []
+    at_once = replace(ROW, start=at(19))
+    assert list(over_full([node], {"7": [ROW], "8": [at_once]})) == [
+        "Slurm's records have 4 GPUs of n0 in use at once"
+    ]
+    # A job's GPUs are spread over its nodes.
+    wide = replace(ROW, nodes=frozenset({"n0", "n1"}))
+    assert list(over_full([node], {"7": [ROW], "8": [wide]})) == []
+
+
+def test_a_run_that_is_not_as_it_was_recorded_is_seen() -> None:
+    assert list(against_records({"j0": [FIRST]}, {"7": [ROW]})) == []
+    (found,) = against_records({"j0": [FIRST]}, {"7": [replace(ROW, gpus=1)]})
+    assert "other GPUs" in found
+    for records in (
+        {},
+        {"7": [replace(ROW, restarts=1)]},
+        {"7": [replace(ROW, nodes=frozenset())]},
+    ):
+        (found,) = against_records({"j0": [FIRST]}, records)
+        assert "no record" in found
