@@ -8,7 +8,7 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo test test-torch bench lock clean
+.PHONY: help env env-torch replay demo test test-torch pyz bench lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -16,6 +16,7 @@ help:
 	@echo "make demo    six jobs placed and moved on a private Slurm (Debian, root)"
 	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
 	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH)); PYTEST_ARGS=... too"
+	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
 	@echo "make bench   benchmarks"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
 	@echo "make clean   remove .venv, build, caches and compiled kernels"
@@ -52,6 +53,15 @@ env-torch: .venv/.torch-installed
 
 test-torch: env-torch
 	$(BIN)/python -m pytest --durations=5 tests/job_wrappers/torch $(PYTEST_ARGS)
+
+# One file that runs in a job without an installation, under Python 3.9 or later.
+pyz: build/hetsched-run.pyz
+
+build/hetsched-run.pyz: $(shell find job_wrappers -name '*.py')
+	@rm -rf build/pyz && mkdir -p build/pyz
+	@cp --parents $^ build/pyz
+	$(PYTHON) -m zipapp build/pyz --main job_wrappers.launch.command:run --python '/usr/bin/env python3' --output $@
+	@rm -rf build/pyz
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)

@@ -1,11 +1,12 @@
-"""A small checkpoint file that is always whole: written beside the old one, then renamed."""
+"""A small checkpoint as one JSON file, for a job without torch."""
 
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
+
+from job_wrappers.files import write_whole
 
 
 def save(path: Path, state: dict[str, Any]) -> None:
@@ -14,20 +15,8 @@ def save(path: Path, state: dict[str, Any]) -> None:
     Raises:
         OSError: the file cannot be written; the state before is still there.
     """
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with part.open("w") as file:
-            json.dump(state, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    text = json.dumps(state).encode()
+    write_whole(path, lambda file: file.write(text))
 
 
 def load(path: Path, nonce: str) -> dict[str, Any] | None:

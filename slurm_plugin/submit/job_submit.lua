@@ -300,6 +300,16 @@ local function with_flag(bits, bit)
   return math.floor(bits / bit) % 2 == 1 and bits or bits + bit
 end
 
+-- What the job's own launcher needs of its options; the script gets no AdminComment.
+local function tell(jd, id, found, count)
+  jd.environment["HETSCHED_NONCE"] = id
+  if found["learning-rate"] then
+    jd.environment["HETSCHED_LR_GIVEN"] = found["learning-rate"]
+    jd.environment["HETSCHED_LR_GPUS"] = integer(count)
+    jd.environment["HETSCHED_LR_SCALING"] = found["lr-scaling"] or "none"
+  end
+end
+
 local function mark(jd, parts, now)
   local found = {}
   lines_of(jd.script or "", found)
@@ -331,13 +341,13 @@ local function mark(jd, parts, now)
   if not kept then
     local id
     jd.admin_comment, id = described(jd, found, count, 1, begin, true)
-    if jd.environment then jd.environment["HETSCHED_NONCE"] = id end
+    if jd.environment then tell(jd, id, found, count) end
     return
   end
   nodes = nodes_for(count, nodes, most)
   local text, id = described(jd, found, count, nodes, begin)
   local single = found["gpu-types"] and not found["gpu-types"]:find(",", 1, true) and found["gpu-types"]
-  jd.environment["HETSCHED_NONCE"] = id
+  tell(jd, id, found, count)
   -- srun would take its defaults from what was submitted, and not from what the run was given.
   for name, value in pairs(STALE) do
     if jd.environment[name] then jd.environment[name] = value end

@@ -1,0 +1,148 @@
+"""The act: allocation, meeting place, environment, workers, end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.launch.meeting import address_of, free_port
+from job_wrappers.launch.options import Options, own_root, python_path, read_options
+from job_wrappers.launch.requeue import requeue
+from job_wrappers.launch.watch import Watch, say
+from job_wrappers.launch.worker import NodeShare, Worker, start
+from job_wrappers.outcome import OUTCOME, STOPPED, was_stopped
+
+_UNDER_SRUN: Mapping[int, int] = {signal.SIGUSR2: signal.SIGTERM}
+"""srun kills its step when it gets SIGTERM, so that the launcher sends it SIGUSR2 instead."""
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run one run of a job; return its exit code."""
+    options = read_options(words, os.environ)
+    try:
+        allocation = Allocation.of(os.environ)
+    except ValueError as error:
+        say(str(error))
+        return 2
+    if options.meet:
+        return _on_node(options, allocation, _share(allocation, options.meet))
+    if options.torchrun and (problem := _torch_missing(options.command)):
+        say(problem)
+        return 2
+    with _outcome() as outcome:
+        os.environ[OUTCOME] = str(outcome)
+        os.environ.update(_told(options, allocation))
+        alone = allocation.node_count == 1
+        address = "127.0.0.1" if alone else address_of(allocation.host)
+        meet = f"{address}:{free_port(allocation.job, allocation.run)}"
+        if alone:
+            code = _on_node(options, allocation, _share(allocation, meet))
+        else:
+            code = _on_all_nodes(sys.argv[1:] if words is None else list(words), allocation, meet)
+        stopped = code == STOPPED or (code == 0 and was_stopped(outcome))
+    if not stopped:
+        return code
+    if options.requeue:
+        say(f"stopped; {requeue(allocation.job)}")
+    return STOPPED
+
+
+def run() -> None:
+    """Run it as a zip file's main function, of which Python keeps no return value."""
+    sys.exit(main())
+
+
+def _share(allocation: Allocation, meet: str) -> NodeShare:
+    address, _, port = meet.rpartition(":")
+    node = int(os.environ.get("SLURM_NODEID", "0")) if allocation.node_count > 1 else 0
+    gpus = allocation.gpus_per_node
+    return NodeShare(node, allocation.node_count, gpus, address, int(port))
+
+
+def _on_node(options: Options, allocation: Allocation, share: NodeShare) -> int:
+    """Run the workers of this node to their end."""
+    watch = Watch(_UNDER_SRUN if options.meet else None)
+    with watch.listening():
+        try:
+            workers = start(
+                share,
+                options.command,
+                os.environ,
+                torchrun=options.torchrun,
+                logs=options.logs,
+                label=allocation.job,
+            )
+        except OSError as error:
+            say(f"{error.filename or options.command[0]}: {error.strerror}")
+            return 127
+        return watch.wait(workers, options.kill_after_s)
+
+
+def _on_all_nodes(words: Sequence[str], allocation: Allocation, meet: str) -> int:
+    """Have srun start this launcher once on each node."""
+    nodes = str(allocation.node_count)
+    me = [sys.executable, str(_own_path()), "--meet", meet]
+    srun = [
+        *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
+        *("--cpu-bind=none", "--kill-on-bad-exit=1", "--unbuffered"),
+    ]
+    watch = Watch({signal.SIGTERM: signal.SIGUSR2, signal.SIGINT: signal.SIGUSR2})
+    with watch.listening():
+        try:
+            process = subprocess.Popen([*srun, *me, *words], start_new_session=True)
+        except OSError as error:
+            say(f"srun: {error.strerror}; it starts the workers on the other nodes")
+            return 127
+        return watch.wait([Worker("srun", process)], kill_after_s=0.0)
+
+
+def _own_path() -> Path:
+    """Return what Python is given to run this launcher: its zip file, or its folder."""
+    root = own_root()
+    return root if zipfile.is_zipfile(root) else root / "job_wrappers" / "launch"
+
+
+def _told(options: Options, allocation: Allocation) -> Mapping[str, str]:
+    """Return what all workers are told by their environment."""
+    rate = options.rate.at(allocation.gpus)
+    told = {
+        "HETSCHED_GPUS": str(allocation.gpus),
+        "HETSCHED_NODES": str(allocation.node_count),
+        "HETSCHED_RESTARTS": str(allocation.run),
+        "HETSCHED_GPU_TYPE": options.gpu_type or gpu_type_of(allocation.host) or "gpu",
+        "HETSCHED_LR_SCALING": options.rate.scaling,
+        "PYTHONPATH": python_path(os.environ),
+    }
+    if rate is not None:
+        told["HETSCHED_LEARNING_RATE"] = repr(rate)
+    if options.spool is not None:
+        told["HETSCHED_SPOOL"] = str(options.spool)
+    cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
+    if "OMP_NUM_THREADS" not in os.environ and cpus.isdecimal():
+        told["OMP_NUM_THREADS"] = str(max(1, int(cpus) // allocation.gpus_per_node))
+    return told
+
+
+@contextlib.contextmanager
+def _outcome() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="hetsched-") as folder:
+        yield Path(folder) / "outcome"
+
+
+def _torch_missing(command: Sequence[str]) -> str:
+    """Return what to say where the Python of a command has no torch; "" where it has."""
+    python = command[0] if Path(command[0]).name.startswith("python") else "python3"
+    look = "import sys, importlib.util as u; sys.exit(u.find_spec('torch') is None)"
+    try:
+        absent = subprocess.run([python, "-c", look], timeout=60).returncode != 0
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"{python}: {error}"
+    return f"--torchrun needs torch, which {python} does not have: pip install torch" * absent

@@ -1,0 +1,110 @@
+"""What `hetsched-run` is asked for on its command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from job_wrappers import learning_rate
+from job_wrappers.learning_rate import SCALINGS, LearningRateRule
+
+
+@dataclass(frozen=True)
+class Options:
+    """One call of `hetsched-run`.
+
+    Attributes:
+        command: what each worker runs.
+        torchrun: start the workers by torchrun, and not as plain processes.
+        rate: the learning rate to hand on.
+        spool: the spool directory; None for none.
+        logs: folder for the output of each rank; None to leave it where Slurm puts it.
+        gpu_type: of the GPUs; "" to ask Slurm.
+        requeue: have Slurm start the job again where a run was stopped by its signal alone.
+        kill_after_s: how long the others may go on where a worker has failed.
+        meet: under srun, ADDRESS:PORT of rank 0; "" where everything begins.
+    """
+
+    command: tuple[str, ...]
+    torchrun: bool
+    rate: LearningRateRule
+    spool: Path | None
+    logs: Path | None
+    gpu_type: str
+    requeue: bool
+    kill_after_s: float
+    meet: str
+
+
+def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) -> Options:
+    """Read the command line; ends the process with 2 where it is wrong."""
+    parser = argparse.ArgumentParser(
+        prog="hetsched-run",
+        description="Start one worker for each GPU that Slurm has given to this run of a job.",
+        usage="hetsched-run [options] -- python train.py ...",
+    )
+    add = parser.add_argument
+    add("--torchrun", action="store_true", help="start the workers by torchrun")
+    add("--spool", type=Path, metavar="DIR", help="the spool directory (default HETSCHED_SPOOL)")
+    add("--logs", type=Path, metavar="DIR", help="append the output of each rank to a file there")
+    add("--gpu-type", metavar="TYPE", help="type of the GPUs (default: Slurm is asked)")
+    add("--learning-rate", type=float, metavar="RATE", help="(default: that of the submission)")
+    add("--lr-scaling", choices=SCALINGS, help="how it follows the GPUs (default: submission's)")
+    add("--lr-gpus", type=int, metavar="COUNT", help="the GPUs that --learning-rate is for")
+    add("--no-requeue", action="store_true", help="leave it to others to start a stopped job again")
+    add(
+        "--kill-after",
+        type=float,
+        default=30.0,
+        metavar="SECONDS",
+        help="how long the others may go on where a worker failed (default 30)",
+    )
+    add("--meet", default="", help=argparse.SUPPRESS)
+    add("command", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    given = parser.parse_args(words)
+    command = given.command[1:] if given.command[:1] == ["--"] else given.command
+    if not command:
+        parser.error("nothing to run; write for example: hetsched-run -- python train.py")
+    told = dict(environment)
+    for name, value in (
+        (learning_rate.RATE, given.learning_rate),
+        (learning_rate.SCALING, given.lr_scaling),
+        (learning_rate.GPUS, given.lr_gpus),
+    ):
+        if value is not None:
+            told[name] = str(value)
+    try:
+        rate = LearningRateRule.of(told)
+    except ValueError as error:
+        parser.error(str(error))
+    spool = given.spool or environment.get("HETSCHED_SPOOL") or None
+    return Options(
+        command=tuple(command),
+        torchrun=given.torchrun,
+        rate=rate,
+        spool=None if spool is None else Path(spool).absolute(),
+        logs=None if given.logs is None else given.logs.absolute(),
+        gpu_type=given.gpu_type or environment.get("HETSCHED_GPU_TYPE", ""),
+        requeue=not given.no_requeue,
+        kill_after_s=given.kill_after,
+        meet=given.meet,
+    )
+
+
+def own_root() -> Path:
+    """Return what has to be on the path for this package: the zip file it is in, or its folder."""
+    return Path(__file__).resolve().parents[2]
+
+
+def python_path(environment: Mapping[str, str]) -> str:
+    """Return PYTHONPATH with this package on it, so that workers find its other half.
+
+    An environment's site-packages stay off it: a worker may run another Python.
+    """
+    root, given = own_root(), environment.get("PYTHONPATH", "")
+    if root.name in ("site-packages", "dist-packages") or str(root) in given.split(os.pathsep):
+        return given
+    return os.pathsep.join(filter(None, (str(root), given)))

@@ -1,0 +1,98 @@
+"""Waits for the workers of a node, and passes on to them what the launcher is told by signals."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from job_wrappers.launch.worker import Worker
+from job_wrappers.outcome import STOPPED
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+_POLL_S = 0.05
+
+
+def say(text: str) -> None:
+    """Tell the user, in the job's output."""
+    sys.stderr.write(f"hetsched-run: {text}\n")
+    sys.stderr.flush()
+
+
+class Watch:
+    """Passes signals on and waits.
+
+    Attributes:
+        heard: signals that have come so far.
+    """
+
+    def __init__(self, translate: Mapping[int, int] | None = None) -> None:
+        """Know which signals to pass on as others."""
+        self._translate = dict(translate or {})
+        self._workers: list[Worker] = []
+        self.heard: list[int] = []
+
+    @contextmanager
+    def listening(self) -> Iterator[Watch]:
+        """Take the signals while this lasts."""
+        before = {number: signal.signal(number, self._take) for number in PASSED_ON}
+        try:
+            yield self
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def wait(self, workers: list[Worker], kill_after_s: float) -> int:
+        """Return the exit code of a node once all its workers have ended.
+
+        0 if all ended with 0, `STOPPED` if the others ended with that, else the code of the worker
+        that failed first, 128 + n where signal n ended it.
+        """
+        self._workers = workers
+        for number in self.heard:  # what came before there was anybody to tell
+            self._pass_on(number)
+        codes: dict[str, int] = {}
+        failed = 0
+        deadline: float | None = None
+        while len(codes) < len(workers):
+            for worker in workers:
+                code = worker.process.poll()
+                if code is None or worker.name in codes:
+                    continue
+                codes[worker.name] = code = 128 - code if code < 0 else code
+                if code in (0, STOPPED) or failed:
+                    continue
+                failed = code
+                deadline = time.monotonic() + kill_after_s
+                say(_blame(worker.name, code, len(workers) - len(codes), kill_after_s))
+                for other in workers:
+                    other.send(signal.SIGTERM)
+            if deadline is not None and time.monotonic() >= deadline:
+                for worker in workers:
+                    worker.kill()
+            time.sleep(_POLL_S)
+        return failed or max(codes.values())
+
+    def _take(self, number: int, _: object) -> None:
+        self.heard.append(number)
+        self._pass_on(number)
+
+    def _pass_on(self, number: int) -> None:
+        for worker in self._workers:
+            worker.send(self._translate.get(number, number))
+
+
+def _blame(name: str, code: int, others: int, kill_after_s: float) -> str:
+    how = f"ended with {code}" if code < 128 else f"was ended by {_signal(code - 128)}"
+    rest = f"; the other {others} have {kill_after_s:g} s to end" if others else ""
+    return f"{name} {how}{rest}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
