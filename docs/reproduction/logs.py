@@ -43,18 +43,20 @@ def bundled(seed: int = 0) -> Loaded:
     return load_workload((log_path(),), read_cluster(cluster_path()), LoadOptions(seed=seed))
 
 
-def fox(folder: Path) -> Loaded:
+def fox(folder: Path, seed: int = 0) -> Loaded:
     """Return the log of Fox on the cluster that it shows."""
     sacct = SacctOptions(fields=parse_fields(FOX), zone=parse_zone("Europe/Oslo"))
-    return load_workload((folder / "fox_sacct_P_noheader.txt",), None, LoadOptions(sacct=sacct))
+    options = LoadOptions(sacct=sacct, seed=seed)
+    return load_workload((folder / "fox_sacct_P_noheader.txt",), None, options)
 
 
-def habrok(folder: Path) -> Loaded:
+def habrok(folder: Path, seed: int = 0) -> Loaded:
     """Return the log of Hábrók on the cluster that scontrol shows."""
     nodes = read_scontrol((folder / "habrok_scontrol_nodes.txt").read_text())
     sacct = SacctOptions(fields=parse_fields(HABROK), zone=parse_zone("Europe/Amsterdam"))
     cluster = ClusterFile(infer_cluster(scontrol=nodes).cluster)
-    return load_workload((folder / "habrok_sacct_snowman.txt",), cluster, LoadOptions(sacct=sacct))
+    options = LoadOptions(sacct=sacct, seed=seed)
+    return load_workload((folder / "habrok_sacct_snowman.txt",), cluster, options)
 
 
 def slurm_beside(loaded: Loaded, seed: int = 0) -> Closeness:
