@@ -15,6 +15,7 @@ from hetsched_core.placement.assign import present
 from hetsched_core.policies.hops import profiling_queue
 from hetsched_core.policies.hops.classes import classes_of, node_speeds
 from hetsched_core.policies.hops.configurations import (
+    JobOptions,
     Neighbours,
     catalogue_of,
     limits_of,
@@ -243,7 +244,7 @@ class Moment:
         outcome = plan_once(
             setting,
             jobs,
-            weights_of(priorities[jobs], policy.lam),
+            self._weights(priorities[jobs]),
             self._room,
             {} if self._outcomes else self._notes.prices,
             strict=policy.lam == math.inf,
@@ -254,6 +255,18 @@ class Moment:
             self._placed[job] = configuration_of(cluster, nodes.tolist(), gpus.tolist())
         return bool(outcome.placed)
 
+    def _weights(self, priorities: Floats) -> Floats:
+        """Return (M,) what jobs of these priorities weigh, in queue order, at most 1."""
+        return weights_of(priorities, self._policy.lam)
+
+    def _credit(self, view: JobView, length_s: float) -> float:
+        """Return what a job that has run counts its present configuration for, beyond its gain."""
+        return self._policy.restart_weight * min(1.0, view.restart_cost_s / length_s)
+
+    def _gain(self, jobs: Ints, options: JobOptions) -> Floats:
+        """Return (Q,) what the options of (M,) jobs are worth, before weights."""
+        return options.gain()
+
     def _setting(self) -> Setting:
         """Return what the plans of this moment have in common."""
         snapshot, policy, demand = self._snapshot, self._policy, self._demand
@@ -263,7 +276,7 @@ class Moment:
         length_s = snapshot.round.end_s - snapshot.round.start_s
         for at, view in enumerate(self._views):
             if view.first_start_s is not None:
-                credit[at] = policy.restart_weight * min(1.0, view.restart_cost_s / length_s)
+                credit[at] = self._credit(view, length_s)
             has = present(snapshot, view)
             pieces = None if has is None else pieces_of(snapshot.cluster, has)
             if has is not None and pieces is not None and demand.accepts(at, *pieces, layout):
@@ -281,6 +294,7 @@ class Moment:
             held_speed=held_speed,
             credit=credit,
             offer_held=policy.restart_weight > 0,
+            gain=self._gain,
         )
 
     # -- the answer --------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ what the programme becomes for lambda towards infinity.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -64,6 +64,7 @@ class Setting:
         credit: (J,) what a job's present configuration is worth more to it than its gain, as a part
             of that; all 0 where a restart counts for nothing.
         offer_held: whether a job may keep what no new configuration is.
+        gain: (M,) positions of jobs, and their Q options -> (Q,) what each is worth, unweighted.
     """
 
     demand: Demand
@@ -77,6 +78,7 @@ class Setting:
     held_speed: Floats
     credit: Floats
     offer_held: bool
+    gain: Callable[[Ints, JobOptions], Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ class _Task:
         )
         code = np.append(catalogue.code(), -1)[own]
         stays = options.code == code[options.job]
-        worth = options.gain() * (1.0 + stays * setting.credit[jobs][options.job])
+        worth = setting.gain(jobs, options) * (1.0 + stays * setting.credit[jobs][options.job])
         return cls(setting, jobs, room, classes, options, worth)
 
     def best(self, weights: Floats) -> Floats:

@@ -194,6 +194,7 @@ class World:
             held_speed=np.zeros(len(self.views)),
             credit=np.zeros(len(self.views)),
             offer_held=False,
+            gain=lambda _, options: options.gain(),
         )
         return replace(setting, **changed)  # type: ignore[arg-type]
 
