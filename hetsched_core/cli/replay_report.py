@@ -22,8 +22,8 @@ _EXTRA = ("jinja2", "markupsafe", "matplotlib")
 _NOT_REPORTED = ("json_file", "run_logs", "rejects")
 
 
-def require_report() -> None:
-    """Refuse, before the work and not after it, to make a report without what draws it.
+def require_report(what: str = "--report") -> None:
+    """Refuse, before the work and not after it, to make `what` without what draws it.
 
     Raises:
         InputError: the extra `report` is not installed.
@@ -35,7 +35,7 @@ def require_report() -> None:
         if missing not in _EXTRA:
             raise
         raise InputError(
-            f"--report needs {missing}, which is not installed: pip install 'hetsched[report]'"
+            f"{what} needs {missing}, which is not installed: pip install 'hetsched[report]'"
         ) from None
 
 

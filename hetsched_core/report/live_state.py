@@ -46,7 +46,7 @@ class LiveJob:
         restarts: how often it was started again.
         gpus: how many it holds, 0 while it waits.
         where: the nodes that it holds, "" while it waits.
-        reason: why it waits, as a sentence; "" if it does not.
+        reason: the word of why it waits, or where it is to start; "" if it runs.
         planned_s: when it is to start by the plan, None if the plan does not say.
     """
 
@@ -116,7 +116,7 @@ class LiveState:
         running_jobs: how many jobs hold GPUs.
         waiting_jobs: how many hold none.
         longest_wait_s: of those that wait now.
-        reasons: sentence -> how many jobs wait for that reason.
+        reasons: word of a reason -> how many jobs wait for it.
         running: jobs that hold GPUs, in the order of submission, up to some number.
         waiting: jobs that hold none, likewise.
         past: the samples.

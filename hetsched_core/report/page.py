@@ -31,7 +31,7 @@ from hetsched_core.report.rows import CloseRow, Row, close_rows, rows
 from hetsched_core.report.source import SourceFile
 from hetsched_core.report.svg import POLICY_COLOURS, with_ids
 from hetsched_core.report.templates import environment
-from hetsched_core.report.units import SPACE, change, duration, duration_unit, durations
+from hetsched_core.report.units import SPACE, change, duration, durations, exact
 from hetsched_core.types import Knowledge
 
 NAME = "report.html"
@@ -246,7 +246,7 @@ def _costs(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
         ("checkpoint_s", "between periodic checkpoints, of which a failure loses the last part"),
     )
     return tuple(
-        (_exact(float(str(settings[key]))), meaning)
+        (exact(float(str(settings[key]))), meaning)
         for key, meaning in meanings
         if settings.get(key) is not None
     )
@@ -259,12 +259,6 @@ def _speeds(settings: Mapping[str, object]) -> Iterator[str]:
     if (source := settings.get("estimates")) is not None:
         speeds = {"truth": "the true speeds", "learned": "speeds learned from what has run"}
         yield f"Policies plan with {speeds[str(source)]} (`--estimates {source}`)."
-
-
-def _exact(seconds: float) -> str:
-    """A duration as it was given, not rounded."""
-    unit = duration_unit([seconds])
-    return f"{seconds / unit.size:g}{SPACE}{unit.name}"
 
 
 def _figures(

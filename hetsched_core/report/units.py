@@ -62,6 +62,12 @@ def durations(*seconds: float) -> tuple[str, ...]:
     return tuple(f"{number(value, places)}{SPACE}{unit.name}" for value in values)
 
 
+def exact(seconds: float) -> str:
+    """Return a duration as it was given, not rounded."""
+    unit = duration_unit([seconds])
+    return f"{seconds / unit.size:g}{SPACE}{unit.name}"
+
+
 def number(value: float, places: int) -> str:
     """Return a number with so many decimals, or as many as it takes to tell it from 0."""
     if value == 0:

@@ -9,7 +9,7 @@ from itertools import islice
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
-from hetsched_core.types import JobView, Reservation, Waiting
+from hetsched_core.types import Entry, JobView, Placed, Reservation, Waiting
 from slurm_plugin.api.answers import Published
 from slurm_plugin.daemon.gpu_use import gpu_use
 
@@ -24,7 +24,7 @@ def live_state(published: Published, past: Past) -> LiveState:
     running = [view for view in jobs if view.runs]
     waiting = [view for view in jobs if not view.runs]
     reasons = Counter(
-        entry.reason.code.sentence
+        entry.reason.code.word
         for view in waiting
         if isinstance(entry := plan.entries.get(view.id), Waiting)
     )
@@ -73,9 +73,20 @@ def _job(published: Published, view: JobView, promised: Mapping[str, Reservation
         restarts=view.restarts,
         gpus=sum(gpus for _, gpus in pieces),
         where=_folded(node for node, _ in pieces),
-        reason=entry.reason.code.sentence if isinstance(entry, Waiting) and not pieces else "",
+        reason="" if pieces else _why(entry),
         planned_s=promised[view.id].start_s if view.id in promised else None,
     )
+
+
+def _why(entry: Entry | None) -> str:
+    """Return why a job holds no GPUs; where the plan gives it some, which."""
+    match entry:
+        case Waiting(reason):
+            return reason.code.word
+        case Placed(placements) if placements:
+            nodes = (node for each in placements for node, _ in each.configuration)
+            return f"to start on {_folded(nodes)}"
+    return ""
 
 
 def _folded(nodes: Iterable[str]) -> str:

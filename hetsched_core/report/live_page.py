@@ -1,0 +1,165 @@
+"""The page of a running system: one HTML file that needs no other file, no network and no script.
+
+It has the style and the drawings of the report of a replay (docs/live/page.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import tzinfo
+
+from markupsafe import Markup
+
+from hetsched_core import __version__
+from hetsched_core.report import live_figures
+from hetsched_core.report.clock import Clock
+from hetsched_core.report.live_state import LiveNode, LiveState, Past
+from hetsched_core.report.svg import with_ids
+from hetsched_core.report.templates import environment
+from hetsched_core.report.units import duration, exact
+from hetsched_core.types import ReasonCode
+
+MOST_NODES = 600
+"""So many nodes are drawn one by one, the first ones."""
+
+_LONGEST = 60
+"""Characters that are shown of a job's name."""
+
+
+_SENTENCES = {code.word: code.sentence for code in ReasonCode}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LivePage:
+    """What a page is made from.
+
+    Attributes:
+        state: what the daemon told last; None if it has told nothing.
+        trouble: why it tells nothing now; "" if it does.
+        zone: in which zone times are shown.
+        refresh_s: after how long a browser looks for a newer page; 0 for never.
+    """
+
+    state: LiveState | None
+    trouble: str
+    zone: tzinfo
+    refresh_s: int
+
+
+def to_html(page: LivePage) -> str:
+    """Return the text of the page."""
+    templates = environment()
+    state = page.state
+    begin_s = state.past.at_s[0] if state and state.past.at_s else 0.0
+    clock = Clock(begin_s, _end_s(state.past) if state else 1.0, page.zone)
+    templates.filters |= {
+        "duration": duration,
+        "exact": exact,
+        "moment": clock.date,
+        "shown": _shown,
+        "count": "{:,}".format,
+        "sentence": _SENTENCES.get,
+    }
+    return templates.get_template("live.html").render(
+        page=page,
+        state=state,
+        version=__version__,
+        types=() if state is None else tuple(_by_type(state.nodes)),
+        figures=() if state is None else tuple(_figures(state, clock)),
+        drawn_nodes=() if state is None else state.nodes[:MOST_NODES],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """GPUs of one type now."""
+
+    name: str
+    held: int
+    foreign: int
+    closed: int
+    idle: int
+
+    @property
+    def all(self) -> int:
+        """All of them."""
+        return self.held + self.foreign + self.closed + self.idle
+
+
+@dataclass(frozen=True, slots=True)
+class _Figure:
+    """A figure: its heading, how to read it, its legend's name or none, and the drawing."""
+
+    key: str
+    heading: str
+    reading: str
+    legend: str
+    drawing: Markup
+
+
+def _by_type(nodes: Sequence[LiveNode]) -> Iterator[_Type]:
+    for kind in dict.fromkeys(node.gpu_type for node in nodes):
+        of_type = [node for node in nodes if node.gpu_type == kind]
+        yield _Type(
+            kind,
+            sum(node.held for node in of_type),
+            sum(node.foreign for node in of_type),
+            sum(node.closed for node in of_type),
+            sum(node.idle for node in of_type),
+        )
+
+
+def _end_s(past: Past) -> float:
+    """When the last sample stops being the present one."""
+    return past.at_s[-1] + past.step_s if past.at_s else 1.0
+
+
+def _figures(state: LiveState, clock: Clock) -> Iterator[_Figure]:
+    past = state.past
+    if len(past.at_s) < 2:
+        return
+    bins = live_figures.bins_of(past, clock)
+    width = exact(float(bins.edges[1] - bins.edges[0]))
+    each = f" Each step is the mean over {width}." if width != exact(past.step_s) else ""
+    yield _Figure(
+        "gpus",
+        "GPUs in use",
+        f"The line is what there is of a type; what is empty below it is idle.{each}",
+        "uses",
+        _svg("gpus", live_figures.gpus_over_time(past, bins)),
+    )
+    yield _Figure(
+        "jobs",
+        "Jobs",
+        "Managed jobs that wait and that run, each on a scale of its own.",
+        "",
+        _svg("jobs", live_figures.jobs_over_time(past, bins)),
+    )
+    if drawn := live_figures.plan_time_over_time(past, bins):
+        yield _Figure(
+            "plans",
+            "Plan time",
+            f"How long the policy took for a plan: the slowest in {width}, on a logarithmic axis.",
+            "",
+            _svg("plans", drawn),
+        )
+    drawn, nodes_each = live_figures.nodes_over_time(past, bins, state.nodes)
+    rows = "node" if nodes_each == 1 else f"{nodes_each} nodes of one type"
+    yield _Figure(
+        "nodes",
+        "Nodes over time",
+        f"One row for each {rows}: the stronger the shade, the more of its GPUs are in use.",
+        "shades",
+        _svg("nodes", drawn),
+    )
+
+
+def _svg(prefix: str, svg: str) -> Markup:
+    return Markup(with_ids(svg, prefix))
+
+
+def _shown(text: str) -> str:
+    """What somebody else has typed: no control characters, no change of direction, not too long."""
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
