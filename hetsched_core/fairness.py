@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.types import Cluster, Job, RequirementSet, Speeds
+from hetsched_core.types.making import cheaply_made
 
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", float, Floats)
@@ -130,6 +131,7 @@ class RunTimes:
         return sum(self._gpus[t] * s for t, s in seconds.items()) / gpus if gpus else None
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class _Kind:
     """What a job's run time per sample depends on."""

@@ -15,6 +15,7 @@ from hetsched_core.types import (
     Purpose,
     Trigger,
 )
+from hetsched_core.types.making import cheaply_made
 
 
 class RunEnd(StrEnum):
@@ -32,6 +33,7 @@ class RunEnd(StrEnum):
     UNFINISHED = "unfinished"
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class RunRecord:
     """GPUs held from `since_s` to `freed_s`.
@@ -79,6 +81,7 @@ def each(runs: Iterable[RunRecord]) -> Iterator[RunRecord]:
                 )
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class JobRecord:
     """A job when it left the system (or when the run log was closed).
@@ -99,6 +102,7 @@ class JobRecord:
     expected_run_s: float | None
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class PlanRecord:
     """One decision: when, why, how long it took (wall clock) and what it left waiting."""

@@ -14,8 +14,10 @@ from typing import overload
 
 from hetsched_core.kernels.backfill import Floats, Ints
 from hetsched_core.types import Cluster, Configuration, Reservation
+from hetsched_core.types.making import cheaply_made
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Queue:
     """J waiting jobs, the first in line first.
@@ -44,6 +46,7 @@ class Start:
     start_s: float
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
     """The earliest starts of those in a queue who start or keep something.
@@ -84,6 +87,7 @@ class Starts:
             )
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Promises(Sequence[Reservation]):
     """The reservations of those who start after `after_s`, but for those who are `left_out`."""

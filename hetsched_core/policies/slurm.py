@@ -35,6 +35,7 @@ from hetsched_core.placement.starts import Promises
 from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import Entry, Job, Knowledge, Plan, Replan, Reservation, Snapshot, Trigger
+from hetsched_core.types.making import cheaply_made
 
 _DAY_S = 86_400.0
 _VERSION = 1
@@ -176,6 +177,7 @@ class Slurm:
         return notes
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class _Notes:
     """What the policy remembers from plan to plan."""

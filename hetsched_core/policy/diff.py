@@ -24,8 +24,10 @@ from hetsched_core.types import (
     Purpose,
     submission_order,
 )
+from hetsched_core.types.making import cheaply_made
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class RunKey:
     """Names one run among all that exist at one time."""
@@ -50,6 +52,7 @@ class Stop:
     cause: StopCause
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Start:
     """Start a placement: now if it is `ready`, else when what is in its way has gone.

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from hetsched_core.runlog import RunEnd
 from hetsched_core.simulate.state import RunId
 from hetsched_core.types import Plan, Submission
+from hetsched_core.types.making import cheaply_made
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Arrives:
     """A job is submitted and eligible."""
@@ -23,6 +25,7 @@ class Cancelled:
     job: str
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class WorkDue:
     """A job has done all samples (`done`) or a run its budget; void once its runs have changed."""
@@ -65,6 +68,7 @@ class RoundStarts:
     """The next round of the grid begins."""
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class TimerRings:
     """The time has come at which a plan wanted to be made again; void once it is replaced."""

@@ -9,6 +9,7 @@ from typing import Protocol
 from hetsched_core.errors import InputError
 from hetsched_core.simulate.switching import Executor
 from hetsched_core.types import ALL_SHAPES, Configuration, Job, Purpose, Shape, Speeds
+from hetsched_core.types.making import cheaply_made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +68,7 @@ MEASUREMENT_NOISE = 0.01
 run, BERT by 0.2 %, BERT on Longhorn by 1.9 % (hal-uw/blox-pal)."""
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Measured:
     """What can be measured of a run that ended: the `samples` it did in `seconds` of progress.

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from hetsched_core.errors import InputError, unknown
+from hetsched_core.types.making import cheaply_made
 
 MAX_GPUS_PER_NODE = 4096
 
@@ -125,6 +126,7 @@ class Cluster:
         return len(self.nodes)
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """GPUs held on nodes: (node, GPUs) pairs, sorted by node, each node once, counts >= 1."""
@@ -200,6 +202,7 @@ class NodeCondition(Enum):
     DOWN = "down"
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """A node as it stands now.

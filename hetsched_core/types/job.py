@@ -8,6 +8,7 @@ from enum import Enum, StrEnum
 
 from hetsched_core.errors import InputError
 from hetsched_core.types.cluster import Configuration
+from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.reason import Reason
 from hetsched_core.types.requirement import LearningRate, RequirementSet
 
@@ -43,6 +44,7 @@ class TaskShape:
             )
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as submitted. What a policy may not know is None (see `hidden_from`).
@@ -114,6 +116,7 @@ class Phase(Enum):
     PROFILING = "profiling"
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Run:
     """GPUs held by one copy of a job, from allocation until they are free.
@@ -156,6 +159,7 @@ class TaskProgress:
     loss: tuple[float, ...] = ()
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class JobView:
     """What is known of an active job. It is replaced only when something about it changes.
@@ -278,6 +282,7 @@ class LossCurve:
         return self.floor + (self.first - self.floor) / (1.0 + rounds / self.half_rounds)
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Submission:
     """A job of a workload, with what nobody tells the scheduler.

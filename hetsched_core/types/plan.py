@@ -11,6 +11,7 @@ from immutables import Map
 
 from hetsched_core.types.cluster import Configuration
 from hetsched_core.types.job import Purpose
+from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.reason import Reason
 
 
@@ -38,6 +39,7 @@ class Trigger(StrEnum):
     TIMER = "timer"
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Placement:
     """GPUs for one copy of a job.
@@ -54,6 +56,7 @@ class Placement:
     until_s: float | None = None
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Placed:
     """The job should run: one placement (gang), one per copy, or none (tasks, in sequences)."""
@@ -61,6 +64,7 @@ class Placed:
     placements: tuple[Placement, ...]
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Waiting:
     """The job should hold no GPUs, for this reason."""
@@ -115,6 +119,7 @@ class Reservation:
     end_s: float
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True)
 class Replan:
     """When the policy wants to be asked again: on these triggers, and at a time of its own."""
@@ -145,6 +150,7 @@ class _Token:
     __slots__ = ()
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """The desired state of every active job.

@@ -9,6 +9,7 @@ from immutables import Map
 
 from hetsched_core.types.cluster import ALL_SHAPES, Cluster, NodeView, Shape
 from hetsched_core.types.job import JobView, Submission
+from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.plan import EMPTY_PLAN, Plan, Trigger
 from hetsched_core.types.speeds import Speeds
 
@@ -26,6 +27,7 @@ NOTHING_RAN: Map[str, float] = Map()
 """What is known of past runs at first."""
 
 
+@cheaply_made
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """All that is known at `now`, for one policy.
