@@ -133,7 +133,7 @@ def simulate(
         assumptions=assumptions,
     )
     world = World(cluster, truth, settings, estimates or KnownSpeeds(truth), header, ended)
-    simulation = _Simulation(world, jobs, policy, stopwatch)
+    simulation = Simulation(world, jobs, policy, stopwatch)
     for incident in incidents:
         if isinstance(incident, JobCrashed):
             if incident.job not in jobs:
@@ -160,7 +160,9 @@ class _Awaited:
         world.nodes_changed |= self.nodes_changed
 
 
-class _Simulation:
+class Simulation:
+    """One workload under one policy, from its first event to its last."""
+
     def __init__(
         self,
         world: World,
@@ -168,6 +170,7 @@ class _Simulation:
         policy: Policy,
         stopwatch: Callable[[], float],
     ) -> None:
+        """Begin with an idle world; `jobs` are those to come, by id."""
         self._world = world
         self._policy = policy
         self._stopwatch = stopwatch

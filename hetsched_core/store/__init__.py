@@ -18,6 +18,7 @@ from hetsched_core.store.errors import (
 )
 from hetsched_core.store.following import FollowedRun, JobProgress
 from hetsched_core.store.ingest import Ingested, RejectedLines
+from hetsched_core.store.jobs import JobEvent, StoredJob, StoredRange
 from hetsched_core.store.layers import SpeedColumns, StoredLayers, TheoryColumns
 from hetsched_core.store.records import (
     SITE,
@@ -48,6 +49,7 @@ __all__ = [
     "FollowedRun",
     "Format",
     "Ingested",
+    "JobEvent",
     "JobProgress",
     "Measurement",
     "Mode",
@@ -64,7 +66,9 @@ __all__ = [
     "StoreHeldError",
     "StoreVersionError",
     "StoreWriteError",
+    "StoredJob",
     "StoredLayers",
+    "StoredRange",
     "StoredRun",
     "StoredSpeed",
     "Summary",

@@ -86,6 +86,7 @@ class Database:
         name = str(path.resolve())
         if name in _open and path.name != MEMORY:
             raise StoreHeldError(f"{path} is open in this very process; close it there first")
+        self._lost = False
         self._connection = self._connect()
         _open[name] = self
         self.unread_log = self._set_unread_log_aside()
@@ -117,8 +118,10 @@ class Database:
 
     def close(self) -> None:
         """Close the file; a second time does nothing."""
-        self._connection.close()
-        _open.pop(str(self.path.resolve()), None)
+        try:
+            self._connection.close()
+        finally:
+            _open.pop(str(self.path.resolve()), None)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -128,6 +131,8 @@ class Database:
             StoreWriteError: the disk is full; nothing was kept, and the same may be tried again.
             StoreError: the file cannot be read or written.
         """
+        if self._lost:
+            self._reopen()
         if self.mode is Mode.WRITE:
             self._checkpoint_when_due()
         try:
@@ -162,10 +167,15 @@ class Database:
             self._reopen()
 
     def _reopen(self) -> None:
-        """After a fatal error DuckDB answers nothing more; the file itself is as last committed."""
+        """After a fatal error DuckDB answers nothing more; the file itself is as last committed.
+
+        Where it cannot be opened again, the next transaction tries once more.
+        """
+        self._lost = True
         with contextlib.suppress(duckdb.Error):
             self._connection.close()
         self._connection = self._connect()
+        self._lost = False
 
     def checkpoint(self) -> None:
         """Merge the write-ahead log into the file.

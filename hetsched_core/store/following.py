@@ -166,7 +166,10 @@ def followed(transaction: Transaction) -> tuple[FollowedRun, ...]:
 def unfollow(
     transaction: Transaction, runs: Sequence[FollowedRun], left: Iterable[str] = ()
 ) -> None:
-    """Note that nothing more will be read of runs, and forget jobs that have left, by nonce."""
+    """Note that nothing more will be read of runs, and forget jobs that have left, by nonce.
+
+    How far the files of those were read is forgotten, too: their nonces do not come again.
+    """
     for f in runs:
         transaction.run(
             "DELETE FROM followed_run WHERE nonce = ? AND job = ? AND run = ?",
@@ -175,7 +178,8 @@ def unfollow(
             f.number,
         )
     for nonce in left:
-        transaction.run("DELETE FROM progress WHERE nonce = ?", nonce)
+        for table in ("progress", "spool_file"):
+            transaction.run(f"DELETE FROM {table} WHERE nonce = ?", nonce)
 
 
 def heard(

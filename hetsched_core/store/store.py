@@ -13,6 +13,7 @@ from hetsched_core.store import (
     check,
     following,
     gpus,
+    jobs,
     journal,
     names,
     speeds,
@@ -24,6 +25,7 @@ from hetsched_core.store.database import MEMORY, Database, Mode, Transaction
 from hetsched_core.store.errors import StoreError
 from hetsched_core.store.following import FollowedRun, JobProgress
 from hetsched_core.store.ingest import Ingested, RunKey, SpoolIngest
+from hetsched_core.store.jobs import JobEvent, StoredJob, StoredRange
 from hetsched_core.store.layers import StoredLayers, read_layers
 from hetsched_core.store.migrations import create, migrate, migrations, require_newest
 from hetsched_core.store.records import (
@@ -260,6 +262,49 @@ class Store:
         """Return decisions with a number above `after`, each with its number, in their order."""
         with self._database.transaction() as transaction:
             return journal.read_decisions(transaction, after, most)
+
+    def record_history(
+        self,
+        jobs_: Sequence[StoredJob] = (),
+        events: Sequence[JobEvent] = (),
+        ranges: Sequence[StoredRange] = (),
+        starts: Sequence[tuple[str, str, float]] = (),
+    ) -> None:
+        """Add what became of jobs, as one.
+
+        Args:
+            jobs_: that came or left; one that is there already is replaced.
+            events: what happened.
+            ranges: that were given for starts.
+            starts: nonce, job and true start of jobs that ranges were given for.
+        """
+        with self._database.transaction() as transaction:
+            jobs.record_jobs(transaction, jobs_)
+            jobs.record_events(transaction, events)
+            jobs.record_ranges(transaction, ranges)
+            jobs.record_starts(transaction, starts)
+
+    def jobs(
+        self, job: str | None = None, since_s: float = 0.0, most: int = 10_000
+    ) -> tuple[StoredJob, ...]:
+        """Return jobs in the order of submission, the latest: of an id, still there at a time."""
+        with self._database.transaction() as transaction:
+            return jobs.read_jobs(transaction, job, since_s, most)
+
+    def events(self, job: str, most: int = 1000) -> tuple[JobEvent, ...]:
+        """Return what happened to the jobs of an id, in order, the latest."""
+        with self._database.transaction() as transaction:
+            return jobs.read_events(transaction, job, most)
+
+    def ranges(self, job: str | None = None, most: int = 1000) -> tuple[StoredRange, ...]:
+        """Return the ranges that were given for starts, in order, the latest."""
+        with self._database.transaction() as transaction:
+            return jobs.read_ranges(transaction, job, most)
+
+    def forget_history(self, keep: int) -> None:
+        """Forget the oldest jobs, all but `keep`, and as many events and ranges as belong to it."""
+        with self._database.transaction() as transaction:
+            jobs.forget(transaction, keep)
 
     # Tables in and out ----------------------------------------------------------------------------
 

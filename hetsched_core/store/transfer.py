@@ -59,6 +59,9 @@ _TABLES: Mapping[str, str] = {
     """,
     "decision": "FROM decision ORDER BY id",
     "rejected": "FROM rejected ORDER BY ALL",
+    "job": "FROM job ORDER BY submit_s, nonce",
+    "job_event": "FROM job_event ORDER BY rowid",
+    "start_range": "FROM start_range ORDER BY rowid",
 }
 
 

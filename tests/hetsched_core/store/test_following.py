@@ -88,9 +88,11 @@ def test_followed_runs_and_progress_are_there_again_until_they_are_let_go(
         assert store.faults() == ()
         # Lines that were taken in before are not taken in again under what was found.
         assert store.ingest([spool], {(f.job, f.number): f.run for f in found}, NOW).lines == ()
+        assert store.summary().spool_files == 1
         store.unfollow(runs[:1], [RUN.nonce])
         assert store.followed() == runs[1:]
         assert store.progress() == {}
+        assert store.summary().spool_files == 0
 
 
 def test_what_a_run_without_a_profile_says_counts_for_progress_alone(

@@ -103,6 +103,9 @@ def test_every_table_is_exported_in_both_formats(
         "run": 0,
         "decision": 1,
         "rejected": 0,
+        "job": 0,
+        "job_event": 0,
+        "start_range": 0,
     }
     assert counts["data_time"] > 1
     assert not list(tmp_path.glob(".*.part"))

@@ -1,0 +1,26 @@
+"""When a waiting job will start: a range, from what is known, and how good such ranges were.
+
+    experience     how much work jobs had, against what was said of it; who came, and when
+    draws          possible futures of the present snapshot: the same engine and policy as a replay
+    ranges         from possible starts to a range that holds as often as it says
+    judged         how good ranges were
+
+Method: `docs/live/asking.md`; figures: `docs/reproduction/when.md`.
+"""
+
+from hetsched_core.forecast.draws import Futures, possible_starts
+from hetsched_core.forecast.experience import Experience, PastJob, work_done
+from hetsched_core.forecast.judged import Judged, judged
+from hetsched_core.forecast.ranges import Calibration, StartRange
+
+__all__ = [
+    "Calibration",
+    "Experience",
+    "Futures",
+    "Judged",
+    "PastJob",
+    "StartRange",
+    "judged",
+    "possible_starts",
+    "work_done",
+]

@@ -1,0 +1,230 @@
+"""What comes next: the simulator begun from a snapshot, until those asked for have started.
+
+The same engine, policy and checks as a replay. What nobody knows now (how much work each job has,
+who will come) is given, so that a forecast draws it several times.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import Policy
+from hetsched_core.runlog import RunEnd, RunLogHeader
+from hetsched_core.simulate.engine import Simulation
+from hetsched_core.simulate.events import Drained, GivenUp, TimerRings
+from hetsched_core.simulate.heap import Priority
+from hetsched_core.simulate.settings import KnownSpeeds, Settings
+from hetsched_core.simulate.state import Active, Held, gpus_by_type
+from hetsched_core.simulate.world import World
+from hetsched_core.types import (
+    EMPTY_PLAN,
+    ExecutionModel,
+    JobView,
+    NodeView,
+    Placement,
+    Plan,
+    Purpose,
+    Snapshot,
+    Submission,
+    Trigger,
+)
+
+
+def first_starts(
+    snapshot: Snapshot,
+    plan: Plan,
+    policy: Policy,
+    left: Mapping[str, float],
+    wanted: Collection[str],
+    *,
+    arrivals: Sequence[Submission] = (),
+    settings: Settings | None = None,
+    horizon_s: float = math.inf,
+    go_on: Callable[[], bool] = lambda: True,
+) -> dict[str, float] | None:
+    """Return when jobs that wait now would first hold GPUs for their own work.
+
+    Args:
+        snapshot: what is known now; its speeds count as true.
+        plan: the plan in force.
+        policy: who schedules from here on.
+        left: job -> samples still to do; jobs that may not start at all are left out.
+        wanted: the jobs asked for; the simulation ends when all of them have started.
+        arrivals: jobs that come later.
+        settings: costs; the rounds are those of the snapshot.
+        horizon_s: how many seconds to look ahead.
+        go_on: asked at each instant; once it is False, no more is simulated.
+
+    Returns:
+        Seconds UTC by job; those that have not started within the horizon are missing. None if it
+        was not to go on.
+
+    Raises:
+        InputError: the policy schedules tasks, which a snapshot shows no state of.
+        PlanError: the policy made an invalid plan.
+    """
+    if policy.info.model is ExecutionModel.TASKS:
+        raise InputError(f"policy {policy.info.name!r} schedules tasks; only replays know of them")
+    settings = replace(
+        settings or Settings(),
+        round_s=snapshot.round.end_s - snapshot.round.start_s,
+        seed=snapshot.seed,
+        shapes=snapshot.shapes,
+        runs_per_job=snapshot.runs_per_job,
+    )
+    world = _world(snapshot, plan, policy, left, settings)
+    future = {submission.job.id: submission for submission in arrivals}
+    return _Forward(world, future, policy, lambda: 0.0).first_starts(
+        snapshot, plan, set(wanted), snapshot.now + horizon_s, go_on
+    )
+
+
+class _Forward(Simulation):
+    """A simulation that begins in the middle."""
+
+    def first_starts(
+        self,
+        snapshot: Snapshot,
+        plan: Plan,
+        wanted: set[str],
+        until_s: float,
+        go_on: Callable[[], bool],
+    ) -> dict[str, float] | None:
+        """Go on until all wanted jobs have started, or until a time."""
+        world, starts = self._world, dict[str, float]()
+        self._plan = self._counted = plan
+        if plan is EMPTY_PLAN:
+            world.triggers.add(Trigger.ARRIVAL)
+        elif plan.replan.at_s is not None:
+            at_s = max(plan.replan.at_s, world.now)
+            world.heap.push(at_s, Priority.TIMER, TimerRings(plan))
+        world.dirty.update(world.active)
+        self._round = snapshot.round
+        self._step()
+        self._note(wanted, starts)
+        while wanted and world.heap and world.heap.next_s <= until_s and not self._over():
+            if not go_on():
+                return None
+            world.now = world.heap.next_s
+            while world.heap.next_s == world.now:
+                self._happen(world.heap.pop())
+            self._decide()
+            self._note(wanted, starts)
+        return starts
+
+    def _step(self) -> None:
+        """Carry out the plan in force, and ask for another only if there is none."""
+        if self._plan is EMPTY_PLAN:
+            self._decide()
+            return
+        self._apply(self._world.active)
+        self._keep_rounds()
+
+    def _note(self, wanted: set[str], starts: dict[str, float]) -> None:
+        """Move those that have started from `wanted` to `starts`."""
+        active = self._world.active
+        for job_id in list(wanted):
+            job = active.get(job_id)
+            if job is None:
+                wanted.discard(job_id)
+            elif any(purpose is Purpose.RUN for purpose, _ in job.runs):
+                wanted.discard(job_id)
+                starts[job_id] = self._world.now
+
+
+def _world(
+    snapshot: Snapshot,
+    plan: Plan,
+    policy: Policy,
+    left: Mapping[str, float],
+    settings: Settings,
+) -> World:
+    """Return the cluster as the snapshot shows it, with so much work left for each job."""
+    header = RunLogHeader(
+        policy=policy.info.name,
+        parameters={},
+        cluster=snapshot.cluster,
+        origin_s=snapshot.round.start_s - snapshot.round.index * settings.round_s,
+        round_s=settings.round_s,
+        restart_cost_s=settings.restart_cost_s,
+        grace_s=settings.grace_s,
+        checkpoint_s=settings.checkpoint_s,
+        decision_s=0.0,
+        seed=settings.seed,
+    )
+    estimates = KnownSpeeds(snapshot.speeds)
+    world = World(
+        snapshot.cluster, snapshot.speeds, settings, estimates, header, ended=lambda _: None
+    )
+    world.now = snapshot.now
+    world.past_run_s = snapshot.past_run_s
+    for name, node in snapshot.nodes.items():
+        world.nodes = world.nodes.set(name, _without_ours(node))
+    until_s = {p.job: p.placement.until_s for p in plan.profiles}
+    for job_id in sorted(snapshot.jobs):
+        view = snapshot.jobs[job_id]
+        if job_id in left:
+            _take_over(world, view, left[job_id], until_s.get(job_id))
+        elif job_id in plan.entries:
+            world.gone.add(job_id)
+    return world
+
+
+def _without_ours(view: NodeView) -> NodeView:
+    return replace(view, held_gpus=0, held_cpus=0.0, held_memory_mb=0.0)
+
+
+def _take_over(world: World, view: JobView, left: float, until_s: float | None) -> None:
+    """Let a job go on from where it stands."""
+    now, job = world.now, view.job
+    done = view.samples_at(now)
+    active = Active(
+        submission=Submission(job, done + left),
+        job=job,
+        arrived_s=job.eligible_from_s,
+        observed_s=now,
+        restart_cost_s=view.restart_cost_s,
+        samples=done,
+        wait_s=view.wait_at(now),
+        attained=dict(view.attained_gpu_s),
+        first_start_s=view.first_start_s,
+        last_start_s=max((run.since_s for run in view.runs), default=None),
+        restarts=view.restarts,
+        run_numbers=max((run.number for run in view.runs), default=view.restarts - 1) + 1,
+    )
+    world.active[job.id] = active
+    for run in view.runs:
+        # More GPU time than was attained since the view was made is attained from now on.
+        pieces = gpus_by_type(world.cluster, run.configuration)
+        for gpu_type, gpus in pieces:
+            since = gpus * max(0.0, now - view.observed_s)
+            active.attained[gpu_type] = active.attained.get(gpu_type, 0.0) + since
+        held = Held(
+            number=run.number,
+            placement=Placement(run.configuration, run.copy, run.purpose, run.budget),
+            since_s=run.since_s,
+            progress_from_s=run.progress_from_s,
+            speed=run.speed,
+            gpus_by_type=pieces,
+            budget=run.budget,
+            samples=run.samples,
+            draining_until_s=run.draining_until_s,
+        )
+        run_id = (run.purpose, run.copy)
+        active.runs[run_id] = held
+        for name, gpus in run.configuration:
+            node = world.nodes[name].holding(
+                gpus, gpus * job.cpus_per_gpu, gpus * job.memory_mb_per_gpu
+            )
+            world.nodes = world.nodes.set(name, node)
+        if run.draining_until_s is not None:
+            drained = Drained(job.id, run_id, run.number, RunEnd.PREEMPTED)
+            world.heap.push(max(run.draining_until_s, now), Priority.DRAINED, drained)
+        elif until_s is not None and run.purpose is Purpose.PROFILE:
+            given_up = GivenUp(job.id, run_id, run.number)
+            world.heap.push(max(until_s, now), Priority.WORK, given_up)
+    world.reschedule(active)
+    world.touch(active)

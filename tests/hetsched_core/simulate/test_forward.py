@@ -1,0 +1,110 @@
+"""What comes next: from a snapshot of a replay, told the truth, exactly what came in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate.forward import first_starts
+from hetsched_core.traces.cluster_file import ClusterFile
+from hetsched_core.traces.load import Loaded, load_workload
+from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
+from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A policy that keeps what it was asked, and what it said."""
+
+    policy: Policy
+    seen: list[tuple[Snapshot, Plan]] = field(default_factory=list)
+    info: ClassVar[PolicyInfo]
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Ask the policy."""
+        plan = self.policy.plan(snapshot)
+        self.seen.append((snapshot, plan))
+        return plan
+
+
+@pytest.fixture(scope="module")
+def arrivals(request: pytest.FixtureRequest) -> Loaded:
+    """96 jobs of Gavel's on its 48 GPUs."""
+    folder: Path = request.getfixturevalue("data_dir")
+    nodes = tuple(
+        Node(f"{gpu_type}-{number}", gpu_type, 4)
+        for gpu_type, gpus in (("v100", 8), ("p100", 16), ("k80", 24))
+        for number in range(gpus // 4)
+    )
+    files = (
+        folder / "workloads/gavel_physical_cluster_max_min_fairness.trace",
+        folder / "throughputs/gavel_simulation_throughputs.json.gz",
+    )
+    return load_workload(files, ClusterFile(Cluster(nodes)))
+
+
+@pytest.mark.parametrize("name", ["fifo", "slurm", "srtf", "las", "gavel"])
+def test_the_future_is_foretold_exactly_by_who_knows_it(arrivals: Loaded, name: str) -> None:
+    policy, settings = make_policy(name), Settings(grace_s=30.0)
+    submissions = {one.job.id: one for one in arrivals.workload.submissions}
+    kind = type("Watched", (Watched,), {"info": policy.info})
+    watched = kind(policy)
+    log = simulate(
+        arrivals.workload.submissions, arrivals.cluster, watched, arrivals.speeds, settings
+    )
+    true = {record.job.id: record.first_start_s for record in log.jobs}
+    told = set[str]()
+    for snapshot, plan in watched.seen:
+        new = [
+            job
+            for job, view_ in snapshot.jobs.items()
+            if view_.first_start_s is None
+            and isinstance(plan.entries[job], Waiting)
+            and job not in told
+        ]
+        told.update(new)
+        if not new:
+            continue
+        left = {
+            job: submissions[job].samples - view_.samples_at(snapshot.now)
+            for job, view_ in snapshot.jobs.items()
+        }
+        coming = [one for one in submissions.values() if one.job.eligible_from_s > snapshot.now]
+        found = first_starts(snapshot, plan, policy, left, new, arrivals=coming, settings=settings)
+        assert found is not None
+        assert found == pytest.approx({job: true[job] for job in new}, abs=1.0)
+    assert len(told) > 30
+
+
+def test_blocked_jobs_are_left_out_and_those_that_never_start_are_missing() -> None:
+    snapshot = snapshot_of(
+        cluster_of(n0=("a100", 4)),
+        [
+            view("runs", held(on(n0=4)), counts=(4,)),
+            view("next", counts=(4,), submit_s=1.0),
+            view("held", counts=(1,), submit_s=2.0, blocked=Reason(ReasonCode.HELD)),
+            view("large", counts=(8,), submit_s=3.0),
+        ],
+    )
+    fifo = make_policy("fifo")
+    plan = fifo.plan(snapshot)
+    speed = snapshot.jobs["runs"].runs[0].speed
+    left = {"runs": 100.0 * speed, "next": 1.0, "large": 1.0}
+    found = first_starts(snapshot, plan, fifo, left, snapshot.jobs, horizon_s=1e6)
+    assert found is not None
+    assert found["next"] == pytest.approx(snapshot.now + 100.0, abs=1.0)
+    assert set(found) <= {"runs", "next"}
+    assert first_starts(snapshot, plan, fifo, left, ["next"], go_on=lambda: False) is None
+
+
+def test_a_scheduler_of_tasks_is_refused() -> None:
+    snapshot = snapshot_of(cluster_of(n0=("a100", 4)), [view("a")])
+    hlas = make_policy("hlas")
+    with pytest.raises(InputError, match="schedules tasks"):
+        first_starts(snapshot, snapshot.previous, hlas, {"a": 1.0}, ["a"])

@@ -1,0 +1,68 @@
+"""What became of jobs: kept, read back, and forgotten in time."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from hetsched_core.store import IN_MEMORY, JobEvent, Mode, Store, StoredJob, StoredRange
+from hetsched_core.types import Job, RequirementSet
+
+JOB = Job(
+    "7",
+    100.0,
+    RequirementSet.parse("2,4"),
+    "bert of ada",
+    time_limit_s=600.0,
+    gpu_types=frozenset({"a100"}),
+    user="ada",
+    assumed=frozenset({"profile"}),
+)
+THERE = StoredJob("n1", JOB)
+LEFT = StoredJob("n1", JOB, 900.0, 300.0, "completed", 0.4, 12.5, 200.0, 1, 240.0)
+RANGE = StoredRange("n1", "7", "ada", 100.0, "fifo", 150.0, 250.0, 140.0, 310.0)
+
+
+def test_a_job_is_replaced_by_itself_as_it_left(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with Store.open(path, Mode.WRITE) as store:
+        store.record_history([THERE])
+        assert store.jobs() == (THERE,)
+        store.record_history([LEFT])
+        store.record_history([replace(THERE, nonce="n2", job=replace(JOB, id="8", submit_s=99.0))])
+    with Store.open(path) as store:
+        assert [one.nonce for one in store.jobs()] == ["n2", "n1"]
+        assert store.jobs("7") == (LEFT,)
+        assert [one.nonce for one in store.jobs(since_s=901.0)] == ["n2"]
+        assert [one.nonce for one in store.jobs(most=1)] == ["n1"]
+        assert store.faults() == ()
+
+
+def test_events_come_back_in_the_order_in_which_they_were_told() -> None:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        events = [JobEvent("n1", "7", "ada", 5.0 - k, k, "waits", f"{k}") for k in range(5)]
+        store.record_history(events=events[:2])
+        store.record_history(events=[*events[2:], replace(events[0], job="8")])
+        assert store.events("7") == tuple(events)
+        assert store.events("7", most=2) == tuple(events[-2:])
+
+
+def test_a_true_start_is_noted_with_every_range_that_was_given_before() -> None:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        store.record_history(ranges=[RANGE, replace(RANGE, at_s=120.0)])
+        store.record_history(starts=[("n1", "7", 260.0), ("other", "7", 1.0)])
+        store.record_history(ranges=[replace(RANGE, at_s=400.0)])
+        assert [one.start_s for one in store.ranges()] == [260.0, 260.0, None]
+        assert store.ranges("8") == ()
+
+
+def test_what_is_old_is_forgotten() -> None:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        for number in range(30):
+            job = replace(JOB, id=str(number), submit_s=float(number))
+            event = JobEvent(f"n{number}", str(number), "ada", 1.0, 1, "came")
+            given = replace(RANGE, job=str(number))
+            store.record_history([StoredJob(f"n{number}", job)], [event] * 20, [given] * 2)
+            store.forget_history(keep=10)
+        assert [one.job.id for one in store.jobs()] == [str(k) for k in range(20, 30)]
+        assert not store.events("19")
+        assert len(store.events("20")) == 20
+        assert {one.job for one in store.ranges()} == {str(k) for k in range(20, 30)}
