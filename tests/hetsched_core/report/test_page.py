@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.report import clock, estimates, figures, findings, gains, gantt
 from hetsched_core.report.page import Report, to_html, write_report
 from hetsched_core.types import EndState
+from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.report.runs import (
     MONDAY_S,
     jobs,
@@ -22,54 +22,6 @@ from tests.hetsched_core.report.runs import (
 from tests.hetsched_core.worlds import submission
 
 DOCS = Path(__file__).parents[3] / "docs/formats/report.md"
-VOID = {"meta", "link", "br", "img", "hr", "input", "use"}
-
-
-class Page(HTMLParser):
-    """A page as parsed: its elements, whether they nest, its tables, its text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.tables: list[list[list[str]]] = []
-        self.values: dict[str, list[float]] = {}
-        self.text = ""
-        self._open: list[str] = []
-        self._row = ""
-        self.feed(text)
-        self.close()
-        assert not self._open, f"never closed: {self._open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given = {name: value or "" for name, value in attrs}
-        self.elements.append((tag, given))
-        if tag not in VOID:
-            self._open.append(tag)
-        if tag == "table":
-            self.tables.append([])
-        if tag == "tr":
-            self.tables[-1].append([])
-            self._row = given.get("id", "")
-        if tag in ("td", "th"):
-            self.tables[-1][-1].append("")
-        if tag == "data" and self._row:
-            self.values.setdefault(self._row, []).append(float(given["value"]))
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, {name: value or "" for name, value in attrs}))
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag, f"</{tag}> closes another element"
-
-    def handle_data(self, data: str) -> None:
-        if "style" in self._open:
-            return
-        self.text += data
-        if {"td", "th"} & set(self._open):
-            self.tables[-1][-1][-1] += data
-
-    def ids(self) -> list[str]:
-        return [given["id"] for _, given in self.elements if "id" in given]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,203 @@
+"""The page: what the daemon tells for it, and how it is made, written and served."""
+
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from click.testing import CliRunner
+
+from hetsched_core.errors import HetschedError, InputError
+from hetsched_core.policies.fifo import Fifo
+from hetsched_core.types import JobView, Plan, Reservation, Snapshot
+from slurm_plugin.api import page as telling
+from slurm_plugin.api.answers import Peer
+from slurm_plugin.api.page_maker import PageMaker, serve_page
+from slurm_plugin.api.publisher import Publisher
+from slurm_plugin.api.server import AnswerServer
+from slurm_plugin.cli.page import page
+from slurm_plugin.daemon.configuration import Configuration
+from tests.hetsched_core.report.parsed import Page
+from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+
+CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
+CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
+ROOT = Peer("root", admin=True)
+HOSTILE = "</td><script>alert('x')</script>"
+
+
+def named(job: JobView) -> JobView:
+    return replace(job, job=replace(job.job, user="eve", name=HOSTILE, partition="gpu"))
+
+
+def busy(now: float = 1000.0) -> tuple[Snapshot, Plan]:
+    snapshot = snapshot_of(
+        CLUSTER,
+        [
+            named(view("1", held(on(n1=2, n2=2)), counts=(4,))),
+            named(view("2", counts=(8,), submit_s=1.0)),
+            named(view("3", counts=(4,), submit_s=2.0)),
+        ],
+        now=now,
+        nodes={"n0": {"foreign_gpus": 1}},
+    )
+    plan = Fifo().plan(snapshot)
+    promise = Reservation("2", on(n1=4, n2=4), now + 60, now + 90)
+    return snapshot, replace(plan, reservations=(promise,))
+
+
+def publisher_of(configuration: Configuration = CONFIGURATION) -> Publisher:
+    publisher = Publisher(configuration, 50.0)
+    for now in (880.0, 940.0, 1000.0):
+        publisher.publish(*busy(now), 7, plan_took_s=0.02)
+    return publisher
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
+        yield Path(folder) / "s"
+
+
+@pytest.fixture
+def server(path: Path) -> Iterator[AnswerServer]:
+    server = AnswerServer(path, publisher_of().answer)
+    yield server
+    server.close()
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+@pytest.mark.usefixtures("server")
+def test_over_the_socket_comes_what_was_published(path: Path) -> None:
+    maker = PageMaker(path, UTC, 0.0)
+    seen = Page(maker.fresh())
+    types, waiting, running = seen.tables
+    assert types[1][:6] == ["a100", "4", "0", "1", "0", "3"]
+    assert types[2][:6] == ["t4", "8", "4", "0", "0", "4"]
+    assert running[1][:6] == ["1", "eve", HOSTILE, "gpu", "4", "n[1-2]"]
+    assert waiting[1][0] == "2"
+    assert waiting[1][6] == "in 60.0\N{NO-BREAK SPACE}s"
+    assert waiting[1][7] == "no_room"
+    assert "script" not in {tag for tag, _ in seen.elements}
+    assert {given.get("id") for _, given in seen.elements} >= {"f-gpus", "f-jobs", "f-plans"}
+
+
+def test_a_job_that_is_to_start_says_where() -> None:
+    snapshot = snapshot_of(CLUSTER, [view("1", counts=(8,))], now=5.0)
+    publisher = Publisher(CONFIGURATION, 0.0)
+    publisher.publish(snapshot, Fifo().plan(snapshot), 1)
+    said = publisher.answer({"ask": "page"}, ROOT)["page"]
+    assert said["waiting"][0]["reason"] == "to start on n[1-2]"
+    assert said["reasons"] == {}
+
+
+def test_where_jobs_are_private_nobody_s_are_told_whoever_asks() -> None:
+    private = replace(CONFIGURATION, private_jobs=True)
+    said = publisher_of(private).answer({"ask": "page"}, ROOT)
+    assert "eve" not in str(said)
+    assert (said["page"]["running_jobs"], said["page"]["waiting_jobs"]) == (1, 2)
+    assert (said["page"]["running"], said["page"]["waiting"]) == ([], [])
+
+
+def test_an_answer_is_bounded_and_counts_all() -> None:
+    jobs = [view(f"{at}", counts=(4,), submit_s=float(at)) for at in range(900)]
+    snapshot = snapshot_of(CLUSTER, jobs, now=1000.0)
+    publisher = Publisher(CONFIGURATION, 0.0)
+    publisher.publish(snapshot, Fifo().plan(snapshot), 1)
+    said = publisher.answer({"ask": "page"}, ROOT)["page"]
+    assert said["waiting_jobs"] == 900
+    assert [job["job"] for job in said["waiting"]] == [str(at) for at in range(telling.MOST_ROWS)]
+
+
+@pytest.mark.usefixtures("server")
+def test_the_command_writes_a_whole_file(path: Path, tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    done = CliRunner().invoke(
+        page, ["--out", str(file), "--socket", str(path), "--tz", "Asia/Tokyo"]
+    )
+    assert done.exit_code == 0, done.output
+    assert "(Asia/Tokyo)" in Page(file.read_text()).text
+    assert not [g for _, g in Page(file.read_text()).elements if g.get("http-equiv") == "refresh"]
+
+
+@pytest.mark.parametrize("words", [(), ("--out", "x", "--serve", "127.0.0.1:1")])
+def test_the_command_wants_a_file_or_an_address(words: tuple[str, ...]) -> None:
+    done = CliRunner().invoke(page, words)
+    assert done.exit_code == 2
+    assert "either a file" in done.output
+
+
+def test_without_a_daemon_the_command_writes_nothing(path: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(page, ["--out", str(tmp_path / "page.html"), "--socket", str(path)])
+    assert isinstance(done.exception, HetschedError)
+    assert not list(tmp_path.iterdir())
+
+
+def test_written_again_and_again_it_says_when_the_daemon_is_gone(path: Path) -> None:
+    now = 0.0
+    maker = PageMaker(path, UTC, 60.0, clock=lambda: now)
+    assert "No answer yet" in maker.page()
+    server = AnswerServer(path, publisher_of().answer)
+    assert "No answer yet" in maker.page()  # not made anew before it is due
+    now = 60.0
+    assert "3 running" not in maker.page()
+    assert "1 running, 2 waiting" in maker.page()
+    server.close()
+    now = 120.0
+    text = Page(maker.page()).text
+    assert "this is what it told last: no daemon answers" in text
+    assert "1 running, 2 waiting" in text
+
+
+def test_another_version_s_answer_is_told_in_one_line(path: Path) -> None:
+    server = AnswerServer(path, lambda *_: {"page": {"at_s": 1.0}})
+    try:
+        with pytest.raises(HetschedError, match="another version of hetsched"):
+            PageMaker(path, UTC, 0.0).fresh()
+    finally:
+        server.close()
+
+
+@pytest.mark.usefixtures("server")
+def test_it_is_served_to_browsers_until_interrupted(path: Path) -> None:
+    address = free_address()
+    run = "import sys; from hetsched_core.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", run, "page", "--serve", address]
+    command += ["--socket", str(path)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
+        assert served.stderr is not None
+        try:
+            assert served.stderr.readline() == f"http://{address}/\n"
+            with urlopen(f"http://{address}/", timeout=30) as answer:
+                assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+                assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+                assert "Python" not in answer.headers["Server"]
+                assert "1 running, 2 waiting" in answer.read().decode()
+            with urlopen(Request(f"http://{address}/", method="HEAD"), timeout=30) as answer:
+                assert answer.read() == b""
+            for wrong in ("/x", "/../etc/passwd", "/?q=<script>"):
+                with pytest.raises(HTTPError, match="404") as refused:
+                    urlopen(f"http://{address}{wrong}", timeout=30)
+                assert b"<script>" not in refused.value.read()
+        finally:
+            served.send_signal(signal.SIGINT)
+        assert served.wait(30) == 130
+
+
+@pytest.mark.parametrize("address", ["9755", "localhost:", "h:x"])
+def test_what_is_no_address_is_refused(address: str, path: Path) -> None:
+    with pytest.raises(InputError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9755"):
+        serve_page(address, PageMaker(path, UTC, 60.0), print)
