@@ -17,6 +17,9 @@ _NOT_VARIED = ("logs", "names", "parameters", "json_file", "run_logs", "report_f
 
 _SHOWN = 5
 
+RUNNERS = "hetsched.runners"
+"""The entry-point group in which a package names what can carry out the runs of a sweep."""
+
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
@@ -34,8 +37,25 @@ _SHOWN = 5
     show_default=True,
     help="How many replays run at a time.",
 )
+@click.option(
+    "--on",
+    "where",
+    default="local",
+    show_default=True,
+    metavar="RUNNER",
+    help="What carries the replays out: local (processes), or slurm (a job array).",
+)
+@click.option(
+    "--submit",
+    "submit",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="An option of the runner; of slurm: partition, account, qos, time (minutes), mem_mb.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the commands that are still to run.")
-def sweep(file: Path, folder: Path, at_once: int, dry_run: bool) -> None:
+def sweep(
+    file: Path, folder: Path, at_once: int, where: str, submit: tuple[str, ...], dry_run: bool
+) -> None:
     """Run every policy of FILE on every workload, under all parameters, options and seeds.
 
     FILE is described in docs/formats/sweep.md. The folder gets a result file for each run, all of
@@ -46,7 +66,6 @@ def sweep(file: Path, folder: Path, at_once: int, dry_run: bool) -> None:
     from hetsched_core.errors import HetschedError
     from hetsched_core.policy import make_policy
     from hetsched_core.sweep.file import read_sweep
-    from hetsched_core.sweep.local import LocalRunner
     from hetsched_core.sweep.page import write_page
     from hetsched_core.sweep.results import groups, read_done, write_parquet
     from hetsched_core.sweep.runs import runs_of
@@ -56,7 +75,10 @@ def sweep(file: Path, folder: Path, at_once: int, dry_run: bool) -> None:
         parameters = {key: _text(value) for key, value in contender.parameters.items()}
         make_policy(contender.policy, parameters)
     folder = folder.absolute()
+    runner = _runner(where, folder, at_once, submit)
     runs = list(runs_of(wanted, folder))
+    if not dry_run:
+        runner.settle(lambda text: click.echo(text, err=True))
     todo = [run for run in runs if read_done(run) is None]
     click.echo(f"{len(runs)} runs, {len(runs) - len(todo)} of them done", err=True)
     if dry_run:
@@ -65,7 +87,7 @@ def sweep(file: Path, folder: Path, at_once: int, dry_run: bool) -> None:
         return
     for name in ("runs", "workloads"):
         (folder / name).mkdir(parents=True, exist_ok=True)
-    failed = _carry_out(LocalRunner(at_once), todo)
+    failed = _carry_out(runner, todo)
     results = [done for run in runs if (done := read_done(run)) is not None]
     if results:
         write_parquet(results, folder / "results.parquet")
@@ -83,6 +105,25 @@ def sweep(file: Path, folder: Path, at_once: int, dry_run: bool) -> None:
         raise HetschedError(
             f"{len(failed)} of {len(runs)} runs failed; the same command tries them again"
         )
+
+
+def _runner(where: str, folder: Path, at_once: int, submit: Sequence[str]) -> Runner:
+    """Return what carries the runs out; packages name theirs as they name commands."""
+    from importlib.metadata import entry_points
+
+    from hetsched_core.errors import InputError, unknown
+
+    found = {point.name: point for point in entry_points(group=RUNNERS)}
+    if where not in found:
+        raise unknown("runner", where, found)
+    given = {}
+    for text in submit:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"--submit {text!r}: expected NAME=VALUE, such as partition=cpu")
+        given[name] = value
+    runner: Runner = found[where].load()(folder, at_once, given)
+    return runner
 
 
 def _carry_out(runner: Runner, todo: Sequence[SweepRun]) -> list[tuple[SweepRun, str]]:

@@ -1,14 +1,17 @@
-"""Runs in processes of this machine."""
+"""Who carries out the runs of a sweep; here, processes of this machine."""
 
 from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol
+
+from hetsched_core.errors import InputError
 
 Command = tuple[str, ...]
 """Arguments of `hetsched`."""
@@ -23,7 +26,15 @@ class Ended:
 
 
 class Runner(Protocol):
-    """Carries out commands, in whatever order, and says of each that it has ended."""
+    """Carries out commands, in whatever order, and says of each that it has ended.
+
+    A package names what makes its own, `(folder, at_once, options) -> Runner`, in the entry-point
+    group `hetsched.runners`.
+    """
+
+    def settle(self, say: Callable[[str], None]) -> None:
+        """Wait for what an earlier sweep into the same folder has left under way."""
+        ...
 
     def run(self, commands: Sequence[Command]) -> Iterator[Ended]:
         """Carry out commands; `Ended.at` counts them from 0."""
@@ -36,6 +47,9 @@ class LocalRunner:
 
     at_once: int
 
+    def settle(self, say: Callable[[str], None]) -> None:
+        """Do nothing: processes end with the sweep that started them."""
+
     def run(self, commands: Sequence[Command]) -> Iterator[Ended]:
         """Carry out commands; one that is killed is told as failed, and ends what is left."""
         with ProcessPoolExecutor(self.at_once) as pool:
@@ -47,6 +61,17 @@ class LocalRunner:
                     yield Ended(waiting[future], _outcome(future))
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
+
+
+def local_runner(_: Path, at_once: int, given: Mapping[str, str]) -> LocalRunner:
+    """Return the runner named `local` (entry-point group `hetsched.runners`).
+
+    Raises:
+        InputError: there are options; it has none.
+    """
+    if given:
+        raise InputError(f"--submit {next(iter(given))}: runs in local processes have no options")
+    return LocalRunner(at_once)
 
 
 def _outcome(future: Future[str]) -> str:

@@ -1,0 +1,203 @@
+"""Steady: what is left and what has been waited, as one weight in the programme of Hops.
+
+No paper: the default that this project's comparison led to (docs/reproduction/comparison.md). It
+takes from others what paid there:
+
+- from SRTF, that who is nearly done goes first, which is what makes the mean completion time short;
+- from Hops (SoCC '24, section 3.6), wait over run time as what must not grow, configurations on
+  nodes, and one programme for all jobs of a round, whose prices of GPUs (as Hadar has them, IPDPS
+  '24) say which jobs pay for their places;
+- from Hadar, GPUs of several types for one job, where nothing else is left;
+- from Sia (SOSP '23), that more GPUs are worth less and less to a job;
+- from LAS, that a job whose size nobody knows counts as long again as it has run.
+
+A job with r seconds left that has waited w weighs (w + patience) / r: with a large patience that is
+SRTF, with none about the latency ratio. A configuration is worth that times (speed / mean speed)
+^ power. What a job has counts for more by the share of its horizon that a restart takes. Where an
+arrival would be done before the next round, and nothing is idle, the round is planned anew at once.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.errors import InputError
+from hetsched_core.policies.hops.configurations import JobOptions
+from hetsched_core.policies.hops.hops import Hops
+from hetsched_core.policies.hops.moment import Moment
+from hetsched_core.policies.hops.room import configuration_of
+from hetsched_core.policies.job_size import expected_run_s
+from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.types import JobView, Knowledge, Plan, Replan, Shape, Snapshot, Trigger
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_TRIGGERS = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.PROFILE})
+
+
+class Sizes(StrEnum):
+    """What sizes count: those that jobs tell, or none, so that service attained stands in."""
+
+    TOLD = "told"
+    ATTAINED = "attained"
+
+
+@dataclass(frozen=True)
+class Steady:
+    """Short waits for what they delay, and short jobs first, by one weight."""
+
+    patience_s: float = parameter(1800.0, "seconds of wait with which every job begins")
+    power: float = parameter(0.5, "how much more a configuration of twice the speed is worth")
+    floor_s: float = parameter(60.0, "least seconds that a job counts as having left")
+    restart_weight: float = parameter(
+        3.0, "how many times its cost a restart counts in the decision; 0: not at all"
+    )
+    urgent: float = parameter(
+        1.0, "plan anew at once for who would be done in so many times what is left of the round"
+    )
+    mixed: float = parameter(
+        0.3, "least speed on a mix of GPU types, as a part of the best there is; above 1: none"
+    )
+    sizes: Sizes = parameter(Sizes.TOLD, "sizes as told, or as long again as each job has run")
+    gap: float = parameter(5e-4, "relative gap at which a solution is good enough")
+    sensitivity: float = parameter(
+        1.4, "speed per GPU on one node over that on two, above which a job is not spread"
+    )
+    profile_iterations: int = parameter(
+        50, "iterations of a profiling run; 0: no profiling, estimates as they are"
+    )
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(
+        name="steady",
+        summary="what is left and what was waited as one weight, by an integer programme",
+        paper="",
+        knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that mean nothing."""
+        for name, least, most in (
+            ("patience_s", 1.0, 1e9),
+            ("power", 0.0, 10.0),
+            ("floor_s", 1e-3, 1e9),
+            ("urgent", 0.0, 1e9),
+            ("mixed", 0.0, math.inf),
+        ):
+            if not least <= getattr(self, name) <= most:
+                raise InputError(
+                    f"steady.{name}={getattr(self, name)} is not between {least:g} and {most:g}"
+                )
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Plan a whole round when one starts or somebody cannot wait for it; else what is left."""
+        moment = _Moment(self, snapshot, new_round=Trigger.ROUND in snapshot.triggers)
+        moment.share_out()
+        if Trigger.ARRIVAL in snapshot.triggers and moment.somebody_cannot_wait:
+            moment = _Moment(self, snapshot, new_round=True)
+            moment.share_out()
+        return moment.answer(Replan(on=_TRIGGERS), valid_from_s=-math.inf)
+
+
+class _Moment(Moment):
+    """One call: Hops's, with other weights, and mixes of types for what is left."""
+
+    def __init__(self, steady: Steady, snapshot: Snapshot, *, new_round: bool) -> None:
+        self._steady = steady
+        hops = Hops(
+            gap=steady.gap,
+            sensitivity=steady.sensitivity,
+            restart_weight=steady.restart_weight,
+            profile_iterations=steady.profile_iterations,
+        )
+        super().__init__(hops, snapshot, new_round=new_round, from_s=snapshot.now)
+        self._left_s = np.array([self._seconds_left(view) for view in self._views])
+
+    def share_out(self) -> None:
+        """Share out as Hops does, then let waiting jobs have mixes of GPU types."""
+        super().share_out()
+        if Shape.MIXED_TYPES in self._snapshot.shapes:
+            for at in self._waiting.tolist():
+                if int(self._room.gpus.sum()) < 2:
+                    break
+                self._mix(at)
+
+    @property
+    def somebody_cannot_wait(self) -> bool:
+        """Whether a job that waits would be done before the next round, or nearly."""
+        if self._new_round:
+            return False
+        until_s = self._steady.urgent * (self._snapshot.round.end_s - self._from_s)
+        cost_s = np.array([self._views[at].restart_cost_s for at in self._waiting.tolist()])
+        return bool((self._left_s[self._waiting] + cost_s < until_s).any())
+
+    def _seconds_left(self, view: JobView) -> float:
+        """Expected seconds that a job still needs, waiting not counted."""
+        now, total = self._snapshot.now, view.job.total_samples
+        ran_s = max(0.0, now - view.job.submit_s - view.wait_at(now))
+        if self._steady.sizes is Sizes.ATTAINED:
+            left_s = ran_s
+        elif total is not None:
+            left_s = expected_run_s(view.job, self._snapshot) * max(
+                0.0, 1.0 - view.samples_at(now) / total
+            )
+        else:
+            past_s = self._snapshot.past_run_s.get(view.job.profile)
+            left_s = ran_s if past_s is None or past_s <= ran_s else past_s - ran_s
+        return max(self._steady.floor_s, min(left_s, 1e9))
+
+    def _priorities(self, views: list[JobView]) -> Floats:  # type: ignore[override]
+        at = {view.job.id: k for k, view in enumerate(self._views)}
+        left_s = self._left_s[[at[view.job.id] for view in views]]
+        wait_s = np.array([view.wait_at(self._from_s) for view in views])
+        priorities: Floats = (wait_s + self._steady.patience_s) / left_s
+        return priorities
+
+    def _credit(self, view: JobView, length_s: float) -> float:
+        left_s = self._seconds_left(view)
+        return self._steady.restart_weight * min(1.0, view.restart_cost_s / min(length_s, left_s))
+
+    def _gain(self, jobs: Ints, options: JobOptions) -> Floats:
+        """Speed over the job's mean speed, to a power."""
+        total = np.bincount(options.job, options.speed, len(jobs))
+        many = np.bincount(options.job, minlength=len(jobs))
+        mean = total / np.maximum(many, 1)
+        gain: Floats = (options.speed / mean[options.job]) ** self._steady.power
+        return gain
+
+    def _mix(self, at: int) -> None:
+        """Give a waiting job idle GPUs of several types, if it is fast enough on them."""
+        view, demand, room = self._views[at], self._demand, self._room
+        job, kind = view.job, demand.kind[at]
+        need, layout = demand.needs[demand.need[kind]], room.layout
+        usable = np.where(demand.types[kind][layout.type_of], room.usable([need])[0], 0)
+        order = np.argsort(-usable, kind="stable")
+        order = order[usable[order] > 0]
+        table = demand.per_gpu[demand.profile[kind]]
+        best = 0.0
+        for want in demand.want[demand.want_from[kind] : demand.want_from[kind + 1]].tolist():
+            count = int(demand.wants[want])
+            best = max(best, count * float((table[:, 0, want] * demand.types[kind]).max()))
+        for count in reversed(job.requirements.counts):
+            pieces = np.minimum(usable[order], np.maximum(0, count - _before(usable[order])))
+            nodes = order[pieces > 0]
+            gpus = pieces[pieces > 0]
+            if gpus.sum() < count or len(nodes) < 2 or not room.holds(nodes, gpus, need):
+                continue
+            where = configuration_of(self._snapshot.cluster, nodes.tolist(), gpus.tolist())
+            speed = self._snapshot.speeds.speed(job.profile, where)
+            if speed > 0 and speed >= self._steady.mixed * best:
+                room.take(nodes, gpus, need)
+                self._placed[at] = where
+                return
+
+
+def _before(values: Ints) -> Ints:
+    """Return the sum of all values before each."""
+    return np.cumsum(values) - values
