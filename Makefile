@@ -8,7 +8,7 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo test test-torch pyz bench lock clean
+.PHONY: help env env-torch replay demo test test-torch pyz bench man lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH)); PYTEST_ARGS=... too"
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
 	@echo "make bench   benchmarks"
+	@echo "make man     write the manual pages anew from the commands and settings as they are declared"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
 	@echo "make clean   remove .venv, build, caches and compiled kernels"
 
@@ -65,6 +66,9 @@ build/hetsched-run.pyz: $(shell find job_wrappers -name '*.py')
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)
+
+man: env
+	$(BIN)/python -m slurm_plugin.cli.manual
 
 # pip resolves without constraints here, in an environment that holds nothing else.
 lock: clean

@@ -20,7 +20,7 @@ def _overriding(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _option(known: Setting) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    usual = "" if known.default is None else f"default {known.default}"
+    usual = f"default {known.default}" if known.default else ""
     details = "; ".join(filter(None, (known.bounds, usual)))
     return click.option(
         f"--{known.name.replace('_', '-')}",
