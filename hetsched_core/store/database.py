@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import count
@@ -72,7 +73,7 @@ class Mode(StrEnum):
 
 
 class Database:
-    """An open DuckDB file; one thread of one process uses it."""
+    """An open DuckDB file; one thread of one process uses it, others read `aside`."""
 
     def __init__(self, path: Path, mode: Mode) -> None:
         """Open a file that exists.
@@ -83,6 +84,8 @@ class Database:
         self.path = path
         self.mode = mode
         # To DuckDB's lock the process is one; two writers in it would take the same lines in twice.
+        self._busy = threading.RLock()
+        self._lent = 0
         name = str(path.resolve())
         if name in _open and path.name != MEMORY:
             raise StoreHeldError(f"{path} is open in this very process; close it there first")
@@ -133,21 +136,61 @@ class Database:
         """
         if self._lost:
             self._reopen()
-        if self.mode is Mode.WRITE:
-            self._checkpoint_when_due()
+        with self._busy:
+            if self.mode is Mode.WRITE:
+                self._checkpoint_when_due()
+            try:
+                self._connection.begin()
+                yield Transaction(self._connection)
+                self._connection.commit()
+            except duckdb.Error as error:
+                self._abandon(error)
+                failure = meaning(error, self.path)
+                if failure is None:
+                    raise
+                raise failure from error
+            except BaseException as error:
+                self._abandon(error)
+                raise
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[Transaction]:
+        """Read in another thread, what is committed, while the first one goes on.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        with self._busy:
+            self._lent += 1
+            connection = self._connection.cursor()
         try:
-            self._connection.begin()
-            yield Transaction(self._connection)
-            self._connection.commit()
+            connection.begin()
+            yield Transaction(connection)
+            connection.rollback()
         except duckdb.Error as error:
-            self._abandon(error)
             failure = meaning(error, self.path)
             if failure is None:
                 raise
             raise failure from error
-        except BaseException as error:
-            self._abandon(error)
-            raise
+        finally:
+            connection.close()
+            self.give_back()
+
+    def lend(self) -> tuple[int, int]:
+        """Let others copy the file: nothing but the end of its log changes until `give_back`.
+
+        Returns:
+            The bytes of the file, and those of the write-ahead log that belong to it by now.
+        """
+        with self._busy:
+            self._lent += 1
+            log = self.path.with_name(self.path.name + ".wal")
+            return self.path.stat().st_size, log.stat().st_size if log.is_file() else 0
+
+    def give_back(self) -> None:
+        """Be done with what was lent."""
+        with self._busy:
+            self._lent -= 1
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         try:
@@ -199,7 +242,7 @@ class Database:
             due = log.stat().st_size >= CHECKPOINT_BYTES
         except FileNotFoundError:
             return
-        if due:
+        if due and not self._lent:
             # On a full disk the log may still have room for a little more.
             with contextlib.suppress(StoreWriteError):
                 self.checkpoint()

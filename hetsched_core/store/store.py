@@ -50,6 +50,8 @@ IN_MEMORY = Path(MEMORY)
 class Store:
     """An open store. One process writes it or several read it; one thread uses it.
 
+    Other threads may use `history_of`, `lend` and `give_back`.
+
     Each method is one transaction: it happens as a whole or, if it raises, not at all. All may
     raise `StoreError`; with `StoreWriteError` the disk is full and the call may be repeated.
     """
@@ -228,6 +230,32 @@ class Store:
         """
         with self._database.transaction() as transaction:
             names.publish(transaction, profile, published=False)
+
+    # For other threads, and other processes -------------------------------------------------------
+
+    def history_of(
+        self, job: str, most: int = 1000
+    ) -> tuple[tuple[StoredJob, ...], tuple[JobEvent, ...], tuple[StoredRange, ...]]:
+        """Return `jobs`, `events` and `ranges` of an id; any thread may ask, at any time."""
+        with self._database.aside() as transaction:
+            return (
+                jobs.read_jobs(transaction, job, 0.0, most),
+                jobs.read_events(transaction, job, most),
+                jobs.read_ranges(transaction, job, most),
+            )
+
+    def lend(self) -> tuple[int, int]:
+        """Let another process copy the file, which `give_back` ends; any thread may.
+
+        Returns:
+            The bytes of the file, and those at the beginning of its log that belong to it by now:
+            copies of both are a store as of now. Until `give_back` only the log grows.
+        """
+        return self._database.lend()
+
+    def give_back(self) -> None:
+        """Be done with what was lent."""
+        self._database.give_back()
 
     # What happened --------------------------------------------------------------------------------
 

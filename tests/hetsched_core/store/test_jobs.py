@@ -1,7 +1,10 @@
 """What became of jobs: kept, read back, and forgotten in time."""
 
+import threading
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from hetsched_core.store import IN_MEMORY, JobEvent, Mode, Store, StoredJob, StoredRange
 from hetsched_core.types import Job, RequirementSet
@@ -66,3 +69,52 @@ def test_what_is_old_is_forgotten() -> None:
         assert not store.events("19")
         assert len(store.events("20")) == 20
         assert {one.job for one in store.ranges()} == {str(k) for k in range(20, 30)}
+
+
+def test_another_thread_reads_while_the_first_one_writes(tmp_path: Path) -> None:
+    with Store.open(tmp_path / "store", Mode.WRITE) as store:
+        store.record_history([LEFT])
+        troubles: list[BaseException] = []
+        seen: list[int] = []
+
+        def read() -> None:
+            try:
+                seen.extend(len(store.history_of("7")[1]) for _ in range(50))
+            except BaseException as error:
+                troubles.append(error)
+
+        readers = [threading.Thread(target=read) for _ in range(3)]
+        for reader in readers:
+            reader.start()
+        for number in range(60):
+            store.record_history(events=[JobEvent("n1", "7", "ada", 1.0, number, "waits")])
+        for reader in readers:
+            reader.join(60)
+        assert not troubles
+        assert len(seen) == 150
+        assert len(store.events("7")) == 60
+
+
+def test_a_copy_of_what_is_lent_is_a_store_as_of_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Every write would merge the log into the file.
+    monkeypatch.setattr("hetsched_core.store.database.CHECKPOINT_BYTES", 1)
+    path, copy = tmp_path / "store", tmp_path / "copy"
+    with Store.open(path, Mode.WRITE) as store:
+        for number in range(20):
+            store.record_history([replace(THERE, nonce=f"n{number}")])
+        size, log_size = store.lend()
+        assert log_size > 0
+        first = path.read_bytes()[: size // 2]
+        store.record_history([replace(THERE, nonce="later")])
+        copy.write_bytes(first + path.read_bytes()[size // 2 : size])
+        log = path.with_name("store.wal").read_bytes()
+        assert len(log) > log_size
+        copy.with_name("copy.wal").write_bytes(log[:log_size])
+        store.give_back()
+        with Store.open(copy) as other:
+            assert len(other.jobs()) == 20
+            assert other.faults() == ()
+        store.record_history([replace(THERE, nonce="last")])
+        assert path.with_name("store.wal").stat().st_size < len(log)
