@@ -72,7 +72,7 @@ class PyslurmBackend:
         try:
             nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
-            raise _meaning(error, "reading") from None
+            raise meaning(error, "reading") from None
         found = (_job(job, self._user(job), self._memory_is_by_gpu(job)) for job in jobs.values())
         state = SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
         if len(self._by_gpu) > 2 * len(jobs) + 1000:
@@ -116,7 +116,7 @@ class PyslurmBackend:
             configuration = self._pyslurm.slurmctld.Config.load()
             partitions = self._pyslurm.Partitions.load()
         except self._pyslurm.RPCError as error:
-            raise _meaning(error, "reading the configuration") from None
+            raise meaning(error, "reading the configuration") from None
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
         return SlurmSite(float(configuration.kill_wait_time or 0), longest_s, read_limits())
@@ -157,7 +157,7 @@ class PyslurmBackend:
                 case Requeue():
                     job.requeue()
         except self._pyslurm.RPCError as error:
-            raise _meaning(error, str(change)) from None
+            raise meaning(error, str(change)) from None
         except (OverflowError, ValueError) as error:
             # pyslurm takes no number that Slurm has no room for.
             raise RefusedError(f"{change}: {error}") from None
@@ -196,11 +196,13 @@ def _import_pyslurm() -> Any:
     return pyslurm
 
 
-def _meaning(error: Any, what: str) -> BackendError:
+def meaning(error: Any, what: str) -> BackendError:
+    """Return what an error of pyslurm's, met in doing something, says of Slurm."""
     # slurm_errno.h: 1000 to 1999 are about communication and protocol, 2000 on about the request.
+    # Below are the system's own: a connection refused, timed out or reset.
     number = getattr(error, "errno", None) or 0
     text = f"{what}: {error} ({number})"
-    return AwayError(text) if 1000 <= number < 2000 else RefusedError(text)
+    return AwayError(text) if 0 < number < 2000 else RefusedError(text)
 
 
 def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from itertools import islice
 
 from hetsched_core.policy import Action, Start, Stop
 from slurm_plugin.backend import Change, JobState, Park, Place, Push, Requeue, Signal
@@ -14,6 +15,10 @@ from slurm_plugin.daemon.world import LiveWorld
 
 MOST_PUSHES = 100
 """How many begin times a cycle moves on before they are urgent."""
+
+
+TOO_FAR = 1.5
+"""Times its slack: a job that is kept back for longer is brought back."""
 
 
 def changes_for(
@@ -104,7 +109,9 @@ def _pushes(kept: list[Managed], settings: DaemonSettings, now: float) -> list[P
     """Return the begin times to move on: those that come near, spread over the cycles.
 
     A job in the first half of its slack is left alone, one in the last quarter is pushed without
-    fail, and of those between the nearest few are.
+    fail, and of those between the nearest few are. One that is much too far ahead is brought back:
+    the clock was set back, or Slurm has queued the job again, or it has just been submitted; if the
+    daemon went away now, it would wait for too long.
     """
     due = sorted(
         (known.slurm.begin_s or 0.0, known.slurm.id)
@@ -112,4 +119,10 @@ def _pushes(kept: list[Managed], settings: DaemonSettings, now: float) -> list[P
         if (known.slurm.begin_s or 0.0) < now + settings.slack_s / 2
     )
     urgent = sum(begin_s < now + settings.slack_s / 4 for begin_s, _ in due)
-    return [Push(job, settings.slack_s) for _, job in due[: max(urgent, MOST_PUSHES)]]
+    far = (
+        known.slurm.id
+        for known in kept
+        if (known.slurm.begin_s or 0.0) > now + TOO_FAR * settings.slack_s
+    )
+    pushed = [*(job for _, job in due[: max(urgent, MOST_PUSHES)]), *islice(far, MOST_PUSHES)]
+    return [Push(job, settings.slack_s) for job in pushed]

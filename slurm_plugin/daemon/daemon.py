@@ -23,9 +23,10 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
-from slurm_plugin.backend import BackendError, Outcome, SlurmBackend, apply_changes
-from slurm_plugin.backend.change import Change, Place, Signal
+from slurm_plugin.backend import BackendError, JobState, Outcome, SlurmBackend, apply_changes
+from slurm_plugin.backend.change import Change, Place, Push, Signal
 from slurm_plugin.daemon.changes import changes_for
+from slurm_plugin.daemon.keeping_back import keeping_back
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
@@ -41,6 +42,9 @@ _FORGET_EVERY = 50
 
 _SITE_S = 300.0
 """How often it is looked up what the site has set."""
+
+_KEEP_BACK = 0.25
+"""After this share of the slack begin times are moved on if a policy is still thinking."""
 
 _ASK_AGAIN_S = 10.0
 """How long a policy is left alone that has made no valid plan."""
@@ -103,8 +107,9 @@ class Daemon:
         check_fit(policy)
         self._backend, self._policy, self._settings = backend, policy, settings
         self._mode, self._clock, self._sleep = mode, clock, sleep
-        self._store, self._stopwatch = store, stopwatch
-        self._spool = Spool.open(settings, store, stopwatch)
+        self.store, self._stopwatch = store, stopwatch
+        self._unrecorded: StoreError | None = None
+        self._spool = self._open_spool()
         estimates = LiveSpeeds(store, measures=self._spool is not None)
         self._world = LiveWorld(settings, policy.info.knows, estimates, mode)
         self._checker = PlanChecker(policy.info.model)
@@ -112,7 +117,7 @@ class Daemon:
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
         self._site_due_s = self._failed_s = -math.inf
-        self._unrecorded = ""
+        self._no_spool = ""
         self._warned: dict[str, str] = {}
         self.decisions = 0
 
@@ -176,7 +181,8 @@ class Daemon:
                 to trust; nothing has changed then.
         """
         check_fit(policy)
-        self._spool = Spool.open(settings, self._store, self._stopwatch)
+        self._spool = Spool.open(settings, self.store, self._stopwatch)
+        self._no_spool = ""
         self._policy, self._settings, self._mode = policy, settings, mode
         self._writer = DecisionWriter(policy)
         self._checker = PlanChecker(policy.info.model)
@@ -186,12 +192,41 @@ class Daemon:
         self._rounds_seen = -1
         self._failed_s = -math.inf
 
+    @property
+    def store_failure(self) -> StoreError | None:
+        """What the store has said last, if that was an error."""
+        spool = None if self._spool is None else self._spool.failure
+        return self._unrecorded or spool or self._world.estimates.failure
+
+    def keep_in(self, store: Store | None) -> None:
+        """Go on with another store, or without one: what the old one knew is not known any more."""
+        self.store = store
+        self._unrecorded, self._no_spool = None, ""
+        try:
+            self._spool = self._open_spool()
+        except InputError as error:
+            self._spool, self._no_spool = None, f"nothing is measured: {error}"
+        self._world.estimates.look_up_in(store, measures=self._spool is not None)
+        self._world.triggers.add(Trigger.PROFILE)
+
+    def _open_spool(self) -> Spool | None:
+        """Open the spool, or go on without one if the store fails."""
+        try:
+            return Spool.open(self._settings, self.store, self._stopwatch)
+        except StoreError as error:
+            self._unrecorded = error
+            return None
+
     def _new_warnings(self) -> tuple[str, ...]:
         """Return what is wrong now and was not when it was asked last."""
         found = dict(self._world.warnings)
         found = {job: f"job={job}: {words}" for job, words in found.items()}
         found |= {"partitions": self._world.partition_warning()}
-        found |= {"kill_wait": self._world.kill_wait_warning(), "record": self._unrecorded}
+        found |= {
+            "kill_wait": self._world.kill_wait_warning(),
+            "record": _unrecorded(self._unrecorded),
+        }
+        found |= {"spool": self._no_spool}
         new = tuple(
             words for what, words in found.items() if words and self._warned.get(what) != words
         )
@@ -257,12 +292,25 @@ class Daemon:
         A policy that fails on one strange job must not end what keeps all others back.
         """
         try:
-            plan = self._policy.plan(snapshot)
+            every_s = self._settings.slack_s * _KEEP_BACK
+            with keeping_back(self._backend, self._pushes(), every_s):
+                plan = self._policy.plan(snapshot)
             return plan, tuple(map(str, self._checker.check(snapshot, plan)))
         except Exception as error:
             at = traceback.extract_tb(error.__traceback__)[-1]
             where = f"{Path(at.filename).name}:{at.lineno}"
             return EMPTY_PLAN, (f"it failed: {type(error).__name__}: {error} ({where})",)
+
+    def _pushes(self) -> tuple[Push, ...]:
+        """Return what keeps waiting jobs back while a policy thinks: nothing in shadow mode."""
+        if self._mode is Mode.SHADOW:
+            return ()
+        managed = self._world.managed.items()
+        return tuple(
+            Push(job, self._settings.slack_s)
+            for job, known in managed
+            if known.run is None and known.slurm.state is JobState.PENDING
+        )
 
     def _actions(self, now: float) -> tuple[Action, ...]:
         if self._plan is EMPTY_PLAN:
@@ -303,24 +351,28 @@ class Daemon:
             snapshot.now, snapshot.triggers, took_s, len(plan.entries) - waiting, waiting
         )
         decision = Decision(self._policy.info.name, record, plan.diagnostics)
-        if self._store is None:
+        if self.store is None:
             return decision
         decision = replace(decision, document=self._writer.write(snapshot, plan))
         try:
-            self._store.record_decision(decision)
+            self.store.record_decision(decision)
             if self.decisions % _FORGET_EVERY == 0:
                 keep, most_mib = self._settings.keep_decisions, self._settings.keep_decisions_mib
-                self._store.forget_decisions(keep, most_mib << 20)
-            self._unrecorded = ""
+                self.store.forget_decisions(keep, most_mib << 20)
+            self._unrecorded = None
         except StoreError as error:
             # A full disk is no reason to leave the cluster alone.
-            self._unrecorded = f"decisions are not recorded: {error}"
+            self._unrecorded = error
         return decision
 
 
 def _has_all(cluster: Cluster | None, before: Cluster) -> bool:
     """Whether all nodes of a cluster are in another one."""
     return cluster is before or (cluster is not None and all(n.name in cluster for n in before))
+
+
+def _unrecorded(error: StoreError | None) -> str:
+    return "" if error is None else f"decisions are not recorded: {error}"
 
 
 def check_fit(policy: Policy) -> None:

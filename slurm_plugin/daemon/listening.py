@@ -118,6 +118,7 @@ class Listener:
             self._add(run)
         self._told = store.progress()
         self._retell = True
+        self.failure: StoreError | None = None
         self._alive: set[str] = set()
         # Users who were not found are not looked for in every cycle.
         self._unknown: set[str] = set()
@@ -176,12 +177,13 @@ class Listener:
         self._retell = False
         learned: set[ProfileKey] = set()
         rejected: list[RejectedLines] = []
-        lines, trouble = 0, ""
+        lines = 0
+        self.failure = None
         while grown := self._grown():
             try:
                 taken = self._take(grown, now)
             except StoreError as error:
-                trouble = str(error)
+                self.failure = error
                 break
             progress |= {each.nonce: each for each in taken.progress}
             learned |= self._learned(taken)
@@ -190,6 +192,7 @@ class Listener:
             if self._stopwatch() - begun >= self.most_s:
                 break
         self._told |= progress
+        trouble = "" if self.failure is None else str(self.failure)
         if not self._due and not trouble:
             self._leave(now)
         told = tuple(progress.values())

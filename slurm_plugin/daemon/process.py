@@ -16,18 +16,16 @@ from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.store import Mode as StoreMode
-from hetsched_core.store import Store
 from slurm_plugin.api.meters import Meters, serve_meters
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import Daemon
+from slurm_plugin.daemon.database import Database
+from slurm_plugin.daemon.lock import DaemonLock
 from slurm_plugin.daemon.log import open_log, tell
 from slurm_plugin.daemon.notify import notify
-
-_UNREAD = "nothing of it could be taken in: a killed writer left it, or it is damaged"
 
 _FIXED = ("database", "backend", "log", "socket", "metrics")
 """Settings that a running daemon keeps."""
@@ -40,16 +38,18 @@ def serve(read: Callable[[], Configuration]) -> None:
         read: returns the configuration as it is now, or raises InputError or OSError.
 
     Raises:
-        HetschedError: the daemon cannot begin: the configuration, the database or Slurm is wrong.
+        HetschedError: the daemon cannot begin: the configuration or Slurm is wrong, the database is
+            one that it must not touch; or another daemon runs.
     """
     configuration = read()
     policy = make_policy(configuration.policy, configuration.parameters)
     log = open_log(configuration.log, sys.stderr)
     asked = _Asked()
     with ExitStack() as stack:
-        store = stack.enter_context(Store.open(configuration.database, StoreMode.WRITE))
-        if store.unread_log:
-            log.warning("unread_log", file=str(store.unread_log), words=_UNREAD)
+        lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
+        database = stack.enter_context(Database(configuration.database))
+        for words in database.open(time.time()):
+            log.warning("database", words=words)
         daemon = Daemon(
             open_backend(configuration.backend.value),
             policy,
@@ -57,7 +57,7 @@ def serve(read: Callable[[], Configuration]) -> None:
             mode=configuration.mode,
             clock=time.time,
             sleep=asked.sleep,
-            store=store,
+            store=database.store,
             stopwatch=time.perf_counter,
         )
         publisher = Publisher(configuration, time.time())
@@ -79,7 +79,8 @@ def serve(read: Callable[[], Configuration]) -> None:
             mode=configuration.mode.value,
             partitions=",".join(sorted(configuration.partitions)),
         )
-        _run(daemon, configuration, read, asked, _Audience(publisher, meters), log)
+        audience = _Audience(publisher, meters)
+        _run(daemon, _Held(lock, database), configuration, read, asked, audience, log)
     notify("STOPPING=1")
     log.info("down")
 
@@ -90,6 +91,26 @@ class _Audience:
 
     publisher: Publisher
     meters: Meters
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """What the daemon has for itself, and what can be taken from it while it runs."""
+
+    lock: DaemonLock
+    database: Database
+
+    def check(self, daemon: Daemon, log: FilteringBoundLogger) -> None:
+        """Let the daemon go on with what there is.
+
+        Raises:
+            InputError: another daemon runs.
+        """
+        self.lock.check()
+        for words in self.database.check(time.time(), daemon.store_failure):
+            log.warning("database", words=words)
+        if self.database.store is not daemon.store:
+            daemon.keep_in(self.database.store)
 
 
 class _Asked:
@@ -129,6 +150,7 @@ class _Asked:
 
 def _run(
     daemon: Daemon,
+    held: _Held,
     configuration: Configuration,
     read: Callable[[], Configuration],
     asked: _Asked,
@@ -143,6 +165,7 @@ def _run(
         if asked.reload_once():
             configuration = _reloaded(daemon, configuration, read, log)
             audience.publisher.adopt(configuration)
+        held.check(daemon, log)
         report = daemon.cycle()
         if report.away and not away:
             log.warning("away", words=report.away)

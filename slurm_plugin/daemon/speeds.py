@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.store import ProfileKey, Store, StoredLayers
+from hetsched_core.store import ProfileKey, Store, StoredLayers, StoreError
 from hetsched_core.throughput.builtin import builtin_tables
 from hetsched_core.throughput.estimate import estimate
 from hetsched_core.throughput.stored import layers_of
@@ -76,6 +76,7 @@ class LiveSpeeds:
         self._cluster: Cluster | None = None
         self._builtin: Mapping[str, SpeedTable] = {}
         self._speeds: Speeds | None = None
+        self.failure: StoreError | None = None
 
     @property
     def speeds(self) -> Speeds | None:
@@ -87,6 +88,11 @@ class LiveSpeeds:
         if measures != self._measures:
             self._measures = measures
             self._revise(self._wanted)
+
+    def look_up_in(self, store: Store | None, *, measures: bool) -> None:
+        """Go on with what another store knows, or without one."""
+        self._store, self._measures, self.failure = store, measures, None
+        self._revise(self._wanted)
 
     def on(self, cluster: Cluster) -> None:
         """Answer for another cluster from now on."""
@@ -152,8 +158,13 @@ class LiveSpeeds:
         keys = list(dict.fromkeys(self._wanted[name].key for name in names))
         found = {key: self._assumed(key) for key in keys}
         if self._store is not None:
-            stored = self._store.layers(keys, cluster.gpu_types)
-            found |= self._estimated(self._store, cluster, stored)
+            try:
+                stored = self._store.layers(keys, cluster.gpu_types)
+                found |= self._estimated(self._store, cluster, stored)
+                self.failure = None
+            except StoreError as error:
+                # What is assumed has to do.
+                self.failure = error
         wanted = {name: self._wanted[name] for name in names}
         return {name: self._shown(each, found[each.key]) for name, each in wanted.items()}
 

@@ -29,6 +29,7 @@ class Spool:
         self._listener, self._folder = listener, folder
         self._profiling = ProfilingRuns()
         self._trouble = ""
+        self.failure: StoreError | None = None
 
     @classmethod
     def open(
@@ -38,6 +39,7 @@ class Spool:
 
         Raises:
             InputError: the directory is not there, or others could write in it.
+            StoreError: what was heard before cannot be read.
         """
         if settings.spool is None or store is None:
             return None
@@ -56,7 +58,9 @@ class Spool:
         try:
             self._listener.follow(world, now)
             heard = self._listener.listen(now)
+            self.failure = self._listener.failure
         except StoreError as error:
+            self.failure = error
             heard = Heard(trouble=str(error))
         if heard is NOTHING:
             return heard

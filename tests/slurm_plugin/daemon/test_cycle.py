@@ -156,6 +156,23 @@ def test_a_begin_time_is_pushed_only_when_it_comes_near() -> None:
     assert backend.calls == [Push("1", 60)]
 
 
+def test_a_begin_time_that_is_too_far_ahead_is_brought_back() -> None:
+    full = (node("n0", used=4),)
+    backend, clock = FakeBackend(state(WAITING, nodes=full)), Clock(1000.0)
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    assert backend.calls == []
+    # The clock is set back: if the daemon died now, the job would wait for over an hour.
+    clock.now = 1000.0 - 3600.0
+    daemon.cycle()
+    assert backend.calls == [Push("1", 60)]
+    # Slurm has queued it again, with a begin time two minutes ahead.
+    backend.state = state(replace(WAITING, begin_s=clock.now + 121.0), nodes=full)
+    backend.calls.clear()
+    daemon.cycle()
+    assert backend.calls == [Push("1", 60)]
+
+
 def test_pushes_are_spread_over_cycles_unless_they_are_urgent() -> None:
     full = (node("n0", used=4),)
 

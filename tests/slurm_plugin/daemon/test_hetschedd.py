@@ -103,7 +103,7 @@ def test_a_second_daemon_says_who_holds_the_database(large: Testbed, tmp_path: P
         assert second.wait(20) == 1
         last = (tmp_path / "daemon.log").read_text().splitlines()[-1]
         assert last.startswith("hetschedd: error: ")
-        assert str(first.pid) in last
+        assert f"another daemon runs: process {first.pid} on {socket.gethostname()}, since " in last
     finally:
         first.terminate()
         assert first.wait(20) == 0

@@ -1,6 +1,6 @@
 """What live policies are told of speeds: the store's layers, by owner, else what is assumed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -13,6 +13,8 @@ from hetsched_core.store import (
     Moments,
     ProfileKey,
     Store,
+    StoreDamagedError,
+    StoredLayers,
 )
 from hetsched_core.throughput.builtin import builtin_tables
 from hetsched_core.throughput.iteration import Pattern
@@ -179,3 +181,34 @@ def test_a_new_cluster_keeps_what_was_learned(store: Store) -> None:
     estimates.on(Cluster((Node("n0", "a100", 4), Node("n9", "h100", 8))))
     assert known(estimates).per_gpu(name, "a100", 2) == pytest.approx(300.0)
     assert known(estimates).table(name).runs_on("h100")
+
+
+class Broken(Store):
+    """A store of which nothing can be read back."""
+
+    def layers(self, profiles: Sequence[ProfileKey], gpu_types: Sequence[str]) -> StoredLayers:
+        raise StoreDamagedError("a block cannot be read back")
+
+
+def test_where_the_store_fails_what_is_assumed_has_to_do(store: Store) -> None:
+    store.record([measured(MINE, 777.0)])
+    with Broken.open(IN_MEMORY, Mode.WRITE) as broken:
+        estimates = live(broken)
+        name = estimates.name("mynet", "ann", measurable=True)
+        failure = estimates.failure
+        assert isinstance(failure, StoreDamagedError)
+        assumed = known(estimates).speed(name, ON_N0)
+        assert assumed == known(live(None)).speed(ASSUMED_PROFILE, ON_N0)
+        # Another store answers for what was asked of the first.
+        estimates.look_up_in(store, measures=True)
+    assert estimates.failure is None
+    assert known(estimates).speed(name, ON_N0) == pytest.approx(2 * 777.0)
+
+
+def test_without_a_store_what_was_measured_is_forgotten(store: Store) -> None:
+    store.record([measured(MINE, 777.0)])
+    estimates = live(store)
+    name = estimates.name("mynet", "ann", measurable=True)
+    assert known(estimates).speed(name, ON_N0) == pytest.approx(2 * 777.0)
+    estimates.look_up_in(None, measures=False)
+    assert known(estimates).speed(name, ON_N0) == known(estimates).speed(ASSUMED_PROFILE, ON_N0)
