@@ -176,12 +176,15 @@ def collecting_young_only() -> Iterator[None]:
     and again: a fifth of the time of a replay.
     """
     young, middle, old = gc.get_threshold()
-    gc.set_threshold(young, middle, _NEVER)
+    gc.set_threshold(_YOUNG, middle, _NEVER)
     try:
         yield
     finally:
         gc.set_threshold(young, middle, old)
 
+
+_YOUNG = 20_000
+"""So many new objects outlive a collection: most of what a plan needs is gone by then."""
 
 _NEVER = 2**31 - 1
 """Collections of the middle generation before one of the oldest."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
+from typing import overload
+
+import numpy as np
+from numpy.typing import NDArray
 
 from hetsched_core.types import (
     Cluster,
@@ -114,6 +120,70 @@ class PlanRecord:
     waiting: int
 
 
+class PlanRecords(Sequence[PlanRecord]):
+    """Plan records as columns: there are more of them than of jobs, and few are looked at alone."""
+
+    def __init__(self, records: Iterable[PlanRecord] = ()) -> None:
+        """Begin with these."""
+        self._at_s, self._plan_s = array("d"), array("d")
+        self._placed, self._waiting = array("q"), array("q")
+        self._triggers = array("B")
+        for record in records:
+            self.append(record)
+
+    def append(self, record: PlanRecord) -> None:
+        """Add a record."""
+        self._at_s.append(record.at_s)
+        self._triggers.append(_number_of(record.triggers))
+        self._plan_s.append(record.plan_s)
+        self._placed.append(record.placed)
+        self._waiting.append(record.waiting)
+
+    @property
+    def plan_s(self) -> NDArray[np.float64]:
+        """How long each plan took, in seconds of the wall clock."""
+        return np.array(self._plan_s)
+
+    def __len__(self) -> int:
+        """Return the number of records."""
+        return len(self._at_s)
+
+    @overload
+    def __getitem__(self, at: int) -> PlanRecord: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[PlanRecord]: ...
+
+    def __getitem__(self, at: int | slice) -> PlanRecord | Sequence[PlanRecord]:
+        """Return the records at these places."""
+        if isinstance(at, slice):
+            return [self[one] for one in range(len(self))[at]]
+        return PlanRecord(
+            self._at_s[at],
+            _triggers_of(self._triggers[at]),
+            self._plan_s[at],
+            self._placed[at],
+            self._waiting[at],
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Whether the other holds equal records in the same order."""
+        return isinstance(other, PlanRecords) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@lru_cache
+def _number_of(triggers: frozenset[Trigger]) -> int:
+    """Return a number below 2 ** len(Trigger) that stands for a set of triggers."""
+    return sum(1 << at for at, trigger in enumerate(Trigger) if trigger in triggers)
+
+
+@lru_cache
+def _triggers_of(number: int) -> frozenset[Trigger]:
+    return frozenset(trigger for at, trigger in enumerate(Trigger) if number >> at & 1)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
     """A node changed its condition."""
@@ -151,7 +221,7 @@ class RunLog:
     header: RunLogHeader
     jobs: list[JobRecord] = field(default_factory=list)
     runs: list[RunRecord] = field(default_factory=list)
-    plans: list[PlanRecord] = field(default_factory=list)
+    plans: PlanRecords = field(default_factory=PlanRecords)
     nodes: list[NodeRecord] = field(default_factory=list)
     closed_s: float = 0.0
     rounds: int = 0

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hetsched_core.placement.fewest import Layout, layout_of
+from hetsched_core.placement.fewest import layout_of
 from hetsched_core.placement.timeline import Timeline
 from hetsched_core.placement.turns import InTurn
 from hetsched_core.placement.waiting_line import WaitingLine
-from hetsched_core.placement.ways import rigid_way
 from hetsched_core.types import Entry, Job, JobView, Purpose, Reservation, Snapshot
 
 
@@ -78,7 +77,8 @@ class Backfill:
         for job_id in sorted(self._touched):
             if job_id in turns.waiting:
                 job = snapshot.jobs[job_id].job
-                kind = timeline.kind(self._layout(snapshot, job))
+                layout = layout_of(job, turns.ways[job_id], snapshot.cluster, snapshot.shapes)
+                kind = timeline.kind(layout)
                 self._line.put(turns.waiting[job_id], job_id, kind, self.limit_s(job))
             elif job_id in turns.placed:
                 job, configuration = turns.placed[job_id]
@@ -89,11 +89,6 @@ class Backfill:
                 timeline.hold(job, configuration, since_s + self.limit_s(job))
         self._touched = unsettled
         return timeline
-
-    def _layout(self, snapshot: Snapshot, job: Job) -> Layout:
-        way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-        assert way is not None, f"job {job.id} waits and fits nowhere"
-        return layout_of(job, way, snapshot.cluster, snapshot.shapes)
 
 
 def _running_since(view: JobView) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Protocol
 
 from hetsched_core.types import Cluster, Configuration, NodeView, Snapshot
@@ -133,7 +134,7 @@ class FreeGpus:
                 lowest = members & -members
                 at = lowest.bit_length() - 1
                 if count <= self._usable(job, at, nodes[at].host):
-                    return Configuration(((nodes[at].name, count),))
+                    return _on_one_node(nodes[at].name, count)
                 members ^= lowest
         return None
 
@@ -218,6 +219,12 @@ class FreeGpus:
         self._free[at] += gpus
         self._cpus[node.host] += gpus * job.cpus_per_gpu
         self._memory_mb[node.host] += gpus * job.memory_mb_per_gpu
+
+
+@lru_cache(1 << 16)
+def _on_one_node(name: str, count: int) -> Configuration:
+    """Return the same object for equal ones: few are different, and run logs hold millions."""
+    return Configuration(((name, count),))
 
 
 def _whole(free: float, each: float) -> int:

@@ -18,7 +18,7 @@ from immutables import Map
 
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Fit, Packing, fastest_fit, pack
-from hetsched_core.placement.ways import rigid_way
+from hetsched_core.placement.ways import Way, rigid_way
 from hetsched_core.types import (
     Configuration,
     Entry,
@@ -60,7 +60,7 @@ class InTurn:
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
     _queues: dict[frozenset[str], list[tuple[Key, str]]] = field(default_factory=dict)
-    _types: dict[str, frozenset[str]] = field(default_factory=dict)
+    _ways: dict[str, Way] = field(default_factory=dict)
     _waiting: dict[str, Key] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
     # Whether nobody can start, whoever has come to wait behind others since that was found.
@@ -154,6 +154,11 @@ class InTurn:
         return self._placed
 
     @property
+    def ways(self) -> Mapping[str, Way]:
+        """In which way each of the waiting jobs is to run."""
+        return self._ways
+
+    @property
     def queue_length(self) -> int:
         """The number of jobs that wait and could run here."""
         return len(self._waiting)
@@ -173,7 +178,7 @@ class InTurn:
         plan = pack(snapshot, order, Packing.IN_TURN, Replan(), self.fit)
         self._free, self._settled = FreeGpus.of(snapshot), False
         self._placed, self._queues, self._told_no_room = {}, {}, set()
-        self._types, self._waiting = {}, {}
+        self._ways, self._waiting = {}, {}
         for view in order:
             entry = plan.entries[view.id]
             if isinstance(entry, Placed):
@@ -208,20 +213,20 @@ class InTurn:
         way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return False
-        types, key = frozenset(way.types), self.key(view, snapshot)
-        queue = self._queues.setdefault(types, [])
+        key = self.key(view, snapshot)
+        queue = self._queues.setdefault(frozenset(way.types), [])
         insort(queue, (key, view.job.id))
         if queue[0][1] == view.job.id:
             self._settled = False
-        self._types[view.job.id], self._waiting[view.job.id] = types, key
+        self._ways[view.job.id], self._waiting[view.job.id] = way, key
         return True
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
         self._settled = False
         if held := self._placed.pop(job_id, None):
             free.give(*held)
-        if types := self._types.pop(job_id, None):
-            queue = self._queues[types]
+        if way := self._ways.pop(job_id, None):
+            queue = self._queues[frozenset(way.types)]
             del queue[bisect_left(queue, (self._waiting.pop(job_id), job_id))]
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
@@ -245,7 +250,7 @@ class InTurn:
                 barred |= types
                 continue
             self._hold(view.job, found, free, changes)
-            del self._types[job_id], self._waiting[job_id]
+            del self._ways[job_id], self._waiting[job_id]
             queue = self._queues[types]
             del queue[0]
             if queue:
@@ -264,10 +269,12 @@ class InTurn:
     def _find(
         self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: set[str]
     ) -> Configuration | None:
-        way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-        if way is None:
-            return None
-        allowed = tuple(t for t in way.types if t not in barred)
+        way = self._ways[view.job.id]
+        allowed = way.types if barred.isdisjoint(way.types) else _without(way.types, barred)
         if way.mixed and len(allowed) < len(way.types):
             return None
         return self.fit(snapshot, free, view.job, way, allowed)
+
+
+def _without(types: tuple[str, ...], barred: set[str]) -> tuple[str, ...]:
+    return tuple(t for t in types if t not in barred)

@@ -27,6 +27,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
+from immutables import Map
+
 from hetsched_core.errors import InputError
 from hetsched_core.placement import InTurn
 from hetsched_core.placement.backfill import Backfill
@@ -177,6 +179,9 @@ class Slurm:
         return notes
 
 
+_UNUSED = Usage()
+
+
 @cheaply_made
 @dataclass(frozen=True, slots=True)
 class _Notes:
@@ -184,8 +189,8 @@ class _Notes:
 
     backfilled_s: float = -math.inf
     ranked_s: float = -math.inf
-    shares: Mapping[Association, float] = field(default_factory=dict)
-    usage: Usage = field(default_factory=Usage)
+    shares: Mapping[Association, float] = Map()
+    usage: Usage = _UNUSED
 
     @classmethod
     def read(cls, memory: Mapping[str, Any]) -> _Notes:

@@ -51,13 +51,14 @@ class _Usage:
     cpus: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     memory_mb: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
-    def add(self, snapshot: Snapshot, view: JobView, what: Configuration, sign: int = 1) -> None:
+    def add(self, snapshot: Snapshot, job: Job, what: Configuration, sign: int = 1) -> None:
+        cluster = snapshot.cluster
         for name, gpus in what:
-            if name in snapshot.cluster:
-                host = snapshot.cluster[name].host
+            if name in cluster:
+                host = cluster[name].host
                 self.gpus[name] += sign * gpus
-                self.cpus[host] += sign * gpus * view.job.cpus_per_gpu
-                self.memory_mb[host] += sign * gpus * view.job.memory_mb_per_gpu
+                self.cpus[host] += sign * gpus * job.cpus_per_gpu
+                self.memory_mb[host] += sign * gpus * job.memory_mb_per_gpu
 
     def copy(self) -> _Usage:
         return _Usage(
@@ -84,7 +85,7 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
         if view is not None:
             found += _entry(snapshot, view, entry, model)
             for placement in _placements(entry):
-                usage.add(snapshot, view, placement.configuration)
+                usage.add(snapshot, view.job, placement.configuration)
     found += _profiles(snapshot, plan, usage)
     found += _sequences(snapshot, plan, model, usage)
     found += _capacity(snapshot, usage, snapshot.cluster.names)
@@ -99,7 +100,7 @@ class PlanChecker:
         self._model = model
         self._last: Plan | None = None
         self._usage = _Usage()
-        self._used: dict[str, tuple[JobView, tuple[Placement, ...]]] = {}
+        self._used: dict[str, tuple[Job, tuple[Placement, ...]]] = {}
 
     def check(self, snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
         """Return what `check_plan` would, and remember a valid plan as the one in force."""
@@ -149,16 +150,22 @@ class PlanChecker:
     def _account(self, snapshot: Snapshot, plan: Plan, job_ids: Iterable[str]) -> set[str]:
         touched: set[str] = set()
         for job_id in job_ids:
-            old = self._used.pop(job_id, None)
+            view, entry = snapshot.jobs.get(job_id), plan.entries.get(job_id)
+            old = self._used.get(job_id)
+            new = None
+            if view is not None and isinstance(entry, Placed):
+                new = (view.job, entry.placements)
+            if old == new:
+                continue
             if old is not None:
+                del self._used[job_id]
                 for placement in old[1]:
                     self._usage.add(snapshot, old[0], placement.configuration, -1)
-            view, entry = snapshot.jobs.get(job_id), plan.entries.get(job_id)
-            if view is not None and isinstance(entry, Placed):
-                self._used[job_id] = (view, entry.placements)
-                for placement in entry.placements:
-                    self._usage.add(snapshot, view, placement.configuration)
-                    touched.update(name for name, _ in placement.configuration)
+            if new is not None:
+                self._used[job_id] = new
+                for placement in new[1]:
+                    self._usage.add(snapshot, new[0], placement.configuration)
+                    touched.update([name for name, _ in placement.configuration])
         return touched
 
 
@@ -273,7 +280,7 @@ def _profiles(snapshot: Snapshot, plan: Plan, usage: _Usage) -> Iterator[Violati
                 "blocked", f"job {view.id} is profiled but may not start: {view.blocked}"
             )
         yield from _where(snapshot, view, placement)
-        usage.add(snapshot, view, placement.configuration)
+        usage.add(snapshot, view.job, placement.configuration)
     if snapshot.runs_per_job is not None:
         runs = Counter(profile.job for profile in plan.profiles)
         for job_id, count in sorted(runs.items()):

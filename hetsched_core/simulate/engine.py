@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from hetsched_core.errors import InputError, PlanError, unknown
 from hetsched_core.policy import (
@@ -345,7 +344,7 @@ class Simulation:
             self._awaited.give_back(world)
             self._awaited = None
         world.speeds = world.estimates.speeds(world.now)
-        snapshot = self._snapshot(_the_same(frozenset(world.triggers)))
+        snapshot = self._snapshot()
         world.triggers.clear()
         begun = self._stopwatch()
         plan = self._policy.plan(snapshot)
@@ -391,11 +390,11 @@ class Simulation:
             self._waiting -= isinstance(before.get(job_id), Waiting)
             self._waiting += isinstance(plan.entries.get(job_id), Waiting)
 
-    def _snapshot(self, triggers: frozenset[Trigger]) -> Snapshot:
+    def _snapshot(self) -> Snapshot:
         world, settings = self._world, self._world.settings
         snapshot = Snapshot(
             now=world.now,
-            triggers=triggers,
+            triggers=frozenset(world.triggers),
             round=self._present_round(),
             cluster=world.cluster,
             nodes=world.nodes,
@@ -530,12 +529,6 @@ _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 def _without(plan: Plan, over: Collection[ProfilingRun]) -> Plan:
     left = (p for p in plan.profiles if ProfilingRun.of(p.job, p.placement) not in over)
     return replace(plan, profiles=tuple(left))
-
-
-@lru_cache
-def _the_same(triggers: frozenset[Trigger]) -> frozenset[Trigger]:
-    """Return one object for all equal sets: a run log keeps one for each of its plans."""
-    return triggers
 
 
 def _twice(submissions: Sequence[Submission]) -> str:

@@ -162,8 +162,10 @@ class Active:
 
     def seen(self) -> JobView:
         """Return the job as policies see it."""
-        own_work = (held for (purpose, _), held in self.runs.items() if purpose is Purpose.RUN)
-        unseen = sum(held.samples - held.samples_seen for held in own_work)
+        unseen = 0.0
+        for (purpose, _), held in self.runs.items():
+            if purpose is Purpose.RUN and held.estimated is not None:
+                unseen += held.samples - held.samples_seen
         return JobView(
             job=self.job,
             observed_s=self.observed_s,

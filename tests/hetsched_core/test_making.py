@@ -57,7 +57,7 @@ def test_arguments_are_those_of_dataclass() -> None:
     with pytest.raises(TypeError, match="first"):
         Cheap()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="5 were given"):
-        Cheap(1, "a", [], 2.0)  # type: ignore[misc]
+        Cheap(1, "a", [], 2.0)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="now"):
         Snapshot()  # type: ignore[call-arg]
 

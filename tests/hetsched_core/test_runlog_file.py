@@ -20,6 +20,7 @@ from hetsched_core.runlog import (
     JobRecord,
     NodeRecord,
     PlanRecord,
+    PlanRecords,
     RunEnd,
     RunLog,
     RunLogHeader,
@@ -155,7 +156,7 @@ def run_logs(draw: st.DrawFn) -> RunLog:
         header,
         jobs=draw(st.lists(job_records, max_size=3)),
         runs=runs,
-        plans=draw(st.lists(plan_records, max_size=3)),
+        plans=PlanRecords(draw(st.lists(plan_records, max_size=3))),
         nodes=draw(
             st.lists(
                 st.builds(NodeRecord, NUMBERS, names, st.sampled_from(NodeCondition)), max_size=3
