@@ -1,0 +1,133 @@
+"""The weighted mean of several states of one model, tensor by tensor.
+
+A state is what `state_dict` gives: dicts, lists and tuples down to tensors and plain values. What
+becomes of each kind of leaf, for parameters, buffers and optimiser state alike:
+
+floating point: the weighted mean. Of parameters that is HadarE's consolidation (section V-B). Of a
+    normalisation layer's running mean and variance it is the mean of estimates that were made with
+    almost the same weights. Of momentum and Adam's second moment, themselves means over past
+    gradients, it is the mean over the gradients of all copies, and stays non-negative.
+whole numbers: what each state added to the start adds up, as batches counted by a normalisation
+    layer do; indices that nobody changes stay as they are.
+anything else (bool, text, learning rate): that of the first state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+Path = tuple[Any, ...]
+
+
+class Mean:
+    """A mean to which states are added one by one, so that few are in memory at once.
+
+    Sums are kept in double precision as differences from the first state: the mean of equal states
+    is that state, bit for bit, and so is the mean of one.
+    """
+
+    def __init__(self, start: object) -> None:
+        """Begin with the state from which all others came; it has no weight itself."""
+        self._start = dict(leaves(start))
+        self._first: Any | None = None
+        self._leaves: dict[Path, Any] = {}
+        self._sums: dict[Path, Any] = {}
+        self._weight = 0.0
+
+    def add(self, state: object, weight: float) -> None:
+        """Add a state with a weight above 0.
+
+        Raises:
+            ValueError: it is not of the form of the others, or holds numbers that are not finite;
+                it was not added.
+        """
+        own = dict(leaves(state))
+        self._check(own)
+        if self._first is None:
+            self._first, self._leaves = state, own
+        for path, leaf in own.items():
+            if _is_mean(leaf):
+                change = (leaf.to(_double(leaf)) - self._leaves[path].to(_double(leaf))) * weight
+            elif _is_count(leaf) and path in self._start:
+                change = leaf - self._start[path]
+            else:
+                continue
+            self._sums[path] = self._sums[path] + change if path in self._sums else change
+        self._weight += weight
+
+    def result(self) -> Any:
+        """Return the mean, with tensors of its own.
+
+        Raises:
+            ValueError: nothing was added.
+        """
+        if self._first is None:
+            raise ValueError("nothing was added: there is no mean")
+        found = {}
+        for path, leaf in self._leaves.items():
+            if _is_mean(leaf):
+                mean = leaf.to(_double(leaf)) + self._sums[path] / self._weight
+                found[path] = mean.to(leaf.dtype)
+            elif path in self._sums:
+                found[path] = self._start[path] + self._sums[path]
+            else:
+                found[path] = leaf.clone() if hasattr(leaf, "clone") else leaf
+        return _rebuilt(self._first, found, ())
+
+    def _check(self, own: dict[Path, Any]) -> None:
+        if self._first is not None and own.keys() != self._leaves.keys():
+            odd = sorted(map(_name, own.keys() ^ self._leaves.keys()))
+            raise ValueError(f"not of the form of the others: {', '.join(odd[:3])}")
+        for path, leaf in own.items():
+            for other in (self._start.get(path), self._leaves.get(path)):
+                if other is not None and _form(other) != _form(leaf):
+                    raise ValueError(f"{_name(path)} is {_form(leaf)}, not {_form(other)}")
+            if _is_mean(leaf) and not bool(leaf.isfinite().all()):
+                raise ValueError(f"{_name(path)} is not finite")
+
+
+def leaves(state: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
+    """Yield what is not a dict, list or tuple, with its path of keys and indices."""
+    if isinstance(state, dict):
+        for key, part in state.items():
+            yield from leaves(part, (*path, key))
+    elif isinstance(state, (list, tuple)):
+        for at, part in enumerate(state):
+            yield from leaves(part, (*path, at))
+    else:
+        yield path, state
+
+
+def _rebuilt(state: Any, found: dict[Path, Any], path: Path) -> Any:
+    if isinstance(state, dict):
+        return {key: _rebuilt(part, found, (*path, key)) for key, part in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_rebuilt(part, found, (*path, at)) for at, part in enumerate(state))
+    return found[path]
+
+
+def _is_mean(leaf: Any) -> bool:
+    return hasattr(leaf, "dtype") and bool(leaf.is_floating_point() or leaf.is_complex())
+
+
+def _is_count(leaf: Any) -> bool:
+    import torch
+
+    return isinstance(leaf, torch.Tensor) and not _is_mean(leaf) and leaf.dtype != torch.bool
+
+
+def _double(leaf: Any) -> Any:
+    import torch
+
+    return torch.complex128 if leaf.is_complex() else torch.float64
+
+
+def _form(leaf: Any) -> str:
+    if hasattr(leaf, "dtype"):
+        return f"{str(leaf.dtype).rpartition('.')[2]} of {'×'.join(map(str, leaf.shape)) or 'one'}"
+    return type(leaf).__name__
+
+
+def _name(path: Path) -> str:
+    return ".".join(map(str, path))

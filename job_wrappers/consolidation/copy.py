@@ -1,0 +1,137 @@
+"""One copy of a job, in the process that trains it."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable
+
+from job_wrappers import tensor_file
+from job_wrappers.consolidation.folder import Folder, Round, Share, checked_name
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A copy's part in a round.
+
+    Attributes:
+        number: of the round.
+        steps, first: as `Share`.
+        done: steps in the model that it starts from; what a learning-rate schedule should follow.
+        ends_s: as `Round`.
+        state: what it starts from, on the host.
+    """
+
+    number: int
+    steps: int
+    first: int
+    done: int
+    ends_s: float | None
+    state: Any
+
+    def over(self, step: int, now_s: float) -> bool:
+        """Return whether a copy that has done so many steps is to report by now."""
+        return step >= self.steps or (self.ends_s is not None and now_s >= self.ends_s)
+
+
+class Copy:
+    """One copy of a job, in the process that trains it.
+
+    A copy that was killed and started anew takes part in the newest round that it has not reported
+    on.
+    """
+
+    def __init__(self, folder: Path, nonce: str, name: str) -> None:
+        """Be the copy of this name, which no other process is: that of its node, for example."""
+        self._folder = Folder(folder, nonce)
+        self._name = checked_name(name)
+        self._last = -1
+
+    def offer(self, state: object) -> None:
+        """Offer what the first round starts from; that of the copy that comes first is taken.
+
+        Args:
+            state: what `Turn.state` is to hold: dicts, lists and tuples of tensors and plain
+                values, such as `{"model": model.state_dict(), "optimizer":
+                optimizer.state_dict()}`. What is not in it is not averaged, and every copy keeps
+                its own.
+        """
+        now = self._folder.round()
+        if not self._folder.model_path(now.number if now else 0).exists():
+            header = {"number": 0, "done": 0, "steps": {}, "left_out": {}}
+            path = self._folder.model_path(0)
+            tensor_file.write_once(path, {"nonce": self._folder.nonce, **header}, state)
+
+    def await_turn(
+        self,
+        timeout_s: float = float("inf"),
+        poll_s: float = 1.0,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> Turn | None:
+        """Return the next turn of this copy; None when the job is over.
+
+        Args:
+            timeout_s: how long to wait for one.
+            poll_s: how often to look.
+            sleep: waits for so many seconds.
+
+        Raises:
+            TimeoutError: there was none.
+            ValueError: the folder is of another job, or what is in it is damaged.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            now = self._folder.round()
+            if now is not None and not now.shares:
+                return None
+            if now is not None and now.number > self._last and self._name in now.shares:
+                turn = self._turn(now, now.shares[self._name])
+                if turn is not None:
+                    return turn
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{self._folder.path}: no turn for copy {self._name}")
+            sleep(poll_s)
+
+    def report(self, turn: Turn, steps: int, state: object) -> None:
+        """Tell what this copy has made of its turn.
+
+        Args:
+            turn: which.
+            steps: those done.
+            state: of the form of `offer`.
+
+        Raises:
+            OSError: it cannot be written; the turn is lost unless this is tried again.
+        """
+        header = {
+            "nonce": self._folder.nonce,
+            "number": turn.number,
+            "copy": self._name,
+            "steps": steps,
+        }
+        tensor_file.write(self._folder.report_path(turn.number, self._name), header, state)
+        self._last = max(self._last, turn.number)
+
+    def newest_model(self) -> tuple[int, Any]:
+        """Return the steps in the newest model, and its state: when the job is over, its result.
+
+        Raises:
+            FileNotFoundError: there is none yet.
+            ValueError: it is of another job, or damaged.
+        """
+        return self._folder.newest_model()
+
+    def _turn(self, now: Round, share: Share) -> Turn | None:
+        """Return the turn in a round; None if it was reported on, or has nothing to start from."""
+        try:
+            self._folder.header(self._folder.report_path(now.number, self._name), now.number)
+            return None
+        except (OSError, ValueError):
+            pass
+        try:
+            self._folder.header(self._folder.model_path(now.number), now.number)
+            state = tensor_file.read(self._folder.model_path(now.number))[1]
+        except FileNotFoundError:
+            return None
+        return Turn(now.number, share.steps, share.first, now.done, now.ends_s, state)

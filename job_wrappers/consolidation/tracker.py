@@ -1,0 +1,155 @@
+"""The tracker of a job's copies: who does how many steps, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+
+from job_wrappers import tensor_file
+from job_wrappers.averaging import Mean
+from job_wrappers.consolidation.folder import SCHEMA, Folder, Round, Share, checked_name
+
+
+class Averaging(Enum):
+    """How much each copy's parameters count: by the steps it did, or all the same."""
+
+    STEPS = "steps"
+    PLAIN = "plain"
+
+
+@dataclass(frozen=True)
+class Consolidated:
+    """How a round ended.
+
+    Attributes:
+        number: of the round.
+        steps: copy -> steps that became part of the model.
+        left_out: copy -> why none of it did.
+        done: steps in the model, over all rounds.
+    """
+
+    number: int
+    steps: Mapping[str, int]
+    left_out: Mapping[str, str]
+    done: int
+
+
+@dataclass(frozen=True)
+class Tracker(Folder):
+    """Gives copies their steps and averages what they report; `consolidate` alone needs torch.
+
+    It has no memory: all it knows is in the folder.
+    """
+
+    def begin(self, steps: Mapping[str, int], ends_s: float | None = None) -> Round:
+        """Begin the next round.
+
+        Args:
+            steps: copy -> steps, 1 or more; none at all tells the copies that the job is over.
+            ends_s: when copies are to report whatever they have, seconds UTC.
+
+        Returns:
+            The round; where another tracker was quicker, the one that it began.
+
+        Raises:
+            ValueError: the round before is not consolidated, or a name or a number is no good.
+        """
+        before = self.round()
+        done = first = 0
+        if before is not None:
+            path = self.model_path(before.number + 1)
+            if not path.exists():
+                raise ValueError(f"round {before.number} goes on: consolidate it first")
+            done = int(self.header(path, before.number + 1)["done"])
+            first = max((s.first + s.steps for s in before.shares.values()), default=0)
+        shares = {}
+        for copy, own in sorted(steps.items()):
+            if own < 1:
+                raise ValueError(f"{own} steps for copy {copy}: leave out copies with none")
+            shares[checked_name(copy)] = Share(own, first)
+            first += own
+        found = Round(before.number + 1 if before else 0, done, shares, ends_s)
+        said = {"schema": SCHEMA, "nonce": self.nonce, **asdict(found)}
+        path = self.path / f"round-{found.number:06}.json"
+        if not tensor_file.place_once(path, json.dumps(said).encode()):
+            found = self.round() or found
+        self._clear(found.number - 1)
+        return found
+
+    def arrived(self) -> dict[str, int]:
+        """Return copy -> steps of the reports on the newest round; a damaged one is none yet."""
+        now = self.round()
+        steps = {copy: self._reported(now, copy) for copy in now.shares} if now else {}
+        return {copy: own for copy, own in steps.items() if own is not None}
+
+    def consolidate(self, averaging: Averaging = Averaging.STEPS) -> Consolidated:
+        """Average what has come of the newest round; its copies' work ends here.
+
+        Copies that did no step have nothing to add, however they are averaged. If no copy has, the
+        next round starts from what this one did.
+
+        Returns:
+            What became part of the model. Once a round is consolidated, what that was the first
+            time.
+
+        Raises:
+            ValueError: there is no round, or no copy has offered a start yet.
+        """
+        now = self.round()
+        if now is None:
+            raise ValueError("there is no round: begin one")
+        path = self.model_path(now.number + 1)
+        if not path.exists():
+            self._average(now, path, averaging)
+        header = self.header(path, now.number + 1)
+        return Consolidated(now.number, header["steps"], header["left_out"], header["done"])
+
+    def _reported(self, now: Round, copy: str) -> int | None:
+        """Return the steps that a copy says it did; None while there is no such report."""
+        try:
+            return int(self.header(self.report_path(now.number, copy), now.number)["steps"])
+        except (OSError, ValueError):
+            return None
+
+    def _average(self, now: Round, path: Path, averaging: Averaging) -> None:
+        try:
+            start = tensor_file.read(self.model_path(now.number))[1]
+        except FileNotFoundError:
+            raise ValueError("no copy has offered a start yet") from None
+        mean = Mean(start)
+        steps: dict[str, int] = {}
+        left_out: dict[str, str] = {}
+        # Most steps first: where states differ in form, theirs is the one that counts.
+        by_steps = self.arrived()
+        for copy in sorted(now.shares, key=lambda copy: (-by_steps.get(copy, 0), copy)):
+            report = self.report_path(now.number, copy)
+            try:
+                own = int(self.header(report, now.number)["steps"])
+                if not 0 < own <= now.shares[copy].steps:
+                    raise ValueError(f"{own} steps of {now.shares[copy].steps} given to it")
+                mean.add(tensor_file.read(report)[1], own if averaging is Averaging.STEPS else 1.0)
+                steps[copy] = own
+            except FileNotFoundError:
+                left_out[copy] = "no report"
+            except (OSError, ValueError) as error:
+                left_out[copy] = str(error)
+        header = {
+            "nonce": self.nonce,
+            "number": now.number + 1,
+            "done": now.done + sum(steps.values()),
+            "steps": steps,
+            "left_out": left_out,
+            "averaging": averaging.value,
+        }
+        tensor_file.write_once(path, header, mean.result() if steps else start)
+
+    def _clear(self, below: int) -> None:
+        """Delete the files of rounds that nobody can still want."""
+        for path in self.path.glob("*-??????.*"):
+            found = re.match(r"(?:round|model)-(\d{6})\.", path.name)
+            if found and int(found[1]) < below:
+                path.unlink(missing_ok=True)

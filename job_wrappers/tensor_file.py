@@ -1,0 +1,133 @@
+"""Files of tensors that are whole or not there: a line of JSON, then what `torch.save` makes.
+
+The line can be read without torch. Files are written beside their place, synced and then named, so
+that who reads while another writes, on whatever node, sees all of a file or none.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+SCHEMA = "hetsched-tensors/1"
+
+_MOST_HEADER = 1 << 20
+
+
+def write(path: Path, header: Mapping[str, object], tensors: object) -> None:
+    """Write a file, over one that may be there.
+
+    Args:
+        path: the file, in a folder that is there.
+        header: JSON values; `schema`, `bytes` and `crc32` are added.
+        tensors: dicts, lists and tuples of tensors, numbers and texts, on whatever device.
+
+    Raises:
+        OSError: it cannot be written; what was there still is.
+    """
+    with _beside(path, _packed(header, tensors)) as part:
+        part.replace(path)
+
+
+def write_once(path: Path, header: Mapping[str, object], tensors: object) -> bool:
+    """Write a file unless it is there; of several who try at once one succeeds.
+
+    Returns:
+        Whether this call wrote it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    return not path.exists() and place_once(path, _packed(header, tensors))
+
+
+def place_once(path: Path, content: bytes) -> bool:
+    """Put content under a name that is not taken; return whether it was not."""
+    with _beside(path, content) as part:
+        try:
+            # Unlike a rename, a link fails where the name is taken, on NFS too.
+            os.link(part, path)
+        except FileExistsError:
+            return False
+    return True
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return the line of JSON; needs no torch and does not look at the tensors' content.
+
+    Raises:
+        ValueError: the file is cut short, or no such file.
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        header = _header(path, file.readline(_MOST_HEADER))
+        if os.fstat(file.fileno()).st_size != file.tell() + header["bytes"]:
+            raise ValueError(f"{path} is cut short")
+    return header
+
+
+def read(path: Path) -> tuple[dict[str, Any], Any]:
+    """Return the line of JSON and the tensors, these on the host.
+
+    Nothing in the file is executed: torch loads only tensors and plain values.
+
+    Raises:
+        ValueError: the file is damaged, or no such file.
+        OSError: it cannot be read.
+    """
+    import torch
+
+    with path.open("rb") as file:
+        header = _header(path, file.readline(_MOST_HEADER))
+        content = file.read()
+    if len(content) != header["bytes"] or zlib.crc32(content) != header["crc32"]:
+        raise ValueError(f"{path} is damaged: its content is not what was written")
+    try:
+        return header, torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # torch raises what it likes about what it cannot load
+        raise ValueError(f"{path} holds more than tensors and plain values: {error}") from None
+
+
+def _packed(header: Mapping[str, object], tensors: object) -> bytes:
+    import torch
+
+    buffer = io.BytesIO()
+    torch.save(tensors, buffer)
+    content = buffer.getvalue()
+    own = {"schema": SCHEMA, "bytes": len(content), "crc32": zlib.crc32(content)}
+    return json.dumps({**header, **own}).encode() + b"\n" + content
+
+
+def _header(path: Path, line: bytes) -> dict[str, Any]:
+    try:
+        header = json.loads(line)
+        if header["schema"] == SCHEMA and isinstance(header["bytes"], int):
+            return dict(header)
+    except (ValueError, KeyError, TypeError):
+        pass
+    raise ValueError(f"{path} is no file of tensors")
+
+
+@contextmanager
+def _beside(path: Path, content: bytes) -> Iterator[Path]:
+    """Write content beside its place, for the caller to give it its name; then sync the folder."""
+    part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        yield part
+    finally:
+        part.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

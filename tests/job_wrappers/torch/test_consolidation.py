@@ -1,0 +1,387 @@
+"""Copies of a job that meet in a folder: what is averaged, and what a lost copy costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from job_wrappers import tensor_file
+from job_wrappers.averaging import Mean, leaves
+from job_wrappers.consolidation import Averaging, Copy, Share, Tracker, Turn
+
+ROOT = Path(__file__).resolve().parents[3]
+NONCE = "ab12cd34ef56"
+
+
+class Training:
+    """A small model with normalisation and Adam; batch `at` is the same for everybody."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(5)
+        self.model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 1))
+        self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-2)
+
+    def load(self, state: Any) -> None:
+        self.model.load_state_dict(state["model"])
+        # torch goes on with the very tensors that it is given.
+        self.optimizer.load_state_dict(deepcopy(state["optimizer"]))
+
+    def step(self, at: int) -> None:
+        torch.manual_seed(at)
+        inputs = torch.randn(16, 4)
+        self.optimizer.zero_grad()
+        (self.model(inputs) - inputs.sum(1, keepdim=True)).square().mean().backward()
+        self.optimizer.step()
+
+    def state(self) -> dict[str, Any]:
+        return {"model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def made_of(self, turn: Turn) -> dict[str, Any]:
+        self.load(turn.state)
+        for step in range(turn.steps):
+            self.step(turn.first + step)
+        return self.state()
+
+
+def same(left: object, right: object) -> bool:
+    """Whether two states are equal bit for bit."""
+    ours, others = dict(leaves(left)), dict(leaves(right))
+    return ours.keys() == others.keys() and all(
+        torch.equal(leaf, others[path]) if isinstance(leaf, torch.Tensor) else leaf == others[path]
+        for path, leaf in ours.items()
+    )
+
+
+def begun(folder: Path, **steps: int) -> tuple[Tracker, dict[str, Copy]]:
+    """A job whose first round has begun, and its copies."""
+    tracker = Tracker(folder, NONCE)
+    copies = {name: Copy(folder, NONCE, name) for name in steps}
+    for copy in copies.values():
+        copy.offer(Training().state())
+    tracker.begin(steps)
+    return tracker, copies
+
+
+def reported(copy: Copy, steps: int | None = None) -> Turn:
+    """Let a copy do its turn."""
+    turn = copy.await_turn(0.0)
+    assert turn is not None
+    state = Training().made_of(turn)
+    copy.report(turn, turn.steps if steps is None else steps, state)
+    return turn
+
+
+@pytest.mark.parametrize("averaging", list(Averaging))
+def test_a_round_ends_with_the_mean_of_what_its_copies_made(
+    tmp_path: Path, averaging: Averaging
+) -> None:
+    tracker, copies = begun(tmp_path, a=6, b=2)
+    turns = {name: reported(copy) for name, copy in copies.items()}
+    assert tracker.arrived() == {"a": 6, "b": 2}
+    ended = tracker.consolidate(averaging)
+    assert (ended.steps, ended.left_out, ended.done) == ({"a": 6, "b": 2}, {}, 8)
+    twin = Mean(turns["a"].state)
+    for name, weight in (("a", 6.0), ("b", 2.0)):
+        weight = weight if averaging is Averaging.STEPS else 1.0
+        twin.add(Training().made_of(turns[name]), weight)
+    done, state = tracker.newest_model()
+    assert done == 8
+    assert same(state, twin.result())
+    assert state["model"]["1.num_batches_tracked"].item() == 8
+
+
+def test_every_batch_is_given_out_once_and_the_next_round_begins_with_the_mean(
+    tmp_path: Path,
+) -> None:
+    tracker, copies = begun(tmp_path, a=3, b=2)
+    for copy in copies.values():
+        reported(copy)
+    tracker.consolidate()
+    now = tracker.begin({"b": 4, "c": 1})
+    assert (now.number, now.done) == (1, 5)
+    assert now.shares == {"b": Share(4, 5), "c": Share(1, 9)}
+    turn = copies["b"].await_turn(0.0)
+    assert turn is not None
+    assert (turn.steps, turn.first, turn.done) == (4, 5, 5)
+    assert same(turn.state, tracker.newest_model()[1])
+    with pytest.raises(TimeoutError):
+        copies["a"].await_turn(0.0)
+
+
+def test_copies_are_told_that_the_job_is_over(tmp_path: Path) -> None:
+    tracker, copies = begun(tmp_path, a=3)
+    reported(copies["a"])
+    tracker.consolidate()
+    tracker.begin({})
+    assert copies["a"].await_turn(0.0) is None
+    done, state = copies["a"].newest_model()
+    assert done == 3
+    assert same(state, tracker.newest_model()[1])
+
+
+def test_the_first_start_that_is_offered_is_everybodys(tmp_path: Path) -> None:
+    first, second = Copy(tmp_path, NONCE, "a"), Copy(tmp_path, NONCE, "b")
+    first.offer({"w": torch.tensor([1.0])})
+    second.offer({"w": torch.tensor([2.0])})
+    Tracker(tmp_path, NONCE).begin({"a": 1, "b": 1})
+    for copy in (first, second):
+        turn = copy.await_turn(0.0)
+        assert turn is not None
+        assert turn.state["w"].item() == 1.0
+
+
+def ruin(path: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100] + b"x" + whole[-99:])
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:200])
+
+
+def spoil(path: Path) -> None:
+    header, state = tensor_file.read(path)
+    state["model"]["0.weight"][0, 0] = float("nan")
+    tensor_file.write(path, header, state)
+
+
+def shrink(path: Path) -> None:
+    header, state = tensor_file.read(path)
+    state["model"]["0.weight"] = state["model"]["0.weight"][:2]
+    tensor_file.write(path, header, state)
+
+
+def exaggerate(path: Path) -> None:
+    header, state = tensor_file.read(path)
+    tensor_file.write(path, {**header, "steps": 1000}, state)
+
+
+def estrange(path: Path) -> None:
+    header, state = tensor_file.read(path)
+    tensor_file.write(path, {**header, "nonce": "another"}, state)
+
+
+@pytest.mark.parametrize(
+    ("harm", "why"),
+    [
+        (Path.unlink, "no report"),
+        (ruin, "damaged"),
+        (cut, "cut short"),
+        (spoil, "model.0.weight is not finite"),
+        (shrink, "model.0.weight is float32 of 2×4, not float32 of 8×4"),
+        (exaggerate, "1000 steps of 3 given to it"),
+        (estrange, "of another job"),
+    ],
+)
+def test_a_report_that_is_lost_or_spoiled_costs_its_own_steps_only(
+    tmp_path: Path, harm: Any, why: str
+) -> None:
+    tracker, copies = begun(tmp_path, a=2, b=3, c=4)
+    turns = {name: reported(copy) for name, copy in copies.items()}
+    harm(tracker.report_path(0, "b"))
+    ended = tracker.consolidate()
+    assert ended.steps == {"a": 2, "c": 4}
+    assert list(ended.left_out) == ["b"]
+    assert why in ended.left_out["b"]
+    assert ended.done == 6
+    twin = Mean(turns["a"].state)
+    for name, weight in (("c", 4.0), ("a", 2.0)):
+        twin.add(Training().made_of(turns[name]), weight)
+    assert same(tracker.newest_model()[1], twin.result())
+    # It is back in the next round, from where the others are.
+    tracker.begin({"a": 2, "b": 3, "c": 4})
+    back = reported(Copy(tmp_path, NONCE, "b"))
+    assert (back.number, back.done) == (1, 6)
+
+
+def test_a_late_report_changes_nothing(tmp_path: Path) -> None:
+    tracker, copies = begun(tmp_path, a=2, b=3)
+    reported(copies["a"])
+    late = copies["b"].await_turn(0.0)
+    assert late is not None
+    ended = tracker.consolidate()
+    copies["b"].report(late, 3, Training().made_of(late))
+    assert tracker.consolidate() == ended
+    before = tracker.newest_model()
+    tracker.begin({"a": 2, "b": 3})
+    assert tracker.arrived() == {}
+    assert same(tracker.newest_model(), before)
+    turn = copies["b"].await_turn(0.0)
+    assert turn is not None
+    assert turn.number == 1
+
+
+def test_a_round_of_which_nothing_came_is_begun_again_from_the_same_model(tmp_path: Path) -> None:
+    tracker, copies = begun(tmp_path, a=2, b=3)
+    reported(copies["b"], steps=0)
+    ended = tracker.consolidate()
+    assert (ended.steps, ended.done) == ({}, 0)
+    assert ended.left_out == {"a": "no report", "b": "0 steps of 3 given to it"}
+    tracker.begin({"a": 5})
+    turn = copies["a"].await_turn(0.0)
+    assert turn is not None
+    assert same(turn.state, Training().state())
+    assert turn.first == 5
+
+
+def test_a_tracker_killed_anywhere_is_replaced_by_another(tmp_path: Path) -> None:
+    tracker, copies = begun(tmp_path, a=2, b=3)
+    turns = [reported(copy) for copy in copies.values()]
+    tracker.consolidate()
+    between = tmp_path.with_name("between")
+    shutil.copytree(tmp_path, between)
+    (between / ".model-000001.tensors.n0.1.part").write_bytes(b"half")
+    for folder in (tmp_path, between):
+        another = Tracker(folder, NONCE)
+        assert another.consolidate().steps == {"a": 2, "b": 3}
+        assert another.begin({"a": 1}).number == 1
+    assert same(Tracker(between, NONCE).newest_model(), tracker.newest_model())
+    assert len(turns) == 2
+
+
+def test_a_copy_started_anew_does_its_turn_once(tmp_path: Path) -> None:
+    _, copies = begun(tmp_path, a=2, b=3)
+    assert copies["a"].await_turn(0.0) is not None
+    again = Copy(tmp_path, NONCE, "a")
+    turn = reported(again)
+    assert turn.number == 0
+    with pytest.raises(TimeoutError):
+        Copy(tmp_path, NONCE, "a").await_turn(0.0)
+
+
+def test_a_copy_reports_what_it_has_when_its_time_is_over() -> None:
+    turn = Turn(number=0, steps=10, first=0, done=0, ends_s=100.0, state=None)
+    assert not turn.over(9, 99.0)
+    assert turn.over(10, 0.0)
+    assert turn.over(3, 100.0)
+    assert not Turn(0, 10, 0, 0, None, None).over(3, 1e12)
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, NONCE)
+    with pytest.raises(ValueError, match="begin one"):
+        tracker.consolidate()
+    with pytest.raises(ValueError, match="0 steps for copy a"):
+        tracker.begin({"a": 0})
+    with pytest.raises(ValueError, match=r"copy '\.\./x'"):
+        tracker.begin({"../x": 1})
+    tracker.begin({"a": 1})
+    with pytest.raises(ValueError, match="no copy has offered"):
+        tracker.consolidate()
+    with pytest.raises(ValueError, match="round 0 goes on"):
+        tracker.begin({"a": 1})
+    with pytest.raises(ValueError, match="of another job"):
+        Tracker(tmp_path, "another").round()
+
+
+def test_files_of_rounds_long_over_are_deleted(tmp_path: Path) -> None:
+    tracker, copies = begun(tmp_path, a=1)
+    for _ in range(5):
+        reported(copies["a"])
+        tracker.consolidate()
+        tracker.begin({"a": 1})
+    names = sorted(p.name for p in tmp_path.iterdir())
+    assert names == [
+        "model-000004.tensors",
+        "model-000005.tensors",
+        "round-000004.a.tensors",
+        "round-000004.json",
+        "round-000005.json",
+    ]
+
+
+COPY = """
+import os, sys
+sys.path[:0] = sys.argv[1:3]
+from pathlib import Path
+from job_wrappers.consolidation import Copy
+from test_consolidation import NONCE, Training
+name, dies_in = sys.argv[4], int(sys.argv[5])
+copy, training = Copy(Path(sys.argv[3]), NONCE, name), Training()
+copy.offer(training.state())
+while (turn := copy.await_turn(60.0, poll_s=0.02)) is not None:
+    training.load(turn.state)
+    for step in range(turn.steps):
+        if turn.number == dies_in and step == 3:
+            os.kill(os.getpid(), 9)
+        training.step(turn.first + step)
+    copy.report(turn, turn.steps, training.state())
+"""
+
+
+def test_a_process_killed_in_mid_round_costs_its_own_steps_only(tmp_path: Path) -> None:
+    shares = {"a": 12, "b": 6, "c": 3}
+    tracker = Tracker(tmp_path, NONCE)
+    copies = {name: Copy(tmp_path, NONCE, name) for name in ("a", "c")}
+    here, name, dies_in = str(Path(__file__).parent), "b", "1"
+    process = subprocess.Popen(
+        [sys.executable, "-c", COPY, str(ROOT), here, str(tmp_path), name, dies_in],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    for copy in copies.values():
+        copy.offer(Training().state())
+    twin, done = Training().state(), 0
+    try:
+        for number in range(3):
+            tracker.begin(shares)
+            for copy in copies.values():
+                reported(copy)
+            if number == 1:
+                assert process.wait(120) == -9
+                copies["b"] = Copy(tmp_path, NONCE, "b")  # its next process
+            while number == 0 and "b" not in tracker.arrived():
+                time.sleep(0.05)
+            expected = {"a": 12, "c": 3} if number == 1 else shares
+            ended = tracker.consolidate()
+            assert ended.steps == expected
+            # The same in one process, without any files.
+            mean = Mean(twin)
+            for name, first in (("a", 0), ("b", 12), ("c", 18)):
+                if name in expected:
+                    turn = Turn(number, shares[name], 21 * number + first, done, None, twin)
+                    mean.add(Training().made_of(turn), shares[name])
+            twin, done = mean.result(), done + sum(expected.values())
+            assert ended.done == done
+            assert same(tracker.newest_model()[1], twin)
+        assert done == 21 + 15 + 21
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_scheduler_without_torch_drives_rounds_by_commands(tmp_path: Path) -> None:
+    def command(*words: str, torch_there: bool = True) -> Any:
+        code = "import sys\n" + ("" if torch_there else "sys.modules['torch'] = None\n")
+        code += "from job_wrappers.consolidation.__main__ import main\nsys.exit(main())"
+        environment = {**os.environ, "HETSCHED_NONCE": NONCE}
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(tmp_path), *words],
+            cwd=ROOT,
+            env=environment,
+            capture_output=True,
+            text=True,
+        )
+        return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+    copy = Copy(tmp_path, NONCE, "n0")
+    copy.offer(Training().state())
+    assert command("begin", "n0=4", torch_there=False)["shares"] == {"n0": {"steps": 4, "first": 0}}
+    assert command("show", torch_there=False)["arrived"] == {}
+    reported(copy)
+    assert command("show", torch_there=False)["arrived"] == {"n0": 4}
+    assert "goes on" in command("finish", torch_there=False)
+    assert command("consolidate")["done"] == 4
+    assert command("finish", torch_there=False)["shares"] == {}
+    assert copy.await_turn(0.0) is None
+    assert command("begin", "n0") == "consolidation: n0: expected COPY=STEPS\n"
