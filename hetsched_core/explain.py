@@ -225,6 +225,15 @@ def _remedies(policy: Policy, snapshot: Snapshot, plan: Plan, view: JobView) -> 
 
 def _would_start(policy: Policy, snapshot: Snapshot, plan: Plan, changed: JobView) -> bool:
     """Whether the policy places the job in the plan of a new round, on GPUs that nobody holds."""
+    placed = would_place(policy, snapshot, plan, changed)
+    idle = _idle(snapshot)
+    return bool(placed) and all(idle.fits(changed.job, each) for each in placed)
+
+
+def would_place(
+    policy: Policy, snapshot: Snapshot, plan: Plan, changed: JobView
+) -> tuple[Configuration, ...]:
+    """Return where the policy places a job in the plan of a new round; () if it lets it wait."""
     asked = replace(
         snapshot,
         triggers=frozenset({Trigger.ROUND, Trigger.ARRIVAL}),
@@ -234,7 +243,5 @@ def _would_start(policy: Policy, snapshot: Snapshot, plan: Plan, changed: JobVie
         changed=snapshot.changed | {changed.id},
     )
     entry = policy.plan(asked).entries.get(changed.id)
-    if not isinstance(entry, Placed):
-        return False
-    idle = _idle(snapshot)
-    return all(idle.fits(changed.job, each.configuration) for each in entry.placements)
+    placements = entry.placements if isinstance(entry, Placed) else ()
+    return tuple(each.configuration for each in placements)

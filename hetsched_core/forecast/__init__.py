@@ -9,7 +9,7 @@ Method: `docs/live/asking.md`; figures: `docs/reproduction/when.md`.
 """
 
 from hetsched_core.forecast.draws import Futures, possible_starts
-from hetsched_core.forecast.experience import Experience, PastJob, work_done
+from hetsched_core.forecast.experience import Experience, PastJob, claim_of, work_done
 from hetsched_core.forecast.judged import Judged, judged
 from hetsched_core.forecast.ranges import Calibration, StartRange
 
@@ -20,6 +20,7 @@ __all__ = [
     "Judged",
     "PastJob",
     "StartRange",
+    "claim_of",
     "judged",
     "possible_starts",
     "work_done",

@@ -33,7 +33,8 @@ _GRAIN_S = 30.0
 _LEAST_SPREAD = 0.15
 """A range of all equal futures has this spread, of logarithms."""
 
-_MOST = 8.0
+_MOST = 1.5
+"""No end is moved by more than this, of logarithms: a factor of 4.5."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +84,8 @@ class Calibration:
         low, high = _log(drawn_low_s - at_s), _log(drawn_high_s - at_s)
         spread = max(high - low, _LEAST_SPREAD)
         middle = (low + high) / 2
-        low = min(low - _corrected(self._low) * spread, middle)
-        high = max(high + _corrected(self._high) * spread, middle)
+        low = min(low - _corrected(self._low, spread), middle)
+        high = max(high + _corrected(self._high, spread), middle)
         return StartRange(
             at_s,
             drawn_low_s,
@@ -95,13 +96,13 @@ class Calibration:
         )
 
 
-def _corrected(scores: Iterable[float]) -> float:
-    """Return by how much an end is to be moved outward, in units of the range's spread."""
+def _corrected(scores: Iterable[float], spread: float) -> float:
+    """Return by how much an end is to be moved outward, of logarithms, in a range so wide."""
     known = sorted(scores)
     if len(known) < LEAST:
         return 0.0
     rank = min(len(known) - 1, math.ceil((1 - MISS) * (len(known) + 1)) - 1)
-    return min(known[rank], _MOST)
+    return min(known[rank] * spread, _MOST)
 
 
 def _log(wait_s: float) -> float:

@@ -9,11 +9,14 @@ from typing import Any
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.explain import why
+from hetsched_core.explain_plan import explain
 from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Plan, Reason, Snapshot, Waiting
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 
 SCHEMA = 1
+
+QUESTIONS = ("status", "queue", "nodes", "why", "when", "history", "explain", "page", "db")
 
 _LETTERS = {
     Phase.WAITING: "PD",
@@ -70,13 +73,32 @@ def answer(published: Published, request: Mapping[str, object], peer: Peer) -> d
             found = _nodes(published)
         case "why":
             found = _why(published, str(request.get("job", "")), peer)
+        case "explain":
+            found = _explain(published, str(request.get("job", "")), peer)
         case _:
-            raise unknown("question", str(asked), ("status", "queue", "nodes", "why"))
+            raise unknown("question", str(asked), QUESTIONS)
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away, **found}
 
 
+def may_see(published: Published, peer: Peer, user: str) -> bool:
+    """Whether the peer may be told of a user's jobs."""
+    return not published.private_jobs or peer.admin or user == peer.user
+
+
+def view_of(published: Published, job: str, peer: Peer) -> JobView:
+    """Return an active job that the peer may see.
+
+    Raises:
+        InputError: there is none of this id.
+    """
+    view = published.snapshot.jobs.get(job)
+    if view is None or not _sees(published, peer, view):
+        raise InputError(f"no active job {job!r}; it has ended, or is not managed here")
+    return view
+
+
 def _sees(published: Published, peer: Peer, view: JobView) -> bool:
-    return not published.private_jobs or peer.admin or view.job.user == peer.user
+    return may_see(published, peer, view.job.user)
 
 
 def _status(published: Published) -> dict[str, Any]:
@@ -146,9 +168,7 @@ def _nodes(published: Published) -> dict[str, Any]:
 
 
 def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
-    view = published.snapshot.jobs.get(job)
-    if view is None or not _sees(published, peer, view):
-        raise InputError(f"no active job {job!r}; it has ended, or is not managed here")
+    view_of(published, job, peer)
     found = why(published.policy, published.snapshot, published.plan, job)
     kept = found.reservation
     return {
@@ -161,6 +181,29 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
         if kept is None
         else {"nodes": dict(kept.configuration), "start_s": kept.start_s},
         "would_help": [str(remedy) for remedy in found.remedies],
+    }
+
+
+def _explain(published: Published, job: str, peer: Peer) -> dict[str, Any]:
+    view_of(published, job, peer)
+    found = explain(published.policy, published.snapshot, published.plan, job)
+    return {
+        "job": job,
+        "policy": published.policy.info.name,
+        "plan_s": published.plan_s,
+        "decision": published.decisions,
+        "submitted_before": found.place,
+        "waiting": found.waiting,
+        "waited_s": found.waited_s,
+        "latency_ratio": found.latency_ratio,
+        "service_gpu_s": found.service_gpu_s,
+        "chosen": None if found.chosen is None else dict(found.chosen),
+        "decided_by": found.decided_by,
+        "method": found.method,
+        "objective": found.objective,
+        "gap": found.gap,
+        "prices": dict(found.prices),
+        "options": [asdict(option) for option in found.options],
     }
 
 

@@ -18,6 +18,7 @@ from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 
 _PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+_ERROR_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class Meters:
@@ -55,10 +56,39 @@ class Meters:
         self._jobs = gauge("hetsched_jobs", "Managed jobs.", ["partition", "state"])
         self._waiting = gauge("hetsched_waiting_jobs", "Waiting jobs.", ["reason"])
         self._fragments = gauge("hetsched_fragment_gpus", "Idle GPUs while a job waits, else 0.")
+        self._restarts = total("hetsched_restarts", "Starts of jobs that had run before.")
+        self._raqlr = gauge(
+            "hetsched_recent_latency_ratio",
+            "Mean wait by expected run time of the jobs that left in the last day (RAQLR).",
+        )
+        self._error = Histogram(
+            "hetsched_estimate_error_ratio",
+            "Distance of estimated from told speed by the told one, once for each run.",
+            buckets=_ERROR_BUCKETS,
+            registry=self.registry,
+        )
+        self._rpc_errors = total("hetsched_slurm_errors", "Calls of Slurm that failed.", ["error"])
+        for kind in ("away", "refused"):
+            self._rpc_errors.labels(kind)
+        self._restarted: dict[str, int] = {}
+        self._expected: dict[str, tuple[int, float]] = {}
         self._made_s: float | None = None
 
-    def note(self, report: CycleReport, snapshot: Snapshot | None, plan: Plan) -> None:
-        """Take in a cycle."""
+    def note(
+        self,
+        report: CycleReport,
+        snapshot: Snapshot | None,
+        plan: Plan,
+        latency_ratio: float | None = None,
+    ) -> None:
+        """Take in a cycle.
+
+        Args:
+            report: the cycle.
+            snapshot: what is known now; None while Slurm was never read, or is away.
+            plan: the plan in force.
+            latency_ratio: the mean of the jobs that left lately; None if there is none.
+        """
         self._cycles.inc()
         self._away.set(1 if report.away else 0)
         self._invalid.inc(1 if report.violations else 0)
@@ -74,6 +104,9 @@ class Meters:
                 self._changes.labels(type(change).__name__.lower()).inc()
             for change, _ in report.outcome.refused:
                 self._refused.labels(type(change).__name__.lower()).inc()
+                self._rpc_errors.labels("refused").inc()
+        self._rpc_errors.labels("away").inc(1 if report.away else 0)
+        self._raqlr.set(float("nan") if latency_ratio is None else latency_ratio)
         if snapshot is not None and not report.away:
             self._note_cluster(snapshot, plan)
 
@@ -99,8 +132,26 @@ class Meters:
         )
         for code in ReasonCode:
             self._waiting.labels(code.word).set(reasons[code])
+        self._note_runs(snapshot)
         idle = sum(use.idle for use in by_type.values())
         self._fragments.set(idle if reasons else 0)
+
+    def _note_runs(self, snapshot: Snapshot) -> None:
+        """Count restarts, and compare each run's speed once with what was expected of it."""
+        restarted, expected = {}, {}
+        for job_id, view in snapshot.jobs.items():
+            restarted[job_id] = view.restarts
+            self._restarts.inc(max(0, view.restarts - self._restarted.get(job_id, view.restarts)))
+            for run in view.runs:
+                # A run that has told nothing shows what is expected; what it tells is learned from.
+                number, speed = self._expected.get(job_id, (run.number, run.speed))
+                if number != run.number:
+                    speed = run.speed
+                elif speed > 0 and run.speed not in (0.0, speed):
+                    self._error.observe(abs(speed - run.speed) / run.speed)
+                    speed = 0.0
+                expected[job_id] = run.number, speed
+        self._restarted, self._expected = restarted, expected
 
 
 def serve_meters(address: str, meters: Meters) -> WSGIServer:

@@ -13,6 +13,7 @@ from hetsched_core.typed_json import to_json
 from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer
 from slurm_plugin.api.page import live_state
+from slurm_plugin.api.past import Nothing, PastAnswers
 from slurm_plugin.api.samples import Samples
 from slurm_plugin.daemon.configuration import Configuration
 
@@ -27,12 +28,21 @@ class Publisher:
     loop's is in use. What is published is replaced as a whole, so nothing is seen half-changed.
     """
 
-    def __init__(self, configuration: Configuration, now: float) -> None:
-        """Begin with nothing published at `now`, seconds UTC."""
+    def __init__(
+        self, configuration: Configuration, now: float, past: PastAnswers | None = None
+    ) -> None:
+        """Begin with nothing published at `now`, seconds UTC.
+
+        Args:
+            configuration: of the daemon.
+            now: seconds UTC.
+            past: what answers questions about the past and the future; None for nothing.
+        """
         self._up_since_s = now
         self._published: Published | None = None
         self._samples = Samples()
         self._one_at_a_time = threading.Lock()
+        self._past = past or Nothing()
         self.adopt(configuration)
 
     def adopt(self, configuration: Configuration) -> None:
@@ -47,10 +57,13 @@ class Publisher:
         decisions: int,
         away: str = "",
         plan_took_s: float | None = None,
+        *,
+        private_jobs: bool = False,
     ) -> None:
         """Replace what was published; without a snapshot, Slurm was never read yet.
 
-        `plan_took_s` is how long the policy took, None if it was not asked in this cycle.
+        `plan_took_s` is how long the policy took, None if it was not asked in this cycle;
+        `private_jobs` is what Slurm says of who may see whose jobs.
         """
         before = self._published
         if away and before is not None:
@@ -69,7 +82,7 @@ class Publisher:
                 plan=plan,
                 plan_s=made_s if decisions else None,
                 decisions=decisions,
-                private_jobs=self._configuration.private_jobs,
+                private_jobs=private_jobs or self._configuration.private_jobs,
             )
 
     def answer(self, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
@@ -81,9 +94,16 @@ class Publisher:
         published = self._published
         if published is None:
             raise InputError("the daemon has not read Slurm yet; ask again in a moment")
-        if request.get("ask") == "page":
-            return self._page(published)
-        if request.get("ask") != "why":
+        match request.get("ask"):
+            case "page":
+                return self._page(published)
+            case "when":
+                return self._past.when(published, str(request.get("job", "")), peer)
+            case "history":
+                return self._past.history(published, str(request.get("job", "")), peer)
+            case "db":
+                return self._past.db(published, peer)
+        if request.get("ask") not in ("why", "explain"):
             return answer(published, request, peer)
         # Who waits for longer has gone (the client's patience is 30 s); nobody would hear it.
         if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):

@@ -148,6 +148,12 @@ def parse_limits(partitions: str, qos: str, associations: str) -> GpuLimits:
     return GpuLimits(limits, frozenset(over), of_partition, found_associations)
 
 
+def jobs_are_private(configuration: str) -> bool:
+    """Whether PrivateData in what `scontrol show config` prints keeps others' jobs from users."""
+    found = re.search(r"^PrivateData\s*=\s*(\S+)", configuration, re.MULTILINE)
+    return found is not None and bool({"jobs", "all"} & set(found[1].split(",")))
+
+
 def _limits(tres: Mapping[str, str]) -> dict[str, int]:
     found = {kind: re.search(r"(?:^|,)gres/gpu=(\d+)", text) for kind, text in tres.items()}
     return {kind: int(match[1]) for kind, match in found.items() if match}

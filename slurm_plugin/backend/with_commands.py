@@ -28,7 +28,7 @@ from slurm_plugin.backend.gres import (
     gpus_per_node,
     node_names,
 )
-from slurm_plugin.backend.limits import read_limits
+from slurm_plugin.backend.limits import jobs_are_private, read_limits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -98,14 +98,15 @@ class CommandsBackend:
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
-        found = re.search(
-            r"^KillWait\s*=\s*(\d+)", _run(["scontrol", "show", "config"]), re.MULTILINE
-        )
+        configuration = _run(["scontrol", "show", "config"])
+        found = re.search(r"^KillWait\s*=\s*(\d+)", configuration, re.MULTILINE)
         # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
         partitions = _run(["scontrol", "show", "partitions", "--oneliner"])
         limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
         longest_s = {name: parse_duration(text) for name, text in limits}
-        return SlurmSite(float(found[1]) if found else 0.0, longest_s, read_limits())
+        kill_wait_s = float(found[1]) if found else 0.0
+        private = jobs_are_private(configuration)
+        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
 
     def apply(self, change: Change) -> None:
         """Make one change."""

@@ -119,7 +119,9 @@ class PyslurmBackend:
             raise meaning(error, "reading the configuration") from None
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
-        return SlurmSite(float(configuration.kill_wait_time or 0), longest_s, read_limits())
+        kill_wait_s = float(configuration.kill_wait_time or 0)
+        private = not {"jobs", "all"}.isdisjoint(configuration.private_data)
+        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
 
     def apply(self, change: Change) -> None:
         """Make one change."""

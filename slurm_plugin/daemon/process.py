@@ -16,8 +16,8 @@ from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policy import make_policy
-from slurm_plugin.api.meters import Meters, serve_meters
-from slurm_plugin.api.publisher import Publisher
+from slurm_plugin.api.audience import Audience
+from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
 from slurm_plugin.daemon.configuration import Configuration
@@ -60,16 +60,16 @@ def serve(read: Callable[[], Configuration]) -> None:
             store=database.store,
             stopwatch=time.perf_counter,
         )
-        publisher = Publisher(configuration, time.time())
+        audience = Audience(configuration, time.time(), lambda: database.store, time.perf_counter)
+        stack.callback(audience.close)
         try:
-            server = AnswerServer(configuration.socket, publisher.answer)
+            server = AnswerServer(configuration.socket, audience.publisher.answer)
             stack.callback(server.close)
         except InputError as error:
             log.warning("no_answers", words=str(error))
-        meters = Meters()
         if configuration.metrics:
             try:
-                stack.callback(serve_meters(configuration.metrics, meters).shutdown)
+                stack.callback(serve_meters(configuration.metrics, audience.meters).shutdown)
             except InputError as error:
                 log.warning("no_metrics", words=str(error))
         log.info(
@@ -79,18 +79,9 @@ def serve(read: Callable[[], Configuration]) -> None:
             mode=configuration.mode.value,
             partitions=",".join(sorted(configuration.partitions)),
         )
-        audience = _Audience(publisher, meters)
         _run(daemon, _Held(lock, database), configuration, read, asked, audience, log)
     notify("STOPPING=1")
     log.info("down")
-
-
-@dataclass(frozen=True, slots=True)
-class _Audience:
-    """Who is told after each cycle, beside the log."""
-
-    publisher: Publisher
-    meters: Meters
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +145,7 @@ def _run(
     configuration: Configuration,
     read: Callable[[], Configuration],
     asked: _Asked,
-    audience: _Audience,
+    audience: Audience,
     log: FilteringBoundLogger,
 ) -> None:
     away = ""
@@ -164,7 +155,7 @@ def _run(
         begun = time.monotonic()
         if asked.reload_once():
             configuration = _reloaded(daemon, configuration, read, log)
-            audience.publisher.adopt(configuration)
+            audience.adopt(configuration)
         held.check(daemon, log)
         report = daemon.cycle()
         if report.away and not away:
@@ -173,10 +164,7 @@ def _run(
             log.info("back")
         away = report.away
         tell(log, report, daemon.plan, daemon.decisions)
-        snapshot = daemon.snapshot()
-        took = None if report.decision is None else report.decision.plan.plan_s
-        audience.publisher.publish(snapshot, daemon.plan, daemon.decisions, report.away, took)
-        audience.meters.note(report, snapshot, daemon.plan)
+        audience.note(daemon, report)
         took_s = time.monotonic() - begun
         if took_s > max(configuration.cycle_s, slowest_s):
             slowest_s = took_s

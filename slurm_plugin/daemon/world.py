@@ -143,6 +143,11 @@ class LiveWorld:
         if before is None or before.limits != self._site.limits:
             self._describe_all()
 
+    @property
+    def private_jobs(self) -> bool:
+        """Whether Slurm shows users their own jobs alone."""
+        return self._site is not None and self._site.private_jobs
+
     def kill_wait_warning(self) -> str:
         """Say so if a stopped job may not take as long as it is given; else ""."""
         grace_s, site = self._settings.grace_s, self._site

@@ -1,0 +1,106 @@
+"""Who is told after each cycle, beside the log: askers, Prometheus, the journal, the forecasts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from hetsched_core.policy import make_policy
+from hetsched_core.simulate import Settings
+from hetsched_core.store import Store, StoreError
+from slurm_plugin.api.forecasts import Forecasts, Known
+from slurm_plugin.api.meters import Meters
+from slurm_plugin.api.past import Past
+from slurm_plugin.api.publisher import Publisher
+from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.daemon import CycleReport, Daemon
+from slurm_plugin.daemon.journal import Journal
+
+
+class Audience:
+    """Is told of each cycle, by the thread of the loop."""
+
+    def __init__(
+        self,
+        configuration: Configuration,
+        now: float,
+        store: Callable[[], Store | None],
+        stopwatch: Callable[[], float],
+    ) -> None:
+        """Begin.
+
+        Args:
+            configuration: of the daemon.
+            now: seconds UTC.
+            store: returns the daemon's store, None while it has none.
+            stopwatch: seconds.
+        """
+        self.meters, self.journal = Meters(), Journal()
+        self._store, self._forecasts = store, Forecasts(stopwatch)
+        self._recalled = False
+        self.publisher = Publisher(configuration, now, Past(store, self._forecasts))
+        self.adopt(configuration)
+        self._thread = threading.Thread(target=self._forecasts.serve, name="forecasts", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Draw no more futures."""
+        self._forecasts.close()
+
+    def adopt(self, configuration: Configuration) -> None:
+        """Go on with another configuration."""
+        self.publisher.adopt(configuration)
+        # Its own: the loop's policy is in use, and may remember what it was asked last.
+        self._policy = make_policy(configuration.policy, configuration.parameters)
+        self._settings = Settings(
+            restart_cost_s=configuration.restart_cost_s, grace_s=configuration.grace_s
+        )
+
+    def note(self, daemon: Daemon, report: CycleReport) -> None:
+        """Take in a cycle."""
+        self._recall()
+        snapshot, plan = daemon.snapshot(), daemon.plan
+        took_s = None if report.decision is None else report.decision.plan.plan_s
+        self.publisher.publish(
+            snapshot,
+            plan,
+            daemon.decisions,
+            report.away,
+            took_s,
+            private_jobs=daemon.world.private_jobs,
+        )
+        if snapshot is None or report.away:
+            self.meters.note(report, None, plan)
+            return
+        started = self.journal.note(
+            self._store(),
+            daemon.world.managed.values(),
+            snapshot,
+            plan,
+            daemon.decisions,
+            self._forecasts.take(),
+        )
+        for nonce, start_s in started:
+            self._forecasts.started(nonce, start_s)
+        self._forecasts.look(
+            Known(
+                self._policy,
+                snapshot,
+                plan,
+                self.journal.jobs(),
+                self.journal.past,
+                self._settings,
+            )
+        )
+        self.meters.note(report, snapshot, plan, self.journal.raqlr(snapshot.now))
+
+    def _recall(self) -> None:
+        store = self._store()
+        if store is None or self._recalled:
+            return
+        self._recalled = True
+        try:
+            self._forecasts.recall(store.ranges())
+        except StoreError:
+            # The journal says what is wrong with it, when it writes.
+            return

@@ -1,0 +1,206 @@
+"""Ranges for the starts of waiting jobs: given when a job comes and when somebody asks.
+
+What is drawn, and how it is calibrated, is `hetsched_core.forecast`'s. It happens in threads of
+its own, for a few seconds at a time.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from hetsched_core.forecast import (
+    Calibration,
+    Experience,
+    Futures,
+    Judged,
+    PastJob,
+    StartRange,
+    judged,
+    possible_starts,
+)
+from hetsched_core.policy import Policy
+from hetsched_core.simulate import Settings
+from hetsched_core.store import StoredRange
+from hetsched_core.types import Horizon, Job, JobView, Plan, Snapshot, Waiting
+
+MOST_S = 8.0
+"""How long futures are drawn at a time, seconds; what is asked by then is answered."""
+
+MOST_AT_ONCE = 200
+"""How many jobs are foretold at a time, the earliest first."""
+
+REST = 5.0
+"""After a look ahead, jobs that come meanwhile wait for so many times as long as it took."""
+
+LEAST_REST_S = 2.0
+REMEMBERED = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What a forecast is made from, beside the snapshot and the plan.
+
+    `jobs` are those that are there, by id: the nonce, and all that is known of each.
+    """
+
+    policy: Policy
+    snapshot: Snapshot
+    plan: Plan
+    jobs: Mapping[str, tuple[str, Job]]
+    past: tuple[PastJob, ...]
+    settings: Settings
+
+
+class Forecasts:
+    """Gives ranges, and learns from how good they were."""
+
+    def __init__(self, stopwatch: Callable[[], float]) -> None:
+        """Begin with nothing; `stopwatch` tells seconds."""
+        self._stopwatch = stopwatch
+        self._one_at_a_time = threading.Lock()
+        self._state = threading.Lock()
+        self._known: Known | None = None
+        self._waiting: dict[str, StartRange] = {}
+        self._judged: deque[tuple[StartRange, float]] = deque(maxlen=REMEMBERED)
+        self._calibration = Calibration()
+        self._new: list[StoredRange] = []
+        self._told: dict[str, tuple[object, StartRange]] = {}
+        self._come = threading.Event()
+        self._end = threading.Event()
+
+    def recall(self, ranges: Iterable[StoredRange]) -> None:
+        """Learn from the ranges that were given before, in their order."""
+        first: dict[str, StoredRange] = {}
+        for each in ranges:
+            first.setdefault(each.nonce, each)
+        for nonce, each in first.items():
+            given = StartRange(
+                each.at_s, each.drawn_low_s, each.drawn_high_s, each.low_s, each.high_s
+            )
+            self._waiting[nonce] = given
+            if each.start_s is not None:
+                self.started(nonce, each.start_s)
+
+    def look(self, known: Known) -> None:
+        """Take in what is known after a cycle; ranges for those who came are then given aside."""
+        self._known = known
+        there = {nonce for nonce, _ in known.jobs.values()}
+        with self._state:
+            for nonce in self._waiting.keys() - there:
+                # It left without having started.
+                del self._waiting[nonce]
+            if any(self._is_new(known, view) for view in known.snapshot.jobs.values()):
+                self._come.set()
+
+    def started(self, nonce: str, start_s: float) -> None:
+        """Learn when a job has started, seconds UTC."""
+        with self._state:
+            given = self._waiting.pop(nonce, None)
+            if given is not None and start_s >= given.at_s:
+                self._judged.append((given, start_s))
+                self._calibration.learn(given, start_s)
+
+    def take(self) -> tuple[StoredRange, ...]:
+        """Return the ranges that were given since the last call."""
+        with self._state:
+            new, self._new = tuple(self._new), []
+        return new
+
+    def judged(self) -> Judged | None:
+        """Return how good the ranges were that were given as jobs came."""
+        with self._state:
+            given = tuple(self._judged)
+        return judged(given)
+
+    def when(self, job: str) -> StartRange | None:
+        """Return a range for a waiting job; None if there was no time for one, or it may not start.
+
+        It may take some seconds. Within a plan the answer stays the same.
+        """
+        known = self._known
+        if known is None or job not in known.jobs:
+            return None
+        told = self._told.get(job)
+        if told is not None and told[0] is known.plan.identity:
+            return told[1]
+        return self._give(known, [job]).get(job)
+
+    def serve(self) -> None:
+        """Give ranges to jobs that come, until closed; for a thread of its own."""
+        while not self._end.is_set():
+            self._come.wait()
+            self._come.clear()
+            known = self._known
+            if self._end.is_set() or known is None:
+                continue
+            begun = self._stopwatch()
+            new = [v.id for v in known.snapshot.by_submission() if self._is_new(known, v)]
+            self._give(known, new[:MOST_AT_ONCE])
+            took_s = self._stopwatch() - begun
+            # The loop and this thread share one interpreter.
+            self._end.wait(max(LEAST_REST_S, REST * took_s))
+
+    def close(self) -> None:
+        """End `serve`, at its next turn."""
+        self._end.set()
+        self._come.set()
+
+    def _is_new(self, known: Known, view: JobView) -> bool:
+        entry = known.plan.entries.get(view.id)
+        return (
+            view.first_start_s is None
+            and not view.runs
+            and view.blocked is None
+            and isinstance(entry, Waiting)
+            and entry.reason.code.horizon is not Horizon.NEVER
+            and view.id in known.jobs
+            and known.jobs[view.id][0] not in self._waiting
+        )
+
+    def _give(self, known: Known, jobs: list[str]) -> dict[str, StartRange]:
+        if not jobs:
+            return {}
+        with self._one_at_a_time:
+            starts = self._starts(known, jobs)
+        given = {}
+        with self._state:
+            for job_id, own in starts.items():
+                nonce, job = known.jobs[job_id]
+                found = self._calibration.range_of(known.snapshot.now, own)
+                given[job_id] = found
+                self._waiting.setdefault(nonce, found)
+                self._told[job_id] = known.plan.identity, found
+                self._new.append(
+                    StoredRange(
+                        nonce,
+                        job_id,
+                        job.user,
+                        found.at_s,
+                        known.policy.info.name,
+                        found.drawn_low_s,
+                        found.drawn_high_s,
+                        found.low_s,
+                        found.high_s,
+                    )
+                )
+            # What is told of a plan that is gone is asked for no more.
+            self._told = {
+                job_id: told
+                for job_id, told in self._told.items()
+                if told[0] is known.plan.identity
+            }
+        return given
+
+    def _starts(self, known: Known, jobs: list[str]) -> dict[str, tuple[float, ...]]:
+        begun = self._stopwatch()
+        snapshot = known.snapshot
+        experience = Experience(known.past, snapshot.speeds, snapshot.cluster.gpu_types)
+        whole = {
+            job_id: known.jobs[job_id][1] if job_id in known.jobs else view.job
+            for job_id, view in snapshot.jobs.items()
+        }
+        futures = Futures(settings=known.settings, go_on=lambda: self._stopwatch() - begun < MOST_S)
+        return possible_starts(snapshot, known.plan, known.policy, whole, jobs, experience, futures)

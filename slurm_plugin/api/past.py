@@ -1,0 +1,169 @@
+"""Answers about what was and what will be: `history`, `when`, and the database itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Protocol
+
+from hetsched_core.errors import InputError
+from hetsched_core.forecast import Judged
+from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
+from hetsched_core.types import Horizon, Waiting
+from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, view_of
+from slurm_plugin.api.forecasts import Forecasts
+
+LENT_S = 60.0
+"""How long the database is left alone for somebody who copies it."""
+
+_MOST = 500
+
+
+class PastAnswers(Protocol):
+    """Answers for which what was published last does not do."""
+
+    def when(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+        """Return when a job will start."""
+        ...
+
+    def history(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+        """Return what happened to the jobs of an id."""
+        ...
+
+    def db(self, published: Published, peer: Peer) -> dict[str, Any]:
+        """Return where the database is and how much of it to copy."""
+        ...
+
+
+class Nothing:
+    """Where no database is at hand."""
+
+    def when(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+        """Refuse."""
+        raise InputError(_WITHOUT)
+
+    history = when
+
+    def db(self, published: Published, peer: Peer) -> dict[str, Any]:
+        """Refuse."""
+        raise InputError(_WITHOUT)
+
+
+_WITHOUT = "the daemon has no database, and remembers nothing"
+
+
+class Past:
+    """Answers from the daemon's database and its forecasts."""
+
+    def __init__(self, store: Callable[[], Store | None], forecasts: Forecasts) -> None:
+        """Answer from these; questions come from other threads than the one that writes.
+
+        Args:
+            store: returns the daemon's store, None while it has none.
+            forecasts: the ranges.
+        """
+        self._find, self._forecasts = store, forecasts
+
+    @property
+    def _store(self) -> Store:
+        store = self._find()
+        if store is None:
+            raise InputError(_WITHOUT)
+        return store
+
+    def when(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+        """Return a range for a job's start, and how good past ranges were."""
+        view = view_of(published, job, peer)
+        entry = published.plan.entries.get(job)
+        kept = next((r for r in published.plan.reservations if r.job == job), None)
+        given, why = None, ""
+        if view.runs:
+            why = "it has its GPUs"
+        elif view.blocked is not None:
+            why = str(view.blocked)
+        elif isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER:
+            why = str(entry.reason)
+        else:
+            given = self._forecasts.when(job)
+            if given is None:
+                why = "so many jobs wait that no future could be drawn in time; ask again"
+        return _head(published) | {
+            "job": job,
+            "first_start_s": view.first_start_s,
+            "range": None
+            if given is None
+            else {
+                "low_s": given.low_s,
+                "high_s": given.high_s,
+                "made_s": given.at_s,
+                "futures": given.starts,
+            },
+            "why_none": why,
+            "reserved_s": None if kept is None else kept.start_s,
+            "past": _told(self._forecasts.judged()),
+        }
+
+    def history(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
+        """Return what happened to the jobs of an id, the present one last."""
+        jobs, events, ranges = self._store.history_of(job, _MOST)
+        seen = [each for each in jobs if may_see(published, peer, each.job.user)]
+        if not seen:
+            raise InputError(f"nothing is known of a job {job!r}; it was never managed here")
+        return _head(published) | {
+            "job": job,
+            "jobs": [_job(each, events, ranges) for each in seen],
+        }
+
+    def db(self, published: Published, peer: Peer) -> dict[str, Any]:
+        """Let an admin's process copy the database: for a while only the end of its log changes."""
+        if not peer.admin:
+            raise InputError("only root and the daemon's user may read the database")
+        store = self._store
+        size, log_size = store.lend()
+        timer = threading.Timer(LENT_S, store.give_back)
+        timer.daemon = True
+        timer.start()
+        path = Path(store.path).resolve()
+        return _head(published) | {
+            "path": str(path),
+            "bytes": size,
+            "log_bytes": log_size,
+            "within_s": LENT_S,
+        }
+
+
+def _head(published: Published) -> dict[str, Any]:
+    return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away}
+
+
+def _told(found: Judged | None) -> dict[str, Any] | None:
+    return None if found is None else asdict(found)
+
+
+def _job(
+    stored: StoredJob, events: tuple[JobEvent, ...], ranges: tuple[StoredRange, ...]
+) -> dict[str, Any]:
+    return {
+        "nonce": stored.nonce,
+        "user": stored.job.user,
+        "partition": stored.job.partition,
+        "name": stored.job.name,
+        "gpus": str(stored.job.requirements),
+        "submit_s": stored.job.submit_s,
+        "first_start_s": stored.first_start_s,
+        "ended_s": stored.ended_s,
+        "wait_s": None if stored.ended_s is None else stored.wait_s,
+        "restarts": stored.restarts,
+        "events": [
+            {"at_s": e.at_s, "decision": e.decision, "event": e.event, "detail": e.detail}
+            for e in events
+            if e.nonce == stored.nonce
+        ],
+        "ranges": [
+            {"at_s": r.at_s, "low_s": r.low_s, "high_s": r.high_s, "start_s": r.start_s}
+            for r in ranges
+            if r.nonce == stored.nonce
+        ],
+    }

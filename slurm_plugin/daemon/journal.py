@@ -1,0 +1,288 @@
+"""What becomes of jobs, kept in the store: as they come, change and leave.
+
+It decides nothing, and nothing that it writes is needed to schedule: where the store takes nothing
+in, the latest of it waits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hetsched_core.fairness import RunTimes, latency_ratio, raqlr
+from hetsched_core.forecast import PastJob, claim_of, work_done
+from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange, StoreError
+from hetsched_core.types import (
+    Entry,
+    Job,
+    JobView,
+    Phase,
+    Placed,
+    Plan,
+    Snapshot,
+    Waiting,
+)
+from slurm_plugin.daemon.managed import Managed
+
+KEEP_JOBS = 20_000
+"""How many jobs are kept, the latest ones; with each, twenty events and two ranges."""
+
+REMEMBERED = 1000
+"""So many past jobs are learned from."""
+
+_MOST_UNWRITTEN = 10_000
+_FORGET_EVERY = 500
+_AGAIN_S = 10.0
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A job that is there: what was said of it last."""
+
+    nonce: str
+    job: Job
+    view: JobView
+    first_start_s: float | None
+    held: tuple[str, str] = ("", "")
+    planned: tuple[str, str] = ("", "")
+
+
+class Journal:
+    """Writes down what becomes of jobs, and knows what became of the latest ones."""
+
+    def __init__(self) -> None:
+        """Begin with nothing known; the first store that is given tells what was before."""
+        self._recalled = False
+        self._followed: dict[str, _Followed] = {}
+        self._jobs: deque[StoredJob] = deque(maxlen=_MOST_UNWRITTEN)
+        self._events: deque[JobEvent] = deque(maxlen=_MOST_UNWRITTEN)
+        self._ranges: deque[StoredRange] = deque(maxlen=_MOST_UNWRITTEN)
+        self._starts: deque[tuple[str, str, float]] = deque(maxlen=_MOST_UNWRITTEN)
+        self._past: dict[str, PastJob] = {}
+        self._ended: deque[tuple[float, float]] = deque(maxlen=REMEMBERED)
+        self._written = 0
+        self._next_s = -math.inf
+        self._changed = True
+        self._known: tuple[PastJob, ...] = ()
+        self._there: dict[str, StoredJob] = {}
+        self.trouble = ""
+
+    @property
+    def past(self) -> tuple[PastJob, ...]:
+        """The latest jobs in the order in which they came, those that are there included."""
+        if self._changed:
+            order = sorted(self._past.values(), key=lambda one: (one.job.submit_s, one.job.id))
+            self._known, self._changed = tuple(order[-REMEMBERED:]), False
+            self._past = {
+                nonce: one
+                for nonce, one in self._past.items()
+                if nonce in self._followed or one.job.submit_s >= self._known[0].job.submit_s
+            }
+        return self._known
+
+    def jobs(self) -> dict[str, tuple[str, Job]]:
+        """Return the jobs that are there, by id: nonce, and all that is known of each."""
+        return {job_id: (each.nonce, each.job) for job_id, each in self._followed.items()}
+
+    def raqlr(self, now: float) -> float | None:
+        """Return the mean latency ratio of the jobs that left lately (Hops formula 7)."""
+        if not self._ended:
+            return None
+        end_s, ratios = np.array(self._ended).T
+        return raqlr(end_s, ratios, now)
+
+    def note(
+        self,
+        store: Store | None,
+        managed: Iterable[Managed],
+        snapshot: Snapshot,
+        plan: Plan,
+        decisions: int,
+        given: Iterable[StoredRange] = (),
+    ) -> tuple[tuple[str, float], ...]:
+        """Take in a cycle, and write what is new.
+
+        Args:
+            store: where to write; None while there is none.
+            managed: the jobs of ours.
+            snapshot: what is known now.
+            plan: the plan in force.
+            decisions: how many were made so far.
+            given: ranges that were given for starts since the last call.
+
+        Returns:
+            Nonce and time of the jobs that have started since.
+        """
+        self.recall(store)
+        self._ranges.extend(given)
+        started = []
+        seen = set()
+        for known in managed:
+            view = snapshot.jobs.get(known.slurm.id)
+            if view is None:
+                continue
+            seen.add(view.id)
+            each = self._follow(known, view, snapshot, decisions)
+            if each.first_start_s is None and known.first_start_s is not None:
+                each.first_start_s = known.first_start_s
+                self._starts.append((each.nonce, view.id, known.first_start_s))
+                started.append((each.nonce, known.first_start_s))
+            self._tell(each, view, plan.entries.get(view.id), snapshot, decisions)
+            each.view = view
+        for job_id in [job_id for job_id in self._followed if job_id not in seen]:
+            self._leave(self._followed.pop(job_id), snapshot, decisions)
+        self._write(store, snapshot.now)
+        return tuple(started)
+
+    def _follow(
+        self, known: Managed, view: JobView, snapshot: Snapshot, decisions: int
+    ) -> _Followed:
+        each = self._followed.get(view.id)
+        nonce = known.mark.nonce
+        if each is not None and each.nonce != nonce:
+            self._leave(self._followed.pop(view.id), snapshot, decisions)
+            each = None
+        if each is None:
+            job = _whole(known, view)
+            # One that ran before the daemon began has no start that anybody was told of.
+            each = _Followed(nonce, job, view, known.first_start_s)
+            self._followed[view.id] = each
+            if nonce in self._there:
+                del self._there[nonce]
+            else:
+                self._jobs.append(StoredJob(nonce, job))
+                self._event(each, snapshot.now, decisions, "came", f"{job.requirements} GPUs")
+            self._past[nonce] = PastJob(job)
+            self._changed = True
+        elif view.job is not each.view.job:
+            each.job = _whole(known, view)
+        return each
+
+    def _tell(
+        self,
+        each: _Followed,
+        view: JobView,
+        entry: Entry | None,
+        snapshot: Snapshot,
+        decisions: int,
+    ) -> None:
+        """Write down what has changed: what it holds, and what the plan says."""
+        held, planned = _held(view, snapshot.now), _planned(view, entry)
+        if held != each.held:
+            if held[0]:
+                self._event(each, snapshot.now, decisions, *held)
+            elif each.held[0]:
+                self._event(each, snapshot.now, decisions, "stopped", each.held[1])
+            each.held = held
+        if planned != each.planned:
+            if planned[0] and planned[1] != held[1]:
+                self._event(each, snapshot.now, decisions, *planned)
+            each.planned = planned
+
+    def _leave(self, each: _Followed, snapshot: Snapshot, decisions: int) -> None:
+        now, view = snapshot.now, each.view
+        samples = work_done(view, snapshot)
+        claim = claim_of(each.job, snapshot.speeds, snapshot.cluster.gpu_types)
+        ran = each.first_start_s is not None and samples > 0 and claim > 0
+        expected_s = RunTimes(snapshot.speeds, snapshot.cluster).expected_run_s(each.job, samples)
+        stored = StoredJob(
+            each.nonce,
+            each.job,
+            ended_s=now,
+            first_start_s=each.first_start_s,
+            share=samples / claim if ran else None,
+            samples=samples,
+            wait_s=view.wait_at(now),
+            restarts=view.restarts,
+            expected_s=expected_s,
+        )
+        self._jobs.append(stored)
+        self._learn(stored)
+        self._event(each, now, decisions, "left", "" if ran else "without having run")
+
+    def _learn(self, stored: StoredJob) -> None:
+        self._past[stored.nonce] = PastJob(stored.job, stored.share)
+        self._changed = True
+        if stored.ended_s is not None and stored.share is not None and stored.expected_s:
+            ratio = latency_ratio(stored.wait_s, stored.expected_s)
+            if math.isfinite(ratio):
+                self._ended.append((stored.ended_s, ratio))
+
+    def _event(self, each: _Followed, now: float, decisions: int, event: str, detail: str) -> None:
+        job = each.job
+        self._events.append(JobEvent(each.nonce, job.id, job.user, now, decisions, event, detail))
+
+    # -- the store ---------------------------------------------------------------------------------
+
+    def recall(self, store: Store | None) -> None:
+        """Take in what a store knows of jobs, once."""
+        if store is None or self._recalled:
+            return
+        self._recalled = True
+        try:
+            for stored in store.jobs(most=REMEMBERED):
+                self._learn(stored)
+                if stored.ended_s is None:
+                    self._there[stored.nonce] = stored
+        except StoreError as error:
+            self.trouble = str(error)
+
+    def _write(self, store: Store | None, now: float) -> None:
+        """Write what is new; those that left while nobody looked left by now."""
+        if self._there:
+            self._jobs.extend(replace(each, ended_s=now) for each in self._there.values())
+            self._there.clear()
+        new = len(self._jobs) + len(self._events) + len(self._ranges) + len(self._starts)
+        if store is None or not new or self._next_s - _AGAIN_S <= now < self._next_s:
+            return
+        try:
+            store.record_history(
+                tuple(self._jobs), tuple(self._events), tuple(self._ranges), tuple(self._starts)
+            )
+            self._written += new
+            if self._written >= _FORGET_EVERY:
+                self._written = 0
+                store.forget_history(KEEP_JOBS)
+        except StoreError as error:
+            self.trouble, self._next_s = str(error), now + _AGAIN_S
+            return
+        self.trouble = ""
+        for unwritten in (self._jobs, self._events, self._ranges, self._starts):
+            unwritten.clear()
+
+
+def _whole(known: Managed, view: JobView) -> Job:
+    """Return the job with its size and time limit, whatever the policy may know."""
+    limit_s = known.limit_s if known.mark.limit_s is not None else known.slurm.time_limit_s
+    return replace(view.job, total_samples=known.mark.total_samples, time_limit_s=limit_s)
+
+
+def _held(view: JobView, now: float) -> tuple[str, str]:
+    """Return what the job does with GPUs, and with which."""
+    for run in view.runs:
+        where = str(run.configuration)
+        match run.phase(now):
+            case Phase.DRAINING:
+                return "stops", where
+            case Phase.PROFILING:
+                return "is measured", where
+            case _:
+                return "runs", where
+    return "", ""
+
+
+def _planned(view: JobView, entry: Entry | None) -> tuple[str, str]:
+    """Return what the plan says of the job."""
+    if view.blocked is not None:
+        return "waits", str(view.blocked)
+    match entry:
+        case Placed(placements) if placements:
+            return "planned", str(placements[0].configuration)
+        case Waiting(reason):
+            # Ahead of whom it waits changes all the time.
+            return "waits", f"{reason.code.horizon.value}: {reason.code.sentence}"
+    return "", ""
