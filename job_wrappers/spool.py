@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -20,8 +21,9 @@ MOST_BYTES = 15 << 20
 class SpoolWriter:
     """The spool file of one rank of one run.
 
-    It never stops a job: if the file cannot be written, `why_not` says so and nothing more is
-    tried.
+    It never stops a job: where the file cannot be begun, `why_not` says so and nothing more is
+    tried. Where a line cannot be written whole, say on a full disk, it is left out as a whole, and
+    the next one is tried again.
 
     Attributes:
         path: the file.
@@ -46,6 +48,7 @@ class SpoolWriter:
         self._clock = clock
         self._since = clock()
         self._bytes = 0
+        self._start: Mapping[str, object] | None = None
         self._file: IO[bytes] | None = None
         own = folder / str(os.getuid())
         self.path = own / f"{allocation.job}.{allocation.run}.{rank}.jsonl"
@@ -64,8 +67,7 @@ class SpoolWriter:
         except OSError as error:
             self.why_not = f"{self.path}: {error.strerror}"
             return
-        self._write(
-            "start",
+        self._begin(
             {
                 "schema": SCHEMA,
                 "job": allocation.job,
@@ -76,13 +78,19 @@ class SpoolWriter:
                 "host": allocation.host,
                 "pid": os.getpid(),
                 "at_s": time.time(),
-            },
+            }
         )
 
-    def tell(self, kind: str, **values: object) -> None:
-        """Add a line of a kind (`profile`, `progress`, ...) with its keys but `t_s`."""
-        if self._bytes < MOST_BYTES or kind == "end":
-            self._write(kind, {"t_s": self._clock() - self._since, **values})
+    def tell(self, kind: str, when: float | None = None, /, **values: object) -> None:
+        """Add a line of a kind (`profile`, `progress`, ...) with its keys but `t_s`.
+
+        It holds for the instant `when` of the clock; for now without.
+        """
+        if self._start is not None:
+            self._begin(self._start)
+        if self._start is None and (self._bytes < MOST_BYTES or kind == "end"):
+            at = self._clock() if when is None else when
+            self._write(kind, {"t_s": max(0.0, at - self._since), **values})
 
     def close(self) -> None:
         """Close the file; nothing follows."""
@@ -90,19 +98,37 @@ class SpoolWriter:
             self._file.close()
             self._file = None
 
+    def _begin(self, start: Mapping[str, object]) -> None:
+        """Write the first line, or keep it for the next try."""
+        self._start = None if self._write("start", start) else start
+
     def _first_line(self) -> bytes:
         with self.path.open("rb") as file:
             return file.readline(4096)
 
-    def _write(self, kind: str, values: Mapping[str, object]) -> None:
+    def _write(self, kind: str, values: Mapping[str, object]) -> bool:
+        """Write a line; return whether it is there as a whole."""
         if self._file is None:
-            return
+            return False
         line = json.dumps({"type": kind, **values}, allow_nan=False).encode() + b"\n"
         try:
             # In one piece, so that a reader sees whole lines.
-            self._file.write(line)
+            if self._file.write(line) < len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self.why_not = f"{self.path}: {error.strerror}"
-            self.close()
-            return
+            self._take_back()
+            return False
+        self.why_not = ""
         self._bytes += len(line)
+        return True
+
+    def _take_back(self) -> None:
+        """Remove what there is of a line, so that the next one does not go on from it."""
+        if self._file is None:
+            return
+        try:
+            self._file.truncate(self._bytes)
+            self._file.seek(self._bytes)
+        except OSError:
+            self.close()

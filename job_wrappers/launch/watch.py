@@ -62,7 +62,10 @@ class Watch:
                 code = worker.process.poll()
                 if code is None or worker.name in codes:
                     continue
-                codes[worker.name] = code = 128 - code if code < 0 else code
+                code = 128 - code if code < 0 else code
+                if code == 128 + signal.SIGTERM and self._told_to_stop:
+                    code = STOPPED  # before it could take the signal, and so before any progress
+                codes[worker.name] = code
                 if code in (0, STOPPED) or failed:
                     continue
                 failed = code
@@ -75,6 +78,10 @@ class Watch:
                     worker.kill()
             time.sleep(_POLL_S)
         return failed or max(codes.values())
+
+    @property
+    def _told_to_stop(self) -> bool:
+        return any(self._translate.get(number, number) == signal.SIGTERM for number in self.heard)
 
     def _take(self, number: int, _: object) -> None:
         self.heard.append(number)

@@ -1,0 +1,137 @@
+"""A directory of checkpoints: each whole or not there, the last few kept.
+
+`lock` says who uses it now. A checkpoint is a folder `step-000000001200`: `checkpoint.json` says
+how far training was and holds size and checksum of each file, `rank-0.pt` and `rank-0.tensors` are
+what rank 0 wrote, and so on. One that is being written is called `.step-000000001300.part`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from job_wrappers.files import sync_folder, write_whole
+from job_wrappers.session.errors import SessionError, not_writable
+from job_wrappers.session.raw import checksum
+
+SCHEMA = "hetsched-checkpoint/1"
+MANIFEST = "checkpoint.json"
+_STEP = re.compile(r"step-(\d{12})")
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint that is whole: where it is, and how far training was."""
+
+    path: Path
+    progress: Mapping[str, Any]
+    ranks: int
+
+
+class CheckpointFolder:
+    """The checkpoints of one training."""
+
+    def __init__(self, path: Path, keep: int) -> None:
+        """Look after the folder, in which the last `keep` checkpoints stay."""
+        self.path = path
+        self._keep = keep
+
+    def prepare(self) -> None:
+        """Make the folder, and remove what a killed run left half done.
+
+        Raises:
+            SessionError: nothing can be written there.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            write_whole(self.path / "writable", lambda file: file.write(b"yes\n"))
+            (self.path / "writable").unlink()
+            for part in self.path.glob(".step-*.part"):
+                shutil.rmtree(part)
+        except OSError as error:
+            raise not_writable(self.path, error) from error
+
+    def newest(self) -> FoundCheckpoint | None:
+        """Return the newest checkpoint that is whole; those that are not are put aside, and said.
+
+        Raises:
+            SessionError: there are some, and none of them is whole.
+        """
+        damaged = []
+        for path in self._all():
+            found = _checked(path)
+            if isinstance(found, FoundCheckpoint):
+                return found
+            damaged.append(f"{path}: {found}")
+            sys.stderr.write(f"hetsched: {path} is damaged ({found}); trying the one before\n")
+            with contextlib.suppress(OSError):
+                path.rename(path.with_name(path.name + ".damaged"))
+        if damaged:
+            raise SessionError(
+                "no checkpoint is whole: " + "; ".join(damaged) + "; they are kept as *.damaged; "
+                "start again to begin anew, or put one of them right"
+            )
+        return None
+
+    def part_of(self, step: int) -> Path:
+        """Return where a checkpoint is written."""
+        return self.path / f".step-{step:012d}.part"
+
+    def path_of(self, step: int) -> Path:
+        """Return where a checkpoint is once it is whole."""
+        return self.path / f"step-{step:012d}"
+
+    def finish(self, step: int, ranks: int, progress: Mapping[str, Any], files: Any) -> None:
+        """Make a checkpoint count of which all files are on disk, and remove the oldest ones.
+
+        Raises:
+            OSError: it cannot be done.
+        """
+        part, path = self.part_of(step), self.path_of(step)
+        manifest = {"schema": SCHEMA, "progress": progress, "ranks": ranks, "files": files}
+        text = json.dumps(manifest, indent=1).encode()
+        write_whole(part / MANIFEST, lambda file: file.write(text))
+        if path.exists():  # as a run that fell back to an older one comes by again
+            shutil.rmtree(path)
+        part.rename(path)
+        sync_folder(self.path)
+        for old in list(self._all())[self._keep :]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def _all(self) -> Iterator[Path]:
+        """Yield checkpoints, the newest first."""
+        names = [path.name for path in self.path.iterdir() if _STEP.fullmatch(path.name)]
+        for name in sorted(names, reverse=True):
+            yield self.path / name
+
+
+def _checked(path: Path) -> FoundCheckpoint | str:
+    """Return a checkpoint, or what is wrong with it.
+
+    Raises:
+        SessionError: it cannot be read now, which does not mean that it is damaged.
+    """
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        if manifest["schema"] != SCHEMA:
+            return f"its schema is {manifest['schema']!r}, expected {SCHEMA!r}"
+        for name, (crc32, size) in manifest["files"].items():
+            found = checksum(path / name)
+            if found[1] != size:
+                return f"{name} has {found[1]} bytes and not {size}"
+            if found[0] != crc32:
+                return f"{name} has another checksum than when it was written"
+        return FoundCheckpoint(path, manifest["progress"], int(manifest["ranks"]))
+    except FileNotFoundError as error:
+        return f"{Path(error.filename).name} is missing"
+    except OSError as error:
+        raise SessionError(f"{path} cannot be read: {error}; start again when it can") from error
+    except (ValueError, KeyError, TypeError):
+        return f"{MANIFEST} is none"

@@ -1,0 +1,199 @@
+"""What the scheduler is told of a session: first the parts of a step, then how far and how fast."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.session.phases import PhaseTimer, StepTimes
+from job_wrappers.session.profile import (
+    ITERATIONS,
+    MOST_VALUES,
+    WARM_UP,
+    Profile,
+    beside_forward,
+    beyond_least,
+    profile_of,
+)
+from job_wrappers.session.telling import Telling
+
+
+class Report:
+    """Measures by a timer and tells: rank 0 speaks for the job.
+
+    Profiling mode lasts for the first steps of a run and cuts them into all their parts; running
+    mode measures data and waiting alone (Hops, section 3.2).
+
+    Attributes:
+        batch: samples of a step on one rank.
+        profile: what profiling mode has measured; None while it lasts.
+    """
+
+    def __init__(
+        self,
+        allocation: Allocation | None,
+        timer: PhaseTimer,
+        *,
+        rank: int,
+        size: int,
+        parameters: int,
+        loaders: int,
+        every_s: float,
+        save_every_s: float,
+        samples: float,
+    ) -> None:
+        """Begin in profiling mode.
+
+        Args:
+            allocation: what the run holds; None outside of a job, where nobody is told.
+            timer: cuts steps.
+            rank: of this process.
+            size: number of ranks.
+            parameters: that are trained.
+            loaders: processes that load beside training.
+            every_s: seconds from one progress line to the next.
+            save_every_s: seconds from one checkpoint to the next.
+            samples: done in the runs before.
+        """
+        self._timer = timer
+        self._size, self._parameters, self._loaders = size, parameters, loaders
+        self._every_s, self._save_every_s = every_s, save_every_s
+        self._allocation = allocation
+        spool = os.environ.get("HETSCHED_SPOOL")
+        self._telling: Telling | None = None
+        if rank == 0 and allocation is not None and spool:
+            self._telling = Telling(Path(spool), allocation, rank, size)
+        self.batch = 1
+        self.profile: Profile | None = None
+        self._measured: list[StepTimes] = []
+        self._steps = 0
+        self._loading: deque[float] = deque(maxlen=MOST_VALUES)
+        self._recent: deque[StepTimes] = deque(maxlen=MOST_VALUES)
+        now = time.monotonic()
+        self._told_s, self._told_samples = now, samples
+        self._saved_s = now
+        self._due_s = now + every_s
+        self._now = now
+        timer.look()
+
+    @property
+    def save_due(self) -> bool:
+        """Whether it is time for a checkpoint."""
+        return self._now - self._saved_s >= self._save_every_s
+
+    def save_begun(self) -> None:
+        """Count the time to the next checkpoint from here."""
+        self._saved_s = self._now
+
+    def loaded(self, seconds: float) -> None:
+        """Note how long a loading process took for a batch."""
+        self._loading.append(seconds / self._loaders)
+
+    def step(self, samples: float, steps: int, loss: Any) -> None:
+        """Take in a step that has ended."""
+        self._now = time.monotonic()
+        self._steps += 1
+        if self.profile is None:
+            self._measure()
+        elif self._now < self._due_s:
+            return
+        else:
+            self._recent.extend(self._timer.finished())
+            self._tell_progress(samples, steps, loss)
+
+    def saved(self, samples: float, stopped_s: float) -> None:
+        """Tell of a checkpoint that is on disk."""
+        if self._telling is not None:
+            self._telling.tell("checkpoint", samples=samples, stopped_s=stopped_s)
+
+    def end(self, samples: float, steps: int, how: str) -> None:
+        """Tell that the run has ended, and how."""
+        if self._telling is not None:
+            self._telling.tell("end", samples=samples, how=how)
+            self._telling.close()
+            self._telling = None
+
+    def _measure(self) -> None:
+        self._timer.settle()
+        self._measured.extend(self._timer.finished())
+        if self._steps == WARM_UP:
+            self._measured.clear()
+            self._loading.clear()
+        if self._steps < WARM_UP + ITERATIONS:
+            return
+        self.profile = profile_of(self._measured, list(self._loading), self._size)
+        self._measured.clear()
+        if self._size == 1:
+            # There is nobody to wait for: what is left to measure is the data alone.
+            self._timer.look_away()
+        self._tell_profile(self.profile)
+
+    def _tell_profile(self, profile: Profile) -> None:
+        a = self._allocation
+        if self._telling is None or a is None:
+            return
+        self._telling.tell(
+            "profile",
+            gpu_type=os.environ.get("HETSCHED_GPU_TYPE") or gpu_type_of(a.host) or "gpu",
+            gpus=self._size,
+            nodes=min(a.node_count, self._size),
+            batch_size=self.batch,
+            iterations=profile.iterations,
+            parameters=self._parameters,
+            pattern=profile.pattern,
+            forward_s=profile.forward_s,
+            backward_s=profile.backward_s,
+            update_s=profile.update_s,
+            data_s=_rounded(profile.data_s),
+            wait_s=_rounded(profile.wait_s),
+        )
+
+    def _tell_progress(self, samples: float, steps: int, loss: Any) -> None:
+        took_s = self._now - self._told_s
+        data_s, wait_s = self._fluctuating()
+        if self._telling is not None:
+            self._telling.tell(
+                "progress",
+                samples=samples,
+                samples_per_s=(samples - self._told_samples) / took_s,
+                data_s=_rounded(data_s),
+                wait_s=_rounded(wait_s),
+            )
+            value = _number(loss)
+            if value is not None:
+                self._telling.tell("loss", training_round=steps, loss=value)
+        self._told_s, self._told_samples = self._now, samples
+        self._due_s = self._now + self._every_s
+
+    def _fluctuating(self) -> tuple[list[float], list[float]]:
+        """Return T_d and T_w of recent steps, as the profile counts them."""
+        steps = list(self._recent)
+        self._recent.clear()
+        profile = self.profile
+        if profile is None or not steps:
+            return [], []
+        data_s = [step.data_s for step in steps]
+        if profile.pattern == 1:
+            data_s = beside_forward(list(self._loading), profile.forward_s)[-len(steps) :]
+        wait_s = beyond_least([step.wait_s for step in steps][-len(data_s) :])
+        if self._size == 1:
+            wait_s = [0.0] * len(data_s)
+        return data_s, wait_s[: len(data_s)]
+
+
+def _rounded(values: Any) -> list[float]:
+    return [round(value, 7) for value in values]
+
+
+def _number(loss: Any) -> float | None:
+    """Return the loss as a number; only here does a GPU have to finish it."""
+    try:
+        value = float(loss)
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    return value if math.isfinite(value) and abs(value) <= 1e30 else None

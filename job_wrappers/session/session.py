@@ -1,0 +1,344 @@
+"""The session: one object around model, optimiser and loader."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from job_wrappers.allocation import Allocation
+from job_wrappers.learning_rate import LearningRateRule
+from job_wrappers.outcome import tell_stopped
+from job_wrappers.session.batches import Batches, length_of
+from job_wrappers.session.errors import torch_here
+from job_wrappers.session.folder import CheckpointFolder
+from job_wrappers.session.lock import FolderLock, lock_for_job
+from job_wrappers.session.peers import Agreement, Peers, Wishes
+from job_wrappers.session.phases import PhaseTimer
+from job_wrappers.session.report import Report
+from job_wrappers.session.saver import Saved, Saver, load
+from job_wrappers.session.state import (
+    TrainedParts,
+    new_random_state,
+    random_state,
+    set_random_state,
+)
+
+
+class Stopped(SystemExit):
+    """The run was told to stop and has saved its state; ends the process unless it is caught."""
+
+
+class TrainingSession:
+    """Measures a training loop, saves it at step boundaries, and resumes it.
+
+    A step ends where the loop asks for the next batch after the optimiser has made a step. There
+    all ranks save, or stop, together.
+
+    Attributes:
+        epoch: the epoch that is being trained, from 0.
+        steps: of the optimiser, over all runs.
+        samples: that all ranks have trained on, over all runs.
+        loss: of the last step; set it in the loop to give the scheduler a loss curve.
+        resumed: whether there was a checkpoint to go on from.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        optimizer: Any,
+        loader: Any,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        scheduler: Any = None,
+        others: Mapping[str, Any] | None = None,
+        global_batch: int | None = None,
+        lr_scaling: str | None = None,
+        save_every_s: float = 1800.0,
+        keep: int = 3,
+        report_every_s: float = 5.0,
+    ) -> None:
+        """Begin, or go on from the newest checkpoint.
+
+        Args:
+            model: the model, in DistributedDataParallel where there are several ranks.
+            optimizer: its optimiser.
+            loader: its DataLoader; without a sampler of its own its samples are shared among the
+                ranks, and training goes on with the very next one.
+            checkpoint: directory for checkpoints, which all nodes see; None to save nothing.
+            scheduler: of the learning rate.
+            others: by name, what else has a state (`state_dict`, `load_state_dict`).
+            global_batch: samples of a step over all ranks, whatever their number, without a change
+                of the learning rate; by default the loader's batch size is for each rank.
+            lr_scaling: `linear`, `sqrt` or `none`: how the learning rate follows the number of
+                ranks when it has changed; by default what the job was submitted with.
+            save_every_s: seconds from one checkpoint to the next.
+            keep: how many checkpoints to keep.
+            report_every_s: seconds from one line about progress to the next.
+
+        Raises:
+            SessionError: something is missing, or the checkpoint does not fit.
+        """
+        torch = self._torch = torch_here()
+        self._peers = peers = Peers(torch)
+        self._parts = TrainedParts(
+            torch, model, optimizer, {"scheduler": scheduler, **(others or {})}
+        )
+        self.epoch = self.steps = 0
+        self.samples = 0
+        self._loss: Any = None
+        self.resumed = False
+        self._position = 0
+        self._global_batch = global_batch
+        environment = dict(os.environ)
+        if lr_scaling is not None:
+            environment["HETSCHED_LR_SCALING"] = lr_scaling
+        self._rule = LearningRateRule.of({**environment, "HETSCHED_LR_GIVEN": ""})
+        self._random: Any = None
+        self._saver: Saver | None = None
+        self._lock: FolderLock | None = None
+        seed = int(torch.initial_seed()) % 2**31
+        self._seed = int(peers.from_first(lambda: seed))
+        if checkpoint is not None:
+            self._seed = self._open(CheckpointFolder(Path(checkpoint).absolute(), keep))
+        self._batches = Batches(
+            torch,
+            loader,
+            rank=peers.rank,
+            size=peers.size,
+            seed=self._seed,
+            global_batch=global_batch,
+        )
+        if self.resumed:
+            self._go_on()
+        self._timer = PhaseTimer(torch, model, optimizer)
+        self._timer.steps = self.steps
+        self._wishes = Wishes()
+        if threading.current_thread() is threading.main_thread():
+            self._wishes.listen()
+        self._agreement = Agreement(peers, self._wishes)
+        self._report = Report(
+            _allocation(),
+            self._timer,
+            rank=peers.rank,
+            size=peers.size,
+            parameters=self._parts.parameters(),
+            loaders=self._batches.workers,
+            every_s=report_every_s,
+            save_every_s=save_every_s if checkpoint is not None else float("inf"),
+            samples=self.samples,
+        )
+        self._over = False
+        atexit.register(self._ended_early)
+
+    @property
+    def loss(self) -> Any:
+        """The loss of the last step, as the loop has set it."""
+        return self._loss
+
+    @loss.setter
+    def loss(self, loss: Any) -> None:
+        # What it was computed from is not to be kept for it.
+        self._loss = loss.detach() if self._torch.is_tensor(loss) else loss
+
+    # -- the loop ----------------------------------------------------------------------------------
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """Yield the epochs that are left of `count`, and end the session after the last one."""
+        while self.epoch < count:
+            yield self.epoch
+            self.epoch += 1
+            self._position = 0
+        self.finish()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches that are left of the epoch."""
+        batches, timer = self._batches, self._timer
+        position = self._position
+        iterator = batches.of(self.epoch, position)
+        if self._random is not None:
+            # Only now, for whatever a loader draws when it begins is drawn.
+            set_random_state(self._torch, self._random)
+            self._random = None
+        taken = 0
+        timer.begin()
+        while True:
+            batch: Any = next(iterator, _NOTHING)
+            if batch is _NOTHING:
+                break
+            if batches.workers:
+                batch, loading_s = batch
+                self._report.loaded(loading_s)
+            timer.got_data()
+            before = position
+            if batches.order is None:
+                position += 1
+                count = length_of(batch) * self._peers.size
+            else:
+                position = batches.order.taken_after(position)
+                count = position - before
+            self.samples += count
+            taken += count
+            try:
+                yield batch
+            finally:
+                # The loop may leave early, after this batch; it counts then, too.
+                self._position = position
+                self.steps = timer.steps
+            if timer.stepped:
+                timer.end_step()
+                self._report.batch = max(self._report.batch, taken // self._peers.size)
+                taken = 0
+                self._boundary()
+        self._act(*self._agreement.close())
+
+    def save(self) -> None:
+        """Save here and now; all ranks have to call this, between two steps."""
+        self._save()
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait until the checkpoint that is being written is on disk."""
+        if self._saver is not None:
+            self._saver.wait()
+
+    def finish(self) -> None:
+        """End the session: training is done, and saved as such."""
+        if self._over:
+            return
+        self._agreement.close()
+        if self._saver is not None:
+            self.save()
+        self._end("completed")
+
+    # -- boundaries --------------------------------------------------------------------------------
+
+    def _boundary(self) -> None:
+        report = self._report
+        report.step(self.samples, self.steps, self._loss)
+        if self._peers.rank == 0 and report.save_due and not self._busy:
+            report.save_begun()
+            self._wishes.save = True
+        stop, save = self._agreement.at_boundary()
+        if stop or save:
+            self._act(stop, save)
+
+    @property
+    def _busy(self) -> bool:
+        return self._saver is not None and self._saver.busy
+
+    def _act(self, stop: bool, save: bool) -> None:
+        if stop:
+            self._stop()
+        elif save:
+            self._save()
+            # What was saved is no part of a step.
+            self._timer.begin()
+
+    def _stop(self) -> None:
+        self._save()
+        self.wait()
+        # Nobody leaves before all have written: the launcher would take it for a failure.
+        self._peers.barrier()
+        if self._peers.rank == 0:
+            saved = self._saver is not None and not self._saver.why_not
+            sys.stderr.write(
+                f"hetsched: stopped after {self.steps} steps, {self.samples} samples; "
+                f"{'all of it is saved' if saved else 'NOT saved'}\n"
+            )
+        self._end("stopped")
+        raise Stopped(tell_stopped(os.environ, self._peers.rank))
+
+    def _save(self) -> None:
+        if self._saver is None:
+            return
+        progress = {
+            "epoch": self.epoch,
+            "position": self._position,
+            "steps": self.steps,
+            "samples": self.samples,
+            "seed": self._seed,
+            "ranks": self._peers.size,
+            "global_batch": self._global_batch,
+        }
+        local = {"random": random_state(self._torch)}
+        self._saver.save(self.steps, self._parts.split(), local, progress)
+
+    def _end(self, how: str) -> None:
+        self._over = True
+        self._report.end(self.samples, self.steps, how)
+        if self._lock is not None:
+            self._lock.release()
+
+    def _ended_early(self) -> None:
+        if not self._over:
+            with contextlib.suppress(Exception):
+                self._end("failed")
+
+    # -- going on ----------------------------------------------------------------------------------
+
+    def _open(self, folder: CheckpointFolder) -> int:
+        """Take the directory, load its newest checkpoint if there is one; return the seed."""
+        torch, peers = self._torch, self._peers
+        self._saver = Saver(
+            torch, folder, rank=peers.rank, size=peers.size, on_saved=self._on_saved
+        )
+
+        def prepare() -> Any:
+            self._lock = lock_for_job(folder.path)
+            folder.prepare()
+            return folder.newest()
+
+        found = peers.from_first(prepare)
+        if found is None:
+            return self._seed
+        skeleton, tensors, own = load(torch, found, peers.rank)
+        self._parts.restore(skeleton, tensors)
+        progress = found.progress
+        self.epoch, self._position = progress["epoch"], progress["position"]
+        self.steps, self.samples = progress["steps"], progress["samples"]
+        self.resumed = True
+        self._ranks_before = int(progress["ranks"])
+        self._same_batch = progress["global_batch"] == self._global_batch is not None
+        self._random = None if own is None else own["random"]
+        return int(progress["seed"])
+
+    def _go_on(self) -> None:
+        """Fit what was restored to the ranks that there are now."""
+        now, before = self._peers.size, self._ranks_before
+        factor = 1.0
+        if now != before:
+            if self._batches.order is None:
+                # Such a loader counts its own batches.
+                self._position = self._position * before // now
+            if not self._same_batch:
+                factor = self._rule.factor(now, before)
+                self._parts.scale_learning_rate(factor)
+        if self._random is None:
+            new_random_state(self._torch, self._seed, self._peers.rank, self.steps)
+        else:
+            set_random_state(self._torch, self._random)
+        if self._peers.rank == 0:
+            rates = f", learning rate times {factor:g}" if factor != 1.0 else ""
+            sys.stderr.write(
+                f"hetsched: resumed after {self.steps} steps, {self.samples} samples, on {now} "
+                f"GPUs ({before} before{rates})\n"
+            )
+
+    def _on_saved(self, saved: Saved) -> None:
+        self._report.saved(saved.samples, saved.stopped_s)
+
+
+_NOTHING = object()
+
+
+def _allocation() -> Allocation | None:
+    try:
+        return Allocation.of(os.environ)
+    except ValueError:
+        return None
