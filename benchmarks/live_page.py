@@ -1,4 +1,4 @@
-"""What the page of the running system costs: samples, answers, drawing.
+"""What the page of the running system costs: readings, answers, drawing.
 
 Usage: python benchmarks/live_page.py [--nodes 64] [--jobs 2000]
 """
@@ -27,7 +27,7 @@ from hetsched_core.report.live_state import LiveState
 from hetsched_core.types import JobView, Snapshot
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.publisher import Publisher
-from slurm_plugin.api.samples import KEPT, STEP_S, Samples
+from slurm_plugin.api.readings import KEPT, STEP_S, Readings
 from slurm_plugin.daemon.configuration import Configuration
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 
@@ -45,14 +45,14 @@ def main() -> None:
     day = [replace(snapshot, now=_BEGIN_S + STEP_S * (at - KEPT)) for at in range(1, KEPT + 1)]
 
     tracemalloc.start()
-    samples = Samples()
+    readings = Readings()
     for each in day:
-        samples.note(each, None)
+        readings.note(each, None)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    samples = Samples()
-    takes = [seconds(lambda each=each: samples.note(each, 0.02)) for each in day]
+    readings = Readings()
+    takes = [seconds(lambda each=each: readings.note(each, 0.02)) for each in day]
 
     publisher = Publisher(Configuration(partitions=frozenset({"gpu"})), _BEGIN_S)
     for each in day:
@@ -68,8 +68,8 @@ def main() -> None:
 
     lines = (
         f"{chosen.nodes} nodes, {chosen.jobs} jobs, load {os.getloadavg()[0]:.1f}",
-        f"a sample: median {_ms(takes)}, at most {1e3 * max(takes):.1f} ms",
-        f"the samples of a day: {kept / 2**20:.1f} MiB",
+        f"a reading: median {_ms(takes)}, at most {1e3 * max(takes):.1f} ms",
+        f"the readings of a day: {kept / 2**20:.1f} MiB",
         f"an answer: median {_ms(answers)}, {len(json.dumps(said)) / 1024:.0f} KiB",
         f"drawing: first {draws[0]:.2f} s, then {statistics.median(draws[1:]):.2f} s",
         f"the page: {len(to_html(page)) / 1024:.0f} KiB",

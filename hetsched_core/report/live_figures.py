@@ -1,4 +1,4 @@
-"""The figures of the page of a running system: what its samples say, over time."""
+"""The figures of the page of a running system: what its readings say, over time."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _SECONDS = {0.001: "1 ms", 0.01: "10 ms", 0.1: "0.1 s", 1.0: "1 s", 10.0: "10 s"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bins:
-    """Equal bins over the time of some samples, a whole number of steps wide.
+    """Equal bins over the time of some readings, a whole number of steps wide.
 
-    `clock` is the time shown, and `of` the bin of each sample, (S,).
+    `clock` is the time shown, and `of` the bin of each reading, (R,).
     """
 
     clock: Clock
@@ -56,7 +56,7 @@ class Bins:
     of: Ints
 
     def means(self, values: Sequence[float]) -> Floats:
-        """Return the mean over each bin's samples; NaN for a bin without any."""
+        """Return the mean over each bin's readings; NaN for a bin without any."""
         count = len(self.edges) - 1
         sums = np.bincount(self.of, weights=np.asarray(values, dtype=np.float64), minlength=count)
         with np.errstate(invalid="ignore"):
@@ -228,7 +228,7 @@ def _stack(axes: Axes, bins: Bins, layers: Sequence[Floats], whole: Floats) -> N
 
 
 def _area(axes: Axes, bins: Bins, low: Floats, high: Floats, colour: str, alpha: float) -> None:
-    """Fill between two step lines, with gaps where there are no samples."""
+    """Fill between two step lines, with gaps where there are no readings."""
     x = axis_times(bins.clock, bins.edges)
     axes.stairs(high, x, baseline=low, fill=True, color=colour, alpha=alpha, linewidth=0)
 

@@ -111,7 +111,7 @@ def _by_type(nodes: Sequence[LiveNode]) -> Iterator[_Type]:
 
 
 def _end_s(past: Past) -> float:
-    """When the last sample stops being the present one."""
+    """When the last reading stops being the present one."""
     return past.at_s[-1] + past.step_s if past.at_s else 1.0
 
 

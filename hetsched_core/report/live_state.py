@@ -1,4 +1,4 @@
-"""What the page of a running system is made from: its present state, and samples of its past.
+"""What the page of a running system is made from: its present state, and readings of its past.
 
 Whoever runs the system fills these in; all of them are plain values that JSON can hold.
 """
@@ -66,7 +66,7 @@ class LiveJob:
 
 @dataclass(frozen=True, slots=True)
 class GpusOverTime:
-    """(S,) GPUs of one type at each sample: held, foreign, closed, idle."""
+    """(R,) GPUs of one type at each reading: held, foreign, closed, idle."""
 
     held: tuple[int, ...]
     foreign: tuple[int, ...]
@@ -76,17 +76,17 @@ class GpusOverTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Past:
-    """S samples of the past, oldest first.
+    """R readings of the past, oldest first.
 
     Attributes:
-        step_s: from one sample to the next, where none is missing.
-        keep_s: for how long samples are kept.
-        at_s: (S,) seconds UTC, rising.
+        step_s: from one reading to the next, where none is missing.
+        keep_s: for how long readings are kept.
+        at_s: (R,) seconds UTC, rising.
         gpus: GPU type -> GPUs over time.
-        running: (S,) managed jobs that hold GPUs.
-        waiting: (S,) managed jobs that hold none.
-        plan_s: (S,) the longest time that a plan took since the sample before; None without one.
-        nodes: node -> a character for each sample: one of `LEVELS`, `CLOSED` or `UNKNOWN`.
+        running: (R,) managed jobs that hold GPUs.
+        waiting: (R,) managed jobs that hold none.
+        plan_s: (R,) the longest time that a plan took since the reading before; None without one.
+        nodes: node -> a character for each reading: one of `LEVELS`, `CLOSED` or `UNKNOWN`.
     """
 
     step_s: float
@@ -119,7 +119,7 @@ class LiveState:
         reasons: word of a reason -> how many jobs wait for it.
         running: jobs that hold GPUs, in the order of submission, up to some number.
         waiting: jobs that hold none, likewise.
-        past: the samples.
+        past: the readings.
     """
 
     at_s: float

@@ -14,7 +14,7 @@ from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers
-from slurm_plugin.api.samples import Samples
+from slurm_plugin.api.readings import Readings
 from slurm_plugin.daemon.configuration import Configuration
 
 _PATIENCE_S = 20.0
@@ -40,7 +40,7 @@ class Publisher:
         """
         self._up_since_s = now
         self._published: Published | None = None
-        self._samples = Samples()
+        self._readings = Readings()
         self._one_at_a_time = threading.Lock()
         self._past = past or Nothing()
         self.adopt(configuration)
@@ -69,7 +69,7 @@ class Publisher:
         if away and before is not None:
             self._published = replace(before, away=away)
         elif snapshot is not None:
-            self._samples.note(snapshot, plan_took_s)
+            self._readings.note(snapshot, plan_took_s)
             made_s = snapshot.now
             if before is not None and before.decisions == decisions:
                 made_s = before.plan_s or made_s
@@ -114,7 +114,7 @@ class Publisher:
             self._one_at_a_time.release()
 
     def _page(self, published: Published) -> dict[str, Any]:
-        state = live_state(published, self._samples.past(published.snapshot.cluster))
+        state = live_state(published, self._readings.past(published.snapshot.cluster))
         return {
             "schema": SCHEMA,
             "at_s": published.at_s,

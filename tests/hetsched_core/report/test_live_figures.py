@@ -1,4 +1,4 @@
-"""What the figures of the live page draw: bins of samples, gaps, closed nodes."""
+"""What the figures of the live page draw: bins of readings, gaps, closed nodes."""
 
 import math
 from dataclasses import replace
@@ -32,7 +32,7 @@ def test_a_bin_is_a_whole_number_of_steps_and_there_are_not_too_many() -> None:
         assert bins.edges[-1] >= 60.0 * minutes
 
 
-def test_means_and_maxima_are_those_of_a_bins_samples() -> None:
+def test_means_and_maxima_are_those_of_a_bins_readings() -> None:
     random = np.random.default_rng(3)
     at_s = sorted(float(s) for s in random.choice(1440 * 60, 900, replace=False))
     past = past_of(at_s)
@@ -48,7 +48,7 @@ def test_means_and_maxima_are_those_of_a_bins_samples() -> None:
         assert most[at] == pytest.approx(max(known, default=math.nan), nan_ok=True)
 
 
-def test_minutes_without_a_sample_are_a_gap() -> None:
+def test_minutes_without_a_reading_are_a_gap() -> None:
     past = past_of([0.0, 60.0, 300.0])
     means = bins_of(past, clock_of(past)).means([1, 1, 1])
     assert np.isnan(means).tolist() == [False, False, True, True, True, False]

@@ -1,4 +1,4 @@
-"""Samples of what went on, for the page: a bounded number, kept in memory, one a minute."""
+"""Readings of what went on, for the page: a bounded number, kept in memory, one a minute."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from hetsched_core.types import Cluster, NodeView, Snapshot
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 
 STEP_S = 60.0
-"""From one sample to the next."""
+"""From one reading to the next."""
 
 KEPT = 1440
-"""How many samples are kept: those of a day."""
+"""How many readings are kept: those of a day."""
 
 _NOTHING = GpuUse()
 
 
 @dataclass(frozen=True, slots=True)
-class _Sample:
+class _Reading:
     """What was so at `at_s`; `levels` has a character for each node of `cluster`."""
 
     at_s: float
@@ -30,17 +30,17 @@ class _Sample:
     levels: str
 
 
-class Samples:
-    """Takes a sample when one is due.
+class Readings:
+    """Takes a reading when one is due.
 
-    The samples are replaced as a whole, so that other threads may read them at any time. They are
+    The readings are replaced as a whole, so that other threads may read them at any time. They are
     lost when the daemon ends: its decisions and measurements are in the database.
     """
 
     def __init__(self, step_s: float = STEP_S, kept: int = KEPT) -> None:
         """Begin with none."""
         self._step_s, self._kept = step_s, kept
-        self._samples: tuple[_Sample, ...] = ()
+        self._readings: tuple[_Reading, ...] = ()
         self._plan_s: float | None = None
 
     def note(self, snapshot: Snapshot, plan_s: float | None) -> None:
@@ -48,35 +48,35 @@ class Samples:
         if plan_s is not None:
             self._plan_s = max(plan_s, self._plan_s or 0.0)
         now = snapshot.now
-        if self._samples and 0.0 <= now - self._samples[-1].at_s < self._step_s:
+        if self._readings and 0.0 <= now - self._readings[-1].at_s < self._step_s:
             return
         # The clock may have been set back: what lies in the future now has not been.
-        past = tuple(sample for sample in self._samples[-self._kept + 1 :] if sample.at_s < now)
-        self._samples = (*past, self._sample(snapshot))
+        past = tuple(reading for reading in self._readings[-self._kept + 1 :] if reading.at_s < now)
+        self._readings = (*past, self._reading(snapshot))
         self._plan_s = None
 
     def past(self, cluster: Cluster) -> Past:
-        """Return the samples, with the nodes that the cluster has now."""
-        samples = self._samples
-        types = dict.fromkeys(kind for sample in samples for kind in sample.gpus)
+        """Return the readings, with the nodes that the cluster has now."""
+        readings = self._readings
+        types = dict.fromkeys(kind for reading in readings for kind in reading.gpus)
         return Past(
             step_s=self._step_s,
             keep_s=self._step_s * self._kept,
-            at_s=tuple(sample.at_s for sample in samples),
+            at_s=tuple(reading.at_s for reading in readings),
             gpus={
-                kind: _over_time([sample.gpus.get(kind, _NOTHING) for sample in samples])
+                kind: _over_time([reading.gpus.get(kind, _NOTHING) for reading in readings])
                 for kind in types
             },
-            running=tuple(sample.running for sample in samples),
-            waiting=tuple(sample.waiting for sample in samples),
-            plan_s=tuple(sample.plan_s for sample in samples),
+            running=tuple(reading.running for reading in readings),
+            waiting=tuple(reading.waiting for reading in readings),
+            plan_s=tuple(reading.plan_s for reading in readings),
             nodes={
-                node.name: "".join(_level_of(node.name, sample) for sample in samples)
+                node.name: "".join(_level_of(node.name, reading) for reading in readings)
                 for node in cluster
             },
         )
 
-    def _sample(self, snapshot: Snapshot) -> _Sample:
+    def _reading(self, snapshot: Snapshot) -> _Reading:
         by_type: dict[str, GpuUse] = {}
         levels = []
         for view in snapshot.node_views():
@@ -84,7 +84,7 @@ class Samples:
             by_type[kind] = by_type.get(kind, _NOTHING) + use
             levels.append(_level(view, use))
         running = sum(bool(view.runs) for view in snapshot.jobs.values())
-        return _Sample(
+        return _Reading(
             snapshot.now,
             snapshot.cluster,
             by_type,
@@ -102,8 +102,8 @@ def _level(view: NodeView, use: GpuUse) -> str:
     return LEVELS[round((len(LEVELS) - 1) * min(1.0, taken / max(1, use.all)))]
 
 
-def _level_of(node: str, sample: _Sample) -> str:
-    return sample.levels[sample.cluster.index(node)] if node in sample.cluster else UNKNOWN
+def _level_of(node: str, reading: _Reading) -> str:
+    return reading.levels[reading.cluster.index(node)] if node in reading.cluster else UNKNOWN
 
 
 def _over_time(uses: list[GpuUse]) -> GpusOverTime:

@@ -1,7 +1,7 @@
-"""The samples that the daemon keeps: one a minute, a bounded number, each as it was."""
+"""The readings that the daemon keeps: one a minute, a bounded number, each as it was."""
 
 from hetsched_core.types import NodeCondition, Snapshot
-from slurm_plugin.api.samples import Samples
+from slurm_plugin.api.readings import Readings
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 
 CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 2))
@@ -16,10 +16,10 @@ def at(now: float, gpus: int = 3) -> Snapshot:
     )
 
 
-def test_a_sample_tells_gpus_jobs_and_nodes() -> None:
-    samples = Samples()
-    samples.note(at(100.0), None)
-    past = samples.past(CLUSTER)
+def test_a_reading_tells_gpus_jobs_and_nodes() -> None:
+    readings = Readings()
+    readings.note(at(100.0), None)
+    past = readings.past(CLUSTER)
     assert (past.at_s, past.running, past.waiting, past.plan_s) == ((100.0,), (1,), (2,), (None,))
     a100, t4 = past.gpus["a100"], past.gpus["t4"]
     assert (a100.held, a100.foreign, a100.closed, a100.idle) == ((3,), (0,), (0,), (1,))
@@ -28,19 +28,21 @@ def test_a_sample_tells_gpus_jobs_and_nodes() -> None:
 
 
 def test_there_is_one_a_minute_with_the_longest_plan_since_the_one_before() -> None:
-    samples = Samples()
+    readings = Readings()
     for second in range(241):
-        samples.note(at(float(second)), 0.5 if second == 90 else 0.1 if second % 50 == 40 else None)
-    past = samples.past(CLUSTER)
+        readings.note(
+            at(float(second)), 0.5 if second == 90 else 0.1 if second % 50 == 40 else None
+        )
+    past = readings.past(CLUSTER)
     assert past.at_s == (0.0, 60.0, 120.0, 180.0, 240.0)
     assert past.plan_s == (None, 0.1, 0.5, 0.1, 0.1)
 
 
 def test_only_the_latest_are_kept() -> None:
-    samples = Samples(step_s=1.0, kept=5)
+    readings = Readings(step_s=1.0, kept=5)
     for second in range(100):
-        samples.note(at(float(second), gpus=1 + second % 4), None)
-    past = samples.past(CLUSTER)
+        readings.note(at(float(second), gpus=1 + second % 4), None)
+    past = readings.past(CLUSTER)
     assert past.at_s == (95.0, 96.0, 97.0, 98.0, 99.0)
     assert past.keep_s == 5.0
     assert past.gpus["a100"].held == (4, 1, 2, 3, 4)
@@ -48,18 +50,18 @@ def test_only_the_latest_are_kept() -> None:
 
 
 def test_where_the_clock_was_set_back_time_still_rises() -> None:
-    samples = Samples()
+    readings = Readings()
     for now in (0.0, 60.0, 120.0, 180.0, 70.0, 130.0):
-        samples.note(at(now), None)
-    assert samples.past(CLUSTER).at_s == (0.0, 60.0, 70.0, 130.0)
+        readings.note(at(now), None)
+    assert readings.past(CLUSTER).at_s == (0.0, 60.0, 70.0, 130.0)
 
 
 def test_nodes_that_come_and_go_are_told_as_they_are_now() -> None:
-    samples = Samples()
-    samples.note(at(0.0), None)
+    readings = Readings()
+    readings.note(at(0.0), None)
     other = cluster_of(n9=("h100", 8), n0=("a100", 4))
-    samples.note(snapshot_of(other, [view("1", held(on(n9=8)), counts=(8,))], now=60.0), None)
-    past = samples.past(other)
+    readings.note(snapshot_of(other, [view("1", held(on(n9=8)), counts=(8,))], now=60.0), None)
+    past = readings.past(other)
     assert past.nodes == {"n9": "-f", "n0": "b0"}
     assert past.gpus["h100"].held == (0, 8)
     assert past.gpus["t4"].idle == (2, 0)
