@@ -128,15 +128,16 @@ class PlanChecker:
         self, snapshot: Snapshot, plan: Plan, changed: frozenset[str]
     ) -> tuple[Violation, ...]:
         found: list[Violation] = []
+        in_order = sorted(changed)
+        pairs = [(snapshot.jobs.get(job_id), plan.entries.get(job_id)) for job_id in in_order]
         if len(plan.entries) != len(snapshot.jobs) or any(
-            (job_id in plan.entries) != (job_id in snapshot.jobs) for job_id in changed
+            (view is None) != (entry is None) for view, entry in pairs
         ):
             found += _accounting(snapshot, plan)
-        for job_id in sorted(changed):
-            view, entry = snapshot.jobs.get(job_id), plan.entries.get(job_id)
-            if view is not None and entry is not None:
+        for view, entry in pairs:
+            if view is not None and isinstance(entry, Placed):
                 found += _entry(snapshot, view, entry, self._model)
-        touched = self._account(snapshot, plan, sorted(changed))
+        touched = self._account(snapshot, plan, in_order)
         usage = self._usage
         if plan.profiles:
             usage = usage.copy()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import Enum, StrEnum
+from operator import attrgetter
 
 from hetsched_core.errors import InputError
 from hetsched_core.types.cluster import Configuration
@@ -91,12 +92,16 @@ class Job:
         tasks = self.tasks
         if hide_size and tasks is not None and tasks.rounds is not None:
             tasks = replace(tasks, rounds=None)
-        return replace(
-            self,
-            total_samples=None if hide_size else self.total_samples,
-            time_limit_s=self.time_limit_s if Knowledge.TIME_LIMIT in knows else None,
-            tasks=tasks,
-        )
+        # What `replace` does, for every job of a replay: all fields are looked up at once.
+        shown = dict(zip(_JOB_FIELDS, _every_field(self), strict=True))
+        shown["total_samples"] = None if hide_size else self.total_samples
+        shown["time_limit_s"] = self.time_limit_s if Knowledge.TIME_LIMIT in knows else None
+        shown["tasks"] = tasks
+        return Job(**shown)
+
+
+_JOB_FIELDS = tuple(field.name for field in fields(Job))
+_every_field = attrgetter(*_JOB_FIELDS)
 
 
 class Purpose(StrEnum):
