@@ -20,6 +20,7 @@ arrival would be done before the next round, and nothing is idle, the round is p
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
@@ -55,7 +56,7 @@ class Steady:
 
     patience_s: float = parameter(1800.0, "seconds of wait with which every job begins")
     power: float = parameter(0.5, "how much more a configuration of twice the speed is worth")
-    floor_s: float = parameter(60.0, "least seconds that a job counts as having left")
+    floor_s: float = parameter(5.0, "least seconds that a job counts as having left")
     restart_weight: float = parameter(
         3.0, "how many times its cost a restart counts in the decision; 0: not at all"
     )
@@ -87,8 +88,12 @@ class Steady:
             ("patience_s", 1.0, 1e9),
             ("power", 0.0, 10.0),
             ("floor_s", 1e-3, 1e9),
+            ("restart_weight", 0.0, 1e3),
             ("urgent", 0.0, 1e9),
             ("mixed", 0.0, math.inf),
+            ("gap", 0.0, 1.0),
+            ("sensitivity", 0.0, math.inf),
+            ("profile_iterations", 0, 1e9),
         ):
             if not least <= getattr(self, name) <= most:
                 raise InputError(
@@ -117,7 +122,7 @@ class _Moment(Moment):
             profile_iterations=steady.profile_iterations,
         )
         super().__init__(hops, snapshot, new_round=new_round, from_s=snapshot.now)
-        self._left_s = np.array([self._seconds_left(view) for view in self._views])
+        self._left_s = np.array([self._seconds_left(view) for view in self._views], np.float64)
 
     def share_out(self) -> None:
         """Share out as Hops does, then let waiting jobs have mixes of GPU types."""
@@ -130,12 +135,11 @@ class _Moment(Moment):
 
     @property
     def somebody_cannot_wait(self) -> bool:
-        """Whether a job that waits would be done before the next round, or nearly."""
+        """Whether a job that waits would be done before the next round."""
         if self._new_round:
             return False
-        until_s = self._steady.urgent * (self._snapshot.round.end_s - self._from_s)
-        cost_s = np.array([self._views[at].restart_cost_s for at in self._waiting.tolist()])
-        return bool((self._left_s[self._waiting] + cost_s < until_s).any())
+        until_s = self._snapshot.round.end_s - self._from_s
+        return bool((self._left_s[self._waiting] < self._steady.urgent * until_s).any())
 
     def _seconds_left(self, view: JobView) -> float:
         """Expected seconds that a job still needs, waiting not counted."""
@@ -152,7 +156,7 @@ class _Moment(Moment):
             left_s = ran_s if past_s is None or past_s <= ran_s else past_s - ran_s
         return max(self._steady.floor_s, min(left_s, 1e9))
 
-    def _priorities(self, views: list[JobView]) -> Floats:  # type: ignore[override]
+    def _priorities(self, views: Sequence[JobView]) -> Floats:
         at = {view.job.id: k for k, view in enumerate(self._views)}
         left_s = self._left_s[[at[view.job.id] for view in views]]
         wait_s = np.array([view.wait_at(self._from_s) for view in views])
@@ -173,29 +177,31 @@ class _Moment(Moment):
 
     def _mix(self, at: int) -> None:
         """Give a waiting job idle GPUs of several types, if it is fast enough on them."""
-        view, demand, room = self._views[at], self._demand, self._room
-        job, kind = view.job, demand.kind[at]
-        need, layout = demand.needs[demand.need[kind]], room.layout
-        usable = np.where(demand.types[kind][layout.type_of], room.usable([need])[0], 0)
-        order = np.argsort(-usable, kind="stable")
-        order = order[usable[order] > 0]
-        table = demand.per_gpu[demand.profile[kind]]
-        best = 0.0
-        for want in demand.want[demand.want_from[kind] : demand.want_from[kind + 1]].tolist():
-            count = int(demand.wants[want])
-            best = max(best, count * float((table[:, 0, want] * demand.types[kind]).max()))
+        job, demand, room = self._views[at].job, self._demand, self._room
+        kind = demand.kind[at]
+        need, runs_on = demand.needs[demand.need[kind]], demand.types[kind]
+        usable = np.where(runs_on[room.layout.type_of], room.usable([need])[0], 0)
+        nodes = np.argsort(-usable, kind="stable")
         for count in reversed(job.requirements.counts):
-            pieces = np.minimum(usable[order], np.maximum(0, count - _before(usable[order])))
-            nodes = order[pieces > 0]
-            gpus = pieces[pieces > 0]
-            if gpus.sum() < count or len(nodes) < 2 or not room.holds(nodes, gpus, need):
+            gpus = np.clip(count - _before(usable[nodes]), 0, usable[nodes])
+            some = gpus > 0
+            if gpus.sum() < count or not room.holds(nodes[some], gpus[some], need):
                 continue
-            where = configuration_of(self._snapshot.cluster, nodes.tolist(), gpus.tolist())
+            where = configuration_of(
+                self._snapshot.cluster, nodes[some].tolist(), gpus[some].tolist()
+            )
             speed = self._snapshot.speeds.speed(job.profile, where)
-            if speed > 0 and speed >= self._steady.mixed * best:
-                room.take(nodes, gpus, need)
+            if speed > 0 and speed >= self._steady.mixed * self._best_speed(kind):
+                room.take(nodes[some], gpus[some], need)
                 self._placed[at] = where
                 return
+
+    def _best_speed(self, kind: int) -> float:
+        """Samples/s of a kind of jobs with most GPUs on one node of its fastest type."""
+        demand = self._demand
+        want = demand.want[demand.want_from[kind] : demand.want_from[kind + 1]]
+        per_gpu = demand.per_gpu[demand.profile[kind], :, 0][:, want]
+        return float((per_gpu * demand.wants[want] * demand.types[kind][:, None]).max())
 
 
 def _before(values: Ints) -> Ints:

@@ -1,0 +1,205 @@
+"""Steady: what a job weighs, when it is planned for, and what it may be given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.policies.steady import Sizes, Steady
+from hetsched_core.policy import check_plan
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.types import (
+    ExecutionModel,
+    JobView,
+    Placed,
+    Plan,
+    Run,
+    Shape,
+    Snapshot,
+    Trigger,
+)
+from tests.hetsched_core.worlds import (
+    NO_ROOM,
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    placed,
+    plan_of,
+    snapshot_of,
+    submission,
+    view,
+)
+
+ROUND = frozenset({Trigger.ROUND})
+ARRIVAL = frozenset({Trigger.ARRIVAL})
+
+
+def job(
+    name: str,
+    *runs: Run,
+    samples: float | None = 1000.0,
+    wait_s: float = 0.0,
+    counts: tuple[int, ...] = (1,),
+    submit_s: float = 0.0,
+    **more: object,
+) -> JobView:
+    """A job of so many samples, at 1 a second and GPU, which has waited so long."""
+    made = view(name, *runs, counts=counts, submit_s=submit_s)
+    told = replace(made.job, total_samples=samples)
+    started = 0.0 if runs else None
+    made = replace(made, job=told, wait_s=wait_s, first_start_s=started)
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+def where(policy: Steady, snapshot: Snapshot) -> dict[str, str]:
+    """Return who is placed where; the plan is a valid one."""
+    plan: Plan = policy.plan(snapshot)
+    assert check_plan(snapshot, plan, ExecutionModel.GANG) == ()
+    return {
+        name: str(entry.placements[0].configuration)
+        for name, entry in sorted(plan.entries.items())
+        if isinstance(entry, Placed)
+    }
+
+
+def test_of_two_new_jobs_the_shorter_goes_first() -> None:
+    cluster = cluster_of(a=("t", 1))
+    views = [job("long", samples=2000.0), job("short", samples=1000.0, submit_s=1.0)]
+    assert where(Steady(), snapshot_of(cluster, views, now=360.0, triggers=ROUND)) == {
+        "short": "a:1"
+    }
+
+
+def test_who_has_waited_long_for_its_length_goes_before_a_shorter_job() -> None:
+    cluster = cluster_of(a=("t", 1))
+    patience_s = Steady().patience_s
+    for wait_s, first in ((0.9 * patience_s, "short"), (1.1 * patience_s, "long")):
+        long = job("long", samples=2000.0, wait_s=wait_s, observed_s=360.0)
+        views = [long, job("short", submit_s=360.0, observed_s=360.0)]
+        snapshot = snapshot_of(cluster, views, now=360.0, triggers=ROUND)
+        assert list(where(Steady(), snapshot)) == [first]
+
+
+def test_what_is_left_counts_and_not_what_was() -> None:
+    cluster = cluster_of(a=("t", 1))
+    runs = job("nearly done", held(on(a=1)), samples=4000.0, samples_done=3500.0)
+    views = [runs, job("short", samples=1000.0, submit_s=1.0)]
+    previous = plan_of({"nearly done": placed(a=1), "short": NO_ROOM})
+    snapshot = snapshot_of(cluster, views, now=360.0, triggers=ROUND, previous=previous)
+    assert where(Steady(), snapshot) == {"nearly done": "a:1"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "samples", "first"),
+    [
+        (Steady(), 100.0, "new"),
+        # It would be done after the next round has begun.
+        (Steady(), 1000.0, "runs"),
+        (Steady(urgent=0.0), 100.0, "runs"),
+    ],
+)
+def test_who_would_be_done_before_the_next_round_need_not_wait_for_it(
+    policy: Steady, samples: float, first: str
+) -> None:
+    cluster = cluster_of(a=("t", 1))
+    views = [job("runs", held(on(a=1)), samples=9000.0), job("new", samples=samples, submit_s=60.0)]
+    previous = plan_of({"runs": placed(a=1)})
+    snapshot = snapshot_of(cluster, views, now=60.0, triggers=ARRIVAL, previous=previous)
+    assert list(where(policy, snapshot)) == [first]
+
+
+def test_where_something_is_idle_an_arrival_moves_nobody() -> None:
+    cluster = cluster_of(a=("slow", 1), b=("fast", 1))
+    speeds = linear_speeds(cluster, {"m": {"slow": 1.0, "fast": 2.0}})
+    views = [job("runs", held(on(b=1)), samples=9000.0), job("new", samples=100.0, submit_s=60.0)]
+    snapshot = snapshot_of(
+        cluster,
+        views,
+        now=60.0,
+        triggers=ARRIVAL,
+        previous=plan_of({"runs": placed(b=1)}),
+        speeds=speeds,
+    )
+    assert where(Steady(), snapshot) == {"new": "a:1", "runs": "b:1"}
+
+
+def test_a_job_is_moved_only_where_that_is_worth_its_restart() -> None:
+    """Both would gain by a move to the faster node; one is done before that has paid."""
+    cluster = cluster_of(a=("slow", 1), b=("fast", 1))
+    speeds = linear_speeds(cluster, {"m": {"slow": 1.0, "fast": 1.3}})
+    previous = plan_of({"runs": placed(a=1)})
+    found = {}
+    for samples in (30.0, 9000.0):
+        runs = job("runs", held(on(a=1)), samples=360.0 + samples, restart_cost_s=10.0)
+        snapshot = snapshot_of(
+            cluster, [runs], now=360.0, triggers=ROUND, previous=previous, speeds=speeds
+        )
+        found[samples] = where(Steady(), snapshot)["runs"]
+    assert found == {30.0: "a:1", 9000.0: "b:1"}
+
+
+def test_gpus_of_several_types_are_given_where_no_one_type_has_enough() -> None:
+    cluster = cluster_of(a=("v", 2), b=("p", 2), c=("v", 2))
+    speeds = linear_speeds(cluster, {"m": {"v": 1.0, "p": 0.5}})
+    views = [
+        job("holds", held(on(c=2)), samples=100.0, counts=(2,)),
+        job("wide", samples=5000.0, counts=(4,), submit_s=1.0),
+    ]
+    snapshot = snapshot_of(
+        cluster,
+        views,
+        now=360.0,
+        triggers=ROUND,
+        previous=plan_of({"holds": placed(c=2)}),
+        speeds=speeds,
+    )
+    alone = {"holds": "c:2"}
+    assert where(Steady(), snapshot) == alone | {"wide": "a:2+b:2"}
+    # On a mix it runs at the slowest GPUs' speed: half of what four of type v would do.
+    assert where(Steady(mixed=0.45), snapshot) == alone | {"wide": "a:2+b:2"}
+    assert where(Steady(mixed=0.55), snapshot) == alone
+    one_type = replace(snapshot, shapes=frozenset(Shape) - {Shape.MIXED_TYPES})
+    assert where(Steady(), one_type) == alone
+
+
+def test_of_jobs_whose_sizes_nobody_knows_the_one_that_ran_least_goes_first() -> None:
+    cluster = cluster_of(a=("t", 1))
+    ran = job("ran", held(on(a=1)), samples=None, samples_done=300.0)
+    views = [ran, job("new", samples=None, submit_s=355.0)]
+    previous = plan_of({"ran": placed(a=1), "new": NO_ROOM})
+    snapshot = snapshot_of(cluster, views, now=360.0, triggers=ROUND, previous=previous)
+    assert where(Steady(), snapshot) == {"new": "a:1"}
+
+
+def test_sizes_that_are_told_can_be_left_out_of_account() -> None:
+    cluster = cluster_of(a=("t", 1))
+    ran = job("ran", held(on(a=1)), samples=330.0, samples_done=300.0)
+    views = [ran, job("new", samples=5000.0, submit_s=355.0)]
+    previous = plan_of({"ran": placed(a=1), "new": NO_ROOM})
+    snapshot = snapshot_of(cluster, views, now=360.0, triggers=ROUND, previous=previous)
+    assert list(where(Steady(), snapshot)) == ["ran"]
+    assert list(where(Steady(sizes=Sizes.ATTAINED), snapshot)) == ["new"]
+
+
+def test_a_stream_of_short_jobs_does_not_starve_a_long_one() -> None:
+    cluster = cluster_of(a=("t", 1))
+    jobs = [submission("long", 3600.0)]
+    jobs += [submission(f"s{k:03d}", 300.0, submit_s=1.0 + 300.0 * k) for k in range(150)]
+    speeds = linear_speeds(cluster, {"m": {"t": 1.0}})
+    log = simulate(jobs, cluster, Steady(patience_s=600.0), speeds, Settings(restart_cost_s=0.0))
+    long = next(record for record in log.jobs if record.job.id == "long")
+    last_s = max(record.end_s or 0.0 for record in log.jobs)
+    assert long.end_s is not None
+    assert long.end_s < 0.8 * last_s
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("patience_s", 0.0), ("power", -1.0), ("floor_s", 0.0), ("urgent", -1.0), ("mixed", -0.1)],
+)
+def test_numbers_that_mean_nothing_are_refused(name: str, value: float) -> None:
+    with pytest.raises(InputError, match=f"steady.{name}"):
+        Steady(**{name: value})  # type: ignore[arg-type]
