@@ -69,6 +69,7 @@ class Measures:
     wall_s: float
     gru: float | None = None
     cru: float | None = None
+    avg_latency_ratio: float | None = None
 
 
 def measure(log: RunLog, speeds: Speeds) -> Measures:
@@ -126,6 +127,7 @@ def measure(log: RunLog, speeds: Speeds) -> Measures:
         wall_s=log.wall_s,
         gru=busy_gpu_s / own_gpu_s if own_gpu_s else None,
         cru=busy_gpu_s / slots_gpu_s if slots_gpu_s else None,
+        avg_latency_ratio=_mean(ratios),
     )
 
 

@@ -314,6 +314,7 @@ def test_what_has_no_value_is_none() -> None:
         "plan_s",
         "gru",
         "cru",
+        "avg_latency_ratio",
     }
 
 
@@ -540,6 +541,7 @@ def naive_measure(log: RunLog) -> Measures:
             sum(k for k, p in zip(kept_s, profiles, strict=True) if not p),
             sum(node.gpus for node in CLUSTER) * log.rounds * log.header.round_s,
         ),
+        avg_latency_ratio=naive_mean(ratios),
     )
 
 
