@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue, Signal
+from slurm_plugin.backend.change import Change, Park, Place, Push, Release, Requeue, Signal
 from slurm_plugin.backend.errors import AwayError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
 
-_ORDER = {Signal: 0, Requeue: 0, Park: 1, Push: 2, Place: 3}
+_ORDER = {Signal: 0, Requeue: 0, Park: 1, Push: 2, Release: 3, Place: 4}
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,4 +82,11 @@ class Requeue:
     job: str
 
 
-Change = Signal | Requeue | Park | Push | Place
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let go of a pending job that is held; its begin time still keeps it back."""
+
+    job: str
+
+
+Change = Signal | Requeue | Park | Push | Release | Place

@@ -43,6 +43,12 @@ def gpu_request(text: str) -> tuple[int, str]:
     return count, "" if gpu_type == UNTYPED else gpu_type
 
 
+def gpus_held(text: str) -> int:
+    """Read how many GPUs are held in all from `gres/gpu=2,gres/gpu:v100=2`."""
+    counts = dict(gpu_counts(text))
+    return counts.get(UNTYPED) or sum(counts.values())
+
+
 def gpus_per_node(count: int, gpu_type: str) -> str:
     """Write such a request, without Slurm's prefix for generic resources."""
     return f"gpu:{gpu_type}:{count}" if gpu_type else f"gpu:{count}"

@@ -69,7 +69,8 @@ class SlurmJob:
         mark: the AdminComment, which only job_submit.lua writes.
         nodes: the nodes that it holds, sorted; those that it still holds while COMPLETING.
         pinned: the nodes that it must run on, sorted; () for any.
-        gpus_per_node: how many GPUs it asks for on each node; 0 if it asks in another way.
+        gpus_per_node: how many GPUs it asks for on each node; if it asks in another way, those that
+            it holds on its only node, else 0.
         gpu_type: the type that it asks for, "" for any.
         begin_s: when it may start at the earliest, as far as Slurm tells.
         start_s: start of the present run.
@@ -104,6 +105,11 @@ class SlurmJob:
     cpus: int = 0
     submit_line: str = ""
     qos: str = ""
+
+    @property
+    def held_by_slurm(self) -> bool:
+        """Whether Slurm itself holds it, because a run of it could not be launched."""
+        return self.held and self.reason.replace("_", " ").startswith("launch failed")
 
 
 @dataclass(frozen=True, slots=True)

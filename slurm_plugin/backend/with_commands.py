@@ -16,6 +16,7 @@ from slurm_plugin.backend.change import (
     Place,
     Push,
     Recipients,
+    Release,
     Requeue,
     Signal,
     Terms,
@@ -25,6 +26,7 @@ from slurm_plugin.backend.gres import (
     condition,
     gpu_counts,
     gpu_request,
+    gpus_held,
     gpus_per_node,
     node_names,
 )
@@ -135,6 +137,8 @@ class CommandsBackend:
                 _run(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
             case Requeue(job):
                 _run(["scontrol", "requeue", job])
+            case Release(job):
+                _run(["scontrol", "release", job])
 
 
 def _terms(terms: Terms) -> dict[str, int]:
@@ -191,6 +195,9 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     words = {words} if isinstance(words, str) else set(words)
     state = next((state for word, state in _STATES if word in words), JobState.ENDED)
     count, gpu_type = gpu_request(row.get("tres_per_node") or "")
+    nodes = () if state is JobState.PENDING else node_names(row.get("nodes"))
+    if not count and len(nodes) == 1:
+        count = gpus_held(row.get("tres_alloc_str") or "")
     begin_s = _number(row, "eligible_time") or None
     minutes = _number(row, "time_limit")
     by_gpu = int((row.get("memory_per_tres") or "0").rpartition(":")[2])
@@ -201,9 +208,9 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         account=row.get("account", ""),
         partition=row.get("partition", ""),
         state=state,
-        reason=row.get("state_reason", "None"),
+        reason=_reason(row),
         mark=row.get("admin_comment", ""),
-        nodes=() if state is JobState.PENDING else node_names(row.get("nodes")),
+        nodes=nodes,
         pinned=node_names(row.get("required_nodes")),
         gpus_per_node=count,
         gpu_type=gpu_type,
@@ -225,6 +232,12 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         submit_line=row.get("submit_line", ""),
         qos=row.get("qos", ""),
     )
+
+
+def _reason(row: Mapping[str, Any]) -> str:
+    # Of a job whose launch has failed the one says that its user holds it, the other the truth.
+    words = row.get("state_description") or ""
+    return words if "launch" in words else row.get("state_reason", "None")
 
 
 def _whole(row: Mapping[str, Any], key: str) -> int:

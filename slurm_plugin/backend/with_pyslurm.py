@@ -8,7 +8,16 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from slurm_plugin.backend.change import Change, Park, Place, Push, Requeue, Signal, Terms
+from slurm_plugin.backend.change import (
+    Change,
+    Park,
+    Place,
+    Push,
+    Release,
+    Requeue,
+    Signal,
+    Terms,
+)
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     UNTYPED,
@@ -158,6 +167,8 @@ class PyslurmBackend:
                     job.send_signal(f"SIG{signal}", steps=to.value)
                 case Requeue():
                     job.requeue()
+                case Release():
+                    job.release()
         except self._pyslurm.RPCError as error:
             raise meaning(error, str(change)) from None
         except (OverflowError, ValueError) as error:
@@ -207,10 +218,18 @@ def meaning(error: Any, what: str) -> BackendError:
     return AwayError(text) if 0 < number < 2000 else RefusedError(text)
 
 
+def _count(held: Any) -> int:
+    """Return how many GPUs a trackable resource of pyslurm's stands for; 0 for None."""
+    return 0 if held is None else int(held.count)
+
+
 def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
     asked = ",".join(f"{name}={count}" for name, count in (job.gres_per_node or {}).items())
     count, gpu_type = gpu_request(asked)
+    nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
+    if not count and len(nodes) == 1:
+        count = _count((job.gres or {}).get("gpu"))
     return SlurmJob(
         id=str(job.id) if job.array_task_id is None else f"{job.array_id}_{job.array_task_id}",
         name=_text(job, "name"),
@@ -220,7 +239,7 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         state=state,
         reason=job.state_reason or "None",
         mark=job.admin_comment or "",
-        nodes=() if state is JobState.PENDING else node_names(job.allocated_nodes),
+        nodes=nodes,
         pinned=node_names(job.required_nodes),
         gpus_per_node=count,
         gpu_type=gpu_type,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from itertools import islice
 
 from hetsched_core.policy import Action, Start, Stop
-from slurm_plugin.backend import Change, JobState, Park, Place, Push, Requeue, Signal
+from slurm_plugin.backend import Change, JobState, Park, Place, Push, Release, Requeue, Signal
 from slurm_plugin.daemon.checkpoint import warning_for
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.settings import DaemonSettings
@@ -62,7 +62,10 @@ def changes_for(
     for job, known in world.managed.items():
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
-            if _astray(known):
+            if known.slurm.held_by_slurm:
+                # Nobody else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
+                changes += [_park(known, settings), Release(job)]
+            elif _astray(known):
                 changes.append(_park(known, settings))
             else:
                 # Those that are held, too: Slurm starts at once what is released and due.

@@ -23,7 +23,14 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
-from slurm_plugin.backend import BackendError, JobState, Outcome, SlurmBackend, apply_changes
+from slurm_plugin.backend import (
+    BackendError,
+    JobState,
+    Outcome,
+    SlurmBackend,
+    SlurmJob,
+    apply_changes,
+)
 from slurm_plugin.backend.change import Change, Place, Push, Signal
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.keeping_back import keeping_back
@@ -63,6 +70,7 @@ class CycleReport:
         away: what was said if Slurm did not answer; "" if it did.
         warnings: what is wrong, each said once: with marks, and with how the site is set up.
         heard: what was taken in of what jobs tell.
+        lost: jobs as they were seen last of which Slurm knows nothing any more.
     """
 
     decision: Decision | None = None
@@ -72,6 +80,7 @@ class CycleReport:
     away: str = ""
     warnings: tuple[str, ...] = ()
     heard: Heard = NOTHING
+    lost: tuple[SlurmJob, ...] = ()
 
 
 class Daemon:
@@ -143,6 +152,7 @@ class Daemon:
             # A plan that names nodes which are gone, or another job that had the same id, is void.
             self._plan = EMPTY_PLAN
             self._world.gone.clear()
+        lost = tuple(self._world.lost)
         warnings = self._new_warnings()
         heard = self._hear(now)
         decision: Decision | None = None
@@ -152,12 +162,16 @@ class Daemon:
         actions = self._actions(now)
         changes = changes_for(self._world, actions, self._settings, now)
         if self._mode is Mode.SHADOW:
-            return CycleReport(decision, violations, changes, warnings=warnings, heard=heard)
+            return CycleReport(
+                decision, violations, changes, warnings=warnings, heard=heard, lost=lost
+            )
         outcome = apply_changes(self._backend, changes, self._sleep)
         stopping = {action.key.job for action in actions if isinstance(action, Stop)}
         self._world.warned(outcome.tried(Signal), stopping, now)
         self._carried_out(actions, outcome, now)
-        return CycleReport(decision, violations, changes, outcome, outcome.away, warnings, heard)
+        return CycleReport(
+            decision, violations, changes, outcome, outcome.away, warnings, heard, lost
+        )
 
     @property
     def world(self) -> LiveWorld:

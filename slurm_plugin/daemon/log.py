@@ -10,9 +10,16 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.types import Plan, Waiting
-from slurm_plugin.backend import Change, Park, Place, Requeue, Signal
+from slurm_plugin.backend import Change, Park, Place, Release, Requeue, Signal
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.daemon import CycleReport
+
+_RELEASED = "Slurm has held it, since a run of it could not be launched; it is placed again"
+
+_LOST = (
+    "Slurm does not know it any more: its controller has lost it, or has forgotten its end; who "
+    "misses it submits it again"
+)
 
 _FIRST = ("time", "level", "event", "job")
 
@@ -46,6 +53,8 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
     """
     for warning in report.warnings:
         log.warning("beware", words=warning)
+    for job in report.lost:
+        log.warning("lost", job=job.id, user=job.user, name=job.name, words=_LOST)
     heard = report.heard
     if heard.trouble:
         log.error("spool_not_taken_in", words=heard.trouble)
@@ -106,6 +115,8 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
             log.info(f"{prefix}signal", job=job, signal=name, to=to.name.lower(), decision=number)
         case Requeue(job):
             log.info(f"{prefix}requeue", job=job, decision=number)
+        case Release(job):
+            log.warning(f"{prefix}release", job=job, words=_RELEASED)
         case Park(job, count, _):
             log.info(f"{prefix}park", job=job, count=count)
         case _:

@@ -138,6 +138,15 @@ def read_mark(text: str) -> Mark | None:
     )
 
 
+def read_nonce(text: str) -> str:
+    """Return the nonce of an AdminComment; "" if it is no mark."""
+    try:
+        mark = read_mark(text)
+    except InputError:
+        return ""
+    return "" if mark is None else mark.nonce
+
+
 def _memory_mb(text: str) -> int:
     """Read `40G` or `24000M`; "" is 0."""
     match = _MEMORY.fullmatch(text)

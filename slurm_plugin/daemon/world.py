@@ -19,6 +19,7 @@ from hetsched_core.types import (
     JobView,
     Knowledge,
     Node,
+    NodeCondition,
     NodeView,
     Placement,
     Reason,
@@ -39,7 +40,7 @@ from slurm_plugin.daemon.managed import (
     editable,
     share_of,
 )
-from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.daemon.mark import Mark, read_mark, read_nonce
 from slurm_plugin.daemon.node_use import node_views, not_ours
 from slurm_plugin.daemon.settings import DaemonSettings, Mode
 from slurm_plugin.daemon.speeds import LiveSpeeds
@@ -47,6 +48,9 @@ from slurm_plugin.daemon.terms import limit_min, needs_of
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
+
+
+_FAILED = "its node went down, and its last run may still be ending there"
 
 
 class LiveWorld:
@@ -59,6 +63,8 @@ class LiveWorld:
         triggers: reasons to plan that have come up and not been served.
         changed, gone, nodes_changed: what differs since the last plan was asked for.
         warnings: what was wrong with jobs that carry our mark, by job id.
+        lost: jobs as they were seen last that the last read did not show any more, though they had
+            not ended.
     """
 
     def __init__(
@@ -82,15 +88,22 @@ class LiveWorld:
         self.gone: set[str] = set()
         self.nodes_changed = True
         self.warnings: dict[str, str] = {}
+        self.lost: list[SlurmJob] = []
 
     def observe(self, state: SlurmState, now: float) -> None:
         """Take in one read."""
         cluster = self._observe_cluster(state.nodes, now)
+        self.lost = []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
-            if seen is None or seen.state is JobState.ENDED or seen.mark != known.slurm.mark:
-                self._leave(job_id)
+            same = seen is not None and seen.mark == known.slurm.mark
+            if seen is not None and same and seen.state is not JobState.ENDED:
+                continue
+            if seen is None or (not same and read_nonce(seen.mark) != known.mark.nonce):
+                self.lost.append(known.slurm)
+            self._leave(job_id)
+        self._note_failed(state, now)
         for seen in state.jobs.values():
             if seen.partition in self._settings.partitions and seen.state is not JobState.ENDED:
                 self._observe_job(seen, cluster, now)
@@ -269,6 +282,20 @@ class LiveWorld:
         self.changed.discard(job_id)
         self.gone.add(job_id)
         self.triggers.add(Trigger.END)
+
+    def _note_failed(self, state: SlurmState, now: float) -> None:
+        """Let jobs wait whose node went down under them: Slurm queues them again at once.
+
+        Their processes may still be ending there, and a second run beside them would undo what they
+        save; where it is on the same node, Slurm drains the node and holds the job.
+        """
+        down = {node.name for node in state.nodes if node.condition is NodeCondition.DOWN}
+        for job_id, known in self.managed.items() if down else ():
+            seen, was = state.jobs.get(job_id), known.slurm
+            again = seen is not None and seen.state is JobState.PENDING
+            if again and was.state is not JobState.PENDING and not down.isdisjoint(was.nodes):
+                waits_s = min(self._settings.grace_s, QUOTA_S)
+                known.quota = Reason(ReasonCode.RESTARTING, detail=_FAILED), now + waits_s
 
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         known = self.managed.get(seen.id)

@@ -198,6 +198,14 @@ class Testbed:
         """Stop slurmctld as an orderly shutdown does."""
         self._stop(f"{self.layout.runtime}/slurmctld.pid")
 
+    def kill_controller(self) -> None:
+        """End slurmctld as nobody can prepare for, and wait until it is gone."""
+        path = Path(f"{self.layout.runtime}/slurmctld.pid")
+        process = self._process(path)
+        if process is not None:
+            _kill(process, signal.SIGKILL)
+        wait_until(lambda: self._process(path) is None, "the end of slurmctld", _START_S)
+
     # -- the rest ----------------------------------------------------------------------------------
 
     def _write_files(self) -> None:

@@ -24,6 +24,7 @@ from slurm_plugin.backend import (
     Push,
     Recipients,
     RefusedError,
+    Release,
     Requeue,
     Signal,
     SlurmBackend,
@@ -635,3 +636,62 @@ def test_a_reload_that_names_another_partition_can_be_taken_back() -> None:
         report = daemon.cycle()
         assert report.violations == ()
         assert set(daemon.plan.entries) == active
+
+
+def test_a_job_that_slurm_holds_since_it_could_not_launch_it_is_parked_and_let_go() -> None:
+    failed = replace(
+        PINNED, held=True, reason="launch failed requeued held", begin_s=1060.0, restarts=1
+    )
+    backend = FakeBackend(state(failed))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == [Park("1", 1, 60), Release("1")]
+    # Who holds a job oneself keeps it held.
+    backend.calls.clear()
+    for reason in ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue"):
+        backend.state = state(replace(failed, reason=reason))
+        daemon.cycle()
+    assert backend.calls == []
+
+
+def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (
+    None
+):
+    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=990.0)
+    nodes = (node("n0", used=1), node("n1"))
+    backend, clock = FakeBackend(state(running, nodes=nodes)), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    requeued = replace(PINNED, restarts=1, begin_s=1121.0)
+    down = (node("n0", condition=NodeCondition.DOWN), node("n1"))
+    backend.state = state(requeued, nodes=down)
+    daemon.cycle()
+    assert backend.calls == [Park("1", 1, 60)]
+    # The node is back before that.
+    backend.state = state(replace(WAITING, restarts=1), nodes=(node("n0"), node("n1")))
+    for _ in range(29):
+        clock.now += 1
+        daemon.cycle()
+        assert not any(isinstance(call, Place) for call in backend.calls)
+    assert "its node went down" in str(daemon.world.jobs["1"].blocked)
+    clock.now += 2
+    daemon.cycle()
+    assert isinstance(backend.calls[-1], Place)
+
+
+def test_a_job_that_slurm_does_not_know_any_more_is_told_once() -> None:
+    backend = FakeBackend(state(WAITING))
+    daemon = daemon_of(backend, Clock())
+    assert daemon.cycle().lost == ()
+    # Its id is handed out again.
+    other = replace(WAITING, mark=WAITING.mark.replace("a1", "b2"))
+    backend.state = state(other)
+    assert [job.mark for job in daemon.cycle().lost] == [WAITING.mark]
+    assert daemon.cycle().lost == ()
+    # One that has ended is not lost, nor one whose comment an admin has changed in other ways.
+    backend.state = state(replace(other, mark=other.mark.replace('"1,2"', '"1"')))
+    assert daemon.cycle().lost == ()
+    backend.state = state(replace(other, state=JobState.ENDED))
+    assert daemon.cycle().lost == ()
+    backend.state = state()
+    assert daemon.cycle().lost == ()

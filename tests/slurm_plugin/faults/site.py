@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -168,6 +168,23 @@ class Site:
         """Return the jobs that have not ended."""
         return set(self.cluster.command("squeue", "--noheader", "--format=%i").split())
 
+    def held_nodes(self) -> set[str]:
+        """Return the nodes that jobs hold."""
+        told = self.cluster.command("squeue", "-h", "--states=R,CG", "--format=%N").split()
+        return {name for nodes in told for name in expanded(nodes)}
+
+    def begin(self, jobs: int) -> None:
+        """Start a daemon, submit jobs, and wait until some have begun."""
+        self.start_daemon()
+        for _ in range(jobs):
+            self.submit()
+        self.await_that(lambda: len(self.seen()) > jobs / 5, 60, "jobs have begun")
+
+    def finish(self, patience_s: float = 180.0) -> None:
+        """Wait for the end of all jobs, and stop the daemon."""
+        self.await_all(patience_s)
+        self.stop_daemon()
+
     def await_all(self, timeout_s: float) -> None:
         """Wait until the queue is empty; the daemon may not end meanwhile."""
         deadline = time.monotonic() + timeout_s
@@ -175,6 +192,11 @@ class Site:
             assert self.daemon is None or self.daemon.poll() is None, self.log[-3000:]
             assert time.monotonic() < deadline, f"stranded: {queue}; {self.log[-3000:]}"
             time.sleep(0.5)
+
+    def lost(self) -> dict[str, str]:
+        """Return the jobs of which Slurm knows nothing any more: name -> the id that they had."""
+        known = set(self.cluster.command("squeue", "-h", "--states=all", "--format=%i").split())
+        return {name: job.job for name, job in self.submitted.items() if job.job not in known}
 
     def seen(self) -> dict[str, list[Seen]]:
         """Return what all runs saw, by the name of the job, in the order in which they began."""
@@ -186,14 +208,16 @@ class Site:
 
     # -- what has to hold --------------------------------------------------------------------------
 
-    def verdict(self, lost: Sequence[str] = ()) -> Verdict:
+    def verdict(self, lost: Mapping[str, str] | None = None) -> Verdict:
         """Hold all runs to what has to be true of them, whatever went wrong.
 
         Args:
-            lost: jobs that Slurm has lost, by name.
+            lost: jobs that Slurm has lost: name -> id.
         """
+        lost = lost or {}
         seen = self.seen()
-        rows = _accounted(self.cluster)
+        kept = {name: runs for name, runs in seen.items() if name not in lost}
+        rows = _accounted(self.cluster, kept, frozenset(lost.values()))
         wrong: list[str] = []
         done: set[str] = set()
         for name, runs in seen.items():
@@ -209,7 +233,7 @@ class Site:
                 wrong.append(f"job {runs[0].job} has lost progress: {samples}")
         wrong += shared_gpus(run for runs in seen.values() for run in runs)
         wrong += over_full(self.cluster.layout.nodes, rows)
-        wrong += against_records(seen, rows)
+        wrong += against_records(kept, rows)
         wrong += [
             f"job {job.job} has never run"
             for name, job in self.submitted.items()
@@ -267,8 +291,13 @@ def shared_gpus(runs: Iterator[Seen]) -> Iterator[str]:
                 yield f"{gpu} was used twice: {before}, {after}"
 
 
-def _accounted(cluster: Testbed) -> dict[str, list[Accounted]]:
-    """What Slurm's records say of all runs of all jobs, once they know how all have ended."""
+def _accounted(
+    cluster: Testbed, seen: Mapping[str, Sequence[Seen]], lost: Collection[str]
+) -> dict[str, list[Accounted]]:
+    """What Slurm's records say of all runs of all jobs, once they know how all have ended.
+
+    Of those that it has lost they may never know. The records lag behind.
+    """
     deadline = time.monotonic() + 60
     while True:
         text = cluster.command(
@@ -282,9 +311,12 @@ def _accounted(cluster: Testbed) -> dict[str, list[Accounted]]:
             counts = dict(part.split("=") for part in tres.split(",") if part)
             gpus = int(counts.get("gres/gpu", 0))
             found[job].append(Accounted(state, names, gpus, start, end, int(restarts or 0)))
-        if all(row.end != "Unknown" for rows in found.values() for row in rows):
-            return found
-        assert time.monotonic() < deadline, f"sacct lacks the end of jobs: {text[-2000:]}"
+        ended = {job: [row for row in rows if row.end != "Unknown"] for job, rows in found.items()}
+        whole = all(job in lost or rows == ended[job] for job, rows in found.items())
+        late = time.monotonic() > deadline
+        if late or (whole and not any(against_records(seen, ended))):
+            assert whole, f"sacct lacks the end of jobs: {text[-2000:]}"
+            return ended
         time.sleep(0.5)
 
 
@@ -299,7 +331,7 @@ def expanded(nodes: str) -> Iterator[str]:
                 yield from (f"{name}{at}" for at in range(int(low), int(high or low) + 1))
 
 
-def over_full(nodes: Sequence[FakeNode], rows: dict[str, list[Accounted]]) -> Iterator[str]:
+def over_full(nodes: Sequence[FakeNode], rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
     """Name the nodes of which Slurm's records have more GPUs in use at once than there are."""
     for node in nodes:
         shares = [
@@ -313,7 +345,9 @@ def over_full(nodes: Sequence[FakeNode], rows: dict[str, list[Accounted]]) -> It
             yield f"Slurm's records have {most} GPUs of {node.name} in use at once"
 
 
-def against_records(seen: dict[str, list[Seen]], rows: dict[str, list[Accounted]]) -> Iterator[str]:
+def against_records(
+    seen: Mapping[str, Sequence[Seen]], rows: Mapping[str, Sequence[Accounted]]
+) -> Iterator[str]:
     """Say where what a run saw is not what Slurm has recorded of it."""
     for runs in seen.values():
         for run in runs:

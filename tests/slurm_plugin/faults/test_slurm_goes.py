@@ -1,0 +1,63 @@
+"""Slurm itself goes away: its controller, its authentication, a node."""
+
+import time
+
+import pytest
+
+from slurm_plugin.api.client import ask
+from tests.slurm_plugin.faults.site import Site
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+SURE_S = 10.0
+"""What was submitted so long before slurmctld is killed may not be lost."""
+
+
+def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
+    site.begin(50)
+    older = set(site.submitted)
+    time.sleep(SURE_S)
+    late = [site.submit() for _ in range(6)]
+    ids = {site.submitted[name].job for name in late}
+
+    def known() -> set[str]:
+        return {job["id"] for job in ask(site.folder / "hetschedd.sock", "queue")["jobs"]}
+
+    site.await_that(lambda: ids <= known() or not ids & site.queue(), 30, "the daemon knows them")
+    site.cluster.kill_controller()
+    site.await_log("event=away")
+    site.cluster.start_controller()
+    site.await_log("event=back")
+    lost = site.lost()
+    # Ids of lost jobs are handed out again.
+    for _ in range(6):
+        site.submit()
+    site.finish()
+    verdict = site.verdict(lost)
+    assert verdict.wrong == ()
+    assert older.isdisjoint(lost)
+    for job in lost.values():
+        assert f"event=lost job={job} " in site.log
+    assert verdict.finished >= len(site.submitted) - len(lost)
+
+
+def test_a_node_goes_down_and_comes_back_and_munge_stops_for_ten_seconds(site: Site) -> None:
+    site.begin(70)
+    busy = site.cluster.command("squeue", "-h", "--states=R", "--format=%N").split()
+    node = next(name for name in busy if name in {n.name for n in site.cluster.layout.nodes})
+    site.cluster.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
+    try:
+        site.await_that(lambda: node not in site.held_nodes(), 60, f"{node} is left")
+    finally:
+        site.cluster.command("scontrol", "update", f"node={node}", "state=resume")
+    site.cluster.stop_munge()
+    try:
+        site.await_log("event=away")
+        time.sleep(10)
+    finally:
+        site.cluster.start_munge()
+    site.await_log("event=back")
+    site.finish()
+    verdict = site.verdict()
+    assert verdict.wrong == ()
+    assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
