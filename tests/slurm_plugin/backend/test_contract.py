@@ -59,6 +59,15 @@ def test_nodes_are_read_with_their_gpus(backend: SlurmBackend, testbed: Testbed)
         assert "gpu" in (read[node.name].partitions or ())
 
 
+def test_a_running_job_that_asked_for_gpus_in_all_tells_those_on_its_only_node(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    said = testbed.command("sbatch", "--gpus=3", "--output=/dev/null", "--wrap=sleep 60")
+    seen = await_job(backend, said.split()[-1], running)
+    assert len(seen.nodes) == 1
+    assert (seen.gpus_per_node, seen.gpu_type) == (3, "")
+
+
 def test_a_marked_job_waits_in_the_shape_of_its_default_count(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend.gres import condition, gpu_counts, gpu_request, node_names
+from slurm_plugin.backend.gres import condition, gpu_counts, gpu_request, gpus_held, node_names
 
 
 @pytest.mark.parametrize(
@@ -26,6 +26,12 @@ from slurm_plugin.backend.gres import condition, gpu_counts, gpu_request, node_n
 )
 def test_gpus_are_counted_by_type(text: str, counts: tuple[tuple[str, int], ...]) -> None:
     assert gpu_counts(text) == counts
+
+
+def test_gpus_held_are_counted_once_though_they_are_listed_by_type_too() -> None:
+    assert gpus_held("cpu=4,node=1,billing=4,gres/gpu=3,gres/gpu:t4=1,gres/gpu:v100=2") == 3
+    assert gpus_held("cpu=4,gres/gpu:t4=1,gres/gpu:v100=2") == 3
+    assert gpus_held("cpu=4") == 0
 
 
 def test_a_request_for_two_types_at_once_is_none_that_could_be_placed() -> None:
