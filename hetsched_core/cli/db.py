@@ -21,7 +21,8 @@ _FILE = click.Path(path_type=Path)
 def db() -> None:
     """Look into a throughput database, and move tables in and out.
 
-    Where another process has the file open, each command says which.
+    Where another process has the file open, each command says which; the daemon's may be looked
+    into all the same, as of now, by root and the daemon's user.
     """
 
 
@@ -35,11 +36,11 @@ def show(file: Path, profile: str | None, owner: str, as_json: bool) -> None:
     import json
     from dataclasses import asdict
 
-    from hetsched_core.store import Store
+    from hetsched_core.cli.stores import open_to_read
 
     if owner and profile is None:
         raise click.UsageError("--owner says whose profile to show: add --profile NAME")
-    with Store.open(file) as store:
+    with open_to_read(file) as store:
         _warn_of_unread_log(store)
         if profile is not None:
             speeds = _speeds(store, profile, owner)
@@ -105,10 +106,11 @@ def import_(file: Path, tables: tuple[Path, ...], owner: str) -> None:
 )
 def export(file: Path, folder: Path, form: str) -> None:
     """Write the tables of FILE to FOLDER, one file for each."""
+    from hetsched_core.cli.stores import open_to_read
     from hetsched_core.errors import InputError
-    from hetsched_core.store import Format, Store
+    from hetsched_core.store import Format
 
-    with Store.open(file) as store:
+    with open_to_read(file) as store:
         _warn_of_unread_log(store)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file; give a folder, which need not exist yet")
@@ -142,10 +144,10 @@ def publish(file: Path, profile: str, owner: str, withdraw: bool) -> None:
 @click.argument("file", type=_FILE)
 def check(file: Path) -> None:
     """Read all of FILE and say whether it is whole and holds together."""
+    from hetsched_core.cli.stores import open_to_read
     from hetsched_core.errors import HetschedError
-    from hetsched_core.store import Store
 
-    with Store.open(file) as store:
+    with open_to_read(file) as store:
         _warn_of_unread_log(store)
         faults = store.faults()
         measurements = store.summary().measurements

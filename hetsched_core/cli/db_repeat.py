@@ -22,12 +22,21 @@ def repeat(file: Path, after: int) -> None:
 
     Each is asked of its policy with all that the policy was told then. Exits with 1 if any differs.
     """
+    repeat_recorded(file, after)
+
+
+def repeat_recorded(file: Path, after: int = 0) -> None:
+    """Make the decisions in a store again, those with a number above `after`.
+
+    Raises:
+        HetschedError: some come out otherwise.
+    """
+    from hetsched_core.cli.stores import open_to_read
     from hetsched_core.decision_record import differences, read_decision
     from hetsched_core.errors import HetschedError, InputError
-    from hetsched_core.store import Store
 
     same = other = left_out = 0
-    with Store.open(file) as store:
+    with open_to_read(file) as store:
         for number, decision in _decisions(store, after):
             try:
                 recorded = read_decision(decision.document)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from hetsched_core.cli.inputs import FILE, read_options, workload_options
 from hetsched_core.cli.options import Seconds, SwitchCost, claim_outputs, usage_errors
@@ -26,7 +27,14 @@ _SHOWN = 12
 
 
 @click.command()
-@click.argument("logs", metavar="LOG...", nargs=-1, required=True, type=FILE)
+@click.argument("logs", metavar="LOG...", nargs=-1, type=FILE)
+@click.option(
+    "--recorded",
+    type=FILE,
+    metavar="DATABASE",
+    help="Instead of a LOG: make the decisions again that a daemon recorded, and tell which come "
+    "out otherwise. Takes no other option.",
+)
 @click.option(
     "--policy",
     "names",
@@ -137,6 +145,7 @@ _SHOWN = 12
 )
 def replay(
     logs: tuple[Path, ...],
+    recorded: Path | None,
     names: tuple[str, ...],
     parameters: tuple[str, ...],
     round_s: float,
@@ -162,6 +171,14 @@ def replay(
 
     Exit codes: 0 done, 1 a file cannot be used or a policy failed, 2 wrong usage.
     """
+    if recorded is not None:
+        from hetsched_core.cli.db_repeat import repeat_recorded
+
+        _require_alone("recorded")
+        repeat_recorded(recorded)
+        return
+    if not logs:
+        raise click.UsageError("give a LOG, or --recorded DATABASE")
     from dataclasses import replace
     from time import perf_counter
 
@@ -268,6 +285,19 @@ def replay(
         infos = {name: policy.info for name, policy in policies.items()}
         site = LoggedHistory.of(loaded.workload.submissions)
         write_report(result, infos, histories, site, report_folder)
+
+
+def _require_alone(name: str) -> None:
+    """Refuse an option that stands beside others, or beside arguments."""
+    context = click.get_current_context()
+    given = [
+        known.opts[0]
+        for known in context.command.params
+        if (known.name or name) not in (name, "help")
+        and context.get_parameter_source(known.name or name) is ParameterSource.COMMANDLINE
+    ]
+    if given:
+        raise click.UsageError(f"--{name} stands alone: leave out {', '.join(given)}")
 
 
 def _policies(names: tuple[str, ...], parameters: tuple[str, ...]) -> dict[str, Policy]:

@@ -144,6 +144,25 @@ def read_decisions(
     return tuple((int(row[0]), _decision(*row[1:])) for row in rows)
 
 
+def sampled_decisions(
+    transaction: Transaction, since_s: float, most: int
+) -> tuple[tuple[int, Decision], ...]:
+    """Return some of the decisions made since a time, evenly spread, the latest among them."""
+    rows = transaction.rows(
+        """
+        SELECT id, at_s, policy, triggers, plan_s, placed, waiting, method, objective, bound, gap,
+               limits, prices, document
+        FROM (SELECT *, row_number() OVER (ORDER BY id DESC) - 1 AS place,
+                     count(*) OVER () AS number
+              FROM decision WHERE at_s >= $1)
+        WHERE place % greatest(1, ceil(number / $2)) = 0 ORDER BY id
+        """,
+        since_s,
+        most,
+    )
+    return tuple((int(row[0]), _decision(*row[1:])) for row in rows)
+
+
 def _decision(at_s: float, policy: str, triggers: list[str], *rest: Any) -> Decision:
     plan_s, placed, waiting, method, objective, bound, gap, limits, prices, document = rest
     return Decision(

@@ -291,6 +291,11 @@ class Store:
         with self._database.transaction() as transaction:
             return journal.read_decisions(transaction, after, most)
 
+    def sampled_decisions(self, since_s: float, most: int = 50) -> tuple[tuple[int, Decision], ...]:
+        """Return at most so many decisions since a time, evenly spread, the latest among them."""
+        with self._database.transaction() as transaction:
+            return journal.sampled_decisions(transaction, since_s, most)
+
     def record_history(
         self,
         jobs_: Sequence[StoredJob] = (),

@@ -146,6 +146,7 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "state": _LETTERS[view.phase(now)],
         "submit_s": job.submit_s,
         "waited_s": view.wait_at(now),
+        "ran_s": max((now - run.since_s for run in view.runs), default=0.0),
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),

@@ -9,6 +9,8 @@ from typing import Any
 
 from hetsched_core.errors import HetschedError
 
+DEFAULT_SOCKET = "/run/hetsched/hetschedd.sock"
+
 _PATIENCE_S = 30.0
 
 

@@ -11,7 +11,7 @@ import click
 
 from hetsched_core.cli.table import print_table, printable
 
-_socket = click.option(
+socket_option = click.option(
     "--socket",
     "path",
     type=click.Path(path_type=Path),
@@ -20,49 +20,53 @@ _socket = click.option(
     show_default=True,
     help="Where the daemon answers.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
+
+
+_WHERE = "nodelist(reason)"
 
 
 @click.command()
-@_socket
-@_json
+@socket_option
+@json_option
 def status(path: Path, as_json: bool) -> None:
     """Print what the daemon is doing, and how many GPUs of each type are in use."""
-    _tell(path, as_json, _print_status, "status")
+    tell(path, as_json, _print_status, "status")
 
 
 @click.command()
-@_socket
-@_json
+@socket_option
+@json_option
 def queue(path: Path, as_json: bool) -> None:
     """Print the managed jobs, with squeue's letters."""
-    _tell(path, as_json, _print_queue, "queue")
+    tell(path, as_json, _print_queue, "queue")
 
 
 @click.command()
-@_socket
-@_json
+@socket_option
+@json_option
 def nodes(path: Path, as_json: bool) -> None:
     """Print the nodes and what is in use on them."""
-    _tell(path, as_json, _print_nodes, "nodes")
+    tell(path, as_json, _print_nodes, "nodes")
 
 
 @click.command()
 @click.argument("job")
-@_socket
-@_json
+@socket_option
+@json_option
 def why(job: str, path: Path, as_json: bool) -> None:
     """Print why JOB waits, and what change to it would help."""
-    _tell(path, as_json, _print_why, "why", job=job)
+    tell(path, as_json, _print_why, "why", job=job)
 
 
-def _tell(
+def tell(
     path: Path,
     as_json: bool,
     print_: Callable[[dict[str, Any]], None],
     question: str,
     **about: str,
 ) -> None:
+    """Ask the daemon at `path` a question, and print the answer, as JSON or by `print_`."""
     from slurm_plugin.api.client import ask
 
     said = ask(path, question, **about)
@@ -77,6 +81,16 @@ def _tell(
     print_(said)
 
 
+def span(seconds: float) -> str:
+    """Return a time as squeue does: [[days-]hours:]minutes:seconds."""
+    minutes, rest = divmod(round(max(0.0, seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}-{hours:02d}:{minutes:02d}:{rest:02d}"
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
 def _print_status(said: dict[str, Any]) -> None:
     jobs = ", ".join(f"{count} {phase}" for phase, count in said["jobs"].items()) or "none"
     click.echo(f"policy {said['policy']}, {said['mode']} mode, {said['decisions']} decisions")
@@ -86,12 +100,20 @@ def _print_status(said: dict[str, Any]) -> None:
 
 
 def _print_queue(said: dict[str, Any]) -> None:
-    names = ("job", "partition", "name", "user", "state", "submit_s", "gpus", "nodes", "reason")
+    """Print squeue's own columns, and the GPU counts that each job accepts."""
+    names = ("jobid", "partition", "name", "user", "st", "time", "gpus", "nodes", _WHERE)
     rows = [
         (
-            *(row[name] for name in names[:-2]),
-            "+".join(f"{node}:{gpus}" for node, gpus in (row["nodes"] or {}).items()),
-            row["reason"] or "",
+            row["job"],
+            row["partition"],
+            row["name"],
+            row["user"],
+            row["state"],
+            span(row["ran_s"]),
+            row["gpus"],
+            len(row["nodes"] or {}),
+            "+".join(f"{node}:{gpus}" for node, gpus in (row["nodes"] or {}).items())
+            or f"({row['reason'] or 'None'})",
         )
         for row in said["jobs"]
     ]

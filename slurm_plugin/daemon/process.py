@@ -148,7 +148,7 @@ def _run(
     audience: Audience,
     log: FilteringBoundLogger,
 ) -> None:
-    away = ""
+    away = trouble = ""
     slowest_s = 0.0
     ready = False
     while not asked.stop:
@@ -165,6 +165,9 @@ def _run(
         away = report.away
         tell(log, report, daemon.plan, daemon.decisions)
         audience.note(daemon, report)
+        if audience.journal.trouble != trouble:
+            trouble = audience.journal.trouble
+            log.warning("history", words=trouble or "what becomes of jobs is written again")
         took_s = time.monotonic() - begun
         if took_s > max(configuration.cycle_s, slowest_s):
             slowest_s = took_s

@@ -1,0 +1,152 @@
+"""Possible futures of a snapshot, from what past jobs teach."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetsched_core.forecast import (
+    Experience,
+    Futures,
+    PastJob,
+    claim_of,
+    possible_starts,
+    work_done,
+)
+from hetsched_core.forecast.experience import Claim, kind_of
+from hetsched_core.policy import make_policy
+from hetsched_core.types import Job, Reason, ReasonCode, RequirementSet
+from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+
+CLUSTER = cluster_of(n0=("a100", 4))
+
+
+def job(number: int, user: str = "ada", limit_s: float | None = 3600.0) -> Job:
+    return Job(
+        f"p{number}",
+        60.0 * number,
+        RequirementSet.rigid(4),
+        "test",
+        time_limit_s=limit_s,
+        user=user,
+    )
+
+
+SNAPSHOT = snapshot_of(
+    CLUSTER,
+    [
+        view("runs", held(on(n0=4), speed=4.0), counts=(4,)),
+        view("a", counts=(4,), submit_s=1.0),
+        view("b", counts=(4,), submit_s=2.0),
+        view("held", counts=(4,), submit_s=3.0, blocked=Reason(ReasonCode.HELD)),
+    ],
+    now=600.0,
+)
+PROFILE = SNAPSHOT.jobs["a"].job.profile
+
+
+def known(user: str = "ada") -> dict[str, Job]:
+    return {
+        name: replace(seen.job, total_samples=None, time_limit_s=3600.0, user=user)
+        for name, seen in SNAPSHOT.jobs.items()
+    }
+
+
+def experience(*shares: float, user: str = "ada") -> Experience:
+    past = [
+        PastJob(replace(job(number, user), profile=PROFILE), share)
+        for number, share in enumerate(shares)
+    ]
+    return Experience(past, SNAPSHOT.speeds, CLUSTER.gpu_types)
+
+
+def starts(seen: Experience, user: str = "ada") -> dict[str, tuple[float, ...]]:
+    fifo = make_policy("fifo")
+    return possible_starts(
+        SNAPSHOT,
+        fifo.plan(SNAPSHOT),
+        fifo,
+        known(user),
+        SNAPSHOT.jobs,
+        seen,
+        Futures(draws=40, horizon_s=1e5),
+    )
+
+
+def test_what_is_said_of_a_job_is_its_size_else_its_limit_else_an_hour() -> None:
+    one = replace(job(1), profile=PROFILE)
+    speeds = SNAPSHOT.speeds
+    by_limit = claim_of(one, speeds, ["a100"])
+    assert kind_of(one) is Claim.LIMIT
+    assert by_limit == pytest.approx(3600.0 * 4 * speeds.per_gpu(PROFILE, "a100", 1))
+    assert claim_of(replace(one, time_limit_s=None), speeds, ["a100"]) == pytest.approx(by_limit)
+    sized = replace(one, total_samples=77.0)
+    assert (kind_of(sized), claim_of(sized, speeds, ["a100"])) == (Claim.SIZE, 77.0)
+    # What a log's reader assumed nobody has said.
+    assumed = replace(sized, assumed=frozenset({"total_samples"}))
+    assert kind_of(assumed) is Claim.LIMIT
+
+
+def test_work_is_what_was_told_or_what_gpu_time_stands_for() -> None:
+    per_gpu = SNAPSHOT.speeds.per_gpu(PROFILE, "a100", 1)
+    silent = replace(view("x", counts=(4,)), attained_gpu_s=(("a100", 400.0),), observed_s=600.0)
+    assert work_done(silent, SNAPSHOT) == pytest.approx(400.0 * per_gpu)
+    told = replace(silent, samples_done=5.0)
+    assert work_done(told, SNAPSHOT) == 5.0
+
+
+def test_starts_follow_from_the_shares_of_limits_that_jobs_took() -> None:
+    found = starts(experience(*np.linspace(0.48, 0.52, 20)))
+    assert set(found) == {"a", "b", "runs"}
+    done_s = 600.0
+    first, second = np.median(found["a"]), np.median(found["b"])
+    assert 0.4 * 3600 - done_s < first - 600.0 < 0.7 * 3600 - done_s
+    assert 0.4 * 3600 < second - first < 0.7 * 3600
+    assert found["a"] == tuple(sorted(found["a"]))
+
+
+def test_a_wider_experience_gives_a_wider_range_and_the_same_question_the_same_answer() -> None:
+    narrow, wide = experience(*[0.5] * 20), experience(*np.linspace(0.2, 1.0, 20))
+    spread = [np.ptp(starts(each)["b"]) for each in (narrow, wide)]
+    assert spread[1] > 2 * spread[0]
+    assert starts(wide) == starts(wide)
+
+
+def test_a_user_is_judged_by_jobs_of_his_own_where_there_are_enough() -> None:
+    own = [PastJob(replace(job(n, "bob"), profile=PROFILE), 0.2) for n in range(20)]
+    others = [PastJob(replace(job(n, "eve"), profile=PROFILE), 0.9) for n in range(20, 200)]
+    seen = Experience([*own, *others], SNAPSHOT.speeds, CLUSTER.gpu_types)
+    rng = np.random.default_rng(0)
+    claim = claim_of(known("bob")["a"], SNAPSHOT.speeds, CLUSTER.gpu_types)
+    drawn = [seen.draw(known("bob")["a"], 0.0, rng) / claim for _ in range(50)]
+    assert max(drawn) < 0.25
+    # One that has run for longer than all of them is judged by the others.
+    late = [seen.draw(known("bob")["a"], 0.5 * claim, rng) / claim for _ in range(50)]
+    assert min(late) >= 0.0
+    assert np.median(late) == pytest.approx(0.4, abs=0.1)
+
+
+def test_who_comes_later_is_drawn_from_who_came() -> None:
+    seen = experience(*[0.5] * 30)
+    rng = np.random.default_rng(1)
+    coming = seen.arrivals(1800.0, 1800.0, rng)
+    assert len(coming) == pytest.approx(30, abs=2)
+    assert all(1800.0 < one.job.submit_s <= 3600.0 for one in coming)
+    assert len({one.job.id for one in coming}) == len(coming)
+    assert {one.job.user for one in coming} == {"ada"}
+    assert not experience(0.5).arrivals(1800.0, 1800.0, rng)
+
+
+def test_without_time_there_is_no_answer() -> None:
+    fifo = make_policy("fifo")
+    left = iter(range(3))
+    found = possible_starts(
+        SNAPSHOT,
+        fifo.plan(SNAPSHOT),
+        fifo,
+        known(),
+        ["a"],
+        experience(*[0.5] * 20),
+        Futures(draws=40, go_on=lambda: next(left, None) is not None),
+    )
+    assert found == {}

@@ -1,0 +1,75 @@
+"""Ranges: calibrated, they hold as often as they say; and how they are judged."""
+
+import numpy as np
+import pytest
+
+from hetsched_core.forecast import Calibration, StartRange, judged
+from hetsched_core.forecast.judged import interval_score
+from hetsched_core.forecast.ranges import LEAST
+
+
+@pytest.mark.parametrize(("bias", "drawn_sd"), [(1.0, 0.8), (1.0, 0.15), (1.6, 0.3), (0.6, 0.3)])
+def test_ranges_come_to_hold_as_often_as_they_say_however_wrong_the_draws(
+    bias: float, drawn_sd: float
+) -> None:
+    rng = np.random.default_rng(3)
+    calibration, inside, raw = Calibration(), [], []
+    for number in range(600):
+        at_s = 1000.0 * number
+        scale_s = float(rng.uniform(600, 20_000))
+        starts = at_s + bias * scale_s * np.exp(rng.normal(0, drawn_sd, 24))
+        true_s = float(at_s + scale_s * np.exp(rng.normal(0, 0.4)))
+        given = calibration.range_of(at_s, sorted(starts))
+        calibration.learn(given, true_s)
+        if number >= 100:
+            inside.append(given.holds(true_s))
+            raw.append(given.drawn_low_s <= true_s <= given.drawn_high_s)
+    assert 0.82 < np.mean(inside) < 0.94
+    if bias != 1.0 or drawn_sd < 0.4:
+        assert np.mean(raw) < 0.7
+
+
+def test_a_range_is_as_drawn_until_enough_starts_are_known() -> None:
+    calibration = Calibration()
+    starts = tuple(1000.0 + 60.0 * k for k in range(11))
+    for _ in range(LEAST - 1):
+        given = calibration.range_of(1000.0, starts)
+        assert (given.low_s, given.high_s) == pytest.approx((1060.0, 1540.0))
+        calibration.learn(given, 5000.0)
+    calibration.learn(given, 5000.0)
+    assert calibration.range_of(1000.0, starts).high_s > 1540.0
+    # And never without end.
+    for _ in range(50):
+        calibration.learn(given, 1e9)
+    assert calibration.range_of(1000.0, starts).high_s < 1000.0 + 5.0 * 600.0
+
+
+def test_a_range_never_ends_before_it_was_given() -> None:
+    given = Calibration().range_of(1000.0, (1000.0,) * 5)
+    assert given.low_s <= 1000.0 < given.high_s
+
+
+def test_the_interval_score_is_width_and_ten_times_what_lies_outside() -> None:
+    assert interval_score(100.0, 300.0, 200.0) == 200.0
+    assert interval_score(100.0, 300.0, 330.0) == pytest.approx(200.0 + 10 * 30.0)
+    assert interval_score(100.0, 300.0, 90.0) == pytest.approx(200.0 + 10 * 10.0)
+
+
+def test_ranges_are_judged_beside_what_waits_were_before() -> None:
+    assert judged([]) is None
+    pairs = []
+    for number in range(30):
+        at_s = 10_000.0 * number
+        wait_s = 1000.0 + 100.0 * (number % 7)
+        low_s, high_s = at_s + wait_s - 50, at_s + wait_s + (50 if number % 5 else -10)
+        pairs.append((StartRange(at_s, low_s, high_s, low_s, high_s), at_s + wait_s))
+    found = judged(pairs)
+    assert found is not None
+    assert (found.ranges, found.inside) == (30, 0.8)
+    assert found.median_width_s == pytest.approx(100.0)
+    assert found.median_wait_s == 1300.0
+    assert found.score_s is not None
+    assert found.constant_score_s is not None
+    # The constant range is some 500 s wide; a miss by 10 s costs 100.
+    assert found.score_s == pytest.approx(0.8 * 100 + 0.2 * (40 + 100), abs=1)
+    assert 400 < found.constant_score_s < 1200

@@ -1,0 +1,234 @@
+"""What the daemon keeps of jobs, and the answers from it, on a fake Slurm."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hetsched_core.errors import InputError
+from hetsched_core.policy import make_policy
+from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
+from slurm_plugin.api.answers import Peer
+from slurm_plugin.api.audience import Audience
+from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
+from slurm_plugin.daemon import Daemon, Mode
+from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.daemon import CycleReport
+from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.daemon.test_cycle import WAITING, Clock, node, state
+
+ROOT = Peer("root", admin=True)
+CONFIGURATION = Configuration(partitions=frozenset({"gpu"}))
+
+
+def job(number: int, user: str = "ann") -> SlurmJob:
+    mark = WAITING.mark.replace('"a1"', f'"x{number}"').replace('"1,2"', '"4"')
+    mark = mark.replace('"default":1', '"default":4,"limit":10')
+    return replace(WAITING, id=str(number), user=user, mark=mark, gpus_per_node=4)
+
+
+def running(seen: SlurmJob, start_s: float) -> SlurmJob:
+    where = {"nodes": ("n0",), "pinned": ("n0",)}
+    return replace(seen, state=JobState.RUNNING, reason="None", start_s=start_s, **where)  # type: ignore[arg-type]
+
+
+@dataclass
+class Bench:
+    """A daemon with its audience, on a clock of the test's."""
+
+    backend: FakeBackend
+    clock: Clock
+    store: Store
+    daemon: Daemon
+    audience: Audience
+
+    def cycle(self, *jobs: SlurmJob, seconds: float = 1.0) -> CycleReport:
+        self.clock.now += seconds
+        used = 4 if any(seen.state is JobState.RUNNING for seen in jobs) else 0
+        self.backend.state = state(*jobs, nodes=(node("n0", used=used),))
+        report = self.daemon.cycle()
+        self.audience.note(self.daemon, report)
+        return report
+
+    def ask(self, question: str, job_id: str = "", peer: Peer = ROOT) -> dict[str, Any]:
+        return self.audience.publisher.answer({"ask": question, "job": job_id}, peer)
+
+
+def bench_on(store: Store, clock: Clock) -> Bench:
+    backend = FakeBackend(state())
+    daemon = Daemon(
+        backend,
+        make_policy("fifo"),
+        CONFIGURATION,
+        mode=Mode.ENFORCE,
+        clock=clock,
+        sleep=lambda _: None,
+        store=store,
+    )
+    audience = Audience(CONFIGURATION, clock(), lambda: store, time.perf_counter)
+    return Bench(backend, clock, store, daemon, audience)
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        found = bench_on(store, Clock())
+        yield found
+        found.audience.close()
+
+
+def events(bench: Bench, job_id: str) -> list[tuple[str, str]]:
+    return [(each.event, each.detail) for each in bench.store.events(job_id)]
+
+
+def test_a_job_is_followed_from_its_coming_to_its_end(bench: Bench) -> None:
+    first, second = job(1), job(2)
+    bench.cycle(first, second)
+    run = running(first, bench.clock.now)
+    bench.cycle(run, second)
+    bench.cycle(run, second, seconds=300)
+    bench.cycle(second)
+    assert events(bench, "1") == [
+        ("came", "4 GPUs"),
+        ("planned", "n0:4"),
+        ("runs", "n0:4"),
+        ("left", ""),
+    ]
+    assert events(bench, "2")[:2] == [
+        ("came", "4 GPUs"),
+        ("waits", "not yet: too few GPUs are free where it fits"),
+    ]
+    (ended,) = bench.store.jobs("1")
+    assert (ended.nonce, ended.first_start_s) == ("x1", run.start_s)
+    # It ran for half of its ten minutes.
+    assert ended.share == pytest.approx(0.5, abs=0.02)
+    assert bench.audience.journal.raqlr(bench.clock.now) == pytest.approx(
+        ended.wait_s / (ended.expected_s or 0.0)
+    )
+    said = bench.ask("history", "1")["jobs"]
+    assert [each["event"] for each in said[0]["events"]] == ["came", "planned", "runs", "left"]
+    with pytest.raises(InputError, match="nothing is known of a job '9'"):
+        bench.ask("history", "9")
+
+
+def test_a_range_is_told_kept_and_met_by_the_true_start(bench: Bench) -> None:
+    run, waits = running(job(1), 1000.0), job(2)
+    bench.cycle(run, waits)
+    said = bench.ask("when", "2")
+    given = said["range"]
+    assert bench.clock.now <= given["low_s"] < given["high_s"] < bench.clock.now + 3600
+    assert given["futures"] >= 5
+    assert bench.ask("when", "2")["range"] == given
+    assert said["past"] is None
+    bench.cycle(run, waits, seconds=200)
+    bench.cycle(running(waits, bench.clock.now), seconds=1)
+    kept = bench.store.ranges("2")
+    assert {each.start_s for each in kept} == {bench.clock.now - 1}
+    assert bench.ask("when", "2")["why_none"] == "it has its GPUs"
+    past = bench.ask("when", "2")["past"]
+    assert (past["ranges"], past["median_wait_s"]) == (1, pytest.approx(200.0, abs=2))
+
+
+def test_who_comes_is_given_a_range_without_asking(bench: Bench) -> None:
+    bench.cycle(running(job(1), 1000.0), job(2), job(3))
+    deadline = time.monotonic() + 30
+    while len(bench.store.ranges()) < 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        bench.cycle(running(job(1), 1000.0), job(2), job(3), seconds=0.1)
+    assert {each.job for each in bench.store.ranges()} == {"2", "3"}
+
+
+def test_a_job_that_may_not_start_is_given_no_range_but_the_reason(bench: Bench) -> None:
+    held = replace(job(2), held=True, reason="JobHeldUser")
+    bench.cycle(running(job(1), 1000.0), held)
+    said = bench.ask("when", "2")
+    assert said["range"] is None
+    assert said["why_none"] == "not yet: its user or an admin holds it"
+
+
+def test_the_next_daemon_goes_on_with_what_the_last_one_knew(bench: Bench) -> None:
+    first, second, third = job(1), job(2), job(3)
+    bench.cycle(first, second, third)
+    run = running(first, bench.clock.now)
+    bench.cycle(run, second, third)
+    bench.ask("when", "2")
+    bench.cycle(run, second, third)
+    bench.audience.close()
+    bench.clock.now += 100.0
+    after = bench_on(bench.store, bench.clock)
+    try:
+        after.cycle(running(second, after.clock.now))
+        assert [each for each in events(after, "2") if each[0] == "came"] == [("came", "4 GPUs")]
+        # The first one left while nobody looked.
+        assert [one.job.id for one in bench.store.jobs() if one.ended_s is None] == ["2"]
+        assert len(after.audience.journal.past) == 3
+    finally:
+        after.audience.close()
+
+
+def test_an_id_that_is_handed_out_again_has_the_history_of_both(bench: Bench) -> None:
+    bench.cycle(job(1))
+    again = replace(job(1), mark=job(1).mark.replace("x1", "y1"))
+    bench.cycle(again)
+    assert [each["nonce"] for each in bench.ask("history", "1")["jobs"]] == ["x1", "y1"]
+
+
+def test_slurms_private_data_keeps_history_and_ranges_from_others(bench: Bench) -> None:
+    bench.backend.where = SlurmSite(30.0, {"gpu": None}, None, private_jobs=True)
+    bench.cycle(running(job(1, "ann"), 1000.0), job(2, "bob"))
+    for question in ("history", "when", "why", "explain"):
+        assert bench.ask(question, "2", Peer("bob"))["job"] == "2"
+        with pytest.raises(InputError, match=r"no active job|nothing is known"):
+            bench.ask(question, "2", Peer("ann"))
+    assert [row["job"] for row in bench.ask("queue", peer=Peer("ann"))["jobs"]] == ["1"]
+
+
+def test_a_store_that_takes_nothing_in_gets_it_later(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hetsched_core.store import StoreWriteError
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreWriteError("no space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.store, "record_history", full)
+        bench.cycle(job(1))
+    assert bench.audience.journal.trouble == "no space left"
+    bench.cycle(job(1))
+    assert events(bench, "1") == []
+    bench.cycle(job(1), seconds=11)
+    assert events(bench, "1")[0] == ("came", "4 GPUs")
+    assert bench.audience.journal.trouble == ""
+
+
+def test_the_database_is_lent_to_admins_alone_and_for_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.api.past.LENT_S", 0.1)
+    with Store.open(tmp_path / "store", StoreMode.WRITE) as store:
+        bench = bench_on(store, Clock())
+        try:
+            bench.cycle(job(1))
+            with pytest.raises(InputError, match="only root and the daemon's user"):
+                bench.ask("db", peer=Peer("ann"))
+            said = bench.ask("db")
+            assert said["path"] == str((tmp_path / "store").resolve())
+            assert said["bytes"] > 0
+            for thread in threading.enumerate():
+                if isinstance(thread, threading.Timer):
+                    thread.join(5)
+            # With nothing lent, the log is merged into the file.
+            monkeypatch.setattr("hetsched_core.store.database.CHECKPOINT_BYTES", 1)
+            bench.cycle(job(2))
+            assert store.lend()[0] > said["bytes"]
+        finally:
+            bench.audience.close()
