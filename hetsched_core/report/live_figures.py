@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import tzinfo
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -71,14 +72,19 @@ class Bins:
         return largest
 
 
-def bins_of(past: Past, clock: Clock) -> Bins:
-    """Divide the time of a clock into at most `BINS` bins of whole steps."""
-    steps = math.ceil((clock.end_s - clock.begin_s) / past.step_s)
-    width_s = past.step_s * math.ceil(steps / BINS)
-    count = max(1, math.ceil((clock.end_s - clock.begin_s) / width_s))
-    edges: Floats = clock.begin_s + width_s * np.arange(count + 1, dtype=np.float64)
-    of = np.floor((np.asarray(past.at_s) - clock.begin_s) / width_s).astype(np.int64)
-    return Bins(clock, edges, np.clip(of, 0, count - 1))
+def bins_of(past: Past, zone: tzinfo) -> Bins:
+    """Divide the time of some readings into at most `BINS` bins of whole steps.
+
+    The edges lie on the grid of the steps, so that a bin is empty only if a reading is missing, and
+    the last bin ends with the step of the last reading.
+    """
+    steps = np.floor(np.asarray(past.at_s) / past.step_s).astype(np.int64)
+    end = int(steps[-1]) + 1
+    each = math.ceil((end - int(steps[0])) / BINS)
+    count = math.ceil((end - int(steps[0])) / each)
+    edges: Floats = past.step_s * (end - each * np.arange(count, -1, -1, dtype=np.float64))
+    clock = Clock(float(edges[0]), float(edges[-1]), zone)
+    return Bins(clock, edges, (steps - (end - each * count)) // each)
 
 
 def gpus_over_time(past: Past, bins: Bins) -> str:

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from hetsched_core import __version__
 from hetsched_core.report import live_figures
 from hetsched_core.report.clock import Clock
-from hetsched_core.report.live_state import LiveNode, LiveState, Past
+from hetsched_core.report.live_state import LiveNode, LiveState
 from hetsched_core.report.svg import with_ids
 from hetsched_core.report.templates import environment
 from hetsched_core.report.units import duration, exact
@@ -51,12 +51,10 @@ def to_html(page: LivePage) -> str:
     """Return the text of the page."""
     templates = environment()
     state = page.state
-    begin_s = state.past.at_s[0] if state and state.past.at_s else 0.0
-    clock = Clock(begin_s, _end_s(state.past) if state else 1.0, page.zone)
     templates.filters |= {
         "duration": duration,
         "exact": exact,
-        "moment": clock.date,
+        "moment": Clock(0.0, 1.0, page.zone).date,
         "shown": _shown,
         "count": "{:,}".format,
         "sentence": _SENTENCES.get,
@@ -66,7 +64,7 @@ def to_html(page: LivePage) -> str:
         state=state,
         version=__version__,
         types=() if state is None else tuple(_by_type(state.nodes)),
-        figures=() if state is None else tuple(_figures(state, clock)),
+        figures=() if state is None else tuple(_figures(state, page.zone)),
         drawn_nodes=() if state is None else state.nodes[:MOST_NODES],
     )
 
@@ -110,16 +108,11 @@ def _by_type(nodes: Sequence[LiveNode]) -> Iterator[_Type]:
         )
 
 
-def _end_s(past: Past) -> float:
-    """When the last reading stops being the present one."""
-    return past.at_s[-1] + past.step_s if past.at_s else 1.0
-
-
-def _figures(state: LiveState, clock: Clock) -> Iterator[_Figure]:
+def _figures(state: LiveState, zone: tzinfo) -> Iterator[_Figure]:
     past = state.past
     if len(past.at_s) < 2:
         return
-    bins = live_figures.bins_of(past, clock)
+    bins = live_figures.bins_of(past, zone)
     width = exact(float(bins.edges[1] - bins.edges[0]))
     each = f" Each step is the mean over {width}." if width != exact(past.step_s) else ""
     yield _Figure(

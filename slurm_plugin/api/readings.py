@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from hetsched_core.report.live_state import CLOSED, LEVELS, UNKNOWN, GpusOverTime, Past
@@ -48,7 +49,8 @@ class Readings:
         if plan_s is not None:
             self._plan_s = max(plan_s, self._plan_s or 0.0)
         now = snapshot.now
-        if self._readings and 0.0 <= now - self._readings[-1].at_s < self._step_s:
+        # On a grid, so that no step goes without one though cycles do not keep time to the second.
+        if self._readings and self._step(now) == self._step(self._readings[-1].at_s):
             return
         # The clock may have been set back: what lies in the future now has not been.
         past = tuple(reading for reading in self._readings[-self._kept + 1 :] if reading.at_s < now)
@@ -75,6 +77,9 @@ class Readings:
                 for node in cluster
             },
         )
+
+    def _step(self, time_s: float) -> int:
+        return math.floor(time_s / self._step_s)
 
     def _reading(self, snapshot: Snapshot) -> _Reading:
         by_type: dict[str, GpuUse] = {}

@@ -56,6 +56,14 @@ def test_where_the_clock_was_set_back_time_still_rises() -> None:
     assert readings.past(CLUSTER).at_s == (0.0, 60.0, 70.0, 130.0)
 
 
+def test_cycles_that_drift_leave_no_minute_without_a_reading() -> None:
+    readings = Readings()
+    for cycle in range(2000):
+        readings.note(at(cycle * 1.037), None)
+    minutes = [int(now // 60) for now in readings.past(CLUSTER).at_s]
+    assert minutes == list(range(35))
+
+
 def test_nodes_that_come_and_go_are_told_as_they_are_now() -> None:
     readings = Readings()
     readings.note(at(0.0), None)
