@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from functools import cache, lru_cache
+from types import NoneType, UnionType
 from typing import Any, get_args, get_origin
 
 from cattrs import Converter, ForbiddenExtraKeysError, transform_error
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import RequirementSet
+
+Hook = Callable[[Any, Any], Any]
+"""Returns a JSON value as a value of a type."""
 
 LARGEST = 1e300
 """Numbers beyond this are refused: sums of them would not be finite."""
@@ -58,24 +62,33 @@ def _say(error: BaseException, _type: object) -> str:
 def _converter() -> Converter:
     converter = Converter(forbid_extra_keys=True, omit_if_default=True)
 
-    @cache
-    def parts(type_: Any) -> tuple[Any, Any]:
-        return get_origin(type_), get_args(type_)
-
     # Values that many jobs of a workload have in common are kept once.
     shared_set: Callable[[tuple[Any, ...]], frozenset[Any]] = lru_cache(1024)(frozenset)
     shared_requirements = lru_cache(1 << 16)(RequirementSet)
 
-    def listed(value: object, type_: Any) -> Any:
-        if not isinstance(value, list):
-            raise ValueError(f"{value!r:.60} is not a list")
-        container, items = parts(type_)
+    def collection(type_: Any) -> Hook:
+        """Return what reads lists of this type; all that can be known before is looked up here."""
+        container, items = get_origin(type_), get_args(type_)
+        hooks = [converter.get_structure_hook(item) for item in items if item is not Ellipsis]
         if container is tuple and items[-1] is not Ellipsis:
-            if len(value) != len(items):
-                raise ValueError(f"{value!r:.60} does not have {len(items)} parts")
-            return tuple(map(converter.structure, value, items))
-        found = tuple(converter.structure(item, items[0]) for item in value)
-        return found if container is tuple else shared_set(found)
+
+            def parts(value: object, _: Any) -> Any:
+                value = _listed(value)
+                if len(value) != len(items):
+                    raise ValueError(f"{value!r:.60} does not have {len(items)} parts")
+                return tuple(
+                    hook(part, item) for hook, part, item in zip(hooks, value, items, strict=True)
+                )
+
+            return parts
+        (hook,), item = hooks, items[0]
+        kept: Callable[[tuple[Any, ...]], Any] = tuple if container is tuple else shared_set
+        return lambda value, _: kept(tuple([hook(one, item) for one in _listed(value)]))
+
+    def optional(type_: Any) -> Hook:
+        (item,) = (arg for arg in get_args(type_) if arg is not type(None))
+        hook = converter.get_structure_hook(item)
+        return lambda value, _: None if value is None else hook(value, item)
 
     def origin_is(*origins: object) -> Callable[[Any], bool]:
         return lambda type_: get_origin(type_) in origins
@@ -85,13 +98,26 @@ def _converter() -> Converter:
     converter.register_structure_hook(float, _number)
     converter.register_structure_hook(bool, _flag)
     converter.register_structure_hook(StrEnum, _word)
-    converter.register_structure_hook_func(origin_is(tuple, frozenset), listed)
+    converter.register_structure_hook_factory(origin_is(tuple, frozenset), collection)
+    converter.register_structure_hook_factory(_optional, optional)
     converter.register_unstructure_hook_func(origin_is(frozenset), sorted)
+    counts = collection(tuple[int, ...])
     converter.register_structure_hook(
-        RequirementSet, lambda value, _: shared_requirements(listed(value, tuple[int, ...]))
+        RequirementSet, lambda value, _: shared_requirements(counts(value, None))
     )
     converter.register_unstructure_hook(RequirementSet, list)
     return converter
+
+
+def _optional(type_: Any) -> bool:
+    """Whether a type is some other one or None."""
+    return isinstance(type_, UnionType) and len(args := get_args(type_)) == 2 and NoneType in args
+
+
+def _listed(value: object) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{value!r:.60} is not a list")
+    return value
 
 
 def _text(value: object, _: object) -> str:

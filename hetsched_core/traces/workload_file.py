@@ -35,7 +35,11 @@ LATEST_S = 1e11
 """The latest time of a job, seconds UTC: in the year 5138. Later ones are milliseconds or wrong."""
 
 _SUBMISSION_KEYS = ("samples", "ends_as", "cancel_s", "logged")
-_JOB_KEYS = ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
+_JOB_KEYS = dict.fromkeys(
+    ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
+)
+"""In order, and found at once: every key of every job is looked for."""
+
 _SHARED_KEYS = ("profile", "user", "account", "partition")
 """Texts that many jobs have in common: a million jobs need them once."""
 
