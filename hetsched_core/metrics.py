@@ -123,7 +123,7 @@ def measure(log: RunLog, speeds: Speeds) -> Measures:
         preemptions=sum(r.preemptions for r in log.jobs),
         rounds=log.rounds,
         plans=len(log.plans),
-        plan_s=_plan_times(np.array([plan.plan_s for plan in log.plans])),
+        plan_s=_plan_times(log.plans.plan_s),
         wall_s=log.wall_s,
         gru=busy_gpu_s / own_gpu_s if own_gpu_s else None,
         cru=busy_gpu_s / slots_gpu_s if slots_gpu_s else None,

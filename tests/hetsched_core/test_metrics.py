@@ -13,6 +13,7 @@ from hetsched_core.runlog import (
     JobRecord,
     NodeRecord,
     PlanRecord,
+    PlanRecords,
     RunEnd,
     RunLog,
     RunLogHeader,
@@ -267,7 +268,7 @@ def test_a_job_submitted_after_the_last_end_is_not_active_before_it() -> None:
 def test_plan_times_are_summed_up() -> None:
     times = [0.01 * k for k in range(1, 101)]
     plans = [PlanRecord(ORIGIN, frozenset({Trigger.ROUND}), time, 1, 0) for time in times]
-    measures = measure(a_log(plans=plans, rounds=7, wall_s=3.5), SPEEDS)
+    measures = measure(a_log(plans=PlanRecords(plans), rounds=7, wall_s=3.5), SPEEDS)
     assert measures.plans == 100
     assert measures.plan_s is not None
     assert measures.plan_s.mean == pytest.approx(0.505)
