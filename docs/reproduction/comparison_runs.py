@@ -1,0 +1,151 @@
+"""The runs of the comparison: sweeps run, and read as measures by workload, policy and seed."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from hetsched_core.cli import main as hetsched
+from hetsched_core.report.estimates import Estimate, estimate
+from hetsched_core.store.parquet import read_columns
+
+Row = Mapping[str, float | None]
+"""The measures of one run by name; None where there is nothing to measure."""
+
+Runs = Mapping[str, Mapping[str, Mapping[int, Row]]]
+"""Workload -> contender -> seed -> measures, of runs in which every job has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A measure as a column of a table: less is better."""
+
+    head: str
+    of: Callable[[Row], float | None]
+    digits: int = 2
+
+    def over_seeds(self, seeds: Mapping[int, Row]) -> Estimate | None:
+        """Return the mean with its interval."""
+        return estimate([self.of(seeds[seed]) for seed in sorted(seeds)])
+
+
+def _times(name: str, factor: float = 1.0) -> Callable[[Row], float | None]:
+    def value(row: Row) -> float | None:
+        found = row[name]
+        return None if found is None else found * factor
+
+    return value
+
+
+LEAST = 0.05
+"""Is added to both sides of a ratio: a latency ratio, or fragments, of less are as good as none."""
+
+HOUR = 1.0 / 3600.0
+JCT = Column("mean JCT h", _times("avg_jct_s", HOUR))
+WAIT = Column("mean wait h", _times("avg_wait_s", HOUR))
+MAKESPAN = Column("makespan h", _times("makespan_s", HOUR), 1)
+MAX_RATIO = Column("max. LR", _times("max_latency_ratio"))
+MEAN_RATIO = Column("mean LR", _times("avg_latency_ratio"))
+FTF = Column("max. FTF", _times("ftf_max"))
+FRAGMENTS = Column("fragments", _times("avg_fragments"))
+HELD = Column("GPUs held %", _times("gpu_utilisation", 100.0), 0)
+RESTARTS = Column("restarts", _times("restarts"), 0)
+LOST = Column("lost GPU h", _times("lost_gpu_s", HOUR), 1)
+PLAN = Column("ms a plan", _times("plan_mean_s", 1000.0), 1)
+COLUMNS = (
+    JCT,
+    WAIT,
+    MAKESPAN,
+    MAX_RATIO,
+    MEAN_RATIO,
+    FTF,
+    FRAGMENTS,
+    HELD,
+    RESTARTS,
+    LOST,
+    PLAN,
+)
+
+
+def run_sweep(name: str, folder: Path) -> None:
+    """Run what is missing of a sweep, one replay at a time."""
+    out = folder / "results" / name
+    if hetsched(["sweep", str(folder / f"{name}.toml"), f"--out={out}"]) != 0:
+        sys.stderr.write(f"{name}: some runs failed; the tables leave them out\n")
+
+
+def read_runs(name: str, folder: Path) -> Runs:
+    """Return the measures of a sweep; a workload named NAME-SEED is that seed of NAME.
+
+    Runs in which some job did not end, or could not run, are left out.
+    """
+    columns = read_columns(folder / "results" / name / "results.parquet")
+    found: dict[str, dict[str, dict[int, Row]]] = {}
+    for at in range(len(columns["workload"])):
+        row = {key: values[at] for key, values in columns.items()}
+        workload, dash, number = str(row["workload"]).rpartition("-")
+        if not (dash and number.isdigit()):
+            workload, number = str(row["workload"]), str(row["seed"])
+        measures = {
+            key: value if isinstance(value, int | float) else None for key, value in row.items()
+        }
+        if (measures["completed"] or 0) + (measures["failed"] or 0) == measures["jobs"]:
+            of_label = found.setdefault(workload, {}).setdefault(str(row["label"]), {})
+            of_label[int(number)] = measures
+    return found
+
+
+def log_ratios(mine: Mapping[int, Row], other: Mapping[int, Row], column: Column) -> list[float]:
+    """Return the logarithm of mine / other for each seed that both have run."""
+    logs = []
+    for seed in sorted(mine.keys() & other.keys()):
+        a, b = column.of(mine[seed]), column.of(other[seed])
+        if a is not None and b is not None:
+            logs.append(math.log((a + LEAST) / (b + LEAST)))
+    return logs
+
+
+def as_times(found: Estimate | None) -> str:
+    """Return a ratio, given as a logarithm, with its interval."""
+    if found is None:
+        return "–"
+    text = f"{math.exp(found.mean):.2f}"
+    if found.half_width:
+        low, high = found.mean - found.half_width, found.mean + found.half_width
+        text += f" ({math.exp(low):.2f} to {math.exp(high):.2f})"
+    return text
+
+
+def geometric(values: Iterable[float]) -> float:
+    """Return the geometric mean."""
+    logs = [math.log(value) for value in values]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan
+
+
+def shown(found: Estimate | None, digits: int) -> str:
+    """Return a mean with its interval, as it stands in a table."""
+    if found is None:
+        return "–"
+    mean = _number(found.mean, digits)
+    return f"{mean} ± {_number(found.half_width, digits)}" if found.half_width else mean
+
+
+def _number(value: float, digits: int) -> str:
+    """Return a number with so many digits, fewer where it is large."""
+    if abs(value) >= 1000:
+        return f"{value:.0f}"
+    return f"{value:.{min(digits, 1) if abs(value) >= 100 else digits}f}"
+
+
+def relative(of_policy: Mapping[str, Mapping[int, Row]], column: Column) -> dict[str, float]:
+    """Return each policy's mean of a measure over the least of all."""
+    means = {
+        name: found.mean + LEAST
+        for name, seeds in of_policy.items()
+        if (found := column.over_seeds(seeds)) is not None
+    }
+    least = min(means.values(), default=1.0)
+    return {name: value / least for name, value in means.items()}
