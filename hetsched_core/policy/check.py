@@ -101,6 +101,8 @@ class PlanChecker:
         self._last: Plan | None = None
         self._usage = _Usage()
         self._used: dict[str, tuple[Job, tuple[Placement, ...]]] = {}
+        # Whether a node takes no new work: what runs on it may stay there and nothing else.
+        self._closed = False
 
     def check(self, snapshot: Snapshot, plan: Plan) -> tuple[Violation, ...]:
         """Return what `check_plan` would, and remember a valid plan as the one in force."""
@@ -121,6 +123,7 @@ class PlanChecker:
         self._last = None if found else plan
         if not found:
             self._usage, self._used = _Usage(), {}
+            self._closed = not all(node.open for node in snapshot.node_views())
             self._account(snapshot, plan, sorted(plan.entries))
         return found
 
@@ -135,7 +138,7 @@ class PlanChecker:
         ):
             found += _accounting(snapshot, plan)
         for view, entry in pairs:
-            if view is not None and isinstance(entry, Placed):
+            if view is not None and isinstance(entry, Placed) and not self._checked(view, entry):
                 found += _entry(snapshot, view, entry, self._model)
         touched = self._account(snapshot, plan, in_order)
         usage = self._usage
@@ -147,6 +150,11 @@ class PlanChecker:
         # An invalid plan is dropped, but its usage is booked: look at the next one from scratch.
         self._last = None if found else plan
         return tuple(found)
+
+    def _checked(self, view: JobView, entry: Placed) -> bool:
+        """Whether the entry was found valid before, and nothing that matters has changed since."""
+        same = self._used.get(view.job.id) == (view.job, entry.placements)
+        return same and view.blocked is None and not self._closed
 
     def _account(self, snapshot: Snapshot, plan: Plan, job_ids: Iterable[str]) -> set[str]:
         touched: set[str] = set()
