@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -17,11 +16,8 @@ from job_wrappers.launch.meeting import address_of, free_port
 from job_wrappers.launch.options import Options, own_root, python_path, read_options
 from job_wrappers.launch.requeue import requeue
 from job_wrappers.launch.watch import Watch, say
-from job_wrappers.launch.worker import NodeShare, Worker, start
-from job_wrappers.outcome import OUTCOME, STOPPED, was_stopped
-
-_UNDER_SRUN: Mapping[int, int] = {signal.SIGUSR2: signal.SIGTERM}
-"""srun kills its step when it gets SIGTERM, so that the launcher sends it SIGUSR2 instead."""
+from job_wrappers.launch.worker import NodeShare, Step, start
+from job_wrappers.outcome import OUTCOME, STOPPED, tell_stopped, was_stopped
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -33,7 +29,10 @@ def main(words: Sequence[str] | None = None) -> int:
         say(str(error))
         return 2
     if options.meet:
-        return _on_node(options, allocation, _share(allocation, options.meet))
+        share = _share(allocation, options.meet)
+        code = _on_node(options, allocation, share)
+        # To srun a node that ends with another code than 0 has failed, and it ends the others.
+        return tell_stopped(os.environ, share.node) if code == STOPPED else code
     if options.torchrun and (problem := _torch_missing(options.command)):
         say(problem)
         return 2
@@ -69,7 +68,7 @@ def _share(allocation: Allocation, meet: str) -> NodeShare:
 
 def _on_node(options: Options, allocation: Allocation, share: NodeShare) -> int:
     """Run the workers of this node to their end."""
-    watch = Watch(_UNDER_SRUN if options.meet else None)
+    watch = Watch()
     with watch.listening():
         try:
             workers = start(
@@ -94,14 +93,14 @@ def _on_all_nodes(words: Sequence[str], allocation: Allocation, meet: str) -> in
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         *("--cpu-bind=none", "--kill-on-bad-exit=1", "--unbuffered"),
     ]
-    watch = Watch({signal.SIGTERM: signal.SIGUSR2, signal.SIGINT: signal.SIGUSR2})
+    watch = Watch()
     with watch.listening():
         try:
             process = subprocess.Popen([*srun, *me, *words], start_new_session=True)
         except OSError as error:
             say(f"srun: {error.strerror}; it starts the workers on the other nodes")
             return 127
-        return watch.wait([Worker("srun", process)], kill_after_s=0.0)
+        return watch.wait([Step("srun", process, job=allocation.job)], kill_after_s=0.0)
 
 
 def _own_path() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from job_wrappers.launch.worker import Worker
@@ -29,9 +29,8 @@ class Watch:
         heard: signals that have come so far.
     """
 
-    def __init__(self, translate: Mapping[int, int] | None = None) -> None:
-        """Know which signals to pass on as others."""
-        self._translate = dict(translate or {})
+    def __init__(self) -> None:
+        """Have nobody to pass anything on to yet."""
         self._workers: list[Worker] = []
         self.heard: list[int] = []
 
@@ -81,7 +80,7 @@ class Watch:
 
     @property
     def _told_to_stop(self) -> bool:
-        return any(self._translate.get(number, number) == signal.SIGTERM for number in self.heard)
+        return signal.SIGTERM in self.heard
 
     def _take(self, number: int, _: object) -> None:
         self.heard.append(number)
@@ -89,7 +88,7 @@ class Watch:
 
     def _pass_on(self, number: int) -> None:
         for worker in self._workers:
-            worker.send(self._translate.get(number, number))
+            worker.send(number)
 
 
 def _blame(name: str, code: int, others: int, kill_after_s: float) -> str:

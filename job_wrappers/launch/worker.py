@@ -97,6 +97,20 @@ class Worker:
         return children or [self.process.pid]
 
 
+@dataclass
+class Step(Worker):
+    """The step of all nodes, which srun waits for; `job` names it to Slurm."""
+
+    job: str = ""
+
+    def send(self, number: int) -> None:
+        """Have Slurm pass a signal on: srun itself kills its step when it gets SIGTERM."""
+        if self.process.poll() is None:
+            with contextlib.suppress(OSError):
+                name = signal.Signals(number).name
+                subprocess.Popen(["scancel", f"--signal={name}", self.job])
+
+
 def start(
     share: NodeShare,
     command: Sequence[str],

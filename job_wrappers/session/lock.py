@@ -21,20 +21,22 @@ WAIT_S = 20.0
 class FolderLock:
     """A lock on a folder that ends with the process that holds it, however that ends."""
 
-    def __init__(self, folder: Path, who: Mapping[str, object], wait_s: float = WAIT_S) -> None:
+    def __init__(self, folder: Path, who: Mapping[str, object]) -> None:
         """Take the lock, and say in it who holds it.
 
         Raises:
-            SessionError: somebody else holds it, and does not let go in `wait_s`.
+            SessionError: somebody else holds it, and does not let go in `WAIT_S`.
             OSError: the folder cannot be written.
         """
         self._file: IO[str] = (folder / "lock").open("a+")
-        deadline = time.monotonic() + wait_s
+        deadline = time.monotonic() + WAIT_S
         while not self._taken(folder):
             if time.monotonic() >= deadline:
                 self._file.seek(0)
+                said = self._file.read()
+                self._file.close()
                 raise SessionError(
-                    f"{folder} is in use by {_described(self._file.read())}; let it end, or name "
+                    f"{folder} is in use by {_described(said)}; let it end, or name "
                     "another checkpoint directory for this one"
                 )
             time.sleep(0.2)

@@ -15,7 +15,7 @@ from job_wrappers.allocation import Allocation
 from job_wrappers.learning_rate import LearningRateRule
 from job_wrappers.outcome import tell_stopped
 from job_wrappers.session.batches import Batches, length_of
-from job_wrappers.session.errors import torch_here
+from job_wrappers.session.errors import SessionError, torch_here
 from job_wrappers.session.folder import CheckpointFolder
 from job_wrappers.session.lock import FolderLock, lock_for_job
 from job_wrappers.session.peers import Agreement, Peers, Wishes
@@ -46,6 +46,7 @@ class TrainingSession:
         samples: that all ranks have trained on, over all runs.
         loss: of the last step; set it in the loop to give the scheduler a loss curve.
         resumed: whether there was a checkpoint to go on from.
+        report: what was measured.
     """
 
     def __init__(
@@ -122,7 +123,7 @@ class TrainingSession:
         if threading.current_thread() is threading.main_thread():
             self._wishes.listen()
         self._agreement = Agreement(peers, self._wishes)
-        self._report = Report(
+        self.report = Report(
             _allocation(),
             self._timer,
             rank=peers.rank,
@@ -173,7 +174,7 @@ class TrainingSession:
                 break
             if batches.workers:
                 batch, loading_s = batch
-                self._report.loaded(loading_s)
+                self.report.loaded(loading_s)
             timer.got_data()
             before = position
             if batches.order is None:
@@ -192,15 +193,24 @@ class TrainingSession:
                 self.steps = timer.steps
             if timer.stepped:
                 timer.end_step()
-                self._report.batch = max(self._report.batch, taken // self._peers.size)
+                self.report.batch = max(self.report.batch, taken // self._peers.size)
                 taken = 0
                 self._boundary()
         self._act(*self._agreement.close())
 
     def save(self) -> None:
         """Save here and now; all ranks have to call this, between two steps."""
-        self._save()
+        self.save_beside()
         self.wait()
+
+    def save_beside(self) -> None:
+        """Copy the state here and now, and write it beside training."""
+        self._save()
+
+    @property
+    def saving(self) -> bool:
+        """Whether a checkpoint is still being written."""
+        return self._saver is not None and self._saver.busy
 
     def wait(self) -> None:
         """Wait until the checkpoint that is being written is on disk."""
@@ -219,18 +229,14 @@ class TrainingSession:
     # -- boundaries --------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
-        report = self._report
+        report = self.report
         report.step(self.samples, self.steps, self._loss)
-        if self._peers.rank == 0 and report.save_due and not self._busy:
+        if self._peers.rank == 0 and report.save_due and not self.saving:
             report.save_begun()
             self._wishes.save = True
         stop, save = self._agreement.at_boundary()
         if stop or save:
             self._act(stop, save)
-
-    @property
-    def _busy(self) -> bool:
-        return self._saver is not None and self._saver.busy
 
     def _act(self, stop: bool, save: bool) -> None:
         if stop:
@@ -271,7 +277,7 @@ class TrainingSession:
 
     def _end(self, how: str) -> None:
         self._over = True
-        self._report.end(self.samples, self.steps, how)
+        self.report.end(self.samples, self.steps, how)
         if self._lock is not None:
             self._lock.release()
 
@@ -294,11 +300,16 @@ class TrainingSession:
             folder.prepare()
             return folder.newest()
 
-        found = peers.from_first(prepare)
-        if found is None:
-            return self._seed
-        skeleton, tensors, own = load(torch, found, peers.rank)
-        self._parts.restore(skeleton, tensors)
+        try:
+            found = peers.from_first(prepare)
+            if found is None:
+                return self._seed
+            skeleton, tensors, own = load(torch, found, peers.rank)
+            self._parts.restore(skeleton, tensors)
+        except SessionError:
+            if self._lock is not None:
+                self._lock.release()
+            raise
         progress = found.progress
         self.epoch, self._position = progress["epoch"], progress["position"]
         self.steps, self.samples = progress["steps"], progress["samples"]
@@ -331,7 +342,7 @@ class TrainingSession:
             )
 
     def _on_saved(self, saved: Saved) -> None:
-        self._report.saved(saved.samples, saved.stopped_s)
+        self.report.saved(saved.samples, saved.stopped_s)
 
 
 _NOTHING = object()

@@ -1,0 +1,179 @@
+"""Real training on a real Slurm: placed, measured, moved and resumed by the daemon."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.policy import make_policy
+from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
+from slurm_plugin.backend import SlurmBackend
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.testbed import Testbed
+from tests.job_wrappers.torch.runs import ROOT, SCRIPT, launch, losses, weights
+from tests.slurm_plugin.conftest import backend, installation, submitter, testbed
+from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
+from tests.slurm_plugin.jobs import Submitter
+
+pytestmark = pytest.mark.slurm
+__all__ = ["backend", "installation", "submitter", "testbed"]
+
+JOB = """\
+#!/bin/bash
+#SBATCH --open-mode=append --output={out}/job.out {sbatch}
+{options}
+export PYTHONPATH={root} OMP_NUM_THREADS=1
+echo "run ${{SLURM_RESTART_COUNT:-0}} $SLURM_JOB_NODELIST $SLURM_GPUS_ON_NODE" >>{out}/runs.txt
+exec {python} -m job_wrappers.launch --spool={out}/spool -- \\
+    {python} {script} {out} {words}
+"""
+
+
+def submit(cluster: Testbed, out: Path, words: str, *, options: str = "", sbatch: str = "") -> str:
+    """Submit the training script as a job that leaves all it does in `out`."""
+    (out / "spool").mkdir(parents=True)
+    script = out / "job.sh"
+    script.write_text(
+        JOB.format(
+            out=out,
+            sbatch=sbatch,
+            options=options,
+            root=ROOT,
+            python=sys.executable,
+            script=SCRIPT,
+            words=words,
+        )
+    )
+    return cluster.command("sbatch", "--parsable", script).strip()
+
+
+def runs(out: Path) -> list[tuple[str, int]]:
+    """Nodes and GPUs per node of each run of the job, in order."""
+    lines = [line.split() for line in (out / "runs.txt").read_text().splitlines()]
+    assert [int(number) for _, number, _, _ in lines] == list(range(len(lines)))
+    return [(nodes, int(gpus)) for _, _, nodes, gpus in lines]
+
+
+def daemon_of(backend: SlurmBackend, policy: str, out: Path, store: Store) -> Daemon:
+    """A daemon that listens to the jobs that leave what they do in `out`."""
+    settings = DaemonSettings(
+        partitions=frozenset({"gpu"}),
+        restart_cost_s=0.0,
+        grace_s=5.0,
+        round_s=4.0,
+        spool=out / "spool",
+        spool_s=0.5,
+    )
+    return Daemon(
+        backend,
+        make_policy(policy),
+        settings,
+        mode=Mode.ENFORCE,
+        clock=time.time,
+        sleep=time.sleep,
+        store=store,
+        stopwatch=time.perf_counter,
+    )
+
+
+def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_training(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    words = ("--epochs=6", "--samples=320", "--global-batch=16")
+    out = tmp_path / "moved"
+    options = "#HETSCHED --gpu-set=2 --profile-key=tiny --can-checkpoint"
+    job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, "hops", out, store)
+        drive(daemon, ended(backend, [job]), timeout_s=240, every_s=0.3)
+        measured = store.profiles()
+    said = (out / "job.out").read_text()
+    assert (out / "weights.pt").exists(), said
+    # Each type is measured with one GPU, and then it gets the two that it asked for.
+    assert {each.gpu_type for each in measured if each.profiled} == {"a100", "v100", "t4"}
+    held = runs(out)
+    assert len({nodes for nodes, _ in held}) == 3, said
+    assert {gpus for _, gpus in held} == {1, 2}
+    # 20 steps an epoch.
+    begun = [int(steps) for steps in re.findall(r"resumed after (\d+) steps", said)]
+    assert any(steps % 20 for steps in begun), said
+    assert "on 2 GPUs (1 before)" in said
+    launch(tmp_path / "whole", *words, gpus=2)
+    one, other = losses(out), losses(tmp_path / "whole")
+    assert [row[:2] for row in one] == [row[:2] for row in other]
+    assert [row[2] for row in one] == pytest.approx([row[2] for row in other], rel=1e-6)
+    a, b = weights(out), weights(tmp_path / "whole")
+    assert a["lr"] == b["lr"]
+    for name in b["model"]:
+        assert a["model"][name].flatten().tolist() == pytest.approx(
+            b["model"][name].flatten().tolist(), rel=1e-5, abs=1e-8
+        )
+
+
+def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_left_alone(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    words = ("--epochs=3", "--samples=203", "--dropout=0.2")
+    out = tmp_path / "moved"
+    options = "#HETSCHED --gpu-set=2 --can-checkpoint --learning-rate=0.04 --lr-scaling=sqrt"
+    job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, "fifo", out, store)
+        begun = out / "losses.txt"
+        drive(daemon, lambda: begun.exists() and len(losses(out)) > 4, timeout_s=90)
+        ((node, _),) = runs(out)
+        testbed.command("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
+        try:
+            testbed.command("scontrol", "requeue", job)
+            drive(daemon, ended(backend, [job]), timeout_s=120)
+        finally:
+            testbed.command("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    said = (out / "job.out").read_text()
+    assert (out / "weights.pt").exists(), said
+    (first, two), (second, again) = runs(out)
+    assert first != second
+    assert (two, again) == (2, 2)
+    (steps,) = re.findall(r"resumed after (\d+) steps", said)
+    assert int(steps) % 13
+    launch(tmp_path / "whole", *words, gpus=2)
+    assert losses(out) == losses(tmp_path / "whole")
+    import torch
+
+    one, other = weights(out), weights(tmp_path / "whole")
+    assert all(torch.equal(one["model"][name], other["model"][name]) for name in other["model"])
+    assert (one["lr"], one["steps"]) == (other["lr"], other["steps"])
+
+
+def test_on_two_nodes_it_stops_by_a_signal_and_is_queued_again_by_its_launcher(
+    testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    out = tmp_path / "moved"
+    sbatch = "--nodes=2 --ntasks=2 --ntasks-per-node=1 --gpus-per-node=1 --requeue"
+    job = submit(testbed, out, "--epochs=2 --nap=0.1", sbatch=sbatch)
+    deadline = time.monotonic() + 120
+
+    def wait_for(text: str) -> None:
+        while text not in (out / "job.out").read_text():
+            assert time.monotonic() < deadline, (out / "job.out").read_text()
+            time.sleep(0.2)
+
+    while not (out / "losses.txt").exists() or len(losses(out)) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    testbed.command("scancel", "--signal=USR2", "--batch", job)
+    wait_for("stopped; queued again")
+    assert "all of it is saved" in (out / "job.out").read_text()
+    done = losses(out)
+    assert 4 <= len(done) < 26
+    testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    while not (out / "weights.pt").exists():
+        assert time.monotonic() < deadline, (out / "job.out").read_text()
+        time.sleep(0.2)
+    assert [gpus for _, gpus in runs(out)] == [1, 1]
+    launch(tmp_path / "whole", "--epochs=2", gpus=2)
+    assert losses(out) == losses(tmp_path / "whole")

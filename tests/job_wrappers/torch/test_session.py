@@ -1,0 +1,228 @@
+"""A session in this process: what goes wrong around it, and what it measures."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from job_wrappers.session import SessionError, TrainingSession
+from job_wrappers.session.phases import PhaseTimer
+from tests.job_wrappers.torch.runs import launch, losses, weights
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Give back the signals that sessions take, which end with their process."""
+    numbers = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+class Slow:
+    """A data set whose batches take a while to come."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return 4000
+
+    def __getitems__(self, indices: list[int]) -> list[tuple[Any, float]]:
+        import torch
+
+        time.sleep(self.seconds)
+        return [(torch.full((3,), float(index)), 1.0) for index in indices]
+
+
+def session_of(
+    checkpoint: Path | None = None, *, features: int = 3, data: Any = None, workers: int = 0
+) -> tuple[TrainingSession, Any, Any]:
+    """A session, its model and its optimiser."""
+    import torch
+
+    model = torch.nn.Linear(features, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+    loader = torch.utils.data.DataLoader(
+        Slow(0.0) if data is None else data, batch_size=4, num_workers=workers
+    )
+    return TrainingSession(model, optimizer, loader, checkpoint=checkpoint), model, optimizer
+
+
+def train(session: TrainingSession, model: Any, optimizer: Any, steps: int) -> list[float]:
+    """Train for some steps; return the first number of the samples of each batch."""
+    seen = []
+    for x, _ in session:
+        seen.append(x[:, 0].tolist())
+        model(x).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if len(seen) == steps:
+            break
+    return [value for batch in seen for value in batch]
+
+
+def test_a_directory_that_nothing_can_be_written_to_is_told_before_any_training(
+    small_disk: Callable[[str], Path],
+) -> None:
+    disk = small_disk("1m")
+    subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
+    for path in (disk / "checkpoints", disk):
+        with pytest.raises(
+            SessionError, match=r"no checkpoint can be written to .*Read-only"
+        ) as no:
+            session_of(path)
+        assert str(path) in str(no.value)
+
+
+def test_a_full_disk_costs_a_checkpoint_and_no_training(
+    small_disk: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    disk = small_disk("1m")
+    session, model, optimizer = session_of(disk / "checkpoints")
+    train(session, model, optimizer, 3)
+    session.save()
+    filler = disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(bytes(2 << 20))
+    train(session, model, optimizer, 2)
+    session.save()
+    assert "step 5 could not be written" in capfd.readouterr().err
+    assert [path.name for path in (disk / "checkpoints").glob("step-*")] == ["step-000000000003"]
+    filler.unlink()
+    train(session, model, optimizer, 1)
+    session.finish()
+    again, _, _ = session_of(disk / "checkpoints")
+    assert (again.resumed, again.steps, again.samples) == (True, 6, 24)
+    again.finish()
+
+
+def test_a_corrupt_checkpoint_gives_way_to_the_one_before_and_is_kept(tmp_path: Path) -> None:
+    assert launch(tmp_path / "whole", "--epochs=2").code == 0
+    out = tmp_path / "moved"
+    stopped = launch(out, "--epochs=2", "--save-at=10", "--signal-at=30", "--nap=0.01")
+    assert stopped.code == 99, stopped.said
+    first, last = sorted((out / "checkpoints").glob("step-*"))
+    tensors = last / "rank-0.tensors"
+    content = bytearray(tensors.read_bytes())
+    content[100] ^= 1
+    tensors.write_bytes(content)
+    resumed = launch(out, "--epochs=2", run=1)
+    assert resumed.code == 0, resumed.said
+    assert f"{last} is damaged (rank-0.tensors has another checksum" in resumed.said
+    assert f"resumed after {int(first.name[5:])} steps" in resumed.said
+    assert (out / "checkpoints" / f"{last.name}.damaged" / "rank-0.tensors").exists()
+    again = 52 - int(first.name[5:])
+    assert losses(out)[-again:] == losses(tmp_path / "whole")[-again:]
+    assert weights(out)["steps"] == 52
+
+
+def test_a_second_run_on_one_directory_is_told_who_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    session, model, optimizer = session_of(tmp_path)
+    train(session, model, optimizer, 2)
+    with pytest.raises(SessionError, match=r"in use by job 4711 run 0 \(process \d+ on "):
+        session_of(tmp_path)
+    session.finish()
+    again, _, _ = session_of(tmp_path)
+    assert again.steps == 2
+    again.finish()
+
+
+def test_a_checkpoint_of_another_model_is_not_begun_with(tmp_path: Path) -> None:
+    session, model, optimizer = session_of(tmp_path)
+    train(session, model, optimizer, 1)
+    session.finish()
+    with pytest.raises(SessionError, match="of another model"):
+        session_of(tmp_path, features=5)
+    assert len(list(tmp_path.glob("step-*"))) == 1
+
+
+def test_several_workers_without_a_process_group_are_told_what_to_call(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SessionError, match="init_process_group"):
+        session_of()
+
+
+def test_a_spool_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
+    ended = launch(tmp_path, "--epochs=1", options=("--spool=/nowhere/at/all",))
+    assert ended.code == 0, ended.said
+    assert "told nothing: /nowhere/at/all" in ended.said
+    assert weights(tmp_path)["steps"] == 26
+
+
+@pytest.mark.parametrize(("workers", "pattern"), [(0, 2), (1, 1)])
+def test_whether_loading_runs_beside_training_is_found_out(workers: int, pattern: int) -> None:
+    session, model, optimizer = session_of(data=Slow(0.02), workers=workers)
+
+    def on_step(*_: object) -> None:
+        time.sleep(0.03)
+
+    optimizer.register_step_pre_hook(on_step)
+    train(session, model, optimizer, 24)
+    profile = session.report.profile
+    assert profile is not None
+    assert profile.pattern == pattern
+    assert len(profile.data_s) == profile.iterations == 20
+    assert profile.update_s >= 0.03
+    # Beside training, the forward pass hides nearly nothing of it.
+    assert min(profile.data_s) > (0.02 if workers == 0 else 0.01)
+    session.finish()
+
+
+def test_the_phases_of_a_step_add_up_to_it() -> None:
+    import torch
+
+    model = torch.nn.Linear(3, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    timer = PhaseTimer(torch, model, optimizer)
+    timer.look()
+    timer.begin()
+    begun = time.perf_counter()
+    time.sleep(0.01)
+    timer.got_data()
+    loss = model(torch.ones(4, 3)).sum()
+    time.sleep(0.02)
+    loss.backward()
+    time.sleep(0.03)
+    optimizer.step()
+    time.sleep(0.04)
+    assert timer.stepped
+    timer.end_step()
+    whole_s = time.perf_counter() - begun
+    (step,) = timer.finished()
+    assert step.data_s > 0.01
+    assert step.forward_s > 0.02
+    assert step.wait_s > 0.03
+    assert step.update_s > 0.04
+    assert step.backward_s > 0
+    assert step.whole_s == pytest.approx(whole_s, abs=0.005)
+    assert list(timer.finished()) == []
+
+
+def test_an_evaluation_between_steps_is_no_step_of_its_own() -> None:
+    session, model, optimizer = session_of()
+    import torch
+
+    for count, (x, _) in enumerate(session):
+        with torch.no_grad():
+            model(x)
+        model(x)  # a forward pass that is never followed by a backward pass
+        model(x).sum().backward()
+        optimizer.step()
+        if count == 4:
+            break
+    assert (session.steps, session.samples) == (5, 20)
+    session.finish()
