@@ -16,9 +16,6 @@ from hetsched_core.optimize import Limits, Solution, Status, solve
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-MORE_OPEN = 1000
-"""So many more at most are left open in the next step: a better choice is worth it."""
-
 SHARE = 0.95
 """What part of the gap asked for is left to the programme."""
 
@@ -26,41 +23,27 @@ _WORK, _FEWEST_NODES, _MOST_NODES = 2_000_000, 50, 5000
 """Branch-and-bound nodes times columns, and nodes, at which a solve stops."""
 
 
-def at_least(loss: Floats, within: float, wanted: float) -> float:
-    """Return the loss wanted, at most that of `MORE_OPEN` more options; infinity for all of them.
-
-    More than `within` are open in any case.
-    """
-    more = loss[loss > within]
-    if len(more) == 0:
+def loss_within(loss: Floats, number: int) -> float:
+    """Return the loss within which so many options are; infinity for all."""
+    if len(loss) <= number:
         return math.inf
-    if len(more) > MORE_OPEN:
-        wanted = min(wanted, float(np.partition(more, MORE_OPEN)[MORE_OPEN]))
-    wider = max(wanted, float(more.min()))
-    return wider if wider < more.max() else math.inf
+    return max(0.0, float(np.partition(loss, number)[number]))
 
 
-def opened_within(
-    offers: Offers, priced: Priced, loss: Floats, within: float, option: Ints
-) -> tuple[Ints, Ints]:
+def opened_within(offers: Offers, priced: Priced, loss: Floats, within: float) -> tuple[Ints, Ints]:
     """Return the options that lose so much at most, and apart those of jobs with a single one.
 
-    A job that could lose no more by getting nothing has a second one. What was chosen so far is
-    among them, whatever it loses.
+    A job that could lose no more by getting nothing has a second one.
     """
     settled = (priced.choice >= 0) & (priced.best - priced.second > within)
-    settled &= option == priced.choice
     loose = np.repeat(~settled, np.diff(offers.starts))
-    opened = loose & (loss <= within)
-    chosen = option[option >= 0]
-    opened[chosen] = loose[chosen]
-    return np.flatnonzero(opened), priced.choice[settled]
+    return np.flatnonzero(loose & (loss <= within)), priced.choice[settled]
 
 
 def solved(
-    classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, option: Ints, gap: float
+    classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: float
 ) -> Solution:
-    """Solve the programme over the opened options; the fixed ones are taken."""
+    """Look for a choice worth more than `enough` among the opened options; the fixed are taken."""
     if len(opened) == 0:
         return Solution(status=Status.INFEASIBLE)
     program = formulate(classes, offers, opened, fixed)
@@ -69,10 +52,8 @@ def solved(
     rest = float(np.maximum.reduceat(offers.value[opened], _firsts(offers, opened)).sum())
     share = (settled + rest) / max(rest, 1e-300)
     nodes = int(np.clip(_WORK / len(program.cost), _FEWEST_NODES, _MOST_NODES))
-    start = np.full(len(program.cost), np.nan)
-    start[: len(opened)] = np.isin(opened, option)
-    limits = Limits(gap=min(1.0, SHARE * gap * share), nodes=nodes)
-    return solve(program, limits=limits, presolve=False, start=start)
+    limits = Limits(gap=min(1.0, SHARE * gap * share), nodes=nodes, cutoff=enough - settled)
+    return solve(program, limits=limits, presolve=False)
 
 
 def owners(offers: Offers, options: Ints) -> Ints:

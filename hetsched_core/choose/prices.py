@@ -177,11 +177,23 @@ def priced_at(classes: NodeClasses, offers: Offers, slot: Floats) -> Priced:
     best, second, choice = np.empty(jobs), np.empty(jobs), np.empty(jobs, np.int64)
     cost = offers.cost(slot)
     best_offers(offers.starts, offers.value, offers.bundle, cost, best, second, choice)
-    worth = np.empty(len(classes))
-    node_worth(classes.capacity, offers.slots.starts, offers.slots.gpus, slot, worth)
+    worth = idle_worth(classes, offers.slots, slot)[np.arange(len(classes)), classes.capacity]
     bound = float(best.sum() + worth @ classes.count)
     per_gpu = worth / np.maximum(1, classes.capacity)
     return Priced(slot, per_gpu, bound, best, second, choice)
+
+
+def idle_worth(classes: NodeClasses, slots: Slots, price: Floats) -> Floats:
+    """Return (C, G + 1) what so many GPUs of a node of each class are worth, cut in the best way.
+
+    Args:
+        classes: the node classes, whose largest nodes have G GPUs.
+        slots: the kinds of pieces.
+        price: (K,) of each kind.
+    """
+    worth = np.empty((len(classes), int(classes.capacity.max()) + 1))
+    node_worth(classes.capacity, slots.starts, slots.gpus, price, worth)
+    return worth
 
 
 def _follow(

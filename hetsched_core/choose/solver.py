@@ -1,9 +1,11 @@
-"""Choosing: prices, then an integer programme over what the prices leave open.
+"""Choosing: prices, exchanges, then an integer programme over what the prices leave open.
 
 At prices with a bound U, an option *loses* what its job would gain more with its best option. A
 choice with an option that loses more than d is worth at most U - d. So the programme is solved over
 the options that lose d or less, jobs without a second such option being settled, and what it proves
-holds for the whole problem, up to U - d. If that is not near enough, d grows.
+holds for the whole problem, up to U - d. It looks only for choices worth more than would make the
+best one so far good enough; mostly there are none, which is soon proven. If d is so small that
+U - d is worth more, d grows.
 """
 
 from __future__ import annotations
@@ -15,10 +17,18 @@ from itertools import combinations, product
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.choose.exchange import exchanged
 from hetsched_core.choose.filling import filled, served
 from hetsched_core.choose.nodes import place, without_those_in_the_way
 from hetsched_core.choose.offers import Offers, offers_of
-from hetsched_core.choose.opening import SHARE, at_least, opened_within, owners, solved, worth
+from hetsched_core.choose.opening import (
+    SHARE,
+    loss_within,
+    opened_within,
+    owners,
+    solved,
+    worth,
+)
 from hetsched_core.choose.pools import Merged, merged, told_apart
 from hetsched_core.choose.prices import Priced, find_prices, priced_at
 from hetsched_core.choose.problem import (
@@ -37,22 +47,31 @@ Ints = NDArray[np.int64]
 ALL = "integer programme over node classes"
 OPEN = "prices, then an integer programme over the options left open"
 ROUNDED = "prices, then one job after another"
+EXCHANGED = "prices, then one job after another, then exchanges"
 BY_NODE = "integer programme over nodes"
 IN_ORDER = "one job after another"
 
 FEW_OPTIONS = 500
 """So many options are all left open at once."""
 
-FIRST_OPEN = 300
-"""Options left open at first."""
+TRIED = 400
+"""So many options besides the best ones are tried in exchanges."""
+
+FIRST_OPEN, MORE_OPEN = 300, 1000
+"""Options besides the best ones that are left open at first, and so many more each time after."""
+
+ENOUGH_OPEN = 2000
+"""If so few options have to be left open to prove that a choice is good enough, they all are."""
 
 FEW_BY_CLASS = 2000
 """Up to so many options are looked at by class where a choice among kinds is not good enough."""
 
-MOST_OPEN = 10_000
+MOST_OPEN = 20_000
 """No more options than this are left open to improve a choice, in all programmes together."""
 
-_GROWTH = 3.0
+_NEARLY = 1 - 1e-6
+"""A gap that is not missed by a rounding error."""
+
 _MOST_BY_NODE = 5000
 
 
@@ -206,47 +225,54 @@ class _Found:
 def _search(
     problem: ChooseProblem, offers: Offers, priced: Priced, best: _Found, gap: float
 ) -> _Found:
-    """Leave more and more options open until the gap is reached."""
+    """Exchange options, then leave more and more of them open until the gap is reached."""
     loss = np.repeat(priced.best, np.diff(offers.starts))
     loss -= offers.value - offers.cost(priced.slot)[offers.bundle]
-    within, total = _enough(loss, int((priced.choice >= 0).sum()) + FIRST_OPEN), 0
+    chosen = int((priced.choice >= 0).sum())
+    if best.bound > (1 + gap) * worth(offers, best.option):
+        tried = loss <= loss_within(loss, chosen + TRIED)
+        enough = best.bound / (1 + gap)
+        other = exchanged(problem.classes, offers, priced, best.option, tried, enough)
+        if worth(offers, other) > worth(offers, best.option):
+            best = replace(best, option=other, method=EXCHANGED)
+    most, total = chosen + FIRST_OPEN, 0
     while best.bound > (1 + gap) * worth(offers, best.option):
-        opened, fixed = opened_within(offers, priced, loss, within, best.option)
+        # The choice is good enough if none is worth more than this.
+        enough = (1 + _NEARLY * gap) * worth(offers, best.option)
+        within = missing = priced.bound - enough
+        if len(loss) <= FEW_OPTIONS:
+            within = math.inf
+        elif within > loss_within(loss, chosen + ENOUGH_OPEN):
+            within = min(within, loss_within(loss, most))
+            most += MORE_OPEN
+        opened, fixed = opened_within(offers, priced, loss, within)
         total += len(opened)
         if total > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
-        found = solved(problem.classes, offers, opened, fixed, best.option, gap)
-        if found.x is None:
-            if found.limits or math.isinf(within):
-                best = replace(best, limits=found.limits)
-                break
-            # What is settled asks for more than there is.
-            within = at_least(loss, within, _GROWTH * within)
-            continue
-        taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
-        option = np.full(problem.jobs, -1, np.int64)
-        option[owners(offers, taken)] = taken
-        used_up = filled(problem.classes, offers, priced, option)
-        option = max((best.option, option, used_up), key=lambda each: worth(offers, each))
-        proven = math.inf if found.bound is None else found.bound + offers.value[fixed].sum()
+        found = solved(problem.classes, offers, opened, fixed, enough, gap)
+        option, proven = best.option, enough
+        if found.x is not None:
+            taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
+            option = np.full(problem.jobs, -1, np.int64)
+            option[owners(offers, taken)] = taken
+            used_up = filled(problem.classes, offers, priced, option)
+            option = max((best.option, option, used_up), key=lambda each: worth(offers, each))
+            proven = math.inf
+            if found.bound is not None:
+                proven = found.bound + float(offers.value[fixed].sum())
+        elif found.limits:
+            proven = math.inf
+        improved = worth(offers, option) > worth(offers, best.option)
         best = _Found(
             option,
             min(best.bound, max(proven, priced.bound - within)),
             ALL if math.isinf(within) else OPEN,
             found.limits,
         )
-        if best.limits or math.isinf(within):
+        if best.limits or math.isinf(within) or (within >= missing and not improved):
             break
-        within = at_least(loss, within, priced.bound - (1 + gap) * worth(offers, option))
     return _made_to_fit(problem, offers, best, gap)
-
-
-def _enough(loss: Floats, number: int) -> float:
-    """Return the loss within which so many options are; infinity for all."""
-    if len(loss) <= max(number, FEW_OPTIONS):
-        return math.inf
-    return max(0.0, float(np.partition(loss, number)[number]))
 
 
 def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: float) -> _Found:

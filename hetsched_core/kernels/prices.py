@@ -208,24 +208,24 @@ def best_offers(
         best[j], second[j], choice[j] = first, next_best, taken
 
 
-@kernel(void(INTS, INTS, INTS, FLOATS, FLOATS_OUT))
+@kernel(void(INTS, INTS, INTS, FLOATS, table(out=True)))
 def node_worth(
     capacity: Ints, slot_starts: Ints, slot_gpus: Ints, price: Floats, worth: Floats
 ) -> None:
-    """Find what the best cut of a node of each class is worth at prices by piece.
+    """Find what the best cut of so many GPUs of a node of each class is worth at prices by piece.
 
     Args:
         capacity: (C,) GPUs of a node.
         slot_starts: (C + 1,) where the piece sizes of each class begin.
         slot_gpus: (K,) GPUs of a piece.
         price: (K,) price of a piece.
-        worth: (C,) out.
+        worth: (C, G + 1) out, up to the GPUs of the node; 0 beyond.
     """
-    most = np.zeros(capacity.max() + 1)
     for c in range(len(capacity)):
+        most = worth[c]
+        most[:] = 0.0
         for gpus in range(1, capacity[c] + 1):
             most[gpus] = most[gpus - 1]
             for k in range(slot_starts[c], slot_starts[c + 1]):
                 if slot_gpus[k] <= gpus:
                     most[gpus] = max(most[gpus], most[gpus - slot_gpus[k]] + price[k])
-        worth[c] = most[capacity[c]]

@@ -6,7 +6,6 @@ import math
 
 import highspy
 import numpy as np
-from numpy.typing import NDArray
 
 from hetsched_core.errors import HetschedError
 from hetsched_core.optimize.program import Limits, Point, Program, Solution, Status
@@ -22,11 +21,12 @@ _AS_IT_IS = 0
 _EXACT = 1e-9
 """What a constraint may be missed by. With the usual 1e-7, a job that needs less gets nothing."""
 
-_HEURISTICS = (
-    "mip_heuristic_run_rins",
-    "mip_heuristic_run_rens",
-    "mip_heuristic_run_root_reduced_cost",
-)
+_NO_SEARCH: dict[str, bool | int | float | str] = {
+    "mip_heuristic_run_rins": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_root_reduced_cost": False,
+}
+"""With a cutoff, better solutions are looked for by cuts and branching alone."""
 
 _Model = highspy.HighsModelStatus
 
@@ -41,7 +41,6 @@ def solve(
     limits: Limits | None = None,
     *,
     presolve: bool = True,
-    start: NDArray[np.float64] | None = None,
 ) -> Solution:
     """Solve a programme; equal input gives an equal result.
 
@@ -51,9 +50,6 @@ def solve(
         limits: when to stop short of a proven optimum.
         presolve: whether to look first for what can be left out, and for units that put a linear
             programme in proportion; that takes longer than the solve itself where there is neither.
-        start: (N,) a good point of a mixed programme; not a number in columns that are to be
-            filled in. Better ones are then looked for by cuts and branching alone, since what
-            HiGHS does to find a first one takes longer than to prove that a good one is good.
 
     Raises:
         SolverError: the solver failed, or does not take one of the limits.
@@ -63,8 +59,6 @@ def solve(
     inside = point is Point.INTERIOR and not mixed
     # Presolve would answer for part of the variables with a corner.
     highs = _load(program, limits, mixed=mixed, inside=inside, presolve=presolve and not inside)
-    if mixed and start is not None:
-        _start_at(highs, start)
     highs.run()
     status = highs.getModelStatus()
     if status is _Model.kUnknown and inside:
@@ -72,8 +66,10 @@ def solve(
         return solve(program, Point.VERTEX, limits, presolve=presolve)
     match status:
         case _Model.kOptimal:
-            return _optimal(highs, mixed=mixed, inside=inside)
-        case _Model.kInfeasible:
+            if mixed:
+                return _mixed(highs, program, limits, Status.OPTIMAL)
+            return _optimal(highs, inside=inside)
+        case _Model.kInfeasible | _Model.kObjectiveBound:
             return Solution(status=Status.INFEASIBLE)
         case _Model.kUnbounded:
             return Solution(status=Status.UNBOUNDED)
@@ -82,7 +78,7 @@ def solve(
         case _Model.kIterationLimit | _Model.kSolutionLimit:
             reached = ("nodes",) if mixed else ("iterations",)
             if mixed and highs.getInfo().primal_solution_status == highspy.kSolutionStatusFeasible:
-                return _mixed(highs, Status.FEASIBLE, reached)
+                return _mixed(highs, program, limits, Status.FEASIBLE, reached)
             return Solution(status=Status.NOT_FOUND, limits=reached)
     raise SolverError(
         f"HiGHS {highs.version()} ended with {highs.modelStatusToString(status)!r} on "
@@ -114,6 +110,10 @@ def _load(
         options["presolve"] = "off"
         if not mixed:
             options["simplex_scale_strategy"] = _AS_IT_IS
+    if mixed and limits.cutoff is not None:
+        # HiGHS minimises.
+        options["objective_bound"] = -limits.cutoff if program.maximise else limits.cutoff
+        options |= _NO_SEARCH
     if limits.nodes is not None:
         options["mip_max_nodes"] = limits.nodes
     if limits.iterations is not None:
@@ -145,16 +145,7 @@ def _load(
     return highs
 
 
-def _start_at(highs: highspy.Highs, start: NDArray[np.float64]) -> None:
-    for name in _HEURISTICS:
-        highs.setOptionValue(name, False)
-    columns = np.flatnonzero(~np.isnan(start)).astype(np.int32)
-    highs.setSolution(len(columns), columns, start[columns])
-
-
-def _optimal(highs: highspy.Highs, *, mixed: bool, inside: bool) -> Solution:
-    if mixed:
-        return _mixed(highs, Status.OPTIMAL, ())
+def _optimal(highs: highspy.Highs, *, inside: bool) -> Solution:
     info, found = highs.getInfo(), highs.getSolution()
     objective = info.objective_function_value
     return Solution(
@@ -168,14 +159,27 @@ def _optimal(highs: highspy.Highs, *, mixed: bool, inside: bool) -> Solution:
     )
 
 
-def _mixed(highs: highspy.Highs, status: Status, limits: tuple[str, ...]) -> Solution:
+def _mixed(
+    highs: highspy.Highs,
+    program: Program,
+    limits: Limits,
+    status: Status,
+    reached: tuple[str, ...] = (),
+) -> Solution:
     info = highs.getInfo()
     objective, bound = info.objective_function_value, info.mip_dual_bound
+    if limits.cutoff is not None:
+        sign = 1.0 if program.maximise else -1.0
+        if sign * objective <= sign * limits.cutoff:
+            # HiGHS has come across it on its way; nothing better may be known to be there.
+            worse = Status.INFEASIBLE if status is Status.OPTIMAL else Status.NOT_FOUND
+            return Solution(status=worse, limits=reached)
+        bound = sign * max(sign * bound, sign * limits.cutoff)
     return Solution(
         status=status,
         x=np.array(highs.getSolution().col_value),
         objective=objective,
         bound=bound if math.isfinite(bound) else None,
         gap=abs(objective - bound) / max(abs(objective), 1e-9) if math.isfinite(bound) else None,
-        limits=limits,
+        limits=reached,
     )

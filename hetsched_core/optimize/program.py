@@ -136,11 +136,14 @@ class Limits:
         gap: relative gap between objective and bound at which a mixed-integer solve is done.
         nodes: branch-and-bound nodes.
         iterations: simplex or interior-point iterations of a linear programme.
+        cutoff: a mixed-integer solve looks only for objectives better than this; its status is
+            INFEASIBLE where there are none. A bound that it proves is no better than the cutoff.
     """
 
     gap: float = 0.0
     nodes: int | None = None
     iterations: int | None = None
+    cutoff: float | None = None
 
 
 class Status(StrEnum):

@@ -3,8 +3,9 @@
     python -m tests.hetsched_core.choose.brute 100000
 
 Up to 5 jobs on up to 5 nodes, a third of them of equal kinds in several pools; half of the problems
-with all their options open at once and half by what prices leave open. Each choice must be the
-best, its bound one, and its nodes must hold it; and when it is put on nodes again, nobody may move.
+with all their options open at once, the others by what prices leave open, at once or bit by bit.
+Each choice must be the best, its bound one, and its nodes must hold it; and when it is put on nodes
+again, nobody may move.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ def main(problems: int, seed: int = 1) -> None:
     """Print how many problems each method solved; end with an error at the first that is wrong."""
     draw = np.random.default_rng(seed)
     methods: Counter[str] = Counter()
-    few, first = solver.FEW_OPTIONS, solver.FIRST_OPEN
+    few, enough = solver.FEW_OPTIONS, solver.ENOUGH_OPEN
+    solver.FIRST_OPEN, solver.MORE_OPEN = 0, 2
     for at in range(problems):
-        solver.FEW_OPTIONS, solver.FIRST_OPEN = (few, first) if at % 2 else (0, 0)
+        solver.FEW_OPTIONS, solver.ENOUGH_OPEN = ((few, enough), (0, 0), (0, enough))[at % 4 % 3]
         problem = pooled_problem(draw) if at % 3 == 2 else small_problem(draw)
         found, best = choose(problem, gap=0.0), best_value(problem)
         node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)

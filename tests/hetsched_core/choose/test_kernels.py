@@ -45,13 +45,14 @@ def test_the_bound_is_that_of_every_job_and_every_cut(seed: int) -> None:
     offers, draw = offers_of(problem), np.random.default_rng(seed)
     slot = draw.uniform(0, 4, len(offers.slots)) * offers.slots.gpus
     best, second = np.empty(problem.jobs), np.empty(problem.jobs)
-    choice, worth = np.empty(problem.jobs, np.int64), np.empty(len(problem.classes))
+    choice = np.empty(problem.jobs, np.int64)
+    worth = np.empty((len(problem.classes), int(problem.classes.capacity.max()) + 1))
     cost = offers.cost(slot)
     best_offers(offers.starts, offers.value, offers.bundle, cost, best, second, choice)
     node_worth(problem.classes.capacity, offers.slots.starts, offers.slots.gpus, slot, worth)
     names = zip(offers.slots.of_class.tolist(), offers.slots.gpus.tolist(), strict=True)
     price = dict(zip(names, slot.tolist(), strict=True))
-    total = best.sum() + worth @ problem.classes.count
+    total = best.sum() + worth[:, -1] @ problem.classes.count
     assert total == pytest.approx(bound_at(problem, price))
     for j in range(problem.jobs):
         mine = range(offers.starts[j], offers.starts[j + 1])

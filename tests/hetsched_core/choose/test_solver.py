@@ -21,7 +21,7 @@ from hetsched_core.choose import (
 from hetsched_core.choose.instances import in_id_order, random_problem
 from hetsched_core.choose.offers import offers_of
 from hetsched_core.choose.program import formulate
-from hetsched_core.choose.solver import ALL, BY_NODE, OPEN, ROUNDED
+from hetsched_core.choose.solver import ALL, BY_NODE, EXCHANGED, OPEN, ROUNDED
 from hetsched_core.optimize import solve
 from tests.hetsched_core.choose.naive import (
     Floats,
@@ -44,14 +44,17 @@ def placement_faults(problem: ChooseProblem, option: Ints) -> list[str]:
     return list(faults(problem, option, nodes_of(problem), placed))
 
 
-@pytest.mark.parametrize("few", [True, False])
+@pytest.mark.parametrize("enough", [None, 2000, 0])
 def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_node(
-    few: bool, monkeypatch: pytest.MonkeyPatch
+    enough: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not few:
-        # All problems are large then: only what the prices cannot exclude is left open.
+    if enough is not None:
+        # All problems are large then: what the prices cannot exclude is left open, bit by bit if
+        # that is more than enough.
         monkeypatch.setattr(solver, "FEW_OPTIONS", 0)
         monkeypatch.setattr(solver, "FIRST_OPEN", 0)
+        monkeypatch.setattr(solver, "MORE_OPEN", 2)
+        monkeypatch.setattr(solver, "ENOUGH_OPEN", enough)
     draw = np.random.default_rng(7)
     methods = set()
     for _ in range(300):
@@ -63,7 +66,7 @@ def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_no
         assert placement_faults(problem, found.option) == []
         methods.add(found.method)
     assert methods >= {ALL, BY_NODE, ROUNDED}
-    assert (OPEN in methods) is not few
+    assert (OPEN in methods) is (enough is not None)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -153,9 +156,10 @@ def test_equal_input_gives_an_equal_choice() -> None:
 
 def test_a_larger_problem_is_solved_over_few_options_to_the_gap_asked_for() -> None:
     problem = random_problem(1, 2048, 2000)
-    found = choose(problem, gap=1e-3)
+    assert choose(problem, gap=1e-3).method == EXCHANGED
+    found = choose(problem, gap=1e-4)
     assert found.method == OPEN
-    assert 0 <= found.gap <= 1e-3
+    assert 0 <= found.gap <= 1e-4
     assert found.objective == pytest.approx(
         float(problem.options.value[found.option[found.option >= 0]].sum())
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -218,18 +219,20 @@ def test_parts_that_do_not_fit_together_are_refused(
         Program(**{**parts, **change})  # type: ignore[arg-type]
 
 
-def test_a_start_leads_to_the_same_optimum_and_is_itself_the_least_that_comes_back() -> None:
+def test_a_cutoff_leaves_what_is_better_and_proves_no_more_than_itself() -> None:
     draw = np.random.default_rng(5)
-    for _ in range(20):
-        value, weight = draw.uniform(1, 9, 12), draw.integers(1, 9, (3, 12)).astype(float)
-        knapsack = program(value, weight, [12.0, 15.0, 9.0], at_most=1.0, integer=True)
-        best = solve(knapsack)
-        assert best.x is not None
-        # The last four are to be filled in.
-        start = np.append(np.round(best.x[:8]), np.full(4, np.nan))
-        found = solve(knapsack, presolve=False, start=start)
-        assert (found.objective, found.bound) == pytest.approx((best.objective, best.bound))
-        poor = np.where(np.isnan(start), np.nan, 0.0)
-        assert solve(knapsack, start=poor).objective == pytest.approx(best.objective)
-    stopped = solve(knapsack, limits=Limits(gap=0.99), presolve=False, start=start)
-    assert stopped.objective == pytest.approx(best.objective)
+    for maximise in (True, False):
+        sign = 1.0 if maximise else -1.0
+        for _ in range(20):
+            value, weight = draw.uniform(1, 9, 12), draw.integers(1, 9, (3, 12)).astype(float)
+            knapsack = program(value, weight, [12.0, 15.0, 9.0], at_most=1.0, integer=True)
+            knapsack = replace(knapsack, cost=sign * value, maximise=maximise)
+            best = solve(knapsack).objective
+            assert best is not None
+            found = solve(knapsack, limits=Limits(cutoff=best - sign * 0.01), presolve=False)
+            assert (found.objective, found.bound) == pytest.approx((best, best))
+            beyond = Limits(cutoff=best + sign * 0.01)
+            assert solve(knapsack, limits=beyond).status is Status.INFEASIBLE
+            near = solve(knapsack, limits=Limits(gap=0.5, cutoff=best - sign * 0.01))
+            assert near.bound is not None
+            assert sign * near.bound >= sign * best - 1e-9
