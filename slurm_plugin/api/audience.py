@@ -38,14 +38,16 @@ class Audience:
         self.meters, self.journal = Meters(), Journal()
         self._store, self._forecasts = store, Forecasts(stopwatch)
         self._recalled = False
-        self.publisher = Publisher(configuration, now, Past(store, self._forecasts))
+        self._past = Past(store, self._forecasts)
+        self.publisher = Publisher(configuration, now, self._past)
         self.adopt(configuration)
         self._thread = threading.Thread(target=self._forecasts.serve, name="forecasts", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Draw no more futures."""
+        """Draw no more futures, and lend nothing."""
         self._forecasts.close()
+        self._past.close()
 
     def adopt(self, configuration: Configuration) -> None:
         """Go on with another configuration."""

@@ -65,6 +65,13 @@ class Past:
             forecasts: the ranges.
         """
         self._find, self._forecasts = store, forecasts
+        self._lent: set[threading.Timer] = set()
+
+    def close(self) -> None:
+        """Take back what is lent: the database is about to be closed."""
+        for timer in tuple(self._lent):
+            timer.cancel()
+            timer.join()
 
     @property
     def _store(self) -> Store:
@@ -122,8 +129,14 @@ class Past:
             raise InputError("only root and the daemon's user may read the database")
         store = self._store
         size, log_size = store.lend()
-        timer = threading.Timer(LENT_S, store.give_back)
+
+        def take_back() -> None:
+            store.give_back()
+            self._lent.discard(timer)
+
+        timer = threading.Timer(LENT_S, take_back)
         timer.daemon = True
+        self._lent = {each for each in self._lent if each.is_alive()} | {timer}
         timer.start()
         path = Path(store.path).resolve()
         return _head(published) | {
