@@ -2,8 +2,8 @@
 
     HETSCHED_DATA=... python -m docs.reproduction.comparison FOLDER
 
-writes the inputs and the sweeps (`sweeps/`) into the folder, runs what is missing there (an hour of
-one core in all), and fills in the page, the one with all measures, and that of `steady`.
+writes the inputs and the sweeps (`sweeps/`) into the folder, runs what is missing there (half an
+hour of one core in all), and fills in the page, the one with all measures, and that of `steady`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from matplotlib.figure import Figure
 from docs.reproduction.comparison_inputs import SWEEPS, write_inputs
 from docs.reproduction.comparison_runs import (
     COLUMNS,
+    COPIES,
     FRAGMENTS,
     FTF,
     JCT,
@@ -52,9 +53,6 @@ PLOT = Path(__file__).with_name("comparison.svg")
 
 COMPARED = ("generated", "traces", "windows", "logs")
 OURS = "steady"
-COPIES = "hadare"
-"""Runs copies of a job on whole nodes, where the others keep to the counts that it asks for."""
-
 EMPTY = ("fox", "habrok")
 """Workloads in which hardly anybody waits: they tell policies apart by a few seconds."""
 
@@ -78,6 +76,8 @@ OWN_MEASURES: Mapping[str, tuple[Column, ...]] = {
 }
 """What each system was made for, as its paper or its users would have it."""
 
+DEAR = (JCT, WAIT, MAKESPAN, MAX_RATIO, MEAN_RATIO, RESTARTS)
+
 ABLATED = {
     "steady": "all of it",
     "steady patience_s=1.0": "no patience: the latency ratio alone",
@@ -96,33 +96,41 @@ ABLATED = {
 
 def summary(runs: Runs) -> str:
     """Return, for each policy, how far it is from the best of each workload, on average."""
-    columns = (JCT, MAX_RATIO, MEAN_RATIO, MAKESPAN, WAIT, FTF, FRAGMENTS)
+    times = (JCT, MAX_RATIO, MEAN_RATIO, MAKESPAN, WAIT, FTF)
     parts: dict[str, dict[str, list[float]]] = {}
-    restarts: dict[str, list[float]] = {}
-    plan_ms: dict[str, list[float]] = {}
-    for workload, of_policy in runs.items():
-        if workload in EMPTY:
-            continue
-        for column in columns:
-            for name, times in relative(of_policy, column).items():
-                parts.setdefault(name, {}).setdefault(column.head, []).append(times)
+    plain: dict[str, list[tuple[float, float, float]]] = {}
+    for of_policy in (of for workload, of in runs.items() if workload not in EMPTY):
+        for column in times:
+            for name, value in relative(of_policy, column).items():
+                parts.setdefault(name, {}).setdefault(column.head, []).append(value)
         for name, seeds in of_policy.items():
-            for row in seeds.values():
-                restarts.setdefault(name, []).append((row["restarts"] or 0) / (row["jobs"] or 1))
-                plan_ms.setdefault(name, []).append(PLAN.of(row) or 0.0)
+            plain.setdefault(name, []).extend(
+                (
+                    FRAGMENTS.of(row) or 0.0,
+                    (RESTARTS.of(row) or 0.0) / (row["jobs"] or 1.0),
+                    PLAN.of(row) or 0.0,
+                )
+                for row in seeds.values()
+            )
     most = max(len(found[JCT.head]) for found in parts.values())
     lines = []
     for name, found in sorted(parts.items(), key=lambda item: geometric(item[1][JCT.head])):
+        many = len(found[JCT.head])
+        means = [sum(column) / len(column) for column in zip(*plain[name], strict=True)]
         lines.append(
             [
-                name if len(found[JCT.head]) == most else f"{name} ({len(found[JCT.head])})",
-                *(f"{geometric(found[column.head]):.2f}" for column in columns),
-                f"{sum(restarts[name]) / len(restarts[name]):.1f}",
-                f"{sum(plan_ms[name]) / len(plan_ms[name]):.1f}",
+                name if many == most else f"{name} ({many})",
+                *(shown_times(geometric(found.get(column.head, []))) for column in times),
+                *(f"{mean:.1f}" for mean in means),
             ]
         )
-    heads = [column.head.removesuffix(" h") for column in columns]
-    return markdown(["policy", *heads, "restarts a job", "ms a plan"], lines)
+    heads = [f"{column.head.removesuffix(' h')} ×" for column in times]
+    return markdown(["policy", *heads, "fragments", "restarts a job", "ms a plan"], lines)
+
+
+def shown_times(value: float) -> str:
+    """Return how many times as much something is."""
+    return "–" if math.isnan(value) else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
 def leaders(runs: Runs) -> str:
@@ -205,10 +213,7 @@ def records(runs: Runs) -> str:
             for workload, of_policy in runs.items():
                 if workload in EMPTY or name not in of_policy:
                     continue
-                times = relative(
-                    {n: s for n, s in of_policy.items() if n != COPIES or name == n}, column
-                )
-                if times.get(name, math.inf) <= 1.0 + NOISE:
+                if relative(of_policy, column).get(name, math.inf) <= 1.0 + NOISE:
                     first.append(workload)
             cells.append(", ".join(first))
         last = []
@@ -230,6 +235,16 @@ def everything(runs: Runs) -> Iterator[str]:
             for name, rows in of_policy.items()
         ]
         yield markdown(["policy", *(column.head for column in COLUMNS)], lines) + "\n"
+
+
+def plain(runs: Runs, columns: Sequence[Column]) -> str:
+    """Return one table of some measures, of few workloads."""
+    lines = [
+        [workload, name, *(shown(column.over_seeds(rows), column.digits) for column in columns)]
+        for workload, of_policy in runs.items()
+        for name, rows in of_policy.items()
+    ]
+    return markdown(["workload", "policy", *(column.head for column in columns)], lines)
 
 
 def ablations(runs: Runs, chosen: Sequence[str]) -> str:
@@ -286,7 +301,7 @@ def main() -> int:
     folder = Path(sys.argv[1]).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     write_inputs(Path(data), folder)
-    for name in (*COMPARED, "tasks", "ablations"):
+    for name in (*COMPARED, "tasks", "dear", "ablations"):
         run_sweep(name, folder)
     halves = tomllib.loads((SWEEPS / "halves.toml").read_text())
     runs: Runs = {k: v for name in COMPARED for k, v in read_runs(name, folder).items()}
@@ -297,7 +312,8 @@ def main() -> int:
         "records": records(runs),
         "judged": own_measures(runs, halves["judged_on"]),
         "chosen": own_measures(runs, halves["chosen_on"]),
-        "tasks": "\n".join(list(everything(tasks))[1::2]).strip(),
+        "tasks": plain(tasks, COLUMNS),
+        "dear": plain(read_runs("dear", folder), DEAR),
     }
     PAGE.write_text(filled(PAGE.read_text(), figures))
     ALL.write_text(filled(ALL.read_text(), {"all": "\n".join(everything(runs)).strip()}))
