@@ -1,6 +1,7 @@
 """The figures that Prometheus scrapes, over real HTTP."""
 
 import socket
+from dataclasses import replace
 from urllib.request import urlopen
 
 import pytest
@@ -11,7 +12,7 @@ from hetsched_core.policies.fifo import Fifo
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.spool import Reject
 from hetsched_core.store import Decision, FileReject, RejectedLines
-from hetsched_core.types import Diagnostics, Trigger
+from hetsched_core.types import Diagnostics, Snapshot, Trigger
 from slurm_plugin.api.meters import Meters, serve_meters
 from slurm_plugin.backend import Outcome, Park, Place, Requeue
 from slurm_plugin.daemon import CycleReport
@@ -133,3 +134,30 @@ def test_an_address_in_use_is_told() -> None:
         taken.listen()
         with pytest.raises(InputError, match="nothing can be served at"):
             serve_meters(f"127.0.0.1:{taken.getsockname()[1]}", Meters())
+
+
+def test_restarts_errors_and_how_far_estimates_are_off_are_counted_once() -> None:
+    meters = Meters()
+    value = meters.registry.get_sample_value
+    run = held(on(n0=3), speed=4.0, number=1)
+
+    def seen(speed: float, restarts: int, number: int = 1) -> Snapshot:
+        again = replace(run, speed=speed, number=number)
+        moved = replace(view("1", again, counts=(3,)), restarts=restarts)
+        return snapshot_of(SNAPSHOT.cluster, [moved], now=130.0)
+
+    for speed, restarts in ((4.0, 3), (4.0, 3), (5.0, 3), (5.1, 3)):
+        meters.note(CycleReport(), seen(speed, restarts), PLAN, 2.5)
+    # What ran before the daemon began is no restart that it saw.
+    assert value("hetsched_restarts_total") == 0
+    assert value("hetsched_recent_latency_ratio") == 2.5
+    assert value("hetsched_estimate_error_ratio_count") == 1
+    assert value("hetsched_estimate_error_ratio_sum") == pytest.approx(0.2)
+    meters.note(CycleReport(), seen(5.0, 4, number=2), PLAN)
+    meters.note(CycleReport(), seen(4.0, 4, number=2), PLAN)
+    assert value("hetsched_restarts_total") == 1
+    assert value("hetsched_estimate_error_ratio_count") == 2
+    meters.note(CycleReport(away="munge"), None, PLAN)
+    meters.note(CycleReport(outcome=Outcome((), ((PLACE, "busy"),), ())), SNAPSHOT, PLAN)
+    assert value("hetsched_slurm_errors_total", {"error": "away"}) == 1
+    assert value("hetsched_slurm_errors_total", {"error": "refused"}) == 1
