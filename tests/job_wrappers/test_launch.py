@@ -1,0 +1,233 @@
+"""`hetsched-run` as a process, where Slurm is only its environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipapp
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from job_wrappers.launch.meeting import FIRST_PORT, free_port
+from job_wrappers.launch.worker import NodeShare, torchrun_command
+from job_wrappers.learning_rate import LearningRateRule
+from tests.job_wrappers.test_stub import ROOT, environment, wait_for
+
+MODULE = (sys.executable, "-m", "job_wrappers.launch")
+SHOW = "import os, json; print(json.dumps(dict(os.environ)))"
+OLD_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.9.*/bin/python3"))
+"""The oldest Python that jobs may have, where somebody has put one."""
+
+
+def run(
+    *words: str,
+    gpus: int = 2,
+    more: Mapping[str, str] | None = None,
+    launcher: tuple[str, ...] = MODULE,
+) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return subprocess.run(
+        [*launcher, *words],
+        env=environment(gpus=gpus, more=more),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def shown(
+    *words: str, gpus: int = 2, more: Mapping[str, str] | None = None
+) -> list[dict[str, str]]:
+    """Return the environment of each worker, by rank."""
+    import json
+
+    done = run(*words, "--", sys.executable, "-c", SHOW, gpus=gpus, more=more)
+    assert (done.returncode, done.stderr) == (0, "")
+    return sorted(map(json.loads, done.stdout.splitlines()), key=lambda one: int(one["RANK"]))
+
+
+def test_each_worker_is_told_its_place_and_what_the_run_holds() -> None:
+    found = shown("--spool=spool", gpus=3, more={"SLURM_CPUS_ON_NODE": "12"})
+    assert [one["RANK"] for one in found] == [one["LOCAL_RANK"] for one in found] == ["0", "1", "2"]
+    first = found[0]
+    assert (first["WORLD_SIZE"], first["LOCAL_WORLD_SIZE"], first["OMP_NUM_THREADS"]) == (
+        *("3", "3", "4"),
+    )
+    assert (first["MASTER_ADDR"], first["HETSCHED_GPUS"], first["HETSCHED_NODES"]) == (
+        *("127.0.0.1", "3", "1"),
+    )
+    assert len({one["MASTER_PORT"] for one in found}) == 1
+    assert first["HETSCHED_SPOOL"] == str(Path("spool").absolute())
+    assert "HETSCHED_LEARNING_RATE" not in first
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "rate"),
+    [
+        ((), {"GIVEN": "0.1", "SCALING": "linear", "GPUS": "4"}, 0.05),
+        ((), {"GIVEN": "0.1", "SCALING": "sqrt", "GPUS": "8"}, 0.05),
+        ((), {"GIVEN": "0.1", "SCALING": "none", "GPUS": "4"}, 0.1),
+        (("--learning-rate=0.3",), {"GIVEN": "0.1", "SCALING": "linear", "GPUS": "1"}, 0.6),
+        (("--learning-rate=0.3", "--lr-scaling=linear"), {}, 0.6),
+        (("--learning-rate=0.3", "--lr-scaling=linear", "--lr-gpus=2"), {}, 0.3),
+    ],
+)
+def test_the_learning_rate_of_the_submission_is_handed_on_for_the_gpus_that_there_are(
+    words: tuple[str, ...], told: dict[str, str], rate: float
+) -> None:
+    more = {f"HETSCHED_LR_{name}": value for name, value in told.items()}
+    assert float(shown(*words, more=more)[0]["HETSCHED_LEARNING_RATE"]) == pytest.approx(rate)
+
+
+def test_a_learning_rate_that_is_none_is_refused() -> None:
+    done = run("--learning-rate=-1", "--", "true")
+    assert done.returncode == 2
+    assert "expected more than 0" in done.stderr
+    with pytest.raises(ValueError, match="cubic"):
+        LearningRateRule(0.1, 1, "cubic")
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "said"),
+    [
+        ("exit 0", 0, ""),
+        ("exit 3", 3, "rank 0 ended with 3"),
+        ("exit 99", 99, "stopped; Slurm shows the job as gone"),
+        ("kill -SEGV $$", 139, "was ended by SIGSEGV"),
+        ("[ $RANK = 1 ] && exit 7; exec sleep 60", 7, "rank 1 ended with 7; the other 1 have"),
+        ("echo stopped >$HETSCHED_OUTCOME", 99, "stopped"),
+    ],
+)
+def test_it_ends_as_its_workers_have_ended(script: str, code: int, said: str) -> None:
+    done = run("--kill-after=1", "--", "bash", "-c", script)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+
+
+def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
+    assert run("--", "no-such-program").stderr == (
+        "hetsched-run: no-such-program: No such file or directory\n"
+    )
+    assert "nothing to run" in run().stderr
+    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    words = [*MODULE, "--", "true"]
+    done = subprocess.run(words, env=bare, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "by sbatch" in done.stderr
+
+
+def test_torchrun_without_torch_is_told_which_python_lacks_it(tmp_path: Path) -> None:
+    bare = tmp_path / "python-without"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
+    bare.chmod(0o755)
+    done = run("--torchrun", "--", str(bare), "train.py")
+    assert done.returncode == 2
+    assert f"--torchrun needs torch, which {bare} does not have" in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
+def test_signals_reach_every_worker(tmp_path: Path, number: signal.Signals) -> None:
+    script = (
+        f"trap 'echo {number.name} >{tmp_path}/got.$RANK; exit 0' {number.name[3:]};"
+        f"touch {tmp_path}/up.$RANK; while :; do sleep 0.05; done"
+    )
+    process = subprocess.Popen([*MODULE, "--", "bash", "-c", script], env=environment(gpus=3))
+    for rank in range(3):
+        wait_for(tmp_path / f"up.{rank}")
+    process.send_signal(number)
+    assert process.wait(30) == 0
+    assert [(tmp_path / f"got.{rank}").read_text() for rank in range(3)] == [f"{number.name}\n"] * 3
+
+
+def test_told_to_stop_before_there_is_anything_to_save_it_counts_as_stopped(tmp_path: Path) -> None:
+    script = f"touch {tmp_path}/up; exec sleep 60"
+    process = subprocess.Popen([*MODULE, "--", "bash", "-c", script], env=environment(gpus=2))
+    wait_for(tmp_path / "up")
+    time.sleep(0.2)
+    process.terminate()
+    assert process.wait(30) == 99
+
+
+def test_the_output_of_each_rank_is_appended_run_by_run(tmp_path: Path) -> None:
+    for number in range(2):
+        more = {"SLURM_RESTART_COUNT": str(number)}
+        words = (f"--logs={tmp_path}/logs", "--", "bash", "-c", "echo $RANK $HETSCHED_RESTARTS")
+        assert run(*words, more=more).stdout == ""
+    lines = (tmp_path / "logs" / "77.rank1.log").read_text().splitlines()
+    assert [lines[1], lines[3]] == ["1 0", "1 1"]
+    assert [line[:17] for line in lines[::2]] == ["=== job 77 run 0,", "=== job 77 run 1,"]
+
+
+def test_as_one_file_it_runs_under_an_old_python_and_brings_the_session_along(
+    tmp_path: Path,
+) -> None:
+    if not OLD_PYTHONS:
+        pytest.skip("no Python 3.9 here")
+    folder = tmp_path / "content"
+    subprocess.run(["mkdir", folder], check=True)
+    subprocess.run(["cp", "-r", ROOT / "job_wrappers", folder], check=True)
+    pyz = tmp_path / "hetsched-run.pyz"
+    zipapp.create_archive(folder, pyz, main="job_wrappers.launch.command:run")
+    script = "import sys, job_wrappers.session as s; print(sys.version_info[:2], s.__file__)"
+    command = [str(OLD_PYTHONS[0]), str(pyz), "--", str(OLD_PYTHONS[0]), "-c", script]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(gpus=1) | {"PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == f"(3, 9) {pyz}/job_wrappers/session/__init__.py\n", done.stderr
+
+
+# -- parts -----------------------------------------------------------------------------------------
+
+
+def test_a_port_that_somebody_listens_on_is_passed_over() -> None:
+    import socket
+
+    port = free_port("7", 0)
+    assert port >= FIRST_PORT
+    assert free_port("7", 1) != port
+    with socket.socket() as taken:
+        taken.bind(("", port))
+        taken.listen()
+        assert free_port("7", 0) != port
+
+
+def test_the_second_node_has_the_later_ranks() -> None:
+    share = NodeShare(1, 2, 4, "10.0.0.7", 29_500)
+    assert list(share.ranks()) == [4, 5, 6, 7]
+    assert share.environment(6) == {
+        "RANK": "6",
+        "LOCAL_RANK": "2",
+        "WORLD_SIZE": "8",
+        "LOCAL_WORLD_SIZE": "4",
+        "GROUP_RANK": "1",
+        "GROUP_WORLD_SIZE": "2",
+        "MASTER_ADDR": "10.0.0.7",
+        "MASTER_PORT": "29500",
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "python", "tail"),
+    [
+        (("python", "train.py", "-v"), "python", ["train.py", "-v"]),
+        (("/env/bin/python3", "-m", "mine"), "/env/bin/python3", ["--module", "mine"]),
+        (("python", "-u", "train.py"), "python3", ["--no-python", "python", "-u", "train.py"]),
+        (("./train",), "python3", ["--no-python", "./train"]),
+    ],
+)
+def test_torchrun_gets_scripts_modules_and_programs(
+    command: tuple[str, ...], python: str, tail: list[str]
+) -> None:
+    words = torchrun_command(NodeShare(0, 1, 2, "127.0.0.1", 29_500), command)
+    assert words[0] == python
+    assert words[-len(tail) :] == tail
+    assert "--max-restarts=0" in words

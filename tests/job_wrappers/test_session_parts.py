@@ -1,0 +1,261 @@
+"""What a session is made of, as far as it needs no torch."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.spool import Rejection, SpoolName, SpoolValidator
+from hetsched_core.throughput.iteration import IterationTimes, Pattern, iteration_s
+from job_wrappers.files import write_whole
+from job_wrappers.session import SessionError
+from job_wrappers.session.errors import torch_here
+from job_wrappers.session.folder import CheckpointFolder, FoundCheckpoint
+from job_wrappers.session.lock import FolderLock
+from job_wrappers.session.phases import StepTimes
+from job_wrappers.session.profile import profile_of
+from job_wrappers.session.raw import checksum
+from job_wrappers.session.telling import MOST_WAITING, Telling
+from job_wrappers.spool import MOST_BYTES, SpoolWriter
+from tests.job_wrappers.test_stub import NONCE, allocation
+
+
+def test_without_torch_it_says_which_python_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(SessionError, match="install it into the environment") as no:
+        torch_here()
+    assert sys.executable in str(no.value)
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "2.0.1+cu118", "main"])
+def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    fake = types.SimpleNamespace(__version__=version)
+    monkeypatch.setitem(sys.modules, "torch", fake)
+    with pytest.raises(SessionError, match=r"needs torch 2\.1 or later") as no:
+        torch_here()
+    assert version in str(no.value)
+    fake.__version__ = "2.10.0a0+git"
+    assert torch_here() is fake
+
+
+# -- checkpoints -----------------------------------------------------------------------------------
+
+
+def put(folder: CheckpointFolder, step: int, content: bytes = b"x" * 100) -> Path:
+    """Write a checkpoint as a saver would; return it."""
+    part = folder.part_of(step)
+    part.mkdir()
+    write_whole(part / "rank-0.tensors", lambda file: file.write(content))
+    files = {"rank-0.tensors": checksum(part / "rank-0.tensors")}
+    folder.finish(step, 1, {"steps": step}, files)
+    return folder.path_of(step)
+
+
+def found_step(folder: CheckpointFolder) -> int | None:
+    found = folder.newest()
+    assert found is None or isinstance(found, FoundCheckpoint)
+    return None if found is None else int(found.progress["steps"])
+
+
+def test_the_last_few_checkpoints_are_kept(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path / "c", keep=2)
+    folder.prepare()
+    assert found_step(folder) is None
+    for step in (5, 9, 12, 1000):
+        put(folder, step)
+    assert sorted(path.name for path in folder.path.iterdir()) == [
+        "step-000000000012",
+        "step-000000001000",
+    ]
+    assert found_step(folder) == 1000
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "lose", "garble", "unfinished"])
+def test_one_that_is_not_whole_gives_way_to_the_one_before_and_is_kept(
+    tmp_path: Path, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = CheckpointFolder(tmp_path, keep=3)
+    folder.prepare()
+    put(folder, 5)
+    last = put(folder, 9)
+    file = last / "rank-0.tensors"
+    if harm == "flip":
+        file.write_bytes(b"x" * 50 + b"y" + b"x" * 49)
+    elif harm == "cut":
+        file.write_bytes(b"x" * 99)
+    elif harm == "lose":
+        file.unlink()
+    elif harm == "garble":
+        (last / "checkpoint.json").write_text("{")
+    else:
+        (last / "checkpoint.json").unlink()
+    assert found_step(folder) == 5
+    assert f"{last} is damaged" in capsys.readouterr().err
+    assert (tmp_path / "step-000000000009.damaged").is_dir()
+    put(folder, 9)
+    assert found_step(folder) == 9
+
+
+def test_where_none_is_whole_nothing_begins_anew_unasked(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=3)
+    folder.prepare()
+    (put(folder, 5) / "rank-0.tensors").unlink()
+    with pytest.raises(SessionError, match="no checkpoint is whole"):
+        folder.newest()
+    assert (tmp_path / "step-000000000005.damaged").is_dir()
+
+
+def test_what_a_killed_run_left_half_done_is_removed(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=3)
+    folder.part_of(7).mkdir()
+    (tmp_path / "mine").write_text("keep")
+    folder.prepare()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_the_lock_of_a_killed_process_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
+    hold = (
+        "import sys, time; from pathlib import Path\n"
+        "from job_wrappers.session.lock import FolderLock\n"
+        "lock = FolderLock(Path(sys.argv[1]), {'job': '5', 'run': '2', 'pid': 1, 'host': 'n7'})\n"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    with pytest.raises(SessionError, match=r"in use by job 5 run 2 \(process 1 on n7\)"):
+        FolderLock(tmp_path, {})
+    process.kill()
+    process.communicate()
+    FolderLock(tmp_path, {}).release()
+
+
+# -- the profile -----------------------------------------------------------------------------------
+
+
+def test_from_a_profile_the_estimator_gets_back_the_measured_step() -> None:
+    step = StepTimes(0.004, 0.010, 0.020, 0.001, 0.003)
+    alone = profile_of([step] * 20, [], ranks=1)
+    times = IterationTimes(
+        alone.data_s[0], alone.forward_s, alone.backward_s, alone.update_s, alone.wait_s[0]
+    )
+    assert iteration_s(times, 0.0, Pattern(alone.pattern)) == pytest.approx(step.whole_s)
+
+
+@pytest.mark.parametrize("load_s", [0.005, 0.020, 0.032, 0.100])
+def test_loading_beside_training_counts_as_far_as_it_outlasts_the_step(load_s: float) -> None:
+    taking_s, work_s = 0.0005, 0.033
+    waited_s = max(0.0, load_s - work_s)
+    step = StepTimes(taking_s + waited_s, 0.010, 0.020, 0.0, 0.003)
+    profile = profile_of([step] * 20, [load_s] * 20, ranks=1)
+    assert profile.pattern == 1
+    times = IterationTimes(
+        profile.data_s[0], profile.forward_s, profile.backward_s, profile.update_s, 0.0
+    )
+    whole_s = iteration_s(times, 0.0, Pattern.OVERLAPPED_DATA)
+    assert whole_s == pytest.approx(max(load_s, work_s), rel=0.03)
+
+
+def test_waiting_is_what_goes_beyond_the_least_of_it() -> None:
+    steps = [StepTimes(0.0, 0.01, 0.02, wait_s, 0.003) for wait_s in (0.004, 0.002, 0.009)]
+    profile = profile_of(steps, [], ranks=2)
+    assert profile.wait_s == pytest.approx((0.002, 0.0, 0.007))
+    assert profile.update_s == pytest.approx(0.003)
+
+
+# -- the spool -------------------------------------------------------------------------------------
+
+
+def lines_of(path: Path) -> list[bytes]:
+    """The lines of a spool file, each of which the scheduler accepts."""
+    validator = SpoolValidator(SpoolName("77", 0, 0), NONCE)
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert not [line for line in lines if isinstance(validator.take(line), Rejection)]
+    return lines
+
+
+def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
+    small_disk: Callable[[str], Path],
+) -> None:
+    disk = small_disk("64k")
+    spool = SpoolWriter(disk, allocation())
+    # What is left is the rest of the file's own last page.
+    room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
+    (disk / "filler").write_bytes(bytes(room))
+    count = 0
+    while not spool.why_not:
+        count += 1
+        assert count < 1000
+        spool.tell("loss", training_round=count, loss=0.125)
+    assert "No space" in spool.why_not
+    written = len(lines_of(spool.path))
+    assert written == count  # the start line, and all but the last one
+    (disk / "filler").unlink()
+    spool.tell("loss", training_round=count + 1, loss=0.125)
+    assert spool.why_not == ""
+    spool.close()
+    assert len(lines_of(spool.path)) == written + 1
+
+
+def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
+    small_disk: Callable[[str], Path],
+) -> None:
+    disk = small_disk("64k")
+    (disk / str(os.getuid())).mkdir()
+    filler = disk / "filler"
+    with pytest.raises(OSError, match="No space"):
+        filler.write_bytes(bytes(1 << 20))
+    spool = SpoolWriter(disk, allocation())
+    assert "No space" in spool.why_not
+    spool.tell("loss", training_round=1, loss=0.5)
+    filler.unlink()
+    spool.tell("loss", training_round=2, loss=0.5)
+    spool.close()
+    start, loss = map(json.loads, lines_of(spool.path))
+    assert (start["type"], loss["training_round"]) == ("start", 2)
+
+
+def test_a_file_ends_before_the_scheduler_would_stop_reading_it(tmp_path: Path) -> None:
+    spool = SpoolWriter(tmp_path, allocation())
+    values = [0.123456789] * 64
+    for _ in range(MOST_BYTES // 1000):
+        spool.tell("progress", samples=1, samples_per_s=1.0, data_s=values, wait_s=values)
+    spool.tell("end", samples=1, how="completed")
+    spool.close()
+    size = spool.path.stat().st_size
+    assert MOST_BYTES <= size < MOST_BYTES + 4096
+    assert b'"end"' in lines_of(spool.path)[-1]
+
+
+def test_a_spool_that_hangs_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Opening a pipe that nobody reads hangs as a dead file server does.
+    monkeypatch.setattr("job_wrappers.session.telling.CLOSE_S", 0.1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    def hang(*_: object, **__: object) -> SpoolWriter:
+        pipe.open("wb").close()
+        raise OSError("gone")
+
+    monkeypatch.setattr("job_wrappers.session.telling.SpoolWriter", hang)
+    monkeypatch.setattr("threading.excepthook", lambda _: None)
+    telling = Telling(tmp_path, allocation(), 0, 1)
+    for at in range(MOST_WAITING + 5):
+        telling.tell("loss", training_round=at, loss=0.5)
+    assert telling.dropped == 5
+    telling.close()
+    pipe.open("rb").close()  # lets the thread go
