@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import time
@@ -15,6 +16,7 @@ from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import run
 from tests.job_wrappers.torch.runs import ROOT, SCRIPT, launch, losses, weights
 from tests.slurm_plugin.conftest import backend, installation, submitter, testbed
 from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
@@ -147,6 +149,36 @@ def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_
     one, other = weights(out), weights(tmp_path / "whole")
     assert all(torch.equal(one["model"][name], other["model"][name]) for name in other["model"])
     assert (one["lr"], one["steps"]) == (other["lr"], other["steps"])
+
+
+def test_the_template_trains_on_what_it_is_given_to_its_end(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    templates = ROOT / "sbatch_templates"
+    script = (templates / "training.sbatch").read_text()
+    (tmp_path / "train.py").write_text((templates / "train.py").read_text())
+    # Quicker than a user would have it; all else is as it stands there.
+    (tmp_path / "training.sbatch").write_text(
+        script.replace("--epochs 20", "--epochs 2 --images 512")
+    )
+    (tmp_path / "spool").mkdir()
+    environment = testbed.environment() | {
+        "PATH": f"{Path(sys.executable).parent}:{testbed.environment()['PATH']}",
+        "HETSCHED_SPOOL": str(tmp_path / "spool"),
+    }
+    sbatch = testbed.installed.program("sbatch")
+    words: list[str | Path] = [sbatch, "--parsable", f"--chdir={tmp_path}", "training.sbatch"]
+    job = run(words, env=environment, cwd=tmp_path).strip()
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, "fifo", tmp_path, store)
+        drive(daemon, ended(backend, [job]), timeout_s=120)
+    said = (tmp_path / f"training-{job}.out").read_text()
+    assert re.findall(r"^epoch (\d): loss", said, re.MULTILINE) == ["0", "1"], said
+    (checkpoint,) = (tmp_path / f"checkpoints-{job}").glob("step-*")
+    progress = json.loads((checkpoint / "checkpoint.json").read_text())["progress"]
+    assert (progress["epoch"], progress["samples"]) == (2, 1024)
+    assert progress["ranks"] in (1, 2, 4, 8)
+    assert "ExitCode=0:0" in testbed.command("scontrol", "show", "job", job)
 
 
 def test_on_two_nodes_it_stops_by_a_signal_and_is_queued_again_by_its_launcher(
