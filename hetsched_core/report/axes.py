@@ -43,7 +43,8 @@ def margins(figure: Figure, top_in: float, bottom_in: float, between: float = 0.
     height = figure.get_figheight()
     figure.subplots_adjust(
         left=_LEFT_IN / WIDTH_IN,
-        right=0.985,
+        # Half a label of a time axis hangs over its end.
+        right=0.97,
         bottom=bottom_in / height,
         top=1.0 - top_in / height,
         hspace=between,
