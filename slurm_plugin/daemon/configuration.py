@@ -66,13 +66,15 @@ class Configuration(DaemonSettings):
     cycle_s: float = setting(1.0, "time from one look at Slurm to the next", least=0.05, most=60.0)
     socket: Path = setting(
         Path("/run/hetsched/hetschedd.sock"),
-        "where `hetsched status`, `queue`, `nodes` and `why` are answered",
+        "where `hetsched status`, `queue`, `nodes`, `why`, `when` and the others are answered",
     )
     metrics: str = setting(
         "", "HOST:PORT where Prometheus may scrape, such as 127.0.0.1:9754; empty for none"
     )
     private_jobs: bool = setting(
-        False, "whether users are told of their own jobs only, as with PrivateData=jobs"
+        False,
+        "whether users are told of their own jobs only; where Slurm has PrivateData=jobs they are "
+        "in any case",
     )
     log: LogForm = setting(LogForm.LOGFMT, "form of the log lines on stderr")
     parameters: Map[str, str] = dataclasses.field(default=Map())

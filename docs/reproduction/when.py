@@ -1,0 +1,338 @@
+"""Figures of docs/reproduction/when.md: how good ranges for the starts of jobs are.
+
+    HETSCHED_DATA=... python -m docs.reproduction.when replayed
+    python -m docs.reproduction.when live
+
+write them between the markers of the page: the first a few minutes of a CPU, the second ten minutes
+on a private Slurm, which needs what `hetsched testbed` needs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+
+from docs.reproduction.page import filled
+from hetsched_core.forecast import (
+    Calibration,
+    Experience,
+    Futures,
+    Judged,
+    PastJob,
+    StartRange,
+    claim_of,
+    judged,
+    possible_starts,
+)
+from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.store import Store
+from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
+from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.sacct import SacctOptions, parse_zone
+from hetsched_core.types import Cluster, Horizon, Job, Node, Plan, Snapshot, Submission, Waiting
+
+PAGE = Path(__file__).with_suffix(".md")
+BUNDLED = Path("hetsched_core/traces/bundled")
+ROUGHLY = 0.3
+"""Standard deviation of the logarithm of what users say of a job's size, by its true size."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Jobs, the policy that schedules them, and how many of them are asked about."""
+
+    name: str
+    policy: str
+    trace: str
+    gpus: tuple[tuple[str, int], ...] = ()
+    one_in: int = 1
+    draws: int = 16
+
+
+REPLAYED = (
+    Setting(
+        "sizes said to 30 %: 984 jobs of Gavel's (msr) on 192 GPUs",
+        "fifo",
+        "gavel_msr_seed0_0e4a51.trace.gz",
+        (("v100", 64), ("p100", 64), ("k80", 64)),
+        one_in=3,
+        draws=12,
+    ),
+    Setting(
+        "sizes said to 30 %: 96 jobs of Gavel's (arrivals) on 48 GPUs",
+        "gavel",
+        "gavel_physical_cluster_max_min_fairness.trace",
+        (("v100", 8), ("p100", 16), ("k80", 24)),
+    ),
+    Setting(
+        "time limits alone: the bundled log, 944 jobs on 64 GPUs",
+        "fifo",
+        "bundled",
+        one_in=10,
+        draws=12,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A policy that keeps what it was asked, and what it said."""
+
+    policy: Policy
+    info: ClassVar[PolicyInfo]
+    seen: list[tuple[Snapshot, Plan]] = field(default_factory=list)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Ask the policy."""
+        plan = self.policy.plan(snapshot)
+        self.seen.append((snapshot, plan))
+        return plan
+
+
+def load(setting: Setting, folder: Path) -> Loaded:
+    """Return the jobs of a setting with their cluster."""
+    if setting.trace == "bundled":
+        options = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
+        return load_workload(
+            [BUNDLED / "sacct.txt"], read_cluster(BUNDLED / "cluster.toml"), options
+        )
+    nodes = tuple(
+        Node(f"{gpu_type}-{number}", gpu_type, 4)
+        for gpu_type, gpus in setting.gpus
+        for number in range(gpus // 4)
+    )
+    files = (
+        folder / "workloads" / setting.trace,
+        folder / "throughputs/gavel_simulation_throughputs.json.gz",
+    )
+    return load_workload(files, ClusterFile(Cluster(nodes)))
+
+
+def as_said(submissions: Sequence[Submission]) -> dict[str, Job]:
+    """Return what users say of their jobs: sizes within `ROUGHLY`, where they say any."""
+    rng = np.random.default_rng(5)
+    said = {}
+    for one in submissions:
+        factor = float(np.exp(rng.normal(0.0, ROUGHLY)))
+        known = one.job.total_samples is not None and "total_samples" not in one.job.assumed
+        samples = one.samples * factor if known else one.job.total_samples
+        said[one.job.id] = replace(one.job, total_samples=samples)
+    return said
+
+
+def replayed(setting: Setting, folder: Path) -> Judged | None:
+    """Replay a setting, give ranges to its jobs as they come, and judge them by the replay.
+
+    What has ended by then is what is known then, and so are the ranges whose jobs have started.
+    """
+    loaded = load(setting, folder)
+    policy = make_policy(setting.policy)
+    watched = type("Watched", (Watched,), {"info": policy.info})(policy)
+    submissions = sorted(
+        loaded.workload.submissions, key=lambda one: (one.job.submit_s, one.job.id)
+    )
+    log = simulate(submissions, loaded.cluster, watched, loaded.speeds, Settings())
+    first = {record.job.id: record.first_start_s for record in log.jobs}
+    end = {record.job.id: record.end_s for record in log.jobs}
+    said, types = as_said(submissions), loaded.cluster.gpu_types
+    share = {
+        one.job.id: one.samples / claim
+        for one in submissions
+        if (claim := claim_of(said[one.job.id], loaded.speeds, types)) > 0
+    }
+    calibration, given = Calibration(), list[tuple[StartRange, float]]()
+    awaited: list[tuple[float, int, StartRange]] = []
+    told, asked = set[str](), 0
+    for snapshot, plan in watched.seen:
+        now = snapshot.now
+        came = [job for job in _came(snapshot, plan) if job not in told]
+        told.update(came)
+        new = []
+        for job in came:
+            asked += 1
+            if asked % setting.one_in == 0 and first[job] is not None:
+                new.append(job)
+        if not new:
+            continue
+        while awaited and awaited[0][0] <= now:
+            start_s, _, before = heapq.heappop(awaited)
+            calibration.learn(before, start_s)
+        past = [
+            PastJob(
+                said[one.job.id],
+                share.get(one.job.id) if (end[one.job.id] or 1e12) <= now else None,
+            )
+            for one in submissions
+            if one.job.eligible_from_s <= now
+        ]
+        starts = possible_starts(
+            snapshot,
+            plan,
+            policy,
+            said,
+            new,
+            Experience(past, loaded.speeds, types),
+            Futures(draws=setting.draws),
+        )
+        for job in new:
+            start_s = first[job]
+            assert start_s is not None
+            found = calibration.range_of(now, starts[job])
+            given.append((found, start_s))
+            heapq.heappush(awaited, (start_s, len(given), found))
+    return judged(given)
+
+
+def _came(snapshot: Snapshot, plan: Plan) -> list[str]:
+    """Return the jobs that are to wait and have not started yet, though they could some day."""
+    return [
+        view.id
+        for view in snapshot.by_submission()
+        if view.first_start_s is None
+        and isinstance(entry := plan.entries[view.id], Waiting)
+        and entry.reason.code.horizon is not Horizon.NEVER
+    ]
+
+
+# -- A live run ------------------------------------------------------------------------------------
+
+JOBS, GAP_S = 150, 3.8
+SCRIPT = """\
+#!/bin/bash
+#HETSCHED --gpu-set={gpus}
+#SBATCH --time={minutes}
+sleep {seconds}
+"""
+
+
+def live() -> Judged | None:
+    """Let jobs of 15 to 42 s queue on a private Slurm of 12 GPUs, and judge what the daemon told.
+
+    A job takes 25 to 35 % of its time limit, which is all that the daemon knows of it.
+    """
+    from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
+
+    rng = random.Random(7)
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        folder = Path(name)
+        cluster = Testbed.create(
+            install(default_cache()), folder / "slurm", fake_nodes(3, "a100:4")
+        )
+        try:
+            cluster.up()
+            with (folder / "daemon.log").open("w") as log:
+                daemon = subprocess.Popen(
+                    [
+                        *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu"),
+                        *("--backend=commands", "--mode=enforce", "--policy=fifo"),
+                        *("--cycle-s=0.5", f"--database={folder}/daemon.duckdb"),
+                        f"--socket={folder}/asked",
+                    ],
+                    env=os.environ | cluster.environment(),
+                    stderr=log,
+                )
+            try:
+                for _ in range(JOBS):
+                    minutes = rng.choice((1, 1, 2))
+                    script = folder / "job.sh"
+                    script.write_text(
+                        SCRIPT.format(
+                            gpus=rng.choice((1, 1, 2, 4)),
+                            minutes=minutes,
+                            seconds=round(60 * minutes * rng.uniform(0.25, 0.35), 1),
+                        )
+                    )
+                    cluster.command("sbatch", "--output=/dev/null", script)
+                    time.sleep(rng.expovariate(1 / GAP_S))
+                while cluster.command("squeue", "--noheader", "--format=%i"):
+                    time.sleep(1.0)
+                time.sleep(3.0)
+            finally:
+                daemon.send_signal(signal.SIGTERM)
+                daemon.wait(30)
+        finally:
+            cluster.down()
+        with Store.open(folder / "daemon.duckdb") as store:
+            ranges = store.ranges(most=10_000)
+    first: dict[str, tuple[StartRange, float]] = {}
+    for each in ranges:
+        if each.start_s is not None and each.start_s >= each.at_s:
+            given = StartRange(
+                each.at_s, each.drawn_low_s, each.drawn_high_s, each.low_s, each.high_s
+            )
+            first.setdefault(each.nonce, (given, each.start_s))
+    return judged(sorted(first.values(), key=lambda pair: pair[0].at_s))
+
+
+# -- The page --------------------------------------------------------------------------------------
+
+HEADS = (
+    "jobs",
+    "policy",
+    "ranges",
+    "starts inside",
+    "median width",
+    "median wait",
+    "width by wait",
+    "score",
+    "score of the constant range",
+)
+
+
+def row(name: str, policy: str, found: Judged | None) -> tuple[str, ...]:
+    """Return a line of the table."""
+    assert found is not None
+    assert found.score_s is not None
+    assert found.constant_score_s is not None
+    return (
+        name,
+        policy,
+        str(found.ranges),
+        f"{found.inside:.0%}",
+        f"{found.median_width_s:,.0f} s",
+        f"{found.median_wait_s:,.0f} s",
+        f"{found.median_width_s / found.median_wait_s:.2f}",
+        f"{found.score_s:,.0f} s",
+        f"{found.constant_score_s:,.0f} s",
+    )
+
+
+def markdown(lines: Sequence[Sequence[str]]) -> str:
+    """Return a table."""
+    return "\n".join("| " + " | ".join(line) + " |" for line in (HEADS, ["---"] * 9, *lines))
+
+
+def main(which: str) -> int:
+    """Rewrite one table of the page."""
+    if which == "live":
+        lines = [row(f"live: {JOBS} jobs on 12 GPUs, time limits alone", "fifo", live())]
+    else:
+        given = os.environ.get("HETSCHED_DATA")
+        if not given:
+            sys.stderr.write("HETSCHED_DATA is not set: it names the directory of public traces\n")
+            return 2
+        lines = []
+        for setting in REPLAYED:
+            begun = time.perf_counter()
+            lines.append(row(setting.name, setting.policy, replayed(setting, Path(given))))
+            took_s = time.perf_counter() - begun
+            sys.stderr.write(f"{' | '.join(lines[-1])}  ({took_s:.0f} s)\n")
+    PAGE.write_text(filled(PAGE.read_text(), {which: markdown(lines)}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1] if len(sys.argv) > 1 else "replayed"))
