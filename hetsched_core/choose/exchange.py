@@ -15,7 +15,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 STEPS, CHAINS = 30, 60
-"""How often a few nodes are shared out anew, alone and in chains."""
+"""How often a few nodes are shared out anew, alone and in chains, of which one a node is enough."""
 
 
 def exchanged(
@@ -59,7 +59,7 @@ def exchanged(
         opened,
         enough,
         STEPS,
-        CHAINS,
+        min(CHAINS, len(of_class)),
         choice,
         free,
         held,

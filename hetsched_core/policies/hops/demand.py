@@ -117,9 +117,7 @@ def demand_of(
     runs = np.zeros(per_gpu.shape[:2], np.bool_)
     for at, table in enumerate(tables):
         per_gpu[at] = _per_gpu(table, layout.gpu_types, asked)
-        runs[at] = [
-            table.runs_on(t) and (not only_profiled or table.profiled(t)) for t in layout.gpu_types
-        ]
+        runs[at] = _runs(table, layout.gpu_types, only_profiled)
     types = runs[profiles.number]
     for at, job in enumerate(firsts):
         if job.gpu_types is not None:
@@ -158,6 +156,13 @@ def sensitivity_of(per_gpu: Floats, wants: Ints) -> Floats:
 @lru_cache(maxsize=1 << 12)
 def _per_gpu(table: SpeedTable, gpu_types: tuple[str, ...], counts: tuple[int, ...]) -> Floats:
     return table.per_gpu_at(gpu_types, np.array(counts, np.int64))
+
+
+@lru_cache(maxsize=1 << 12)
+def _runs(table: SpeedTable, gpu_types: tuple[str, ...], only_profiled: bool) -> Bools:
+    return np.array(
+        [table.runs_on(t) and (not only_profiled or table.profiled(t)) for t in gpu_types]
+    )
 
 
 class _Numbered(Generic[Thing]):

@@ -268,18 +268,17 @@ class _Task:
 
     def _held_pieces(self, jobs: Ints) -> JobPieces:
         """Return what jobs have of the members of the classes; nothing of who has other nodes."""
-        members, pieces = self.classes.members, []
-        for job in jobs.tolist():
-            nodes, gpus = self.setting.held.get(job, _NOTHING)
-            at = np.searchsorted(members, nodes)
-            here = at < len(members)
-            here[here] = members[at[here]] == nodes[here]
-            pieces.append((at, gpus) if here.all() else _NOTHING)
-        return JobPieces(
-            np.cumsum([0, *(len(at) for at, _ in pieces)], dtype=np.int64),
-            np.concatenate([_NOTHING[0], *(at for at, _ in pieces)]),
-            np.concatenate([_NOTHING[1], *(gpus for _, gpus in pieces)]),
-        )
+        members, held = self.classes.members, self.setting.held
+        pieces = [held.get(job, _NOTHING) for job in jobs.tolist()]
+        sizes = np.array([len(nodes) for nodes, _ in pieces], np.int64)
+        owner = np.repeat(np.arange(len(jobs)), sizes)
+        nodes = np.concatenate([_NOTHING[0], *(nodes for nodes, _ in pieces)])
+        gpus = np.concatenate([_NOTHING[1], *(gpus for _, gpus in pieces)])
+        elsewhere = np.unique(owner[~np.isin(nodes, members)])
+        sizes[elsewhere] = 0
+        here = ~np.isin(owner, elsewhere)
+        starts = np.concatenate([_NOTHING[0], [0], np.cumsum(sizes)])
+        return JobPieces(starts, np.searchsorted(members, nodes[here]), gpus[here])
 
 
 def _with_held(
