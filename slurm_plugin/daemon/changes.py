@@ -60,6 +60,9 @@ def changes_for(
     kept: list[Managed] = []
     stopped = {action.key.job for action in actions if isinstance(action, Stop)}
     for job, known in world.managed.items():
+        if known.slurm.state is JobState.RUNNING and known.stopped == known.slurm.restarts:
+            # A controller that died has forgotten that it stopped this run, which is over.
+            changes.append(Requeue(job))
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if known.slurm.held_by_slurm:

@@ -31,7 +31,7 @@ from slurm_plugin.backend import (
     SlurmJob,
     apply_changes,
 )
-from slurm_plugin.backend.change import Change, Place, Push, Signal
+from slurm_plugin.backend.change import Change, Place, Push, Requeue, Signal
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.keeping_back import keeping_back
 from slurm_plugin.daemon.listening import NOTHING, Heard
@@ -52,6 +52,13 @@ _SITE_S = 300.0
 
 _KEEP_BACK = 0.25
 """After this share of the slack begin times are moved on if a policy is still thinking."""
+
+_SETTLE_S = 10.0
+"""How long nothing is placed or stopped once Slurm answers again.
+
+A controller that was killed comes back with what it had saved some seconds before: of jobs that
+began since it learns as their nodes register, and ends what runs there.
+"""
 
 _ASK_AGAIN_S = 10.0
 """How long a policy is left alone that has made no valid plan."""
@@ -125,7 +132,8 @@ class Daemon:
         self._writer = DecisionWriter(policy)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
-        self._site_due_s = self._failed_s = -math.inf
+        self._site_due_s = self._failed_s = self._settled_s = -math.inf
+        self._away = False
         self._no_spool = ""
         self._warned: dict[str, str] = {}
         self.decisions = 0
@@ -139,8 +147,11 @@ class Daemon:
                 self._site_due_s = self._clock() + _SITE_S
             state = self._backend.read()
         except BackendError as error:
+            self._away = True
             return CycleReport(away=str(error))
         now = self._clock()
+        if self._away:
+            self._away, self._settled_s = False, now + _SETTLE_S
         before = self._world.cluster
         try:
             self._world.observe(state, now)
@@ -159,13 +170,14 @@ class Daemon:
         violations: tuple[str, ...] = ()
         if self._due(now):
             decision, violations = self._decide(now)
-        actions = self._actions(now)
+        actions = () if self._settling(now) else self._actions(now)
         changes = changes_for(self._world, actions, self._settings, now)
         if self._mode is Mode.SHADOW:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
         outcome = apply_changes(self._backend, changes, self._sleep)
+        self._away = bool(outcome.away)
         stopping = {action.key.job for action in actions if isinstance(action, Stop)}
         self._world.warned(outcome.tried(Signal), stopping, now)
         self._carried_out(actions, outcome, now)
@@ -258,12 +270,19 @@ class Daemon:
             self._world.triggers.add(Trigger.PROFILE)
         return heard
 
+    def _settling(self, now: float) -> bool:
+        """Whether Slurm has only just come back, and may yet learn from its nodes what runs."""
+        return now < self._settled_s <= now + _SETTLE_S
+
     def _carried_out(self, actions: Sequence[Action], outcome: Outcome, now: float) -> None:
         """Remember what jobs were placed for, and let them know."""
         placed = {change.job for change in outcome.made if isinstance(change, Place)}
         for action in actions:
             if isinstance(action, Start) and action.ready and action.key.job in placed:
                 self._world.placed(action.key.job, action.placement)
+        for change in outcome.made:
+            if isinstance(change, Requeue):
+                self._world.stopped(change.job)
         for change, words in outcome.refused:
             if isinstance(change, Place):
                 self._world.refused(change.job, words, now)

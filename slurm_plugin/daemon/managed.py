@@ -33,7 +33,7 @@ class Managed:
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
     the present run holds on each node. `refused` is why limits let it start in no way,
     `quota` the limit of several jobs together, or the refusal, that Slurm named last, and when the
-    job is tried again.
+    job is tried again. `stopped` is the number of the run that Slurm was last told to stop.
     """
 
     mark: Mark
@@ -54,6 +54,7 @@ class Managed:
     placed_s: float | None = None
     placement: Placement | None = None
     progress: JobProgress | None = None
+    stopped: int | None = None
 
     @property
     def samples(self) -> float:

@@ -122,6 +122,12 @@ class LiveWorld:
         if known is not None:
             known.placement = placement
 
+    def stopped(self, job_id: str) -> None:
+        """Note that Slurm has taken the stop of a job's present run: it will not go on."""
+        known = self.managed.get(job_id)
+        if known is not None:
+            known.stopped = known.slurm.restarts
+
     def refused(self, job_id: str, words: str, now: float) -> None:
         """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
         known = self.managed.get(job_id)

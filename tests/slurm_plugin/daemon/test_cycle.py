@@ -19,6 +19,7 @@ from slurm_plugin.backend import (
     Asked,
     AwayError,
     JobState,
+    Outcome,
     Park,
     Place,
     Push,
@@ -300,10 +301,12 @@ class AwayBackend(FakeBackend):
 
 
 def test_slurm_being_away_is_a_state() -> None:
-    backend = AwayBackend(state(WAITING))
-    daemon = daemon_of(backend, Clock())
+    backend, clock = AwayBackend(state(WAITING)), Clock()
+    daemon = daemon_of(backend, clock)
     reports = [daemon.cycle() for _ in range(3)]
     assert [report.away for report in reports] == ["nobody answers", "nobody answers", ""]
+    clock.now += 10.0
+    daemon.cycle()
     assert len(backend.calls) == 1
 
 
@@ -695,3 +698,55 @@ def test_a_job_that_slurm_does_not_know_any_more_is_told_once() -> None:
     assert daemon.cycle().lost == ()
     backend.state = state()
     assert daemon.cycle().lost == ()
+
+
+@dataclass(slots=True)
+class Flighty(FakeBackend):
+    """Does not answer while it is told to be away."""
+
+    away: bool = False
+
+    def read(self) -> SlurmState:
+        if self.away:
+            raise AwayError("nobody answers")
+        return FakeBackend.read(self)
+
+
+def test_once_slurm_is_back_nothing_is_placed_before_its_nodes_have_registered() -> None:
+    backend, clock = Flighty(), Clock()
+    daemon = daemon_of(backend, clock)
+    backend.away = True
+    assert daemon.cycle().away
+    backend.away, backend.state = False, state(replace(WAITING, begin_s=1014.0))
+    for _ in range(10):
+        daemon.cycle()
+        clock.now += 1
+    # It is kept back meanwhile.
+    assert set(backend.calls) == {Push("1", 60)}
+    daemon.cycle()
+    assert isinstance(backend.calls[-1], Place)
+
+
+def test_a_run_that_a_controller_has_forgotten_to_have_stopped_is_stopped_again() -> None:
+    early = replace(
+        WAITING,
+        id="1",
+        state=JobState.RUNNING,
+        nodes=("n0",),
+        gpus_per_node=4,
+        mark=WAITING.mark.replace('"1,2"', '"4"').replace(":1,", ":4,")[:-1]
+        + ',"can-checkpoint":true}',
+        start_s=1000.0,
+    )
+    backend, clock = FakeBackend(state(early, nodes=(node("n0", used=4),))), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    daemon._carried_out((), Outcome((Requeue("1"),), (), ()), clock.now)
+    assert backend.calls == []
+    daemon.cycle()
+    assert backend.calls == [Requeue("1")]
+    # The next run is another.
+    backend.state = state(replace(early, restarts=1), nodes=(node("n0", used=4),))
+    backend.calls.clear()
+    daemon.cycle()
+    assert backend.calls == []

@@ -41,7 +41,9 @@ def large(installation: Installation) -> Iterator[Testbed]:
             cluster.down()
 
 
-def hetschedd(cluster: Testbed, folder: Path, *options: str) -> subprocess.Popen[str]:
+def hetschedd(
+    cluster: Testbed, folder: Path, *options: str, **environment: str
+) -> subprocess.Popen[str]:
     """Start a daemon for this cluster; it logs to `folder`."""
     backend = "commands" if cluster.installed.why_no_pyslurm else "pyslurm"
     with (folder / "daemon.log").open("a") as log:
@@ -50,7 +52,7 @@ def hetschedd(cluster: Testbed, folder: Path, *options: str) -> subprocess.Popen
                 *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu"),
                 *(f"--backend={backend}", f"--database={folder}/daemon.duckdb", *options),
             ],
-            env=os.environ | cluster.environment(),
+            env=os.environ | cluster.environment() | environment,
             stderr=log,
             text=True,
         )

@@ -22,6 +22,9 @@ def frail(installation: Installation) -> Iterator[Testbed]:
         cluster = Testbed.create(installation, Path(name) / "slurm", NODES)
         try:
             cluster.up()
+            # A slurmctld that is killed before it has saved all it has does not start again.
+            cluster.stop_controller()
+            cluster.start_controller()
             yield cluster
         finally:
             cluster.down()

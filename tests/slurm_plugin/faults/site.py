@@ -85,7 +85,8 @@ class Verdict:
 class Site:
     """A cluster, the folder in which its jobs and its daemon write, and what was submitted.
 
-    Jobs have a name of ours: one that Slurm has lost may leave its id to the next.
+    Jobs have a name of ours: one that Slurm has lost may leave its id to the next. `defaults` are
+    their default counts, `preload` is a library for the daemon.
     """
 
     cluster: Testbed
@@ -94,7 +95,9 @@ class Site:
     rng: random.Random
     samples: tuple[float, float] = (100.0, 350.0)
     submitted: dict[str, Submitted] = field(default_factory=dict)
+    defaults: dict[str, int] = field(default_factory=dict)
     daemon: subprocess.Popen[str] | None = None
+    preload: str = ""
 
     def __post_init__(self) -> None:
         """Make the folders."""
@@ -113,7 +116,8 @@ class Site:
         """Start a daemon, which may be killed at any moment."""
         spool = f"--spool={self.folder}/spool"
         socket = f"--socket={self.folder}/hetschedd.sock"
-        self.daemon = hetschedd(self.cluster, self.folder, spool, socket, *self.options, *options)
+        words = (spool, socket, *self.options, *options)
+        self.daemon = hetschedd(self.cluster, self.folder, *words, LD_PRELOAD=self.preload)
         return self.daemon
 
     def kill_daemon(self) -> None:
@@ -162,6 +166,7 @@ class Site:
         )
         job = self.cluster.command("sbatch", "--parsable", script).strip()
         self.submitted[name] = Submitted(job, time.time())
+        self.defaults[name] = int(counts[0])
         return name
 
     def queue(self) -> set[str]:
@@ -184,6 +189,30 @@ class Site:
         """Wait for the end of all jobs, and stop the daemon."""
         self.await_all(patience_s)
         self.stop_daemon()
+
+    def await_ends(self, timeout_s: float) -> None:
+        """Wait until all jobs that are left in the queue have noted down that they are done.
+
+        A controller that has forgotten the end of a job asks the node at some time; it is told now.
+        """
+        ids = {job.job: name for name, job in self.submitted.items()}
+
+        def ended() -> bool:
+            return all(self.is_done(ids[job]) for job in self.queue())
+
+        self.await_that(ended, timeout_s, "all jobs are done")
+        if left := self.queue():
+            self.cluster.command("scancel", *left)
+        self.await_all(timeout_s)
+        self.stop_daemon()
+
+    def is_done(self, name: str) -> bool:
+        """Whether a job has done all that it was to do."""
+        out, runs = (self.folder / "seen" / f"{name}{end}" for end in (".out", ""))
+        if not out.exists() or not runs.read_text().splitlines()[-1].startswith("end "):
+            return False
+        said = out.read_text().splitlines()
+        return bool(said) and said[-1].startswith("done at")
 
     def await_all(self, timeout_s: float) -> None:
         """Wait until the queue is empty; the daemon may not end meanwhile."""
@@ -224,7 +253,7 @@ class Site:
             wrong += of_one_job(runs)
             out = self.folder / "seen" / f"{name}.out"
             said = out.read_text().splitlines() if out.exists() else []
-            if said and said[-1].startswith("done at"):
+            if self.is_done(name):
                 done.add(name)
             elif name not in lost:
                 wrong.append(f"job {runs[0].job} has not finished: {said[-3:]}")

@@ -21,7 +21,7 @@ def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
     ids = {site.submitted[name].job for name in late}
 
     def known() -> set[str]:
-        return {job["id"] for job in ask(site.folder / "hetschedd.sock", "queue")["jobs"]}
+        return {job["job"] for job in ask(site.folder / "hetschedd.sock", "queue")["jobs"]}
 
     site.await_that(lambda: ids <= known() or not ids & site.queue(), 30, "the daemon knows them")
     site.cluster.kill_controller()
@@ -32,7 +32,7 @@ def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
     # Ids of lost jobs are handed out again.
     for _ in range(6):
         site.submit()
-    site.finish()
+    site.await_ends(120)
     verdict = site.verdict(lost)
     assert verdict.wrong == ()
     assert older.isdisjoint(lost)

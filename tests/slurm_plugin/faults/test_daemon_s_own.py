@@ -1,0 +1,136 @@
+"""What can be taken from the daemon itself: its database, its disk, its clock, its life."""
+
+import os
+import shutil
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.store import Store
+from tests.slurm_plugin.faults.site import Site
+
+pytestmark = [pytest.mark.slurm, pytest.mark.slow]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 8 MiB."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    words = ["mount", "-t", "tmpfs", "-o", "size=8m", "small", str(folder)]
+    mounted = subprocess.run(words, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte on a disk; return the file that takes it up."""
+    ballast = disk / "ballast"
+    with ballast.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(1 << 16))
+        except OSError:
+            return ballast
+
+
+def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
+    site: Site, small_disk: Path
+) -> None:
+    path = small_disk / "daemon.duckdb"
+    path.write_bytes(os.urandom(100_000))
+    site.options = (*site.options, f"--database={path}")
+    site.begin(70)
+    assert "event=database" in site.log
+    assert "set aside as daemon.duckdb.damaged-1" in site.log
+    said = len(site.log)
+    ballast = fill(small_disk)
+    site.await_log("nothing was changed: make room", after=said)
+    for _ in range(5):
+        site.submit()
+    # What runs and waits is seen to, though nothing is recorded.
+    site.await_log("event=place", after=said)
+    ballast.unlink()
+    said = len(site.log)
+    path.unlink()
+    site.await_log("was deleted or replaced: a new one is begun", after=said)
+    site.await_log("event=decision", after=said)
+    # In the middle of the file, while it is in use.
+    said = len(site.log)
+    with path.open("r+b", buffering=0) as file:
+        file.seek(4096)
+        file.write(os.urandom(50_000))
+    site.kill_daemon()
+    site.start_daemon()
+    site.await_log("event=decision", after=said)
+    site.finish()
+    verdict = site.verdict()
+    assert verdict.wrong == ()
+    assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
+    # What came after is recorded, and sound.
+    with Store.open(path) as store:
+        assert store.faults() == ()
+        assert store.summary().decisions > 0
+
+
+@pytest.fixture
+def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file with the seconds by which the clock of a daemon is off that is started from now on."""
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no C compiler here")
+    library, offset = tmp_path / "clock.so", tmp_path / "offset"
+    source = Path(__file__).with_name("clock.c")
+    subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", library, source], check=True)
+    offset.write_bytes(struct.pack("l", 0))
+    monkeypatch.setenv("CLOCK_OFFSET", str(offset))
+    monkeypatch.setenv("DAEMON_PRELOAD", str(library))
+    return offset
+
+
+def step(offset: Path, seconds: int) -> None:
+    """Set the daemon's clock off by so many seconds, at once."""
+    with offset.open("r+b", buffering=0) as file:
+        file.write(struct.pack("l", seconds))
+
+
+def test_the_daemon_s_clock_is_stepped_back_and_forth(site: Site, clock: Path) -> None:
+    site.preload = os.environ["DAEMON_PRELOAD"]
+    site.begin(60)
+    for seconds in (-30, -3600, 3600, 0):
+        said = len(site.log)
+        step(clock, seconds)
+        site.await_log("event=decision", after=said)
+    now = time.strftime("%Y-%m-%dT%H", time.gmtime(time.time() - 3600))
+    assert f"time={now}" in site.log
+    site.finish()
+    verdict = site.verdict()
+    assert verdict.wrong == ()
+    assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
+
+
+def test_the_daemon_is_stopped_for_good_and_every_job_still_runs_to_its_end(site: Site) -> None:
+    # A waiting job is let go by Slurm itself after 20 s.
+    site.options = (*site.options, "--slack-s=20")
+    site.begin(60)
+    site.kill_daemon()
+    site.daemon, killed_s = None, time.time()
+    told = site.cluster.command("squeue", "-h", "--states=PD", "--format=%i %r").splitlines()
+    waiting = {job for job, reason in map(str.split, told) if reason == "BeginTime"}
+    site.await_all(240)
+    verdict = site.verdict()
+    assert verdict.wrong == ()
+    assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
+    # Those that had not run yet began in the shape of their default count, where there was room.
+    names = [name for name, job in site.submitted.items() if job.job in waiting]
+    seen = site.seen()
+    first = {name: seen[name][0] for name in names if seen[name][0].begin > killed_s}
+    assert len(first) > 5
+    assert {name: len(run.gpus) for name, run in first.items()} == {
+        name: site.defaults[name] for name in first
+    }
