@@ -15,6 +15,7 @@ import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC
+from functools import partial
 from pathlib import Path
 
 import cattrs
@@ -52,7 +53,7 @@ def main() -> None:
     tracemalloc.stop()
 
     readings = Readings()
-    takes = [seconds(lambda each=each: readings.note(each, 0.02)) for each in day]
+    takes = [seconds(partial(readings.note, each, 0.02)) for each in day]
 
     publisher = Publisher(Configuration(partitions=frozenset({"gpu"})), _BEGIN_S)
     for each in day:
