@@ -1,35 +1,28 @@
 """Cost of choosing configurations against the size of the cluster: measures it, and draws it.
 
-    python benchmarks/choose_scale.py --gpus 512,2048
+    python -m benchmarks.choose_scale --gpus 512,2048
 
-Each size is a process of its own, over several random problems of
-`hetsched_core.choose.instances`. Its line is put into `docs/benchmarks/choose.csv`, in the place of
-an older one of the same size, and `docs/benchmarks/choose.svg` is drawn from all lines; without
-`--gpus` it is only drawn.
+Each size is measured over several random problems of `hetsched_core.choose.instances`;
+`benchmarks.scale_lines` says where its line goes. Without `--gpus` it is only drawn.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import resource
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from time import process_time
 from typing import NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
+from benchmarks.scale_lines import run
 from hetsched_core.choose import JobPieces, assign_nodes, choose
 from hetsched_core.choose.instances import random_problem
 from hetsched_core.choose.offers import offers_of
 from hetsched_core.choose.program import formulate
 from hetsched_core.optimize import Limits, solve
 
-FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 OFFERED = {512: 500, 2048: 2000, 16_384: 8000, 100_000: 50_000}
 GAP = {512: 5e-4, 2048: 1e-3, 16_384: 1e-3, 100_000: 3e-3}
 SEEDS = {512: 9, 2048: 9, 100_000: 3}
@@ -59,7 +52,8 @@ def measure(gpus: int) -> Line:
     gap = GAP.get(gpus, 1e-3 if gpus > 512 else 5e-4)
     problems = [random_problem(seed, gpus, offered) for seed in range(SEEDS.get(gpus, 5))]
     chosen = choose(problems[-1], gap)
-    rows, plain = [], []
+    rows: list[tuple[float, ...]] = []
+    plain: list[float] = []
     for problem in problems:
         begun = process_time()
         warm = choose(problem, gap, chosen.prices)
@@ -95,51 +89,14 @@ def measure(gpus: int) -> Line:
     )
 
 
-def draw(lines: list[Line]) -> None:
+def draw(axes: Axes, numbers: Callable[[str], list[float]]) -> None:
     """Draw time against GPUs."""
-    with mpl.rc_context({"svg.hashsalt": "hetsched", "font.size": 9}):
-        figure = Figure(figsize=(6.0, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        gpus = [line.gpus for line in lines]
-        axes.plot(gpus, [line.choose_s for line in lines], "o-", label="choose (median)")
-        axes.plot(gpus, [line.choose_most_s for line in lines], ":", label="choose (slowest)")
-        axes.plot(gpus, [line.nodes_s for line in lines], "s-", label="assign nodes (median)")
-        plain = [(line.gpus, float(line.plain_s)) for line in lines if line.plain_s != ""]
-        axes.plot(*zip(*plain, strict=True), "^--", label="HiGHS on all options (median)")
-        axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="CPU seconds")
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-        figure.savefig(FOLDER / "choose.svg", metadata={"Date": None})
-
-
-def main() -> None:
-    """Measure what is asked for and draw everything."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--gpus", default="", help="sizes to measure, separated by commas")
-    options.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.one:
-        csv.writer(sys.stdout).writerow(measure(given.one))
-        return
-    path = FOLDER / "choose.csv"
-    table = {}
-    if path.exists():
-        with path.open(newline="") as file:
-            table = {int(row["gpus"]): list(row.values()) for row in csv.DictReader(file)}
-    for gpus in map(int, filter(None, given.gpus.split(","))):
-        command = [sys.executable, __file__, "--one", str(gpus)]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        table[gpus] = next(csv.reader([done.stdout]))
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Line._fields)
-        writer.writerows(table[gpus] for gpus in sorted(table))
-    draw([Line(*map(_number, table[gpus])) for gpus in sorted(table)])
-
-
-def _number(text: str) -> float | str:
-    return float(text) if text else ""
+    gpus = numbers("gpus")
+    axes.plot(gpus, numbers("choose_s"), "o-", label="choose (median)")
+    axes.plot(gpus, numbers("choose_most_s"), ":", label="choose (slowest)")
+    axes.plot(gpus, numbers("nodes_s"), "s-", label="assign nodes (median)")
+    axes.plot(gpus, numbers("plain_s"), "^--", label="HiGHS on all options (median)")
 
 
 if __name__ == "__main__":
-    main()
+    run("benchmarks.choose_scale", str(__doc__), "choose", Line._fields, measure, draw)

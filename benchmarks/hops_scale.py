@@ -2,29 +2,23 @@
 
     python -m benchmarks.hops_scale --gpus 512,2048
 
-Each size is a process of its own, over several rounds of `benchmarks.hops_rounds`. Its line is put
-into `docs/benchmarks/hops.csv`, in the place of an older one of the same size, and
-`docs/benchmarks/hops.svg` is drawn from all lines; without `--gpus` it is only drawn.
+Each size is measured over several rounds of `benchmarks.hops_rounds`; `benchmarks.scale_lines` says
+where its line goes. Without `--gpus` it is only drawn.
 """
 
 from __future__ import annotations
 
-import argparse
-import csv
 import resource
-import subprocess
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from time import process_time
 from typing import NamedTuple
 
-import matplotlib as mpl
 import numpy as np
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
 from benchmarks.hops_rounds import SIZES, held_gpus, rounds
+from benchmarks.scale_lines import run
 
-FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 SEEDS = {16_384: 5, 100_000: 3}
 
 
@@ -66,44 +60,12 @@ def measure(gpus: int) -> Line:
     )
 
 
-def draw(lines: list[Line]) -> None:
+def draw(axes: Axes, numbers: Callable[[str], list[float]]) -> None:
     """Draw time against GPUs."""
-    with mpl.rc_context({"svg.hashsalt": "hetsched", "font.size": 9}):
-        figure = Figure(figsize=(6.0, 3.6), layout="constrained")
-        axes = figure.add_subplot()
-        gpus = [line.gpus for line in lines]
-        axes.plot(gpus, [line.decision_s for line in lines], "o-", label="decision (median)")
-        axes.plot(gpus, [line.decision_most_s for line in lines], ":", label="decision (slowest)")
-        axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="CPU seconds")
-        axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
-        figure.savefig(FOLDER / "hops.svg", metadata={"Date": None})
-
-
-def main() -> None:
-    """Measure what is asked for and draw everything."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--gpus", default="", help="sizes to measure, separated by commas")
-    options.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    given = options.parse_args()
-    if given.one:
-        csv.writer(sys.stdout).writerow(measure(given.one))
-        return
-    path = FOLDER / "hops.csv"
-    table: dict[int, list[str]] = {}
-    if path.exists():
-        with path.open(newline="") as file:
-            table = {int(row["gpus"]): list(row.values()) for row in csv.DictReader(file)}
-    for gpus in map(int, filter(None, given.gpus.split(","))):
-        command = [sys.executable, "-m", "benchmarks.hops_scale", "--one", str(gpus)]
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        table[gpus] = next(csv.reader([done.stdout]))
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Line._fields)
-        writer.writerows(table[gpus] for gpus in sorted(table))
-    draw([Line(*map(float, table[gpus])) for gpus in sorted(table)])  # type: ignore[arg-type]
+    gpus = numbers("gpus")
+    axes.plot(gpus, numbers("decision_s"), "o-", label="decision (median)")
+    axes.plot(gpus, numbers("decision_most_s"), ":", label="decision (slowest)")
 
 
 if __name__ == "__main__":
-    main()
+    run("benchmarks.hops_scale", str(__doc__), "hops", Line._fields, measure, draw)

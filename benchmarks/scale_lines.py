@@ -1,0 +1,80 @@
+"""What the benchmarks of scale share: a process for each size, a table of their lines, a drawing.
+
+Each size is measured in a process of its own, so that memory and what is compiled do not add up.
+Its line is put into a table in `docs/benchmarks`, in the place of an older one of the same size,
+and the drawing is made from all lines.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
+
+
+def run(
+    module: str,
+    about: str,
+    name: str,
+    columns: Sequence[str],
+    measure: Callable[[int], Sequence[object]],
+    draw: Callable[[Axes, Callable[[str], list[float]]], None],
+) -> None:
+    """Measure the sizes that the command line asks for, and draw everything.
+
+    Args:
+        module: the benchmark, for `python -m`.
+        about: what it says of itself.
+        name: of the table and the drawing.
+        columns: of the table; the first is the size, `gpus`.
+        measure: returns the line of a size.
+        draw: draws on axes, given the numbers of any column (not a number where it is empty).
+    """
+    options = argparse.ArgumentParser(description=about)
+    options.add_argument("--gpus", default="", help="sizes to measure, separated by commas")
+    options.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    given = options.parse_args()
+    if given.one:
+        csv.writer(sys.stdout).writerow(measure(given.one))
+        return
+    path = FOLDER / f"{name}.csv"
+    table: dict[int, list[str]] = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            table = {int(row["gpus"]): list(row.values()) for row in csv.DictReader(file)}
+    for gpus in map(int, filter(None, given.gpus.split(","))):
+        command = [sys.executable, "-m", module, "--one", str(gpus)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        table[gpus] = next(csv.reader([done.stdout]))
+    lines = [table[gpus] for gpus in sorted(table)]
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(lines)
+    _draw(
+        name, lambda column: [float(line[columns.index(column)] or "nan") for line in lines], draw
+    )
+
+
+def _draw(
+    name: str,
+    numbers: Callable[[str], list[float]],
+    draw: Callable[[Axes, Callable[[str], list[float]]], None],
+) -> None:
+    with mpl.rc_context({"svg.hashsalt": "hetsched", "font.size": 9}):
+        figure = Figure(figsize=(6.0, 3.6), layout="constrained")
+        axes = figure.add_subplot()
+        draw(axes, numbers)
+        axes.set(xscale="log", yscale="log", xlabel="GPUs", ylabel="CPU seconds")
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+        figure.savefig(FOLDER / f"{name}.svg", metadata={"Date": None})
