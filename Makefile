@@ -8,7 +8,7 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo test test-torch pyz bench man lock clean
+.PHONY: help env env-torch replay demo test test-torch pyz soak bench man lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
 	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH)); PYTEST_ARGS=... too"
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
+	@echo "make soak    the daemon killed 200 times on a private Slurm; result in docs/live/soak.md"
 	@echo "make bench   benchmarks"
 	@echo "make man     write the manual pages anew from the commands and settings as they are declared"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
@@ -63,6 +64,9 @@ build/hetsched-run.pyz: $(shell find job_wrappers -name '*.py')
 	@cp --parents $^ build/pyz
 	$(PYTHON) -m zipapp build/pyz --main job_wrappers.launch.command:run --python '/usr/bin/env python3' --output $@
 	@rm -rf build/pyz
+
+soak: env
+	$(BIN)/python -m tests.slurm_plugin.faults.soak docs/live/soak.md
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)

@@ -7,11 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.testbed import Installation, Testbed, fake_nodes
+from slurm_plugin.testbed import Installation, Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.faults.site import Site, end_all
-
-NODES = fake_nodes(8, "a100:8,v100:8")
+from tests.slurm_plugin.faults.site import Site, end_all, nodes
 
 
 @pytest.fixture(scope="session")
@@ -19,7 +17,7 @@ def frail(installation: Installation) -> Iterator[Testbed]:
     """Eight nodes of eight GPUs, two types."""
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         Path(name).chmod(0o755)
-        cluster = Testbed.create(installation, Path(name) / "slurm", NODES)
+        cluster = Testbed.create(installation, Path(name) / "slurm", nodes())
         try:
             cluster.up()
             # A slurmctld that is killed before it has saved all it has does not start again.

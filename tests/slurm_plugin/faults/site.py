@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from slurm_plugin.testbed import FakeNode, Testbed, TestbedError
+from slurm_plugin.testbed import FakeNode, Testbed, TestbedError, fake_nodes
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted, most_at_once
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 
@@ -45,6 +45,11 @@ while kill -0 $stub 2>/dev/null; do wait $stub; done
 echo "end $EPOCHREALTIME" >>$seen
 """
 """A stub job that notes down when each of its runs begins and ends, and what it holds then."""
+
+
+def nodes() -> tuple[FakeNode, ...]:
+    """Return the nodes on which things go wrong: many GPUs on few, of two types."""
+    return fake_nodes(8, "a100:8,v100:8")
 
 
 @dataclass(frozen=True, slots=True)
