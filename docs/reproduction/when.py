@@ -319,6 +319,7 @@ def main(which: str) -> int:
     """Rewrite one table of the page."""
     if which == "live":
         lines = [row(f"live: {JOBS} jobs on 12 GPUs, time limits alone", "fifo", live())]
+        sys.stderr.write(f"{' | '.join(lines[0])}\n")
     else:
         given = os.environ.get("HETSCHED_DATA")
         if not given:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from hetsched_core.errors import InputError
 from hetsched_core.forecast import (
     Calibration,
     Experience,
@@ -36,6 +37,7 @@ REST = 5.0
 """After a look ahead, jobs that come meanwhile wait for so many times as long as it took."""
 
 LEAST_REST_S = 2.0
+_PATIENCE_S = 20.0
 REMEMBERED = 300
 
 
@@ -130,6 +132,7 @@ class Forecasts:
 
     def serve(self) -> None:
         """Give ranges to jobs that come, until closed; for a thread of its own."""
+        most = MOST_AT_ONCE
         while not self._end.is_set():
             self._come.wait()
             self._come.clear()
@@ -138,7 +141,14 @@ class Forecasts:
                 continue
             begun = self._stopwatch()
             new = [v.id for v in known.snapshot.by_submission() if self._is_new(known, v)]
-            self._give(known, new[:MOST_AT_ONCE])
+            if new:
+                try:
+                    given = self._give(known, new[:most])
+                except Exception:
+                    # A policy may fail in a future that never comes; who asks is told of it.
+                    given = {}
+                # A future ends when all those asked for have started: fewer are sooner.
+                most = min(MOST_AT_ONCE, 2 * most) if given else max(1, most // 4)
             took_s = self._stopwatch() - begun
             # The loop and this thread share one interpreter.
             self._end.wait(max(LEAST_REST_S, REST * took_s))
@@ -161,10 +171,13 @@ class Forecasts:
         )
 
     def _give(self, known: Known, jobs: list[str]) -> dict[str, StartRange]:
-        if not jobs:
-            return {}
-        with self._one_at_a_time:
+        # Who waits for longer has gone (the client's patience is 30 s); nobody would hear it.
+        if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
+            raise InputError("the daemon has too many questions at once; ask again")
+        try:
             starts = self._starts(known, jobs)
+        finally:
+            self._one_at_a_time.release()
         given = {}
         with self._state:
             for job_id, own in starts.items():

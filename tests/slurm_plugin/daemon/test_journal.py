@@ -146,6 +146,28 @@ def test_who_comes_is_given_a_range_without_asking(bench: Bench) -> None:
     assert {each.job for each in bench.store.ranges()} == {"2", "3"}
 
 
+def test_a_future_in_which_the_policy_fails_ends_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("strange job")
+
+    monkeypatch.setattr("slurm_plugin.api.forecasts.REST", 0.0)
+    monkeypatch.setattr("slurm_plugin.api.forecasts.LEAST_REST_S", 0.05)
+    jobs = (running(job(1), 1000.0), *(job(number) for number in range(2, 9)))
+    with monkeypatch.context() as patch:
+        patch.setattr("slurm_plugin.api.forecasts.possible_starts", fail)
+        bench.cycle(*jobs)
+        with pytest.raises(KeyError):
+            bench.ask("when", "2")
+        time.sleep(0.3)
+    deadline = time.monotonic() + 30
+    while len(bench.store.ranges()) < 7:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+        bench.cycle(*jobs, seconds=0.1)
+
+
 def test_a_job_that_may_not_start_is_given_no_range_but_the_reason(bench: Bench) -> None:
     held = replace(job(2), held=True, reason="JobHeldUser")
     bench.cycle(running(job(1), 1000.0), held)
