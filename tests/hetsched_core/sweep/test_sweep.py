@@ -134,3 +134,17 @@ def test_dry_run_prints_commands_and_runs_none(
     assert len(printed) == 4
     assert all(line.startswith("hetsched replay ") for line in printed)
     assert not (folder / "out").exists()
+
+
+def test_a_wrong_runner_or_option_of_it_is_refused_before_anything_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["sweep", str(sweep_file(folder)), f"--out={folder / 'out'}"]
+    for more, words in (
+        (["--on=slrum"], "unknown runner 'slrum': did you mean 'slurm'"),
+        (["--submit=partition"], "expected NAME=VALUE"),
+        (["--submit=partition=cpu"], "runs in local processes have no options"),
+    ):
+        assert main([*command, *more]) == 1
+        assert words in capsys.readouterr().err
+    assert not (folder / "out").exists()
