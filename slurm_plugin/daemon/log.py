@@ -10,7 +10,7 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.types import Plan, Waiting
-from slurm_plugin.backend import Change, Park, Place, Release, Requeue, Signal
+from slurm_plugin.backend import Change, Park, Place, Push, Release, Requeue, Signal
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.daemon import CycleReport
 
@@ -77,6 +77,11 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
         return
     for change in report.outcome.made:
         _tell_change(log, "", change, number)
+    pushed = [change for change in report.outcome.made if isinstance(change, Push)]
+    if pushed:
+        # Begin times are moved on all the time: a line for all of a cycle.
+        jobs = ",".join(change.job for change in pushed)
+        log.debug("push", jobs=jobs, begin_in_s=pushed[0].delay_s)
     for change, words in report.outcome.refused:
         log.warning("refused", job=change.job, change=type(change).__name__.lower(), words=words)
 
@@ -119,9 +124,8 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
             log.warning(f"{prefix}release", job=job, words=_RELEASED)
         case Park(job, count, _):
             log.info(f"{prefix}park", job=job, count=count)
-        case _:
-            # Begin times are moved on all the time; nobody wants to read that.
-            pass
+        case Push():
+            pass  # told together
 
 
 def _on_one_line(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:

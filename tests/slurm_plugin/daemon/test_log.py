@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from typing import get_args
 
 import pytest
 from immutables import Map
@@ -10,7 +11,17 @@ from immutables import Map
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import Decision
 from hetsched_core.types import Diagnostics, Plan, Reason, ReasonCode, Trigger, Waiting
-from slurm_plugin.backend import Outcome, Park, Place, Push, Recipients, Requeue, Signal
+from slurm_plugin.backend import (
+    Change,
+    Outcome,
+    Park,
+    Place,
+    Push,
+    Recipients,
+    Release,
+    Requeue,
+    Signal,
+)
 from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.log import open_log, tell
@@ -57,12 +68,36 @@ def test_a_decision_is_a_line_with_its_reasons() -> None:
     }
 
 
-def test_changes_that_were_made_or_refused_are_lines_and_pushes_are_not() -> None:
+def test_every_change_to_a_job_is_on_record() -> None:
+    made: tuple[Change, ...] = (
+        Signal("1", "USR1", Recipients.SCRIPT),
+        Requeue("2"),
+        PARK,
+        Push("6", 60),
+        Push("7", 60),
+        Release("8"),
+        PLACE,
+    )
+    # A kind of change that is added later needs a line, too.
+    assert {type(change) for change in made} == set(get_args(Change))
+    found = lines(CycleReport(None, (), made, Outcome(made, (), ())))
+    named = {(line["event"], line.get("job", line.get("jobs"))) for line in found}
+    assert named == {
+        ("signal", "1"),
+        ("requeue", "2"),
+        ("park", "5"),
+        ("push", "6,7"),
+        ("release", "8"),
+        ("place", "4"),
+    }
+
+
+def test_changes_that_were_made_or_refused_are_lines() -> None:
     outcome = Outcome(CHANGES, ((PLACE, "Requested node\n is busy"),), ())
     found = lines(CycleReport(None, (), CHANGES, outcome))
-    assert [line["event"] for line in found] == ["requeue", "place", "park", "refused"]
+    assert [line["event"] for line in found] == ["requeue", "place", "park", "push", "refused"]
     assert (found[1]["nodes"], found[1]["gpus_per_node"], found[1]["decision"]) == ("n1,n2", 2, 12)
-    assert (found[3]["change"], found[3]["words"]) == ("place", "Requested node is busy")
+    assert (found[4]["change"], found[4]["words"]) == ("place", "Requested node is busy")
 
 
 def test_what_is_wrong_and_signals_are_lines() -> None:

@@ -13,9 +13,11 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from string import Template
 
 from slurm_plugin.testbed import Testbed, default_cache, install
 from tests.slurm_plugin.faults.kills import LONGEST_LIFE_S, run_with_kills
@@ -65,30 +67,18 @@ def soak(cluster: Testbed, folder: Path, seed: int, jobs: int) -> Run:
     return Run(seed, policy, len(lives), time.monotonic() - begun, os.getloadavg()[0], verdict)
 
 
-def page(runs: list[Run]) -> str:
+def page(runs: Sequence[Run]) -> str:
     """Return the page about these runs."""
-    kills = sum(run.kills for run in runs)
-    jobs = sum(run.verdict.jobs for run in runs)
-    finished = sum(run.verdict.finished for run in runs)
-    wrong = sum(len(run.verdict.wrong) for run in runs)
-    paragraphs = (
-        f"# The daemon killed {kills} times",
-        f"`make soak` wrote this page on {datetime.now(UTC):%Y-%m-%d}. In each run, on a testbed of "
-        "eight nodes with eight GPUs each, stub jobs are submitted bit by bit while `hetschedd` is "
-        "killed with SIGKILL and started again, at moments that the seed draws: each daemon lives "
-        f"for 0 to {LONGEST_LIFE_S:g} s, so that it dies while it starts, places, moves and parks. "
-        "The last one finishes the work.",
-        f"Of {jobs} jobs {finished} finished, under {kills} kills; {wrong} things were wrong. What "
-        "is held against each run, from what the jobs saw themselves and from Slurm's records: "
-        "every job finishes, none runs twice at once, none loses progress, no GPU is used twice, "
-        "no node is over-full, and what a run saw is what Slurm recorded "
-        "([site.py](../../tests/slurm_plugin/faults/site.py)).",
-        "\n".join((_HEAD, *(run.row for run in runs))),
-        "slurmctld that is killed, a node that goes down, munge that is away, a full disk, a "
-        "database that is deleted or damaged, a clock that is set back, and no daemon at all are "
-        "tests of their own, run each time with the others.",
+    template = Template(Path(__file__).with_name("soak_page.txt").read_text())
+    return template.substitute(
+        day=f"{datetime.now(UTC):%Y-%m-%d}",
+        kills=sum(run.kills for run in runs),
+        jobs=sum(run.verdict.jobs for run in runs),
+        finished=sum(run.verdict.finished for run in runs),
+        wrong=sum(len(run.verdict.wrong) for run in runs),
+        longest=f"{LONGEST_LIFE_S:g}",
+        table="\n".join((_HEAD, *(run.row for run in runs))),
     )
-    return "\n\n".join(paragraphs) + "\n"
 
 
 def main() -> int:
