@@ -134,6 +134,7 @@ def _by_kind(
     best = max(option, _round(problem, offers, priced).option, key=lambda o: worth(offers, o))
     start = _Found(best, found.bound, found.method, found.limits)
     if len(problem.options) > FEW_BY_CLASS:
+        start = _better(problem, offers, priced, start, gap)
         if start.bound > (1 + gap) * worth(offers, start.option):
             start = replace(start, limits=(*start.limits, "nodes of one kind in pools"))
         return priced, _made_to_fit(problem, offers, start, gap)
@@ -226,15 +227,9 @@ def _search(
     problem: ChooseProblem, offers: Offers, priced: Priced, best: _Found, gap: float
 ) -> _Found:
     """Exchange options, then leave more and more of them open until the gap is reached."""
-    loss = np.repeat(priced.best, np.diff(offers.starts))
-    loss -= offers.value - offers.cost(priced.slot)[offers.bundle]
+    best = _better(problem, offers, priced, best, gap)
+    loss = _losses(offers, priced)
     chosen = int((priced.choice >= 0).sum())
-    if best.bound > (1 + gap) * worth(offers, best.option):
-        tried = loss <= loss_within(loss, chosen + TRIED)
-        enough = best.bound / (1 + gap)
-        other = exchanged(problem.classes, offers, priced, best.option, tried, enough)
-        if worth(offers, other) > worth(offers, best.option):
-            best = replace(best, option=other, method=EXCHANGED)
     most, total = chosen + FIRST_OPEN, 0
     while best.bound > (1 + gap) * worth(offers, best.option):
         # The choice is good enough if none is worth more than this.
@@ -273,6 +268,30 @@ def _search(
         if best.limits or math.isinf(within) or (within >= missing and not improved):
             break
     return _made_to_fit(problem, offers, best, gap)
+
+
+def _better(
+    problem: ChooseProblem, offers: Offers, priced: Priced, best: _Found, gap: float
+) -> _Found:
+    """Exchange options until the gap is reached, if it can be."""
+    if best.bound <= (1 + gap) * worth(offers, best.option):
+        return best
+    classes = problem.classes
+    pools = 1 if classes.pool is None else len(np.unique(classes.pool))
+    loss = _losses(offers, priced)
+    # What is on offer in several pools is there as often.
+    number = pools * (int((priced.choice >= 0).sum()) + TRIED)
+    tried = loss <= loss_within(loss, number)
+    option = exchanged(classes, offers, priced, best.option, tried, best.bound / (1 + gap))
+    if worth(offers, option) <= worth(offers, best.option):
+        return best
+    return replace(best, option=option, method=EXCHANGED)
+
+
+def _losses(offers: Offers, priced: Priced) -> Floats:
+    """Return (Q,) what each option loses."""
+    profit = offers.value - offers.cost(priced.slot)[offers.bundle]
+    return np.repeat(priced.best, np.diff(offers.starts)) - profit
 
 
 def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: float) -> _Found:
