@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
         os.environ.update(_told(options, allocation))
         alone = allocation.node_count == 1
         address = "127.0.0.1" if alone else address_of(allocation.host)
-        meet = f"{address}:{free_port(allocation.job, allocation.run)}"
+        meet = f"{address}:{free_port(random.SystemRandom())}"
         if alone:
             code = _on_node(options, allocation, _share(allocation, meet))
         else:

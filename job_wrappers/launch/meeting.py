@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import socket
 import subprocess
@@ -25,16 +26,19 @@ def address_of(node: str) -> str:
     return found[1] if found else node
 
 
-def free_port(job: str, run: int) -> int:
-    """Return a port that nobody listens on here, another one for each job and run to begin with.
+def free_port(chance: random.Random) -> int:
+    """Return a port that nobody listens on here, searched for from anywhere.
+
+    Nobody holds it until rank 0 listens there, some seconds later: so that jobs that begin at the
+    same time do not all find the same one, each looks somewhere else.
 
     Raises:
         OSError: there is none.
     """
-    number = sum(int(digits) for digits in re.findall(r"\d+", job))
     ports = LAST_PORT - FIRST_PORT
+    begin = chance.randrange(ports)
     for step in range(ports):
-        port = FIRST_PORT + (number * 16 + run + step) % ports
+        port = FIRST_PORT + (begin + step) % ports
         with socket.socket() as probe:
             try:
                 probe.bind(("", port))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -13,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from job_wrappers.launch.meeting import FIRST_PORT, free_port
+from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, free_port
 from job_wrappers.launch.worker import NodeShare, torchrun_command
 from job_wrappers.learning_rate import LearningRateRule
 from tests.job_wrappers.test_stub import ROOT, environment, wait_for
@@ -44,8 +47,6 @@ def shown(
     *words: str, gpus: int = 2, more: Mapping[str, str] | None = None
 ) -> list[dict[str, str]]:
     """Return the environment of each worker, by rank."""
-    import json
-
     done = run(*words, "--", sys.executable, "-c", SHOW, gpus=gpus, more=more)
     assert (done.returncode, done.stderr) == (0, "")
     return sorted(map(json.loads, done.stdout.splitlines()), key=lambda one: int(one["RANK"]))
@@ -189,15 +190,13 @@ def test_as_one_file_it_runs_under_an_old_python_and_brings_the_session_along(
 
 
 def test_a_port_that_somebody_listens_on_is_passed_over() -> None:
-    import socket
-
-    port = free_port("7", 0)
-    assert port >= FIRST_PORT
-    assert free_port("7", 1) != port
+    port = free_port(random.Random(7))
+    assert FIRST_PORT <= port < LAST_PORT
+    assert free_port(random.Random(8)) != port
     with socket.socket() as taken:
         taken.bind(("", port))
         taken.listen()
-        assert free_port("7", 0) != port
+        assert free_port(random.Random(7)) != port
 
 
 def test_the_second_node_has_the_later_ranks() -> None:

@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hetsched_core.spool import Checkpoint, End, Loss, Profile, Progress, Start
-from tests.job_wrappers.torch.runs import Ended, launch, losses, spooled, weights
+from tests.job_wrappers.torch.runs import launch, losses, spooled, weights
+
+Whole = Callable[..., Path]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """Trainings that nobody interrupts; each is run once."""
+    done: dict[tuple[str | int, ...], Path] = {}
+
+    def run(*words: str, gpus: int = 1) -> Path:
+        key: tuple[str | int, ...] = (*words, gpus)
+        if key not in done:
+            done[key] = tmp_path_factory.mktemp("whole")
+            ended = launch(done[key], *words, gpus=gpus)
+            assert ended.code == 0, ended.said
+        return done[key]
+
+    return run
 
 
 def equal(one: Path, other: Path) -> bool:
@@ -20,40 +39,62 @@ def equal(one: Path, other: Path) -> bool:
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
-def test_stopped_in_mid_epoch_it_goes_on_bit_for_bit(tmp_path: Path, gpus: int) -> None:
-    words = ("--dropout=0.2",)
-    whole = launch(tmp_path / "whole", *words, gpus=gpus)
-    assert whole.code == 0, whole.said
-    at = 40 if gpus == 1 else 20
-    stopped = launch(tmp_path / "moved", *words, f"--signal-at={at}", "--nap=0.01", gpus=gpus)
+def test_stopped_in_mid_epoch_it_goes_on_bit_for_bit_and_tells_the_scheduler(
+    tmp_path: Path, whole: Whole, gpus: int
+) -> None:
+    left_alone = whole("--dropout=0.2", gpus=gpus)
+    at = 40 if gpus == 1 else 25
+    stopped = launch(tmp_path, "--dropout=0.2", f"--signal-at={at}", "--nap=0.01", gpus=gpus)
     assert stopped.code == 99, stopped.said
     assert "all of it is saved" in stopped.said
-    done = losses(tmp_path / "moved")
-    assert at <= len(done) < len(losses(tmp_path / "whole"))
-    resumed = launch(tmp_path / "moved", *words, gpus=gpus, run=1)
+    done = losses(tmp_path)
+    assert at <= len(done) < len(losses(left_alone))
+    resumed = launch(tmp_path, "--dropout=0.2", gpus=gpus, run=1)
     assert resumed.code == 0, resumed.said
     assert f"resumed after {len(done)} steps" in resumed.said
     # No step is done twice and none is left out.
-    assert losses(tmp_path / "moved") == losses(tmp_path / "whole")
-    assert equal(tmp_path / "moved", tmp_path / "whole")
+    assert losses(tmp_path) == losses(left_alone)
+    assert equal(tmp_path, left_alone)
+
+    lines = spooled(tmp_path)
+    assert isinstance(lines[0], Start)
+    assert lines[0].world_size == gpus
+    (profile,) = [line for line in lines if isinstance(line, Profile)]
+    assert (profile.gpu_type, profile.gpus, profile.batch_size) == ("cpu", gpus, 8)
+    assert (profile.iterations, profile.pattern, profile.parameters) == (20, 2, 12 * 24 + 49)
+    # The nap lies behind the optimiser's step.
+    assert profile.update_s > 0.01
+    assert any(isinstance(line, Progress) for line in lines)
+    assert any(isinstance(line, Loss) for line in lines)
+    *_, saved, end = lines
+    an_epoch = 26 if gpus == 1 else 13
+    samples = 203 * (len(done) // an_epoch) + 8 * gpus * (len(done) % an_epoch)
+    assert isinstance(saved, Checkpoint)
+    assert saved.samples == samples
+    assert isinstance(end, End)
+    assert (end.samples, end.how) == (samples, "stopped")
+    first, *_, last = spooled(tmp_path, 1)
+    assert isinstance(first, Start)
+    assert isinstance(last, End)
+    assert (last.samples, last.how) == (3 * 203, "completed")
 
 
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_on_another_number_of_gpus_with_the_same_global_batch_it_is_the_same_training(
-    tmp_path: Path, before: int, after: int
+    tmp_path: Path, whole: Whole, before: int, after: int
 ) -> None:
-    words = ("--global-batch=16", "--samples=192")
-    assert launch(tmp_path / "whole", *words, gpus=before).code == 0
-    stopped = launch(tmp_path / "moved", *words, "--signal-at=17", "--nap=0.01", gpus=before)
+    words = ("--global-batch=16", "--samples=192", "--epochs=2")
+    left_alone = whole(*words, gpus=2)
+    stopped = launch(tmp_path, *words, "--signal-at=8", "--nap=0.01", gpus=before)
     assert stopped.code == 99, stopped.said
-    resumed = launch(tmp_path / "moved", *words, gpus=after, run=1)
+    resumed = launch(tmp_path, *words, gpus=after, run=1)
     assert resumed.code == 0, resumed.said
     assert f"on {after} GPUs ({before} before)" in resumed.said
-    one, other = losses(tmp_path / "moved"), losses(tmp_path / "whole")
+    one, other = losses(tmp_path), losses(left_alone)
     assert [row[:2] for row in one] == [row[:2] for row in other]
     # Sums in another order, in double precision.
     assert [row[2] for row in one] == pytest.approx([row[2] for row in other], rel=1e-7)
-    a, b = weights(tmp_path / "moved"), weights(tmp_path / "whole")
+    a, b = weights(tmp_path), weights(left_alone)
     for name in b["model"]:
         assert a["model"][name].flatten().tolist() == pytest.approx(
             b["model"][name].flatten().tolist(), rel=1e-6, abs=1e-9
@@ -61,17 +102,18 @@ def test_on_another_number_of_gpus_with_the_same_global_batch_it_is_the_same_tra
     assert a["lr"] == b["lr"]
 
 
-@pytest.mark.parametrize(("rule", "factor"), [("linear", 2.0), ("sqrt", 2**0.5), ("none", 1.0)])
 def test_with_twice_the_gpus_the_global_batch_and_by_its_rule_the_learning_rate_grow(
-    tmp_path: Path, rule: str, factor: float
+    tmp_path: Path,
 ) -> None:
-    stopped = launch(tmp_path, "--samples=160", "--signal-at=25", f"--lr-scaling={rule}")
+    words = ("--samples=160", "--lr-scaling=sqrt")
+    stopped = launch(tmp_path, *words, "--signal-at=25", "--nap=0.01")
     assert stopped.code == 99, stopped.said
     done = losses(tmp_path)[-1]
-    resumed = launch(tmp_path, "--samples=160", f"--lr-scaling={rule}", gpus=2, run=1)
+    resumed = launch(tmp_path, *words, gpus=2, run=1)
     assert resumed.code == 0, resumed.said
+    assert "on 2 GPUs (1 before, learning rate times 1.41421)" in resumed.said
     found = weights(tmp_path)
-    assert found["lr"] == pytest.approx(0.01 * 0.8**3 * factor)
+    assert found["lr"] == pytest.approx(0.01 * 0.8**3 * 2**0.5)
     # 160 samples an epoch, 8 a step before and 16 afterwards; the second epoch is shared by both.
     assert found["samples"] == 3 * 160
     left = 160 - (done[0] + 1 - 20) * 8
@@ -79,62 +121,40 @@ def test_with_twice_the_gpus_the_global_batch_and_by_its_rule_the_learning_rate_
 
 
 def test_killed_without_warning_it_loses_the_steps_since_its_last_checkpoint_alone(
-    tmp_path: Path,
+    tmp_path: Path, whole: Whole
 ) -> None:
-    assert launch(tmp_path / "whole", gpus=2).code == 0
-    killed = launch(tmp_path / "moved", "--save-at=10", "--kill-at=30", "--nap=0.01", gpus=2)
+    left_alone = whole("--dropout=0.2", gpus=2)
+    words = ("--dropout=0.2", "--nap=0.01")
+    killed = launch(tmp_path, *words, "--save-at=10", "--kill-at=30", gpus=2)
     assert killed.code == 128 + 9, killed.said
-    (saved,) = (tmp_path / "moved" / "checkpoints").glob("step-*")
+    (saved,) = (tmp_path / "checkpoints").glob("step-*")
     at = int(saved.name[5:])
     assert 10 <= at < 30
-    resumed = launch(tmp_path / "moved", gpus=2, run=1)
+    resumed = launch(tmp_path, *words, gpus=2, run=1)
     assert resumed.code == 0, resumed.said
-    whole, moved = losses(tmp_path / "whole"), losses(tmp_path / "moved")
-    assert moved == whole[:30] + whole[at:]
-    assert equal(tmp_path / "moved", tmp_path / "whole")
+    expected = losses(left_alone)
+    assert losses(tmp_path) == expected[:30] + expected[at:]
+    assert equal(tmp_path, left_alone)
 
 
-def test_loading_processes_and_accumulated_gradients_change_nothing(tmp_path: Path) -> None:
+def test_loading_processes_and_accumulated_gradients_change_nothing(
+    tmp_path: Path, whole: Whole
+) -> None:
     words = ("--samples=192", "--epochs=2", "--accumulate=2")
-    assert launch(tmp_path / "whole", *words).code == 0
-    beside = launch(tmp_path / "beside", *words, "--workers=1", "--signal-at=15", "--nap=0.01")
+    left_alone = whole(*words)
+    beside = launch(tmp_path, *words, "--workers=1", "--signal-at=15", "--nap=0.01")
     assert beside.code == 99, beside.said
-    done = launch(tmp_path / "beside", *words, "--workers=1", run=1)
+    done = launch(tmp_path, *words, "--workers=1", run=1)
     assert done.code == 0, done.said
-    assert losses(tmp_path / "beside") == losses(tmp_path / "whole")
-    assert equal(tmp_path / "beside", tmp_path / "whole")
+    assert losses(tmp_path) == losses(left_alone)
+    assert equal(tmp_path, left_alone)
 
 
-def test_torchrun_starts_the_same_training_and_lets_it_save(tmp_path: Path) -> None:
-    assert launch(tmp_path / "whole", gpus=2).code == 0
-    stopped = launch(
-        tmp_path / "moved", "--signal-at=20", "--nap=0.01", gpus=2, options=("--torchrun",)
-    )
+def test_torchrun_starts_the_same_training_and_lets_it_save(tmp_path: Path, whole: Whole) -> None:
+    left_alone = whole("--dropout=0.2", gpus=2)
+    by = ("--torchrun",)
+    words = ("--dropout=0.2", "--nap=0.01")
+    stopped = launch(tmp_path, *words, "--signal-at=20", gpus=2, options=by)
     assert stopped.code == 99, stopped.said
-    assert launch(tmp_path / "moved", gpus=2, run=1, options=("--torchrun",)).code == 0
-    assert losses(tmp_path / "moved") == losses(tmp_path / "whole")
-
-
-def test_it_tells_the_scheduler_what_it_is_and_how_far(tmp_path: Path) -> None:
-    ended: Ended = launch(tmp_path, "--nap=0.01", "--signal-at=40", "--epochs=6")
-    assert ended.code == 99, ended.said
-    lines = spooled(tmp_path)
-    assert isinstance(lines[0], Start)
-    (profile,) = [line for line in lines if isinstance(line, Profile)]
-    assert (profile.gpu_type, profile.gpus, profile.batch_size) == ("cpu", 1, 8)
-    assert (profile.iterations, profile.pattern, profile.parameters) == (20, 2, 12 * 24 + 49)
-    # The nap lies behind the optimiser's step.
-    assert profile.update_s > 0.01 > profile.forward_s
-    assert any(isinstance(line, Progress) for line in lines)
-    assert any(isinstance(line, Loss) for line in lines)
-    *_, saved, end = lines
-    samples = 203 * (len(losses(tmp_path)) // 26) + 8 * (len(losses(tmp_path)) % 26)
-    assert isinstance(saved, Checkpoint)
-    assert saved.samples == samples
-    assert isinstance(end, End)
-    assert (end.samples, end.how) == (samples, "stopped")
-    assert launch(tmp_path, "--epochs=6", run=1).code == 0
-    first, *_, last = spooled(tmp_path, 1)
-    assert isinstance(first, Start)
-    assert isinstance(last, End)
-    assert (last.samples, last.how) == (6 * 203, "completed")
+    assert launch(tmp_path, *words, gpus=2, run=1).code == 0
+    assert losses(tmp_path) == losses(left_alone)
