@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ from hetsched_core.forecast import (
     judged,
     possible_starts,
 )
+from hetsched_core.forecast.ranges import LEAST
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.store import Store
@@ -193,7 +195,15 @@ def replayed(setting: Setting, folder: Path) -> Judged | None:
             found = calibration.range_of(now, starts[job])
             given.append((found, start_s))
             heapq.heappush(awaited, (start_s, len(given), found))
-    return judged(given)
+    return settled(given)
+
+
+def settled(given: Sequence[tuple[StartRange, float]]) -> Judged | None:
+    """Judge the ranges that were calibrated: those given once enough starts were known."""
+    ordered = sorted(given, key=lambda pair: pair[0].at_s)
+    starts = sorted(start_s for _, start_s in ordered)
+    known = [bisect_left(starts, each.at_s) for each, _ in ordered]
+    return judged(ordered, sum(number < LEAST for number in known))
 
 
 def _came(snapshot: Snapshot, plan: Plan) -> list[str]:
@@ -274,7 +284,7 @@ def live() -> Judged | None:
                 each.at_s, each.drawn_low_s, each.drawn_high_s, each.low_s, each.high_s
             )
             first.setdefault(each.nonce, (given, each.start_s))
-    return judged(sorted(first.values(), key=lambda pair: pair[0].at_s))
+    return settled(list(first.values()))
 
 
 # -- The page --------------------------------------------------------------------------------------

@@ -43,17 +43,22 @@ def interval_score(low_s: float, high_s: float, true_s: float) -> float:
     return (high_s - low_s) + 2.0 / alpha * outside
 
 
-def judged(given: Sequence[tuple[StartRange, float]]) -> Judged | None:
+def judged(given: Sequence[tuple[StartRange, float]], first: int = 0) -> Judged | None:
     """Judge ranges by the true starts, seconds UTC; None without any.
 
     Scores are over the same questions for both: those before which enough waits had ended.
+
+    Args:
+        given: ranges and true starts, in the order in which the ranges were given.
+        first: how many of them are not judged; the constant range is made from their waits, too.
     """
-    if not given:
+    counted = given[first:]
+    if not counted:
         return None
-    widths = [each.high_s - each.low_s for each, _ in given]
-    waits = [start_s - each.at_s for each, start_s in given]
+    widths = [each.high_s - each.low_s for each, _ in counted]
+    waits = [start_s - each.at_s for each, start_s in counted]
     scores, constants = [], []
-    for each, start_s in given:
+    for each, start_s in counted:
         past = [begun_s - one.at_s for one, begun_s in given if begun_s < each.at_s]
         if len(past) < LEAST_PAST:
             continue
@@ -61,8 +66,8 @@ def judged(given: Sequence[tuple[StartRange, float]]) -> Judged | None:
         constants.append(interval_score(float(low), float(high), start_s - each.at_s))
         scores.append(interval_score(each.low_s, each.high_s, start_s))
     return Judged(
-        ranges=len(given),
-        inside=float(np.mean([each.holds(start_s) for each, start_s in given])),
+        ranges=len(counted),
+        inside=float(np.mean([each.holds(start_s) for each, start_s in counted])),
         median_width_s=float(np.median(widths)),
         median_wait_s=float(np.median(waits)),
         score_s=float(np.mean(scores)) if scores else None,

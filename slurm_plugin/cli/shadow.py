@@ -67,7 +67,7 @@ def _print(found: ShadowReport) -> None:
     names = ("", "mean wait", "median", "p90", "completion", "latency ratio", "max", "restarts")
     print_table(
         names,
-        [_row("as Slurm did", found.before), _row(f"under {found.policy}", found.after)],
+        [_row("as it ran", found.before), _row(f"under {found.policy}", found.after)],
     )
     same = found.jobs - found.sooner - found.later
     click.echo(f"{found.sooner} jobs end sooner, {found.later} later, {same} as before")
