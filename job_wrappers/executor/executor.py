@@ -1,0 +1,245 @@
+"""Tasks of several jobs on one device, in a given order, with short switches between them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from multiprocessing.connection import wait
+from pathlib import Path
+from types import TracebackType
+
+from job_wrappers.executor.job import Task, TaskJob
+from job_wrappers.executor.memory import kept
+from job_wrappers.executor.process import JobFailedError, Process
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a task.
+
+    Attributes:
+        task: which.
+        loss: of its batch; None where it failed, or had been done before.
+        failed: why its job failed; "" where it did not. All later tasks of the job fail with it.
+        began_s, ended_s: of its forward and backward pass, on the machine's monotonic clock; 0
+            where there was none.
+        switch_s: seconds from the end of the task before to its beginning, and those for which its
+            forward pass waited for layers; of the first task, 0.
+        kept: whether its model was on the device, or on its way, when the task before ended.
+        held: bytes of models on the device while it ran, of all jobs.
+        working: bytes that it took beside its model.
+    """
+
+    task: Task
+    loss: float | None = None
+    failed: str = ""
+    began_s: float = 0.0
+    ended_s: float = 0.0
+    switch_s: float = 0.0
+    kept: bool = False
+    held: int = 0
+    working: int = 0
+
+
+class Executor(AbstractContextManager["Executor"]):
+    """The processes of one device.
+
+    Each job has a process of its own, which it is given from those that stand by, and loses when
+    its last task is done, or when it fails. Models go to the device and leave it as `kept` says.
+
+        with Executor(folder, jobs, device="cuda:0", limit=30 << 30) as executor:
+            for outcome in executor.run(order):
+                ...
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        jobs: Sequence[TaskJob],
+        *,
+        device: str = "cpu",
+        limit: int | None = None,
+        standby: int = 2,
+        threads: int = 1,
+        task_timeout_s: float | None = None,
+        start_timeout_s: float = 600.0,
+        round_timeout_s: float = 600.0,
+    ) -> None:
+        """Start the processes that stand by.
+
+        Args:
+            folder: where the jobs' rounds are, shared by all executors that run tasks of them.
+            jobs: all of which tasks may come.
+            device: as torch names it.
+            limit: bytes on the device that models, and what the running task takes beside its own,
+                may fill; None for no limit. The context of each process comes on top.
+            standby: processes that wait for a job.
+            threads: of each process, on the host; 0 for torch's choice.
+            task_timeout_s: after which a task has failed; None for never.
+            start_timeout_s: within which a process gets ready and its job's model is made.
+            round_timeout_s: for which a task waits until other executors have done the tasks of the
+                round before.
+        """
+        self._folder = folder
+        self._jobs = {job.name: job for job in jobs}
+        self._device, self._threads = device, threads
+        self._limit = limit
+        self._task_timeout_s, self._start_timeout_s = task_timeout_s, start_timeout_s
+        self._round_timeout_s = round_timeout_s
+        self._most_standby = standby
+        self._standby: deque[Process] = deque()
+        self._running: dict[str, Process] = {}
+        self._failed: dict[str, str] = {}
+        self._working: dict[str, int] = {}
+        self._stand_by()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End all processes."""
+        for process in [*self._standby, *self._running.values()]:
+            process.kill()
+        self._standby.clear()
+        self._running.clear()
+
+    @property
+    def processes(self) -> Mapping[str, int]:
+        """Process id of each job that has a process."""
+        return {name: process.pid for name, process in self._running.items()}
+
+    def await_standby(self) -> None:
+        """Wait until the processes that stand by are ready."""
+        for process in self._standby:
+            process.settle()
+
+    def run(self, tasks: Sequence[Task]) -> Iterator[Outcome]:
+        """Run tasks in this order and yield what becomes of each.
+
+        A job that fails takes no other with it; its tasks are passed over.
+
+        Raises:
+            ValueError: a task is of no job of this executor, or of no round of its job.
+        """
+        for task in tasks:
+            job = self._jobs.get(task.job)
+            if job is None or task.round >= job.rounds or task.number >= job.scale:
+                raise ValueError(f"{task} is no task of {', '.join(self._jobs)}")
+        ended_s = 0.0
+        for at, task in enumerate(tasks):
+            if task.job not in self._failed:
+                try:
+                    outcome = self._run(task, tasks[at + 1 :], ended_s)
+                except JobFailedError as error:
+                    self._fail(task.job, str(error))
+                else:
+                    ended_s = outcome.ended_s or ended_s
+                    yield outcome
+                    continue
+            yield Outcome(task, failed=self._failed[task.job])
+        for process in list(self._running):
+            self._settle(process)
+
+    def _run(self, task: Task, ahead: Sequence[Task], ended_s: float) -> Outcome:
+        names = [task.job, *(t.job for t in ahead)]
+        process = self._of(task.job)
+        process.settle(self._task_timeout_s if process.size else self._start_timeout_s)
+        was_kept = process.held > 0
+        self._make_room(names)
+        process.ask("train", answers=2, round=task.round, number=task.number)
+        self._prepare_next(process, names, ahead)
+        trained = process.answer(self._task_timeout_s)["trained"]
+        self._working[task.job] = max(self._working.get(task.job, 0), trained["working"])
+        held = sum(p.held for p in self._running.values())
+        done = task.job not in names[1:]
+        if done:
+            # Its last gradients are written before it goes.
+            process.settle(self._task_timeout_s)
+            self._running.pop(task.job).kill()
+        began_s = float(trained["began_s"])
+        waited_s = began_s - ended_s + trained["stalled_s"] if ended_s else 0.0
+        return Outcome(
+            task,
+            trained["loss"],
+            "",
+            began_s,
+            float(trained["ended_s"]),
+            max(0.0, waited_s),
+            was_kept,
+            held,
+            trained["working"],
+        )
+
+    def _make_room(self, names: Sequence[str]) -> None:
+        """Take from the device what is not to stay there while the first of these jobs runs."""
+        stay = self._kept(names)
+        if not stay:
+            need = self._running[names[0]].size + self._working.get(names[0], 0)
+            raise JobFailedError(f"it needs {need} bytes of the {self._limit} there are")
+        leave = [name for name, p in self._running.items() if p.held and name not in stay]
+        for name in leave:
+            self._try(name, lambda process: process.ask("evict"))
+        for name in leave:
+            self._settle(name)
+
+    def _kept(self, names: Sequence[str]) -> list[str]:
+        sizes = {name: process.size for name, process in self._running.items() if process.size}
+        return kept(names, sizes, self._working.get(names[0]), self._limit)
+
+    def _prepare_next(self, running: Process, names: Sequence[str], ahead: Sequence[Task]) -> None:
+        """Let the next task of another job get ready while the first runs, unless that ends."""
+        then = next((t for t in ahead if t.job not in (names[0], *self._failed)), None)
+        if then is None:
+            return
+
+        def prepare(process: Process) -> None:
+            while not process.idle():
+                ready = wait([running.connection, process.connection], self._task_timeout_s)
+                if running.connection in ready or not ready:
+                    return
+            stay = self._kept(names)
+            # What must leave first is taken from the device before the task itself.
+            room = all(name in stay for name, p in self._running.items() if p.held)
+            load = room and then.job in stay
+            process.ask("prepare", round=then.round, number=then.number, load=load)
+
+        self._try(then.job, prepare)
+
+    def _of(self, name: str) -> Process:
+        """Return the process of a job, given one from those that stand by if need be."""
+        if name not in self._running:
+            process = self._standby.popleft() if self._standby else self._start()
+            self._running[name] = process
+            job = self._jobs[name].as_json()
+            folder = str(self._folder.resolve())
+            process.ask("take", job=job, folder=folder, timeout_s=self._round_timeout_s)
+            self._stand_by()
+        return self._running[name]
+
+    def _stand_by(self) -> None:
+        waiting = len(self._jobs) - len(self._running) - len(self._failed)
+        while len(self._standby) < min(self._most_standby, waiting):
+            self._standby.append(self._start())
+
+    def _start(self) -> Process:
+        return Process(self._device, self._threads)
+
+    def _try(self, name: str, act: Callable[[Process], object]) -> None:
+        """Do something with another job's process, whose failure is not the running job's."""
+        try:
+            act(self._of(name))
+        except JobFailedError as error:
+            self._fail(name, str(error))
+
+    def _settle(self, name: str) -> None:
+        self._try(name, lambda process: process.settle(self._task_timeout_s))
+
+    def _fail(self, name: str, why: str) -> None:
+        self._failed[name] = why
+        process = self._running.pop(name, None)
+        if process is not None:
+            process.kill()

@@ -1,0 +1,119 @@
+"""The executor's end of a process that trains one job."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+
+class JobFailedError(Exception):
+    """A job's process raised, ended or did not answer in time; says how."""
+
+
+class Process:
+    """A process that stands by, or serves a job.
+
+    Attributes:
+        size: bytes of its job's model; 0 while it has none.
+        held: bytes of it that are on the device.
+        connection: readable when there is an answer.
+    """
+
+    def __init__(self, device: str, threads: int) -> None:
+        """Start it; it gets ready by itself."""
+        ours, theirs = socket.socketpair()
+        root = str(Path(__file__).resolve().parents[2])
+        path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "job_wrappers.executor.worker"),
+                    *(str(theirs.fileno()), device, str(threads)),
+                ],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": path},
+            )
+        self.connection = Connection(ours.detach())
+        self._due = 1
+        self.size = self.held = 0
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def idle(self) -> bool:
+        """Take the answers that have come; return whether none is due.
+
+        Raises:
+            JobFailedError: as `answer`.
+        """
+        while self._due and self.connection.poll():
+            self.answer()
+        return not self._due
+
+    def ask(self, do: str, answers: int = 1, **values: object) -> None:
+        """Give it something to do after what it was given before; do not wait.
+
+        Raises:
+            JobFailedError: it cannot.
+        """
+        try:
+            self.connection.send_bytes(json.dumps({"do": do, **values}).encode())
+        except OSError:
+            raise JobFailedError(self._end()) from None
+        self._due += answers
+
+    def answer(self, timeout_s: float | None = None) -> dict[str, Any]:
+        """Return its next answer.
+
+        Raises:
+            JobFailedError: it will give none, or not within so many seconds.
+        """
+        try:
+            if not self.connection.poll(timeout_s):
+                self.kill()
+                raise JobFailedError(f"no answer in {timeout_s:g} s")
+            said: dict[str, Any] = json.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            raise JobFailedError(self._end()) from None
+        self._due -= 1
+        if "failed" in said:
+            self.kill()
+            raise JobFailedError(said["failed"])
+        self.size = said.get("size", self.size)
+        self.held = said.get("held", self.held)
+        return said
+
+    def settle(self, timeout_s: float | None = None) -> None:
+        """Wait for all answers that are due."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self._due:
+            self.answer(None if deadline is None else max(0.0, deadline - time.monotonic()))
+
+    def kill(self) -> None:
+        """End it, whatever it is doing."""
+        self.connection.close()
+        self._process.kill()
+        self._process.wait()
+        self._due = self.held = 0
+
+    def _end(self) -> str:
+        """Return how it ended."""
+        try:
+            code = self._process.wait(5.0)
+        except subprocess.TimeoutExpired:
+            code = 0
+        self.kill()
+        if code < 0:
+            return f"its process was killed by {signal.Signals(-code).name}"
+        return f"its process ended with exit code {code}"

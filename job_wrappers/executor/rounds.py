@@ -1,0 +1,161 @@
+"""The rounds of a job: gradients of a fixed number of tasks, then one step of the optimiser.
+
+Source: Hare, HPDC '22, relaxed scale-fixed synchronisation: the tasks of a round run whenever and
+on whatever GPUs they may, one after another on the same one too; their mean gradient is applied
+when all are there, so that training is that of the fixed number.
+
+Where the paper has a parameter server for each job, here are files in a folder that all executors
+of the job see, each written once and whole:
+
+    round-000004.state         parameters, buffers and optimiser state that round 4 begins with
+    round-000004.task-001.gradient    what task 1 makes of them
+
+Whoever brings the last gradient applies them, on the host and in the order of the tasks, so that
+neither GPUs nor the order in which they came make a difference. Several who do so at once agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Callable
+
+from job_wrappers import tensor_file
+from job_wrappers.averaging import Mean
+
+
+class Advance(Enum):
+    """Whether the next round has begun: not yet, by somebody else, or by this very call."""
+
+    WAITS = "waits"
+    BEGUN = "begun"
+    OWN = "own"
+
+
+@dataclass(frozen=True)
+class Gradient:
+    """The mean over a round.
+
+    Attributes:
+        parameters: name -> gradient; of parameters that no task had one for, nothing.
+        buffers: name -> buffer.
+    """
+
+    parameters: Mapping[str, Any]
+    buffers: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The folder of a job, made by whoever comes first.
+
+    Attributes:
+        folder: on a file system with hard links.
+        scale: tasks of a round.
+    """
+
+    folder: Path
+    scale: int
+
+    def begin(self, state: object) -> None:
+        """Leave what round 0 begins with, unless somebody has."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.newest() is None:
+            tensor_file.write_once(self._state(0), {"round": 0}, state)
+
+    def newest(self) -> int | None:
+        """Return the round that has begun last; None before the first."""
+        names = sorted(self.folder.glob("round-??????.state"))
+        return int(names[-1].name[6:12]) if names else None
+
+    def has(self, round_: int, task: int) -> bool:
+        """Return whether a task is done: its gradient is there, or was applied."""
+        newest = self.newest()
+        return (newest is not None and newest > round_) or self._gradient(round_, task).exists()
+
+    def state(self, round_: int) -> Any:
+        """Return what a round begins with.
+
+        Raises:
+            FileNotFoundError: it has not begun.
+            ValueError: the file is damaged.
+        """
+        return tensor_file.read(self._state(round_))[1]
+
+    def put(self, round_: int, task: int, gradients: Mapping[str, Any], buffers: Any) -> None:
+        """Leave the gradients of a task, None where there is none, and its buffers."""
+        header = {"without": [name for name, own in gradients.items() if own is None]}
+        own = {name: gradient for name, gradient in gradients.items() if gradient is not None}
+        tensor_file.write(self._gradient(round_, task), header, {"own": own, "buffers": buffers})
+
+    def advance(self, round_: int, step: Callable[[Any, Gradient], object]) -> Advance:
+        """Begin the round after this one if all gradients of this one are there.
+
+        Args:
+            round_: the round.
+            step: (what the round began with, mean gradient) -> what the next one begins with.
+
+        Raises:
+            ValueError: a gradient is damaged, and was removed for its task to run again; or
+                gradients are not finite or not of one form.
+        """
+        if self._state(round_ + 1).exists():
+            return Advance.BEGUN
+        if not all(self._gradient(round_, task).exists() for task in range(self.scale)):
+            return Advance.WAITS
+        state = self.state(round_)
+        after = step(state, self._mean(round_, state))
+        own = tensor_file.write_once(self._state(round_ + 1), {"round": round_ + 1}, after)
+        for task in range(self.scale):
+            self._gradient(round_, task).unlink(missing_ok=True)
+        # One more than is needed stays for an executor that is just reading it.
+        self._state(round_ - 1).unlink(missing_ok=True)
+        return Advance.OWN if own else Advance.BEGUN
+
+    def await_round(
+        self, round_: int, step: Callable[[Any, Gradient], object], timeout_s: float
+    ) -> None:
+        """Wait until others have done their tasks of the rounds before.
+
+        Raises:
+            TimeoutError: they have not.
+        """
+        deadline = time.monotonic() + timeout_s
+        while not self._state(round_).exists():
+            # Who was to do it may have died in between.
+            if self.newest() == round_ - 1 and self.advance(round_ - 1, step) != Advance.WAITS:
+                return
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"{self.folder}: round {round_} has not begun")
+            time.sleep(0.005)
+
+    def _mean(self, round_: int, state: Mapping[str, Any]) -> Gradient:
+        """Return the mean over the tasks, a parameter's gradient being 0 in tasks without one."""
+        import torch
+
+        mean = Mean({"buffers": state["model"]})
+        without: list[set[str]] = []
+        for task in range(self.scale):
+            path = self._gradient(round_, task)
+            try:
+                header, own = tensor_file.read(path)
+            except ValueError as error:
+                path.unlink(missing_ok=True)
+                raise ValueError(f"{error}; it was removed: run its task again") from None
+            none = set(header["without"])
+            zeros = {name: torch.zeros_like(state["model"][name]) for name in none}
+            mean.add({"own": {**own["own"], **zeros}, "buffers": own["buffers"]}, 1.0)
+            without.append(none)
+        found = mean.result()
+        unused = set.intersection(*without)
+        parameters = {name: g for name, g in found["own"].items() if name not in unused}
+        return Gradient(parameters, found["buffers"])
+
+    def _state(self, round_: int) -> Path:
+        return self.folder / f"round-{round_:06}.state"
+
+    def _gradient(self, round_: int, task: int) -> Path:
+        return self.folder / f"round-{round_:06}.task-{task:03}.gradient"

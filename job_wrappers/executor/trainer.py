@@ -1,0 +1,179 @@
+"""The tasks of one job on one device, in the process that is the job's own."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from job_wrappers.averaging import leaves
+from job_wrappers.executor.cleaning import Cleaner
+from job_wrappers.executor.job import TaskJob
+from job_wrappers.executor.layers import Layers
+from job_wrappers.executor.rounds import Advance, Gradient, Rounds
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a task has come to.
+
+    Attributes:
+        loss: of its batch before the round's step; None where the task had been done before.
+        began_s, ended_s: of its forward and backward pass, on the machine's monotonic clock.
+        stalled_s: seconds in between for which the forward pass waited for layers.
+        working: bytes on the device beside the model: gradients, batch, and what was kept for the
+            backward pass at its most.
+        cleaned: bytes of the last that were overwritten as soon as they were done with.
+    """
+
+    loss: float | None
+    began_s: float
+    ended_s: float
+    stalled_s: float = 0.0
+    working: int = 0
+    cleaned: int = 0
+
+
+class Trainer:
+    """Trains a job's tasks.
+
+    A task's random numbers, buffers and parameters are those of its round and number, whatever ran
+    before it.
+
+    Attributes:
+        layers: its model.
+    """
+
+    def __init__(self, job: TaskJob, folder: Path, device: str, timeout_s: float) -> None:
+        """Make the model on the host, and leave the job's start where nobody has.
+
+        Args:
+            job: whose tasks.
+            folder: in which every job has its own folder.
+            device: as torch names it.
+            timeout_s: how long to wait for tasks of other executors.
+
+        Raises:
+            ValueError: as `TaskJob.work`, or what is in the folder is of another model.
+        """
+        import torch
+
+        self._job = job
+        self._device = device
+        self._timeout_s = timeout_s
+        self._work = job.work()
+        self.layers = Layers(self._work.model, device)
+        wanted = {name: p.requires_grad for name, p in self._work.model.named_parameters()}
+        # They share memory with the host's side of the layers: one step changes both.
+        self._parameters = {
+            name: torch.nn.Parameter(host, requires_grad=wanted[name])
+            for name, host in self.layers.parameters().items()
+        }
+        self._optimizer = self._work.optimizer(list(self._parameters.values()))
+        self._rounds = Rounds(folder / job.name, job.scale)
+        self._rounds.begin(self._state())
+        self._round: int | None = None
+        self._batch: tuple[int, int, Any] | None = None
+
+    def prepare(self, round_: int, number: int, load: bool) -> None:
+        """Get ready for a task: its batch, and its round's model as far as there is one.
+
+        Args:
+            round_: the round.
+            number: of the task within it.
+            load: whether the model may go to the device already.
+        """
+        self._batch_of(round_, number)
+        if self._rounds.newest() == round_:
+            self._take(round_)
+            if load:
+                self.layers.load()
+
+    def train(self, round_: int, number: int) -> tuple[Trained, Any]:
+        """Run a task and return what came of it, and what `store` is to be given."""
+        now = time.monotonic()
+        if self._rounds.has(round_, number):
+            return Trained(None, now, now), None
+        self._take(round_)
+        host = self._batch_of(round_, number)
+        self._batch = None
+        self.layers.load()
+        batch = _moved(host, self._device)
+        cleaner = Cleaner()
+        cleaner.spare([*self.layers.tensors(), *_tensors(batch)])
+        self._job.begin_random("task", round_, number)
+        began = time.monotonic()
+        with self.layers.forward_pass(), cleaner.watch():
+            loss = self._work.loss(self._work.model, batch)
+        # Before the backward pass, after which nothing may be left of it.
+        value = float(loss.detach())
+        loss.backward()
+        del loss
+        gradients = self.layers.take_gradients()
+        buffers = self.layers.buffers()
+        ended = time.monotonic()
+        kept = [g for g in gradients.values() if g is not None] + _tensors(batch)
+        working = cleaner.peak + sum(t.numel() * t.element_size() for t in kept)
+        for tensor in _tensors(batch):
+            tensor.zero_()
+        stalled = self.layers.stalled_s
+        found = Trained(value, began, ended, stalled, working, cleaner.cleaned)
+        return found, (round_, number, gradients, buffers)
+
+    def store(self, made: Any) -> None:
+        """Leave the gradients of a task, and begin the next round if they were the last.
+
+        Raises:
+            ValueError: they are not finite, or do not fit those of the round's other tasks.
+            OSError: they cannot be written.
+        """
+        if made is not None:
+            self._rounds.put(*made)
+            # Where somebody else was quicker, theirs counts: it is read when it is needed.
+            if self._rounds.advance(made[0], self._step) == Advance.OWN:
+                self._round = made[0] + 1
+
+    def _take(self, round_: int) -> None:
+        """Set the host's side to what a round begins with."""
+        if self._round != round_:
+            self._rounds.await_round(round_, self._step, self._timeout_s)
+            self._put(self._rounds.state(round_))
+            self._round = round_
+
+    def _step(self, state: Any, mean: Gradient) -> object:
+        """Return what the next round begins with."""
+        self._put(state)
+        for name, parameter in self._parameters.items():
+            parameter.grad = mean.parameters.get(name)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self.layers.put(mean.buffers)
+        self._round = None
+        return self._state()
+
+    def _put(self, state: Any) -> None:
+        self.layers.put(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+
+    def _state(self) -> dict[str, Any]:
+        return {"model": self.layers.state(), "optimizer": self._optimizer.state_dict()}
+
+    def _batch_of(self, round_: int, number: int) -> Any:
+        if self._batch is None or self._batch[:2] != (round_, number):
+            self._job.begin_random("batch", round_, number)
+            self._batch = (round_, number, self._work.batch(round_, number))
+        return self._batch[2]
+
+
+def _tensors(state: Any) -> list[Any]:
+    return [leaf for _, leaf in leaves(state) if hasattr(leaf, "untyped_storage")]
+
+
+def _moved(state: Any, device: str) -> Any:
+    """Return a copy on the device, whatever device that is."""
+    if isinstance(state, dict):
+        return {key: _moved(part, device) for key, part in state.items()}
+    if isinstance(state, (list, tuple)):
+        return type(state)(_moved(part, device) for part in state)
+    return state.to(device, copy=True) if hasattr(state, "untyped_storage") else state

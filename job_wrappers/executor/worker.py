@@ -1,0 +1,92 @@
+"""A process that stands by with its context made until it is given a job, which it keeps.
+
+    python -m job_wrappers.executor.worker DESCRIPTOR DEVICE THREADS
+
+The descriptor is one end of a socket: messages of JSON, one answer to each but `train`, which has
+two. A process serves one job in its life, so that nothing of a job is ever in reach of another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+import traceback
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from job_wrappers.executor.job import TaskJob
+from job_wrappers.executor.trainer import Trainer
+
+
+def main(words: list[str]) -> int:
+    """Serve until the other end is closed, or the job fails."""
+    # An interrupt goes to everybody on the terminal; the executor closes the other end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    connection = Connection(int(words[0]))
+    try:
+        _warm_up(words[1], int(words[2]))
+        _say(connection, ready=True)
+        _serve(connection, words[1])
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        return 0
+    except BaseException as error:
+        # Whatever a job's code raises, SystemExit too, ends this process and no other.
+        traceback.print_exc()
+        text = f"{type(error).__name__}: {error}".strip()[:2000]
+        with contextlib.suppress(OSError):
+            _say(connection, failed=text)
+        return 1
+    return 0
+
+
+def _warm_up(device: str, threads: int) -> None:
+    """Make the context and what is made at the first use of it."""
+    import torch
+
+    if threads:
+        torch.set_num_threads(threads)
+    where = torch.device(device)
+    if where.type == "cuda":
+        torch.cuda.set_device(where)
+    some = torch.randn(32, 32, device=where, requires_grad=True)
+    (some @ some).sum().backward()
+    if where.type == "cuda":
+        torch.cuda.synchronize(where)
+
+
+def _serve(connection: Connection, device: str) -> None:
+    trainer: Trainer | None = None
+    while True:
+        said = json.loads(connection.recv_bytes())
+        act = said["do"]
+        if act == "take":
+            job = TaskJob(**said["job"])
+            trainer = Trainer(job, Path(said["folder"]), device, said["timeout_s"])
+        assert trainer is not None, "a process is given its job first"
+        if act == "prepare":
+            trainer.prepare(said["round"], said["number"], said["load"])
+        elif act == "evict":
+            trainer.layers.evict()
+        elif act == "train":
+            trained, made = trainer.train(said["round"], said["number"])
+            _answer(connection, trainer, trained=asdict(trained))
+            # The next task of another job may begin while this one's gradients are written.
+            trainer.store(made)
+        _answer(connection, trainer)
+
+
+def _answer(connection: Connection, trainer: Trainer, **values: Any) -> None:
+    layers = trainer.layers
+    _say(connection, size=layers.size, held=layers.size if layers.resident else 0, **values)
+
+
+def _say(connection: Connection, **values: Any) -> None:
+    connection.send_bytes(json.dumps(values).encode())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,105 @@
+"""Jobs for an executor, as a user would write them; some of them do what no job should."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import torch
+from torch import nn
+
+from job_wrappers.executor import Work
+
+
+def classifier(width: int = 32) -> Work:
+    """Normalisation, dropout and Adam: buffers, random numbers and optimiser state."""
+    model = nn.Sequential(
+        nn.Linear(12, width),
+        nn.BatchNorm1d(width),
+        nn.ReLU(),
+        nn.Dropout(0.3),
+        nn.Linear(width, width),
+        nn.Tanh(),
+        nn.Linear(width, 4),
+    )
+
+    def batch(_round: int, _task: int) -> Any:
+        return torch.randn(16, 12), torch.randint(4, (16,))
+
+    def loss(model: nn.Module, batch: Any) -> Any:
+        return nn.functional.cross_entropy(model(batch[0]), batch[1])
+
+    return Work(model, lambda p: torch.optim.Adam(p, lr=1e-2), batch, loss)
+
+
+def convolution(channels: int = 6) -> Work:
+    """A small image network under momentum."""
+    model = nn.Sequential(
+        nn.Conv2d(3, channels, 3),
+        nn.BatchNorm2d(channels),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(channels * 9, 3),
+    )
+
+    def batch(round_: int, task: int) -> Any:
+        torch.manual_seed(1000 * round_ + task)
+        return {"images": torch.randn(8, 3, 8, 8), "labels": torch.randint(3, (8,))}
+
+    def loss(model: nn.Module, batch: Any) -> Any:
+        return nn.functional.cross_entropy(model(batch["images"]), batch["labels"])
+
+    return Work(model, lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9), batch, loss)
+
+
+def transformer(layers: int = 1) -> Work:
+    """Attention, whose output projection is never called, and embeddings tied to the output."""
+    embedding = nn.Embedding(20, 16)
+    encoder = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(16, 2, 32, dropout=0.1, batch_first=True), layers
+    )
+    output = nn.Linear(16, 20, bias=False)
+    output.weight = embedding.weight
+    model = nn.Sequential(embedding, encoder, output)
+
+    def batch(_round: int, _task: int) -> Any:
+        return torch.randint(20, (4, 7))
+
+    def loss(model: nn.Module, batch: Any) -> Any:
+        return nn.functional.cross_entropy(
+            model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten()
+        )
+
+    return Work(model, lambda p: torch.optim.AdamW(p, lr=1e-3), batch, loss)
+
+
+def vandal(how: str, in_round: int = 1) -> Work:
+    """A classifier that does something bad in its loss in a round."""
+    work = classifier()
+    now = {"round": 0}
+
+    def batch(round_: int, task: int) -> Any:
+        now["round"] = round_
+        return work.batch(round_, task)
+
+    def loss(model: nn.Module, batch: Any) -> Any:
+        if now["round"] == in_round:
+            if how == "exits":
+                os._exit(7)
+            if how == "is killed":
+                os.kill(os.getpid(), 9)
+            if how == "raises":
+                raise RuntimeError("its data is gone")
+            if how == "hangs":
+                time.sleep(3600)
+        found = work.loss(model, batch)
+        return found * float("nan") if how == "diverges" and now["round"] == in_round else found
+
+    return Work(work.model, work.optimizer, batch, loss)
+
+
+def no_work() -> object:
+    """Return something else than asked for."""
+    return "nothing"

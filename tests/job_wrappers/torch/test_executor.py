@@ -1,0 +1,191 @@
+"""Executors with real processes: exact, within their memory, whatever a job does."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+import torch
+
+from job_wrappers.averaging import leaves
+from job_wrappers.executor import Executor, Outcome, Task, TaskJob
+from job_wrappers.executor.rounds import Rounds
+from job_wrappers.executor.trainer import Trainer
+
+ROOT = Path(__file__).resolve().parents[3]
+JOBS = str(Path(__file__).with_name("executor_jobs.py"))
+
+
+def job(make: str, rounds: int, scale: int, name: str = "", **arguments: Any) -> TaskJob:
+    return TaskJob(name or make, f"{JOBS}:{make}", rounds, scale, seed=3, arguments=arguments)
+
+
+def by_turns(*jobs: TaskJob) -> list[Task]:
+    """One task of each job after another, as long as there are any."""
+    left = [job.tasks() for job in jobs]
+    order: list[Task] = []
+    while any(left):
+        order += [tasks.pop(0) for tasks in left if tasks]
+    return order
+
+
+def same(left: object, right: object) -> bool:
+    ours, others = dict(leaves(left)), dict(leaves(right))
+    return ours.keys() == others.keys() and all(
+        torch.equal(leaf, others[path]) if isinstance(leaf, torch.Tensor) else leaf == others[path]
+        for path, leaf in ours.items()
+    )
+
+
+def final(folder: Path, job: TaskJob) -> Any:
+    return Rounds(folder / job.name, job.scale).state(job.rounds)
+
+
+THREE = (job("classifier", 4, 1), job("convolution", 2, 3), job("transformer", 3, 2))
+
+
+@cache
+def alone(made: TaskJob) -> Any:
+    """What a job comes to alone, in this process."""
+    with TemporaryDirectory() as name:
+        trainer = Trainer(made, Path(name), "cpu", 0.0)
+        for task in made.tasks():
+            trainer.store(trainer.train(task.round, task.number)[1])
+        return final(Path(name), made)
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
+    """The three by turns, with as much memory as they want."""
+    folder = tmp_path_factory.mktemp("together")
+    with Executor(folder, THREE) as executor:
+        return folder, list(executor.run(by_turns(*THREE)))
+
+
+def test_three_jobs_by_turns_give_the_weights_that_they_give_alone_bit_for_bit(
+    together: tuple[Path, list[Outcome]],
+) -> None:
+    folder, outcomes = together
+    assert [o.failed for o in outcomes] == [""] * len(by_turns(*THREE))
+    for each in THREE:
+        assert same(final(folder, each), alone(each)), each.name
+    # Without a limit a model that was there once stays until its job is done.
+    first = {task.job: at for at, task in reversed(list(enumerate(by_turns(*THREE))))}
+    assert all(o.kept for at, o in enumerate(outcomes) if at > first[o.task.job])
+
+
+def test_the_memory_limit_holds_and_changes_no_weight(
+    tmp_path: Path, together: tuple[Path, list[Outcome]]
+) -> None:
+    # Enough for each task alone, and not for all three models beside each; the fourth never fits.
+    limit = max(o.working for o in together[1]) + 12_000
+    assert limit < max(o.held + o.working for o in together[1])
+    large = job("classifier", 1, 1, "large", width=400)
+    with Executor(tmp_path, [*THREE, large], limit=limit) as executor:
+        outcomes = list(executor.run([*by_turns(*THREE), *large.tasks()]))
+    assert f"of the {limit} there are" in outcomes.pop().failed
+    assert [o.failed for o in outcomes] == [""] * len(outcomes)
+    assert all(o.held + o.working <= limit for o in outcomes)
+    assert {o.kept for o in outcomes[6:]} == {True, False}
+    for each in THREE:
+        assert same(final(tmp_path, each), alone(each)), each.name
+
+
+VANDALS = {
+    "exits": "its process ended with exit code 7",
+    "raises": "RuntimeError: its data is gone",
+    "diverges": "is not finite",
+    "hangs": "no answer in 20 s",
+}
+
+
+def test_a_job_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
+    vandals = [job("vandal", 3, 1, how, how=how) for how in VANDALS]
+    unmade = [job("no_work", 1, 1), TaskJob("gone", "no.such:thing", 1)]
+    well = THREE[0]
+    names = [made.name for made in (*vandals, *unmade, well)]
+    with Executor(tmp_path, [*vandals, *unmade, well], task_timeout_s=20.0) as executor:
+        outcomes = list(executor.run(by_turns(*vandals, *unmade, well)))
+    failed = {name: [o.failed for o in outcomes if o.task.job == name] for name in names}
+    for made, why in zip(vandals, VANDALS.values(), strict=True):
+        assert failed[made.name][0] == ""
+        assert why in failed[made.name][2], made.name
+        # What it had reached is there.
+        assert Rounds(tmp_path / made.name, 1).newest() == 1
+    assert "returned no Work" in failed["no_work"][0]
+    assert "No module named 'no'" in failed["gone"][0]
+    assert failed[well.name] == [""] * 4
+    assert same(final(tmp_path, well), alone(well))
+
+
+def test_two_executors_share_the_tasks_of_a_round(tmp_path: Path) -> None:
+    shared = THREE[1]
+    tasks = shared.tasks()
+
+    def run(own: list[Task]) -> Iterator[Outcome]:
+        with Executor(tmp_path, [shared], standby=1) as executor:
+            yield from executor.run(own)
+
+    # The first has the first task of every round, the other the rest: they wait for each other.
+    one = run([task for task in tasks if task.number == 0])
+    other = run([task for task in tasks if task.number > 0])
+    found = [next(one), next(other), next(other), *one, *other]
+    assert [o.failed for o in found] == [""] * len(tasks)
+    assert same(final(tmp_path, shared), alone(shared))
+
+
+def test_what_was_killed_goes_on_where_it_was_and_no_process_stays_behind(tmp_path: Path) -> None:
+    well = THREE[0]
+    with Executor(tmp_path, [well], standby=1) as executor:
+        outcomes = executor.run(well.tasks())
+        assert [next(outcomes).failed for _ in range(2)] == ["", ""]
+        os.kill(executor.processes[well.name], 9)
+        assert {o.failed for o in outcomes} == {"its process was killed by SIGKILL"}
+    with Executor(tmp_path, [well, THREE[1]], standby=1) as executor:
+        outcomes = executor.run([*well.tasks(), THREE[1].tasks()[0]])
+        again = [next(outcomes) for _ in range(3)]
+        pid = executor.processes[well.name]
+        again.append(next(outcomes))
+    assert again[0].loss is None
+    assert [o.failed for o in again] == [""] * 4
+    assert same(final(tmp_path, well), alone(well))
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:
+    with Executor(tmp_path, [THREE[0]], standby=0) as executor:
+        for task in (Task("other", 0, 0), Task("classifier", 4, 0), Task("classifier", 0, 1)):
+            with pytest.raises(ValueError, match="is no task of classifier"):
+                next(executor.run([task]))
+
+
+def test_the_command_runs_a_plan_and_tells_each_task(tmp_path: Path) -> None:
+    well = THREE[0]
+    plan = {"jobs": [well.as_json()], "order": [[t.job, t.round, t.number] for t in well.tasks()]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    (tmp_path / "bad.json").write_text(json.dumps({"jobs": [], "order": [["x", 0, 0]]}))
+
+    def command(name: str) -> subprocess.CompletedProcess[str]:
+        words = [str(tmp_path / name), "--folder", str(tmp_path), "--memory-mib", "10"]
+        code = "import sys; sys.modules['torch'] = None\n"
+        code += "from job_wrappers.executor.__main__ import main; sys.exit(main())"
+        return subprocess.run(
+            [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True
+        )
+
+    done = command("plan.json")
+    assert done.returncode == 0, done.stderr
+    assert [json.loads(line)["failed"] for line in done.stdout.splitlines()] == [""] * 4
+    assert same(final(tmp_path, well), alone(well))
+    refused = command("bad.json")
+    assert refused.returncode == 2
+    assert "is no task of" in refused.stderr

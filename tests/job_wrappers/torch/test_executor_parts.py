@@ -1,0 +1,390 @@
+"""What an executor's processes are made of, each beside plain torch."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from job_wrappers.averaging import leaves
+from job_wrappers.executor import TaskJob
+from job_wrappers.executor.cleaning import Cleaner
+from job_wrappers.executor.layers import Layers
+from job_wrappers.executor.memory import kept
+from job_wrappers.executor.rounds import Rounds
+from job_wrappers.executor.trainer import Trainer
+
+JOBS = str(Path(__file__).with_name("executor_jobs.py"))
+
+
+def job(make: str, rounds: int = 3, scale: int = 1, **arguments: Any) -> TaskJob:
+    return TaskJob(make, f"{JOBS}:{make}", rounds, scale, seed=3, arguments=arguments)
+
+
+def trainer(folder: Path, make: str, rounds: int = 3, scale: int = 1, **arguments: Any) -> Trainer:
+    return Trainer(job(make, rounds, scale, **arguments), folder, "cpu", 0.0)
+
+
+def do(trainer: Trainer, round_: int, number: int = 0) -> float | None:
+    trained, made = trainer.train(round_, number)
+    trainer.store(made)
+    return trained.loss
+
+
+def plain(made: TaskJob) -> dict[str, Any]:
+    """The same job in plain torch: gradients of a round's tasks, their mean, one step."""
+    work = made.work()
+    optimizer = work.optimizer(list(work.model.parameters()))
+    for round_ in range(made.rounds):
+        start = {name: b.clone() for name, b in work.model.named_buffers()}
+        gradients: list[dict[str, Any]] = []
+        buffers: list[dict[str, Any]] = []
+        for task in range(made.scale):
+            for name, buffer in work.model.named_buffers():
+                buffer.copy_(start[name])
+            made.begin_random("batch", round_, task)
+            batch = work.batch(round_, task)
+            made.begin_random("task", round_, task)
+            work.model.zero_grad()
+            work.loss(work.model, batch).backward()
+            gradients.append({n: p.grad.clone() for n, p in work.model.named_parameters()})
+            buffers.append({n: b.clone() for n, b in work.model.named_buffers()})
+        for name, parameter in work.model.named_parameters():
+            parameter.grad = mean([g[name] for g in gradients])
+        for name, buffer in work.model.named_buffers():
+            whole = not buffer.is_floating_point()
+            added = sum(b[name] - start[name] for b in buffers)
+            buffer.copy_(start[name] + added if whole else mean([b[name] for b in buffers]))
+        optimizer.step()
+    return {"model": work.model.state_dict(), "optimizer": optimizer.state_dict()}
+
+
+def mean(parts: list[torch.Tensor]) -> torch.Tensor:
+    doubles = [part.double() for part in parts]
+    away = torch.stack([part - doubles[0] for part in doubles]).sum(0) / len(parts)
+    return (doubles[0] + away).to(parts[0].dtype)
+
+
+def same(left: object, right: object) -> bool:
+    ours, others = dict(leaves(left)), dict(leaves(right))
+    return ours.keys() == others.keys() and all(
+        torch.equal(leaf, others[path])
+        for path, leaf in ours.items()
+        if isinstance(leaf, torch.Tensor)
+    )
+
+
+@pytest.mark.parametrize("make", ["classifier", "convolution", "transformer"])
+@pytest.mark.parametrize("scale", [1, 3])
+def test_training_in_tasks_is_training_in_plain_torch_bit_for_bit(
+    tmp_path: Path, make: str, scale: int
+) -> None:
+    own = trainer(tmp_path, make, 3, scale)
+    for round_, task in itertools.product(range(3), range(scale)):
+        do(own, round_, task)
+        if task == 1:
+            own.layers.evict()
+    assert same(Rounds(tmp_path / make, scale).state(3), plain(job(make, 3, scale)))
+
+
+def test_the_tasks_of_a_round_may_run_anywhere_in_any_order(tmp_path: Path) -> None:
+    found = []
+    for number, order in enumerate(itertools.permutations(range(3))):
+        folder = tmp_path / str(number)
+        several = [trainer(folder, "classifier", 2, 3) for _ in range(2)]
+        for round_ in range(2):
+            for at, task in enumerate(order):
+                do(several[at % 2], round_, task)
+        found.append(Rounds(folder / "classifier", 3).state(2))
+    assert all(same(state, found[0]) for state in found[1:])
+
+
+def test_a_round_does_not_end_before_all_its_gradients_are_there(tmp_path: Path) -> None:
+    own = trainer(tmp_path, "classifier", 2, 2)
+    do(own, 0, 0)
+    rounds = Rounds(tmp_path / "classifier", 2)
+    assert rounds.newest() == 0
+    with pytest.raises(TimeoutError, match="round 1 has not begun"):
+        own.train(1, 0)
+    do(own, 0, 1)
+    assert rounds.newest() == 1
+
+
+def test_a_task_that_was_done_is_not_done_again(tmp_path: Path) -> None:
+    own = trainer(tmp_path, "classifier", 2, 2)
+    assert do(own, 0, 0) is not None
+    assert do(trainer(tmp_path, "classifier", 2, 2), 0, 0) is None
+    do(own, 0, 1)
+    before = Rounds(tmp_path / "classifier", 2).state(1)
+    assert do(own, 0, 1) is None
+    assert same(Rounds(tmp_path / "classifier", 2).state(1), before)
+
+
+def test_who_waits_for_a_round_begins_it_where_the_last_task_died_before(tmp_path: Path) -> None:
+    one, other = (trainer(tmp_path, "classifier", 2, 2) for _ in range(2))
+    do(one, 0, 0)
+    _, made = one.train(0, 1)
+    Rounds(tmp_path / "classifier", 2).put(*made)  # and then it dies
+    assert do(other, 1, 0) is not None
+
+
+def test_a_damaged_gradient_is_removed_for_its_task_to_run_again(tmp_path: Path) -> None:
+    own = trainer(tmp_path, "classifier", 1, 2)
+    do(own, 0, 0)
+    path = next((tmp_path / "classifier").glob("*.gradient"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match="run its task again"):
+        do(own, 0, 1)
+    for task in range(2):
+        do(own, 0, task)
+    assert same(Rounds(tmp_path / "classifier", 2).state(1), plain(job("classifier", 1, 2)))
+
+
+def test_a_model_that_leaves_the_device_is_overwritten_there() -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    layers = Layers(model, "cpu")
+    layers.load()
+    layers.wait()
+    there = [tensor.view(-1) for tensor in layers.tensors()]
+    assert any(bool(tensor.any()) for tensor in there)
+    layers.evict()
+    assert not any(bool(tensor.any()) for tensor in there)
+    assert layers.tensors() == []
+    assert not layers.resident
+    assert all(p.numel() == 0 for p in model.parameters())
+
+
+def network_with_a_child_that_is_never_called() -> nn.Sequential:
+    idle = nn.Sequential(nn.Linear(3, 3))
+    child = idle[0]
+    idle.forward = lambda x: nn.functional.linear(x, child.weight, child.bias)
+    return nn.Sequential(nn.Linear(3, 3), idle, nn.Linear(3, 3))
+
+
+def test_a_forward_pass_waits_for_each_layer_and_for_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torch.manual_seed(0)
+    model = network_with_a_child_that_is_never_called()
+    inputs = torch.randn(2, 3)
+    expected = model(inputs)
+    layers = Layers(model, "cpu")
+    original = torch.Tensor.copy_
+    began = [threading.Event() for _ in model]
+    copied: list[torch.Tensor] = []
+    late: list[int] = []
+    patience_s = [0.0, 20.0]
+
+    def slowly(self: torch.Tensor, *given: Any, **more: Any) -> torch.Tensor:
+        # A layer comes only after the one before has been called.
+        at = len(copied) // 2
+        if at and not began[at - 1].wait(patience_s[0]):
+            late.append(at)
+        copied.append(self)
+        return original(self, *given, **more)
+
+    for event, module in zip(began, model, strict=True):
+        module.register_forward_hook(lambda *_, event=event: event.set())
+    monkeypatch.setattr(torch.Tensor, "copy_", slowly)
+    while patience_s:
+        copied.clear()
+        late.clear()
+        layers.load()
+        with layers.forward_pass():
+            assert torch.equal(model(inputs), expected)
+        # The first pass finds out who needs what, and has waited for everything.
+        assert late == ([1, 1, 2, 2] if patience_s.pop(0) == 0.0 else [])
+        layers.evict()
+        for event in began:
+            event.clear()
+
+
+def test_an_error_of_the_transfer_reaches_who_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers = Layers(nn.Linear(3, 3), "cpu")
+
+    def fails(*_: Any, **__: Any) -> None:
+        raise MemoryError("the device is full")
+
+    monkeypatch.setattr(torch.Tensor, "copy_", fails)
+    layers.load()
+    with pytest.raises(MemoryError, match="full"), layers.forward_pass():
+        pass
+
+
+def test_a_state_of_another_model_is_refused() -> None:
+    layers = Layers(nn.Linear(3, 3), "cpu")
+    with pytest.raises(ValueError, match="weight does not fit"):
+        layers.put({"weight": torch.zeros(2, 2)})
+
+
+def saving(ctx: Any, x: Any) -> Any:
+    ctx.save_for_backward(torch.full_like(x, 3.0))
+    return x.sum() * 3
+
+
+Returned: Any = type(
+    "Returned",
+    (torch.autograd.Function,),
+    {
+        "__doc__": "Gives as its gradient what it has saved, as fused losses do.",
+        "forward": staticmethod(saving),
+        "backward": staticmethod(lambda ctx, _: ctx.saved_tensors[0]),
+    },
+)
+
+
+def test_cleaning_changes_no_gradient() -> None:
+    models: list[tuple[nn.Module, Any]] = [
+        (nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.ReLU(), nn.Linear(8, 3)), torch.randn(4, 6)),
+        (nn.Sequential(nn.Linear(6, 8), nn.Sigmoid(), nn.LayerNorm(8)), torch.randn(4, 6)),
+        (nn.GRU(6, 5, 2, batch_first=True), torch.randn(2, 7, 6)),
+        (nn.TransformerEncoderLayer(6, 2, 12, dropout=0.0), torch.randn(5, 2, 6)),
+        (
+            nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.MaxPool2d(2)),
+            torch.randn(2, 1, 8, 8),
+        ),
+    ]
+    for model, inputs in models:
+        gradients = []
+        for cleaner in (None, Cleaner()):
+            model.zero_grad()
+            if cleaner is None:
+                out = model(inputs)
+            else:
+                cleaner.spare([*model.parameters(), inputs])
+                with cleaner.watch():
+                    out = model(inputs)
+            out = out[0] if isinstance(out, tuple) else out
+            out.square().exp().sum().backward()
+            gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+            if cleaner is not None:
+                assert cleaner.cleaned > 0
+                assert cleaner.held == 0
+        assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True)), model
+
+
+def test_a_gradient_that_was_saved_in_the_forward_pass_is_not_cleaned() -> None:
+    weight = torch.randn(4, requires_grad=True)
+    with Cleaner().watch():
+        out = Returned.apply(weight * 2)
+    out.backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [6.0] * 4
+
+
+def test_what_a_layer_kept_is_overwritten_as_soon_as_its_backward_pass_is_done() -> None:
+    layers = nn.Sequential(*(nn.Sequential(nn.Linear(50, 50), nn.Tanh()) for _ in range(4)))
+    cleaner = Cleaner()
+    cleaner.spare(layers.parameters())
+    seen: list[tuple[int, int]] = []
+    inputs = torch.randn(8, 50, requires_grad=True)
+    with cleaner.watch():
+        out = inputs
+        for layer in layers:
+            out = layer(out)
+            out.register_hook(lambda _: seen.append((cleaner.cleaned, cleaner.held)))
+        loss = out.sum()
+    held = cleaner.held
+    del out, layer
+    loss.backward()
+    # Before each layer's backward pass those of the layers behind it are clean already. The output
+    # of a layer is an input of the next, so it goes with its own.
+    one = 8 * 50 * 4
+    assert seen == [
+        (0, held),
+        (one, held - one),
+        (2 * one, held - 2 * one),
+        (3 * one, held - 3 * one),
+    ]
+    assert cleaner.cleaned == 4 * one
+
+
+def test_the_content_of_what_was_kept_is_gone_not_only_its_pointer() -> None:
+    # Memory of ours, that can still be looked at when torch has given it up.
+    memory = np.ones(8, dtype=np.float32)
+    kept_for_backward = torch.from_numpy(memory)
+    weight = torch.ones(8, requires_grad=True)
+    with Cleaner().watch():
+        out = (kept_for_backward * weight).sum()
+    del kept_for_backward
+    assert memory.all()
+    out.backward()
+    assert not memory.any()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [1.0] * 8
+
+
+def test_parameters_and_what_the_job_still_holds_are_not_overwritten() -> None:
+    model = nn.Sequential(nn.Linear(5, 5), nn.Tanh())
+    before = [p.detach().clone() for p in model.parameters()]
+    inputs = torch.randn(3, 5)
+    cleaner = Cleaner()
+    with cleaner.watch():
+        out = model(inputs)
+    copy = out.detach().clone()
+    out.sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
+    assert torch.equal(out, copy)
+
+
+def everything(ahead: list[str], sizes: dict[str, int], working: int, limit: int) -> list[str]:
+    """Of all ways to keep jobs beside the first, the one that serves the nearest tasks best."""
+    order = list(dict.fromkeys(ahead))
+    first, others = order[0], order[1:]
+    if sizes[first] + working > limit:
+        return []
+    ways = [
+        way
+        for n in range(len(others) + 1)
+        for way in itertools.combinations(others, n)
+        if sizes[first] + working + sum(sizes[j] for j in way) <= limit
+    ]
+    return [first, *max(ways, key=lambda way: [job in way for job in others])]
+
+
+@given(
+    st.lists(st.sampled_from("abcdef"), min_size=1, max_size=12),
+    st.lists(st.integers(1, 50), min_size=6, max_size=6),
+    st.integers(0, 50),
+    st.integers(0, 150),
+)
+def test_models_are_kept_that_come_next_as_far_as_there_is_room(
+    ahead: list[str], sizes: list[int], working: int, limit: int
+) -> None:
+    of = dict(zip("abcdef", sizes, strict=True))
+    found = kept(ahead, of, working, limit)
+    assert found == everything(ahead, of, working, limit)
+    assert not found or sum(of[job] for job in found) + working <= limit
+    # While it is not known what a task takes, it has the device to itself.
+    assert kept(ahead, of, None, limit) == ([ahead[0]] if of[ahead[0]] <= limit else [])
+    assert kept(ahead, of, working, None) == list(dict.fromkeys(ahead))
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"name": "../a", "make": "m:f", "rounds": 1}, "expected letters"),
+        ({"name": "a", "make": "m:f", "rounds": 0}, "1 round or more"),
+        ({"name": "a", "make": "m:f", "rounds": 1, "scale": 0}, "1 round or more"),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        TaskJob(**given)
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [(f"{JOBS}:no_work", "returned no Work"), (f"{JOBS}:absent", "has no function 'absent'")],
+)
+def test_a_function_that_makes_no_job_is_told(make: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        TaskJob("a", make, 1).work()
