@@ -15,7 +15,15 @@ from hetsched_core.simulate.forward import first_starts
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import Loaded, load_workload
 from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
-from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    on,
+    placed,
+    plan_of,
+    snapshot_of,
+    view,
+)
 
 
 @dataclass(frozen=True)
@@ -108,3 +116,15 @@ def test_a_scheduler_of_tasks_is_refused() -> None:
     hlas = make_policy("hlas")
     with pytest.raises(InputError, match="schedules tasks"):
         first_starts(snapshot, snapshot.previous, hlas, {"a": 1.0}, ["a"])
+
+
+def test_a_run_that_leaves_frees_its_gpus_when_it_said() -> None:
+    leaving = held(on(n0=4), draining_until_s=130.0)
+    snapshot = snapshot_of(
+        cluster_of(n0=("a100", 4)),
+        [view("x", leaving, counts=(4,), submit_s=9.0), view("a", counts=(4,))],
+        now=100.0,
+    )
+    plan = plan_of({"a": placed(n0=4), "x": Waiting(Reason(ReasonCode.AHEAD))})
+    found = first_starts(snapshot, plan, make_policy("fifo"), {"a": 50.0, "x": 1e6}, ["a"])
+    assert found == {"a": 130.0}
