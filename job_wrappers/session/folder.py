@@ -55,6 +55,12 @@ class CheckpointFolder:
             (self.path / "writable").unlink()
             for part in self.path.glob(".step-*.part"):
                 shutil.rmtree(part)
+            for old in self.path.glob(".step-*.old"):
+                path = self.path / old.stem[1:]
+                if path.exists():
+                    shutil.rmtree(old)
+                else:
+                    old.rename(path)
         except OSError as error:
             raise not_writable(self.path, error) from error
 
@@ -98,10 +104,12 @@ class CheckpointFolder:
         manifest = {"schema": SCHEMA, "progress": progress, "ranks": ranks, "files": files}
         text = json.dumps(manifest, indent=1).encode()
         write_whole(part / MANIFEST, lambda file: file.write(text))
-        if path.exists():  # as a run that fell back to an older one comes by again
-            shutil.rmtree(path)
+        before = path.with_name(f".{path.name}.old")
+        if path.exists():  # of the same step, but perhaps of the epoch before
+            path.rename(before)
         part.rename(path)
         sync_folder(self.path)
+        shutil.rmtree(before, ignore_errors=True)
         for old in list(self._all())[self._keep :]:
             shutil.rmtree(old, ignore_errors=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sys
 import threading
 import time
@@ -60,6 +61,19 @@ class Saver:
         """Whether one is still being written."""
         return self._thread is not None and self._thread.is_alive()
 
+    def prepare(self, split: Split) -> None:
+        """Get the memory for copies of such a state beside training, and touch each page of it."""
+        if self._thread is not None:
+            return
+        mine = self._shares(split)[self._rank]
+
+        def get() -> None:
+            for index in mine:
+                self._memory(index, split.tensors[index]).zero_()
+
+        self._thread = threading.Thread(target=get, name="hetsched-memory", daemon=True)
+        self._thread.start()
+
     def save(
         self, step: int, split: Split, local: Mapping[str, Any], progress: Mapping[str, Any]
     ) -> None:
@@ -74,7 +88,9 @@ class Saver:
         begun = time.perf_counter()
         self.wait()
         mine = self._shares(split)[self._rank]
-        copies = {index: self._copy(index, split.tensors[index]) for index in mine}
+        copies = {index: self._memory(index, split.tensors[index]) for index in mine}
+        for index, copy in copies.items():
+            copy.copy_(split.tensors[index], non_blocking=True)
         if any(split.tensors[index].is_cuda for index in mine):
             self._torch.cuda.synchronize()
         text = io.BytesIO()
@@ -110,13 +126,12 @@ class Saver:
             loads[rank] += size
         return shares
 
-    def _copy(self, index: int, tensor: Any) -> Any:
-        """Copy a tensor into memory that is kept for the next time: new memory takes longer."""
+    def _memory(self, index: int, tensor: Any) -> Any:
+        """Return memory for a copy of a tensor, each time the same: new memory takes longer."""
         kept = self._buffers.get(index)
         if kept is None or kept.shape != tensor.shape or kept.dtype != tensor.dtype:
             kept = self._torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
             self._buffers[index] = kept
-        kept.copy_(tensor, non_blocking=True)
         return kept
 
     def _write_or_say(
@@ -130,6 +145,8 @@ class Saver:
         try:
             self._write(step, copies, text, progress)
         except OSError as error:
+            # The other ranks see by this that there is nothing to wait for.
+            shutil.rmtree(self._folder.part_of(step), ignore_errors=True)
             self.why_not = f"the checkpoint of step {step} could not be written: {error}"
             sys.stderr.write(f"hetsched: {self.why_not}; the one before still counts\n")
             return
@@ -160,13 +177,19 @@ class Saver:
         if self._rank == 0:
             self._finish(step, progress)
             return
-        whole = self._folder.path_of(step)
-        self._await(lambda: whole.exists() or not part.exists(), "rank 0 to finish it")
+        self._await(lambda: not part.exists(), "rank 0 to finish it")
+        if not self._folder.path_of(step).exists():
+            raise OSError("another rank could not write its part")
 
     def _finish(self, step: int, progress: Mapping[str, Any]) -> None:
         part = self._folder.part_of(step)
         told = [part / f"rank-{rank}.json" for rank in range(self._size)]
-        self._await(lambda: all(path.exists() for path in told), "the other ranks' parts")
+        self._await(
+            lambda: all(path.exists() for path in told) or not part.exists(),
+            "the other ranks' parts",
+        )
+        if not part.exists():
+            raise OSError("another rank could not write its part")
         files = {}
         for path in told:
             files.update(json.loads(path.read_text())["files"])

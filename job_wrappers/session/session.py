@@ -230,7 +230,10 @@ class TrainingSession:
 
     def _boundary(self) -> None:
         report = self.report
+        measuring = report.profile is None
         report.step(self.samples, self.steps, self._loss)
+        if measuring and report.profile is not None and self._saver is not None:
+            self._saver.prepare(self._parts.split())
         if self._peers.rank == 0 and report.save_due and not self.saving:
             report.save_begun()
             self._wishes.save = True

@@ -120,6 +120,19 @@ def test_what_a_killed_run_left_half_done_is_removed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
+def test_a_kill_while_a_step_is_saved_again_leaves_the_earlier_one(tmp_path: Path) -> None:
+    folder = CheckpointFolder(tmp_path, keep=3)
+    folder.prepare()
+    path = put(folder, 5)
+    put(folder, 5, b"y" * 100)
+    assert (path / "rank-0.tensors").read_bytes() == b"y" * 100
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+    path.rename(tmp_path / f".{path.name}.old")  # as far as it came
+    folder.part_of(5).mkdir()
+    folder.prepare()
+    assert found_step(folder) == 5
+
+
 def test_the_lock_of_a_killed_process_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from job_wrappers.session import TrainingSession
+from job_wrappers.session import TrainingSession, saver
 
 parser = argparse.ArgumentParser()
 parser.add_argument("out", type=Path)
@@ -31,7 +31,10 @@ parser.add_argument("--save-at", type=int, default=-1, help="step at which rank 
 parser.add_argument("--nap", type=float, default=0.0, help="seconds that each step takes longer")
 parser.add_argument("--save-every", type=float, default=1e9)
 parser.add_argument("--keep", type=int, default=3)
+parser.add_argument("--shard", action="store_true", help="have all ranks write checkpoints")
 args = parser.parse_args()
+if args.shard:
+    saver.SHARD_BYTES = 0
 
 torch.set_num_threads(1)
 torch.manual_seed(3)
