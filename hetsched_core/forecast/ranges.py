@@ -1,9 +1,8 @@
 """From possible starts to a range that holds as often as it says: conformal calibration.
 
 Source: conformalised quantile regression (Romano, Patterson, Candès, NeurIPS 2019), each end of the
-range for itself, over the latest ranges whose true starts are known. Distances are of logarithms,
-in units of the range's own width: waits span seconds to days, and a range that was wide to begin
-with errs by more.
+range for itself, over the latest ranges whose true starts are known. Distances are in units of the
+range's own width: waits span seconds to days, and what was wide to begin with errs by more.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ import numpy as np
 LOW, HIGH = 0.1, 0.9
 """The quantiles that a range goes from and to."""
 
-MISS = 0.06
-"""How often the true start may lie beyond either end: both together leave 88 % inside."""
+MISS = 0.08
+"""How often the true start may lie beyond either end: both together leave 84 % inside."""
 
 REMEMBERED = 300
 """How many past ranges count."""
@@ -28,13 +27,13 @@ LEAST = 20
 """With fewer, a range is as drawn."""
 
 _GRAIN_S = 30.0
-"""Differences of waits below this do not count."""
+"""Widths below this do not count."""
 
-_LEAST_SPREAD = 0.15
-"""A range of all equal futures has this spread, of logarithms."""
+_LEAST_WIDTH = 0.15
+"""A range counts as no narrower than this part of the wait to its end."""
 
-_MOST = 1.5
-"""No end is moved by more than this, of logarithms: a factor of 4.5."""
+_MOST = 5.0
+"""No end is moved by more than so many widths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,42 +71,31 @@ class Calibration:
 
     def learn(self, given: StartRange, start_s: float) -> None:
         """Take note of a true start, seconds UTC."""
-        true = _log(start_s - given.at_s)
-        low, high = _log(given.drawn_low_s - given.at_s), _log(given.drawn_high_s - given.at_s)
-        spread = max(high - low, _LEAST_SPREAD)
-        self._low.append((low - true) / spread)
-        self._high.append((true - high) / spread)
+        unit_s = _unit_s(given.at_s, given.drawn_low_s, given.drawn_high_s)
+        self._low.append((given.drawn_low_s - start_s) / unit_s)
+        self._high.append((start_s - given.drawn_high_s) / unit_s)
 
     def range_of(self, at_s: float, starts: Sequence[float]) -> StartRange:
         """Return the range for a job with these possible starts (at least one)."""
         drawn_low_s, drawn_high_s = (float(q) for q in np.quantile(starts, (LOW, HIGH)))
-        low, high = _log(drawn_low_s - at_s), _log(drawn_high_s - at_s)
-        spread = max(high - low, _LEAST_SPREAD)
-        middle = (low + high) / 2
-        low = min(low - _corrected(self._low, spread), middle)
-        high = max(high + _corrected(self._high, spread), middle)
+        unit_s = _unit_s(at_s, drawn_low_s, drawn_high_s)
+        middle_s = (drawn_low_s + drawn_high_s) / 2
+        low_s = min(drawn_low_s - _corrected(self._low) * unit_s, middle_s)
+        high_s = max(drawn_high_s + _corrected(self._high) * unit_s, middle_s)
         return StartRange(
-            at_s,
-            drawn_low_s,
-            drawn_high_s,
-            at_s + _exp(low),
-            at_s + max(_exp(high), _GRAIN_S),
-            len(starts),
+            at_s, drawn_low_s, drawn_high_s, max(at_s, low_s), max(at_s, high_s), len(starts)
         )
 
 
-def _corrected(scores: Iterable[float], spread: float) -> float:
-    """Return by how much an end is to be moved outward, of logarithms, in a range so wide."""
+def _unit_s(at_s: float, low_s: float, high_s: float) -> float:
+    """Return the width by which the errors of a range are measured."""
+    return max(high_s - low_s, _LEAST_WIDTH * (high_s - at_s), _GRAIN_S)
+
+
+def _corrected(scores: Iterable[float]) -> float:
+    """Return by how many widths an end is to be moved outward."""
     known = sorted(scores)
     if len(known) < LEAST:
         return 0.0
     rank = min(len(known) - 1, math.ceil((1 - MISS) * (len(known) + 1)) - 1)
-    return min(known[rank] * spread, _MOST)
-
-
-def _log(wait_s: float) -> float:
-    return math.log(max(wait_s, 0.0) + _GRAIN_S)
-
-
-def _exp(value: float) -> float:
-    return max(0.0, math.exp(min(value, 30.0)) - _GRAIN_S)
+    return min(known[rank], _MOST)

@@ -19,7 +19,7 @@ from slurm_plugin.cli.ask import json_option, socket_option, span, tell
 def when(job: str, path: Path, as_json: bool) -> None:
     """Print a range for the start of JOB, and how good such ranges have been.
 
-    About one start in eight lies outside its range.
+    About one start in six lies outside its range.
     """
     tell(path, as_json, _print_when, "when", job=job)
 

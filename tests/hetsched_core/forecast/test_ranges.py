@@ -24,7 +24,7 @@ def test_ranges_come_to_hold_as_often_as_they_say_however_wrong_the_draws(
         if number >= 100:
             inside.append(given.holds(true_s))
             raw.append(given.drawn_low_s <= true_s <= given.drawn_high_s)
-    assert 0.82 < np.mean(inside) < 0.94
+    assert 0.79 < np.mean(inside) < 0.9
     if bias != 1.0 or drawn_sd < 0.4:
         assert np.mean(raw) < 0.7
 
@@ -41,12 +41,12 @@ def test_a_range_is_as_drawn_until_enough_starts_are_known() -> None:
     # And never without end.
     for _ in range(50):
         calibration.learn(given, 1e9)
-    assert calibration.range_of(1000.0, starts).high_s < 1000.0 + 5.0 * 600.0
+    assert calibration.range_of(1000.0, starts).high_s <= 1540.0 + 5.0 * 480.0
 
 
 def test_a_range_never_ends_before_it_was_given() -> None:
     given = Calibration().range_of(1000.0, (1000.0,) * 5)
-    assert given.low_s <= 1000.0 < given.high_s
+    assert given.low_s == 1000.0 <= given.high_s
 
 
 def test_the_interval_score_is_width_and_ten_times_what_lies_outside() -> None:
