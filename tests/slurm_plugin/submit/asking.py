@@ -32,7 +32,9 @@ def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProce
     return as_user(testbed, "nobody", *words)
 
 
-def as_user(testbed: Testbed, user: str, *words: str | Path) -> subprocess.CompletedProcess[str]:
+def as_user(
+    testbed: Testbed, user: str, *words: str | Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     """Run one of Slurm's commands as somebody, and return what it said."""
     account = pwd.getpwnam(user)
     return subprocess.run(
@@ -41,7 +43,7 @@ def as_user(testbed: Testbed, user: str, *words: str | Path) -> subprocess.Compl
         group=account.pw_gid,
         extra_groups=[],
         cwd="/tmp",
-        env=testbed.environment() | {"HOME": "/tmp"},
+        env=testbed.environment() | {"HOME": "/tmp"} | environment,
         capture_output=True,
         text=True,
         check=False,

@@ -1,0 +1,269 @@
+"""What a hostile user can put before the daemon has no effect, and is counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.policy import make_policy
+from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
+from slurm_plugin.api.meters import Meters
+from slurm_plugin.backend import JobState, SlurmBackend
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.submit.asking import as_nobody, as_user
+
+pytestmark = pytest.mark.slurm
+
+NOBODY = 65534
+PATIENCE_S = 60.0
+
+
+@pytest.fixture
+def spool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A spool directory that other users can reach."""
+    folder = Path("/tmp") / f"hs-spool-{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir(mode=0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as opened:
+        yield opened
+
+
+def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
+    settings = DaemonSettings(
+        partitions=frozenset({"gpu"}), grace_s=5.0, spool=spool, spool_s=0.1, spool_most_s=5.0
+    )
+    return Daemon(
+        backend,
+        make_policy("fifo"),
+        settings,
+        mode=Mode.ENFORCE,
+        clock=time.time,
+        sleep=time.sleep,
+        store=store,
+        stopwatch=time.perf_counter,
+    )
+
+
+def submitted(testbed: Testbed, user: str, *words: str, **environment: str) -> str:
+    """Submit a job as an ordinary user, and return its id."""
+    always = ("sbatch", "--parsable", "--output=/dev/null")
+    said = as_user(testbed, user, *always, *words, **environment)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.strip()
+
+
+@pytest.fixture
+def cancelled(testbed: Testbed, submitter: Submitter) -> Iterator[None]:
+    """Leave no job of the ordinary users behind."""
+    yield
+    # By number: Slurm knows no user nobody.
+    if left := testbed.command("squeue", "-h", "--format=%i").split():
+        testbed.command("scancel", *left)
+    wait_until(lambda: not testbed.command("squeue", "-h"), "an empty queue", PATIENCE_S)
+
+
+def start_line(job: str, nonce: str, **other: object) -> str:
+    line = {"type": "start", "schema": "hetsched-spool/1", "job": job, "run": 0, "rank": 0}
+    line |= {"world_size": 1, "nonce": nonce, "host": "n0", "pid": 7, "at_s": 1}
+    return json.dumps(line | other) + "\n"
+
+
+def progress_line(samples: str, speed: str) -> str:
+    return (
+        f'{{"type":"progress","t_s":1,"samples":{samples},"samples_per_s":{speed},'
+        '"data_s":[],"wait_s":[]}\n'
+    )
+
+
+def test_forged_spool_files_have_no_effect_and_are_counted(
+    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+) -> None:
+    daemon, meters = daemon_of(backend, store, spool), Meters()
+    options = ("--gpu-set=1", "--gpu-types=v100", "--profile-key=net", "--wrap=sleep 300")
+    jobs = [submitted(testbed, "nobody", *options) for _ in range(8)]
+    another = submitted(testbed, "bin", *options)
+
+    def cycle() -> None:
+        report = daemon.cycle()
+        assert report.violations == ()
+        meters.note(report, daemon.snapshot(), daemon.plan)
+
+    def running() -> bool:
+        cycle()
+        seen = backend.read().jobs
+        return all(seen[job].state is JobState.RUNNING for job in (*jobs, another))
+
+    wait_until(running, "all jobs running", PATIENCE_S, every_s=0.2)
+    cycle()
+    nonces = {job: daemon.world.managed[job].mark.nonce for job in (*jobs, another)}
+    own = spool / str(NOBODY)
+
+    def put(job: str, text: str, uid: int = NOBODY) -> None:
+        path = own / f"{job}.0.0.jsonl"
+        path.write_text(text)
+        os.chown(path, uid, uid)
+
+    secret = spool / "secret"
+    secret.write_text(start_line(jobs[4], nonces[jobs[4]]) + progress_line("5", "5"))
+    good = start_line(jobs[0], nonces[jobs[0]])
+    put(jobs[0], good + progress_line("NaN", "1") + progress_line("1", "Infinity"))
+    put(jobs[1], start_line(jobs[1], nonces[jobs[1]]) + "x" * (1 << 20) + "\n")
+    put(jobs[2], start_line(jobs[2], nonces[jobs[2]]) + progress_line("1", "1e300"))
+    put(jobs[3], start_line(jobs[3], nonces[another]) + progress_line("9", "9"))
+    (own / f"{jobs[4]}.0.0.jsonl").symlink_to(secret)
+    os.mkfifo(own / f"{jobs[5]}.0.0.jsonl")
+    put(jobs[6], start_line(jobs[6], nonces[jobs[6]]) + progress_line("9", "9"), uid=2)
+    put(jobs[7], start_line(another, nonces[another]) + progress_line("9", "9"))
+    # Another's job, in one's own folder: nobody looks there for it.
+    put(another, start_line(another, nonces[another]) + progress_line("9", "9"))
+    expected = {
+        "not JSON": 2,
+        "line too long": 1,
+        "out of range": 1,
+        "wrong nonce": 1,
+        "link, pipe or folder": 2,
+        "wrong owner": 1,
+        "wrong identity": 1,
+    }
+
+    def counted() -> dict[str, float]:
+        cycle()
+        value = meters.registry.get_sample_value
+        return {
+            reason: value("hetsched_spool_rejects_total", {"reason": reason}) or 0.0
+            for reason in expected
+        }
+
+    wait_until(lambda: sum(counted().values()) >= sum(expected.values()), "all seen", PATIENCE_S)
+    assert counted() == expected
+    assert store.progress().get(nonces[another]) is None
+    assert store.profiles() == ()
+    assert store.faults() == ()
+    assert all(progress.samples == 0 for progress in store.progress().values())
+    # All jobs go on as if nothing had been written.
+    seen = backend.read().jobs
+    assert all(seen[job].state is JobState.RUNNING for job in (*jobs, another))
+
+
+HOSTILE = (
+    "$(touch {mine})",
+    "`touch {mine}`",
+    "; touch {mine}",
+    "x\n#HETSCHED --gpu-set=8",
+    "' || touch {mine} || '",
+    "--uid=0",
+    '"},"nonce":"forged',
+    "\x1b[2J\x07",
+)
+
+
+def test_hostile_names_comments_and_environments_are_texts(
+    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+) -> None:
+    mine = spool / "touched"
+    spool.chmod(0o755)
+    daemon = daemon_of(backend, store, spool)
+    jobs = []
+    for text in (text.replace("{mine}", str(mine)) for text in HOSTILE):
+        words = (f"--job-name={text}", f"--comment={text}", "--gpu-set=1", "--wrap=sleep 1")
+        jobs.append(submitted(testbed, "nobody", *words, HETSCHED_NONCE=text))
+    seen = backend.read().jobs
+    nonces: set[str] = set()
+
+    def ended() -> bool:
+        assert daemon.cycle().violations == ()
+        nonces.update(known.mark.nonce for known in daemon.world.managed.values())
+        now = backend.read().jobs
+        return all(now[job].state is JobState.ENDED for job in jobs)
+
+    wait_until(ended, "the end of all jobs", PATIENCE_S, every_s=0.2)
+    assert not mine.exists()
+    # One mark each, written by the script: none forged, none shared.
+    assert len(nonces) == len(HOSTILE)
+    assert all(len(nonce) == 16 and nonce.isalnum() for nonce in nonces)
+    assert all(seen[job].mark.count('"nonce"') == 1 for job in jobs)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--gpu-set=$(id)",
+        "--gpu-set=1;id",
+        "--gpu-types=`id`",
+        "--profile-key=../../etc/passwd",
+        "--profile-key=a'b",
+        '--profile-key=a","nonce":"x',
+        "--gpu-mem=40G;id",
+        "--learning-rate=$(id)",
+        "--total-samples=nan",
+        "--total-samples=inf",
+        "--nonce=forged",
+    ],
+)
+def test_hostile_options_are_refused_at_submission(
+    testbed: Testbed, submitter: Submitter, options: str
+) -> None:
+    script = Path(f"/tmp/hs-hostile-{os.getpid()}.sh")
+    rest = "" if "gpu-set" in options else "--gpu-set=1 "
+    script.write_text(f"#!/bin/bash\n#HETSCHED {rest}{options}\nsleep 1\n")
+    script.chmod(0o644)
+    try:
+        said = as_nobody(testbed, "sbatch", "--parsable", "--output=/dev/null", script)
+    finally:
+        script.unlink()
+    assert said.returncode == 1
+    assert "hetsched: " in said.stderr
+
+
+def test_another_s_job_is_neither_read_nor_changed(
+    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+) -> None:
+    daemon = daemon_of(backend, store, spool)
+    job = submitted(testbed, "nobody", "--gpu-set=1", "--wrap=sleep 300")
+
+    def running() -> bool:
+        daemon.cycle()
+        return backend.read().jobs[job].state is JobState.RUNNING
+
+    wait_until(running, "the job running", PATIENCE_S, every_s=0.2)
+    told = spool / "moves" / str(NOBODY) / f"{job}.json"
+    wait_until(told.exists, "word of the move", PATIENCE_S)
+    before = backend.read().jobs[job]
+    for words in (
+        ("scancel", job),
+        ("scontrol", "requeue", job),
+        ("scontrol", "hold", job),
+        ("scontrol", "update", f"JobId={job}", "TimeLimit=1"),
+        ("scontrol", "update", f"JobId={job}", "AdminComment=x"),
+        ("scontrol", "write", "batch_script", job, "-"),
+    ):
+        said = as_user(testbed, "bin", *words)
+        # One of them says so and exits with 0.
+        assert said.returncode or "Invalid user id" in said.stderr, words
+        assert said.stdout == ""
+    after = backend.read().jobs[job]
+    assert (after.state, after.mark, after.time_limit_s) == (
+        before.state,
+        before.mark,
+        before.time_limit_s,
+    )
+    # What it tells and is told is its user's and the daemon's.
+    modes = {path: stat.S_IMODE(path.stat().st_mode) for path in (told, told.parent)}
+    assert modes == {told: 0o640, told.parent: 0o750}
+    assert stat.S_IMODE((spool / str(NOBODY)).stat().st_mode) == 0o700

@@ -1,0 +1,160 @@
+"""The daemon as a user of its own, with no more rights in Slurm than it needs."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.backend import JobState, SlurmBackend
+from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.submit.asking import as_user
+
+pytestmark = pytest.mark.slurm
+
+ROOT = Path(__file__).resolve().parents[3]
+DAEMON = "daemon"
+PATIENCE_S = 60.0
+
+JOB = """\
+#!/bin/bash
+#HETSCHED --gpu-set={counts} --can-checkpoint
+#SBATCH --output=/dev/null
+trap 'exit 0' TERM
+for at in $(seq {tenths}); do sleep 0.1; done
+"""
+
+
+def interpreter(cluster: Testbed) -> tuple[Path, dict[str, str]]:
+    """Return a Python that any user may run, and the variables with which it finds the packages."""
+    packages = [path for path in sys.path if path.endswith("site-packages")]
+    pyslurm = [str(cluster.installed.pyslurm)] if cluster.installed.pyslurm else []
+    found = {"PYTHONPATH": ":".join([str(ROOT), *packages, *pyslurm])}
+    version = f"python3.{sys.version_info.minor}"
+    account = pwd.getpwnam(DAEMON)
+    for python in (Path(sys.executable), Path("/usr/bin") / version):
+        try:
+            done = subprocess.run(
+                [python, "-c", "import slurm_plugin.daemon.process"],
+                user=account.pw_uid,
+                group=account.pw_gid,
+                extra_groups=[],
+                env=os.environ | cluster.environment() | found,
+                capture_output=True,
+                check=False,
+                cwd="/tmp",
+            )
+        except OSError:
+            continue
+        if done.returncode == 0:
+            return python, found
+    pytest.skip(f"no {version} here that the user {DAEMON} may run")
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """The daemon's own folder."""
+    path = Path("/tmp") / f"hs-own-{os.getpid()}-{time.monotonic_ns()}"
+    path.mkdir(mode=0o755)
+    account = pwd.getpwnam(DAEMON)
+    (path / "spool").mkdir(mode=0o755)
+    for each in (path, path / "spool"):
+        os.chown(each, account.pw_uid, account.pw_gid)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def hetschedd(testbed: Testbed, folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A daemon that is nobody in particular to the operating system."""
+    python, found = interpreter(testbed)
+    account = pwd.getpwnam(DAEMON)
+    backend = "commands" if testbed.installed.why_no_pyslurm else "pyslurm"
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(
+            [
+                *(python, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu", "--mode=enforce"),
+                *("--policy=las", "--round-s=2", "--cycle-s=0.2", "--grace-s=5"),
+                *(f"--backend={backend}", f"--database={folder}/daemon.duckdb"),
+                *(f"--spool={folder}/spool", f"--socket={folder}/sock"),
+            ],
+            user=account.pw_uid,
+            group=account.pw_gid,
+            extra_groups=[],
+            env=os.environ | testbed.environment() | found | {"HOME": str(folder)},
+            stderr=log,
+            text=True,
+            cwd=folder,
+        )
+    yield process
+    process.terminate()
+    process.wait(30)
+    if left := testbed.command("squeue", "-h", "--format=%i").split():
+        testbed.command("scancel", *left)
+    wait_until(lambda: not testbed.command("squeue", "-h"), "an empty queue", PATIENCE_S)
+
+
+@pytest.fixture
+def operator(testbed: Testbed) -> Iterator[None]:
+    """Slurm knows the daemon's user as an operator, and as nothing more."""
+    testbed.command("sacctmgr", "-i", "add", "user", DAEMON, "account=root")
+    testbed.command("sacctmgr", "-i", "modify", "user", DAEMON, "set", "adminlevel=Operator")
+    yield
+    testbed.command("sacctmgr", "-i", "delete", "user", DAEMON)
+
+
+def submitted(testbed: Testbed, folder: Path, counts: str, tenths: int) -> str:
+    """Submit a job of an ordinary user's, who is neither root nor the daemon."""
+    script = folder / "job.sh"
+    script.write_text(JOB.format(counts=counts, tenths=tenths))
+    script.chmod(0o644)
+    said = as_user(testbed, "nobody", "sbatch", "--parsable", script)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.strip()
+
+
+def test_an_operator_places_moves_and_parks_the_jobs_of_ordinary_users(
+    operator: None,
+    hetschedd: subprocess.Popen[str],
+    backend: SlurmBackend,
+    testbed: Testbed,
+    folder: Path,
+) -> None:
+    long = [submitted(testbed, folder, "4,8", 100) for _ in range(8)]
+    log = folder / "log"
+    wait_until(lambda: "event=place" in log.read_text(), "a placement", PATIENCE_S, every_s=0.2)
+    jobs = [*long, *(submitted(testbed, folder, "4", 5) for _ in range(6))]
+
+    def ended() -> bool:
+        assert hetschedd.poll() is None, log.read_text()[-2000:]
+        return all(backend.read().jobs[job].state is JobState.ENDED for job in jobs)
+
+    wait_until(ended, "the end of all jobs", 2 * PATIENCE_S, every_s=0.5)
+    said = log.read_text()
+    assert "event=requeue" in said
+    assert "event=refused" not in said
+    assert {backend.read().jobs[job].user for job in jobs} == {"nobody"}
+
+
+def test_without_that_right_nothing_is_changed_and_every_job_still_runs(
+    hetschedd: subprocess.Popen[str], backend: SlurmBackend, testbed: Testbed, folder: Path
+) -> None:
+    job = submitted(testbed, folder, "1,2", 5)
+    log = folder / "log"
+    wait_until(lambda: "event=refused" in log.read_text(), "a refusal", PATIENCE_S, every_s=0.2)
+    assert "event=place" not in log.read_text()
+    assert backend.read().jobs[job].pinned == ()
+    # Slurm starts it by itself, a minute after its submission.
+    testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    wait_until(
+        lambda: backend.read().jobs[job].state is JobState.ENDED, "its end", PATIENCE_S, every_s=0.5
+    )
+    assert hetschedd.poll() is None
