@@ -21,15 +21,20 @@ Runs = Mapping[str, Mapping[str, Mapping[int, Row]]]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A measure as a column of a table: less is better."""
+    """A measure as a column of a table: less is better.
+
+    `least` is added to both sides of a ratio: what is as good as nothing.
+    """
 
     head: str
     of: Callable[[Row], float | None]
     digits: int = 2
+    least: float = 0.0
 
     def over_seeds(self, seeds: Mapping[int, Row]) -> Estimate | None:
-        """Return the mean with its interval."""
-        return estimate([self.of(seeds[seed]) for seed in sorted(seeds)])
+        """Return the mean with its interval; None unless every run has the measure."""
+        values = [self.of(seeds[seed]) for seed in sorted(seeds)]
+        return None if None in values else estimate(values)
 
 
 def _times(name: str, factor: float = 1.0) -> Callable[[Row], float | None]:
@@ -40,19 +45,20 @@ def _times(name: str, factor: float = 1.0) -> Callable[[Row], float | None]:
     return value
 
 
-LEAST = 0.05
-"""Is added to both sides of a ratio: a latency ratio, or fragments, of less are as good as none."""
-
 HOUR = 1.0 / 3600.0
 JCT = Column("mean JCT h", _times("avg_jct_s", HOUR))
-WAIT = Column("mean wait h", _times("avg_wait_s", HOUR))
+WAIT = Column("mean wait h", _times("avg_wait_s", HOUR), least=0.01)
 MAKESPAN = Column("makespan h", _times("makespan_s", HOUR), 1)
-MAX_RATIO = Column("max. LR", _times("max_latency_ratio"))
-MEAN_RATIO = Column("mean LR", _times("avg_latency_ratio"))
+MAX_RATIO = Column("max. LR", _times("max_latency_ratio"), least=0.05)
+MEAN_RATIO = Column("mean LR", _times("avg_latency_ratio"), least=0.005)
 FTF = Column("max. FTF", _times("ftf_max"))
-FRAGMENTS = Column("fragments", _times("avg_fragments"))
+FRAGMENTS = Column("fragments", _times("avg_fragments"), least=0.05)
+MINUTE = 1.0 / 60.0
+JCT_MIN = Column("mean JCT min", _times("avg_jct_s", MINUTE), 1)
+WAIT_MIN = Column("mean wait min", _times("avg_wait_s", MINUTE), 1)
+MAKESPAN_MIN = Column("makespan min", _times("makespan_s", MINUTE), 1)
 HELD = Column("GPUs held %", _times("gpu_utilisation", 100.0), 0)
-RESTARTS = Column("restarts", _times("restarts"), 0)
+RESTARTS = Column("restarts", _times("restarts"), 0, least=1.0)
 LOST = Column("lost GPU h", _times("lost_gpu_s", HOUR), 1)
 PLAN = Column("ms a plan", _times("plan_mean_s", 1000.0), 1)
 COLUMNS = (
@@ -104,7 +110,7 @@ def log_ratios(mine: Mapping[int, Row], other: Mapping[int, Row], column: Column
     for seed in sorted(mine.keys() & other.keys()):
         a, b = column.of(mine[seed]), column.of(other[seed])
         if a is not None and b is not None:
-            logs.append(math.log((a + LEAST) / (b + LEAST)))
+            logs.append(math.log((a + column.least) / (b + column.least)))
     return logs
 
 
@@ -147,7 +153,7 @@ COPIES = "hadare"
 def relative(of_policy: Mapping[str, Mapping[int, Row]], column: Column) -> dict[str, float]:
     """Return each policy's mean of a measure over the least of all that keep to what jobs ask."""
     means = {
-        name: found.mean + LEAST
+        name: found.mean + column.least
         for name, seeds in of_policy.items()
         if (found := column.over_seeds(seeds)) is not None
     }
