@@ -92,6 +92,7 @@ class Executor(AbstractContextManager["Executor"]):
         self._standby: deque[Process] = deque()
         self._running: dict[str, Process] = {}
         self._failed: dict[str, str] = {}
+        self._begun: set[str] = set()
         self._working: dict[str, int] = {}
         self._stand_by()
 
@@ -141,8 +142,6 @@ class Executor(AbstractContextManager["Executor"]):
                     yield outcome
                     continue
             yield Outcome(task, failed=self._failed[task.job])
-        for process in list(self._running):
-            self._settle(process)
 
     def _run(self, task: Task, ahead: Sequence[Task], ended_s: float) -> Outcome:
         names = [task.job, *(t.job for t in ahead)]
@@ -151,13 +150,15 @@ class Executor(AbstractContextManager["Executor"]):
         was_kept = process.held > 0
         self._make_room(names)
         process.ask("train", answers=2, round=task.round, number=task.number)
+        process.held = process.size
         self._prepare_next(process, names, ahead)
         trained = process.answer(self._task_timeout_s)["trained"]
         self._working[task.job] = max(self._working.get(task.job, 0), trained["working"])
         held = sum(p.held for p in self._running.values())
         done = task.job not in names[1:]
         if done:
-            # Its last gradients are written before it goes.
+            # Its last gradients are written and its model overwritten before it goes.
+            process.ask("evict")
             process.settle(self._task_timeout_s)
             self._running.pop(task.job).kill()
         began_s = float(trained["began_s"])
@@ -206,6 +207,9 @@ class Executor(AbstractContextManager["Executor"]):
             room = all(name in stay for name, p in self._running.items() if p.held)
             load = room and then.job in stay
             process.ask("prepare", round=then.round, number=then.number, load=load)
+            if load:
+                # From now on, whenever it says so.
+                process.held = process.size
 
         self._try(then.job, prepare)
 
@@ -214,6 +218,7 @@ class Executor(AbstractContextManager["Executor"]):
         if name not in self._running:
             process = self._standby.popleft() if self._standby else self._start()
             self._running[name] = process
+            self._begun.add(name)
             job = self._jobs[name].as_json()
             folder = str(self._folder.resolve())
             process.ask("take", job=job, folder=folder, timeout_s=self._round_timeout_s)
@@ -221,7 +226,7 @@ class Executor(AbstractContextManager["Executor"]):
         return self._running[name]
 
     def _stand_by(self) -> None:
-        waiting = len(self._jobs) - len(self._running) - len(self._failed)
+        waiting = len(self._jobs) - len(self._begun)
         while len(self._standby) < min(self._most_standby, waiting):
             self._standby.append(self._start())
 
