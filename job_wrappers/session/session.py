@@ -8,26 +8,19 @@ import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from job_wrappers.allocation import Allocation
 from job_wrappers.learning_rate import LearningRateRule
 from job_wrappers.outcome import tell_stopped
 from job_wrappers.session.batches import Batches, length_of
-from job_wrappers.session.errors import SessionError, torch_here
-from job_wrappers.session.folder import CheckpointFolder
-from job_wrappers.session.lock import FolderLock, lock_for_job
+from job_wrappers.session.checkpoints import Checkpoints, Place
+from job_wrappers.session.errors import torch_here
 from job_wrappers.session.peers import Agreement, Peers, Wishes
 from job_wrappers.session.phases import PhaseTimer
 from job_wrappers.session.report import Report
-from job_wrappers.session.saver import Saved, Saver, load
-from job_wrappers.session.state import (
-    TrainedParts,
-    new_random_state,
-    random_state,
-    set_random_state,
-)
+from job_wrappers.session.saver import Saved
+from job_wrappers.session.state import TrainedParts, new_random_state, set_random_state
 
 
 class Stopped(SystemExit):
@@ -99,14 +92,18 @@ class TrainingSession:
         environment = dict(os.environ)
         if lr_scaling is not None:
             environment["HETSCHED_LR_SCALING"] = lr_scaling
-        self._rule = LearningRateRule.of({**environment, "HETSCHED_LR_GIVEN": ""})
-        self._random: Any = None
-        self._saver: Saver | None = None
-        self._lock: FolderLock | None = None
+        rule = LearningRateRule.of({**environment, "HETSCHED_LR_GIVEN": ""})
         seed = int(torch.initial_seed()) % 2**31
         self._seed = int(peers.from_first(lambda: seed))
+        self._checkpoints: Checkpoints | None = None
+        place: Place | None = None
         if checkpoint is not None:
-            self._seed = self._open(CheckpointFolder(Path(checkpoint).absolute(), keep))
+            self._checkpoints = Checkpoints(
+                torch, peers, self._parts, checkpoint, keep, self._on_saved
+            )
+            place = self._checkpoints.place
+        if place is not None:
+            self._seed = place.seed
         self._batches = Batches(
             torch,
             loader,
@@ -115,8 +112,9 @@ class TrainingSession:
             seed=self._seed,
             global_batch=global_batch,
         )
-        if self.resumed:
-            self._go_on()
+        self._random: Any = None
+        if self._checkpoints is not None and place is not None:
+            self._go_on(place, rule, self._checkpoints.random)
         self._timer = PhaseTimer(torch, model, optimizer)
         self._timer.steps = self.steps
         self._wishes = Wishes()
@@ -210,20 +208,19 @@ class TrainingSession:
     @property
     def saving(self) -> bool:
         """Whether a checkpoint is still being written."""
-        return self._saver is not None and self._saver.busy
+        return self._checkpoints is not None and self._checkpoints.saving
 
     def wait(self) -> None:
         """Wait until the checkpoint that is being written is on disk."""
-        if self._saver is not None:
-            self._saver.wait()
+        if self._checkpoints is not None:
+            self._checkpoints.wait()
 
     def finish(self) -> None:
         """End the session: training is done, and saved as such."""
         if self._over:
             return
         self._agreement.close()
-        if self._saver is not None:
-            self.save()
+        self.save()
         self._end("completed")
 
     # -- boundaries --------------------------------------------------------------------------------
@@ -232,8 +229,8 @@ class TrainingSession:
         report = self.report
         measuring = report.profile is None
         report.step(self.samples, self.steps, self._loss)
-        if measuring and report.profile is not None and self._saver is not None:
-            self._saver.prepare(self._parts.split())
+        if measuring and report.profile is not None and self._checkpoints is not None:
+            self._checkpoints.prepare()
         if self._peers.rank == 0 and report.save_due and not self.saving:
             report.save_begun()
             self._wishes.save = True
@@ -255,7 +252,7 @@ class TrainingSession:
         # Nobody leaves before all have written: the launcher would take it for a failure.
         self._peers.barrier()
         if self._peers.rank == 0:
-            saved = self._saver is not None and not self._saver.why_not
+            saved = self._checkpoints is not None and self._checkpoints.saved
             sys.stderr.write(
                 f"hetsched: stopped after {self.steps} steps, {self.samples} samples; "
                 f"{'all of it is saved' if saved else 'NOT saved'}\n"
@@ -264,79 +261,48 @@ class TrainingSession:
         raise Stopped(tell_stopped(os.environ, self._peers.rank))
 
     def _save(self) -> None:
-        if self._saver is None:
-            return
-        progress = {
-            "epoch": self.epoch,
-            "position": self._position,
-            "steps": self.steps,
-            "samples": self.samples,
-            "seed": self._seed,
-            "ranks": self._peers.size,
-            "global_batch": self._global_batch,
-        }
-        local = {"random": random_state(self._torch)}
-        self._saver.save(self.steps, self._parts.split(), local, progress)
+        if self._checkpoints is not None:
+            place = Place(
+                epoch=self.epoch,
+                position=self._position,
+                steps=self.steps,
+                samples=self.samples,
+                seed=self._seed,
+                ranks=self._peers.size,
+                global_batch=self._global_batch,
+            )
+            self._checkpoints.save(place)
 
     def _end(self, how: str) -> None:
         self._over = True
         self.report.end(self.samples, self.steps, how)
-        if self._lock is not None:
-            self._lock.release()
+        if self._checkpoints is not None:
+            self._checkpoints.release()
 
     def _ended_early(self) -> None:
         if not self._over:
             with contextlib.suppress(Exception):
                 self._end("failed")
 
-    # -- going on ----------------------------------------------------------------------------------
-
-    def _open(self, folder: CheckpointFolder) -> int:
-        """Take the directory, load its newest checkpoint if there is one; return the seed."""
-        torch, peers = self._torch, self._peers
-        self._saver = Saver(
-            torch, folder, rank=peers.rank, size=peers.size, on_saved=self._on_saved
-        )
-
-        def prepare() -> Any:
-            self._lock = lock_for_job(folder.path)
-            folder.prepare()
-            return folder.newest()
-
-        try:
-            found = peers.from_first(prepare)
-            if found is None:
-                return self._seed
-            skeleton, tensors, own = load(torch, found, peers.rank)
-            self._parts.restore(skeleton, tensors)
-        except SessionError:
-            if self._lock is not None:
-                self._lock.release()
-            raise
-        progress = found.progress
-        self.epoch, self._position = progress["epoch"], progress["position"]
-        self.steps, self.samples = progress["steps"], progress["samples"]
+    def _go_on(self, place: Place, rule: LearningRateRule, random_before: Any) -> None:
+        """Take a place over, and fit what was restored to the ranks that there are now."""
         self.resumed = True
-        self._ranks_before = int(progress["ranks"])
-        self._same_batch = progress["global_batch"] == self._global_batch is not None
-        self._random = None if own is None else own["random"]
-        return int(progress["seed"])
-
-    def _go_on(self) -> None:
-        """Fit what was restored to the ranks that there are now."""
-        now, before = self._peers.size, self._ranks_before
+        self.epoch, self._position = place.epoch, place.position
+        self.steps, self.samples = place.steps, place.samples
+        now, before = self._peers.size, place.ranks
         factor = 1.0
         if now != before:
             if self._batches.order is None:
                 # Such a loader counts its own batches.
                 self._position = self._position * before // now
-            if not self._same_batch:
-                factor = self._rule.factor(now, before)
+            if place.global_batch is None or place.global_batch != self._global_batch:
+                factor = rule.factor(now, before)
                 self._parts.scale_learning_rate(factor)
-        if self._random is None:
+        if random_before is None:
             new_random_state(self._torch, self._seed, self._peers.rank, self.steps)
         else:
-            set_random_state(self._torch, self._random)
+            set_random_state(self._torch, random_before)
+            self._random = random_before
         if self._peers.rank == 0:
             rates = f", learning rate times {factor:g}" if factor != 1.0 else ""
             sys.stderr.write(
