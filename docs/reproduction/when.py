@@ -220,7 +220,7 @@ def _came(snapshot: Snapshot, plan: Plan) -> list[str]:
 
 # -- A live run ------------------------------------------------------------------------------------
 
-JOBS, GAP_S = 110, 3.8
+JOBS, GAP_S = 150, 3.8
 SCRIPT = """\
 #!/bin/bash
 #HETSCHED --gpu-set={gpus}

@@ -69,7 +69,7 @@ def starts(seen: Experience, user: str = "ada") -> dict[str, tuple[float, ...]]:
         known(user),
         SNAPSHOT.jobs,
         seen,
-        Futures(draws=40, horizon_s=1e5),
+        Futures(draws=20, horizon_s=2e4),
     )
 
 
