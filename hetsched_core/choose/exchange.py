@@ -11,7 +11,6 @@ from hetsched_core.choose.prices import Priced, idle_worth
 from hetsched_core.choose.problem import NodeClasses
 from hetsched_core.kernels.exchange import exchange
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 STEPS, CHAINS = 30, 60

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from hetsched_core.choose.problem import ChooseProblem, NodeClasses, Options
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 TYPES = 5

@@ -20,7 +20,6 @@ from hetsched_core.choose.problem import ChooseProblem, JobPieces, ProblemError
 from hetsched_core.kernels.fill import fill
 from hetsched_core.optimize import Limits, Matrix, Program, solve
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _MOST_PATTERNS = 20_000

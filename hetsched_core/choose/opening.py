@@ -23,6 +23,12 @@ _WORK, _FEWEST_NODES, _MOST_NODES = 2_000_000, 50, 5000
 """Branch-and-bound nodes times columns, and nodes, at which a solve stops."""
 
 
+def losses(offers: Offers, priced: Priced) -> Floats:
+    """Return (Q,) what each option loses: what its job would gain more with its best one."""
+    profit = offers.value - offers.cost(priced.slot)[offers.bundle]
+    return np.repeat(priced.best, np.diff(offers.starts)) - profit
+
+
 def loss_within(loss: Floats, number: int) -> float:
     """Return the loss within which so many options are; infinity for all."""
     if len(loss) <= number:

@@ -21,7 +21,6 @@ from hetsched_core.choose.offers import Offers
 from hetsched_core.choose.problem import ChooseProblem, JobPieces, NodeClasses
 from hetsched_core.kernels.prices import number_bundles
 
-Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.choose.by_node import fits, node_by_node, surely_fits
 from hetsched_core.choose.exchange import exchanged
 from hetsched_core.choose.filling import filled, served
-from hetsched_core.choose.nodes import place, without_those_in_the_way
+from hetsched_core.choose.nodes import without_those_in_the_way
 from hetsched_core.choose.offers import Offers, offers_of
 from hetsched_core.choose.opening import (
     SHARE,
     loss_within,
+    losses,
     opened_within,
     owners,
     solved,
@@ -34,12 +35,9 @@ from hetsched_core.choose.prices import Priced, find_prices, priced_at
 from hetsched_core.choose.problem import (
     Choice,
     ChooseProblem,
-    JobPieces,
     NodeClasses,
-    Options,
     ProblemError,
 )
-from hetsched_core.choose.program import cuts_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -71,8 +69,6 @@ MOST_OPEN = 20_000
 
 _NEARLY = 1 - 1e-6
 """A gap that is not missed by a rounding error."""
-
-_MOST_BY_NODE = 5000
 
 
 def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = None) -> Choice:
@@ -129,13 +125,13 @@ def _by_kind(
     own = whole.kind[offers.slots.of_class] * width + offers.slots.gpus
     priced = priced_at(classes, offers, price.slot[np.searchsorted(key, own)])
     option = told_apart(whole, problem, offers, found.option)
-    if found.bound > (1 + gap) * worth(offers, option):
+    if _missed(offers, option, found.bound, gap):
         option = _rearranged(whole, problem, option, found.option, gap)
     best = max(option, _round(problem, offers, priced).option, key=lambda o: worth(offers, o))
     start = _Found(best, found.bound, found.method, found.limits)
     if len(problem.options) > FEW_BY_CLASS:
-        start = _better(problem, offers, priced, start, gap)
-        if start.bound > (1 + gap) * worth(offers, start.option):
+        start = _better(problem, offers, priced, losses(offers, priced), start, gap)
+        if _missed(offers, start.option, start.bound, gap):
             start = replace(start, limits=(*start.limits, "nodes of one kind in pools"))
         return priced, _made_to_fit(problem, offers, start, gap)
     return priced, _search(problem, offers, priced, start, gap)
@@ -227,11 +223,13 @@ def _search(
     problem: ChooseProblem, offers: Offers, priced: Priced, best: _Found, gap: float
 ) -> _Found:
     """Exchange options, then leave more and more of them open until the gap is reached."""
-    best = _better(problem, offers, priced, best, gap)
-    loss = _losses(offers, priced)
+    if not _missed(offers, best.option, best.bound, gap):
+        return _made_to_fit(problem, offers, best, gap)
+    loss = losses(offers, priced)
+    best = _better(problem, offers, priced, loss, best, gap)
     chosen = int((priced.choice >= 0).sum())
     most, total = chosen + FIRST_OPEN, 0
-    while best.bound > (1 + gap) * worth(offers, best.option):
+    while _missed(offers, best.option, best.bound, gap):
         # The choice is good enough if none is worth more than this.
         enough = (1 + _NEARLY * gap) * worth(offers, best.option)
         within = missing = priced.bound - enough
@@ -270,15 +268,24 @@ def _search(
     return _made_to_fit(problem, offers, best, gap)
 
 
+def _missed(offers: Offers, option: Ints, bound: float, gap: float) -> bool:
+    """Return whether the bound is further from a choice than the gap."""
+    return bound > (1 + gap) * worth(offers, option)
+
+
 def _better(
-    problem: ChooseProblem, offers: Offers, priced: Priced, best: _Found, gap: float
+    problem: ChooseProblem,
+    offers: Offers,
+    priced: Priced,
+    loss: Floats,
+    best: _Found,
+    gap: float,
 ) -> _Found:
     """Exchange options until the gap is reached, if it can be."""
-    if best.bound <= (1 + gap) * worth(offers, best.option):
+    if not _missed(offers, best.option, best.bound, gap):
         return best
     classes = problem.classes
     pools = 1 if classes.pool is None else len(np.unique(classes.pool))
-    loss = _losses(offers, priced)
     # What is on offer in several pools is there as often.
     number = pools * (int((priced.choice >= 0).sum()) + TRIED)
     tried = loss <= loss_within(loss, number)
@@ -288,21 +295,15 @@ def _better(
     return replace(best, option=option, method=EXCHANGED)
 
 
-def _losses(offers: Offers, priced: Priced) -> Floats:
-    """Return (Q,) what each option loses."""
-    profit = offers.value - offers.cost(priced.slot)[offers.bundle]
-    return np.repeat(priced.best, np.diff(offers.starts)) - profit
-
-
 def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: float) -> _Found:
     """Return what was found where it fits on nodes; else the best that does, as far as known.
 
     The class formulation lets two pieces of one job share a node where they are small enough.
     """
-    if _surely_fits(problem.classes, offers) or _fits(problem, found.option):
+    if surely_fits(problem.classes, offers) or fits(problem, found.option):
         return found
     by_node = _by_node(problem, gap)
-    if by_node is not None and _fits(problem, by_node.option):
+    if by_node is not None and fits(problem, by_node.option):
         return replace(by_node, bound=min(found.bound, by_node.bound))
     return replace(
         found,
@@ -311,77 +312,12 @@ def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: flo
     )
 
 
-def _surely_fits(classes: NodeClasses, offers: Offers) -> bool:
-    """Return whether what the programme finds always fits on nodes.
-
-    It does where no two pieces of an option could share a node: then any cut that has the slots
-    does. With one price per GPU instead of cuts the programme does not know the slots.
-    """
-    slots, pieces = offers.slots, offers.bundle_slots
-    owner = np.repeat(np.arange(len(offers.bundle_starts) - 1), np.diff(offers.bundle_starts))
-    narrow = slots.gpus[pieces] < classes.capacity[slots.of_class[pieces]]
-    where = (owner * len(classes) + slots.of_class[pieces])[narrow]
-    return len(np.unique(where)) == len(where) and all(
-        classes.count[c] < 2
-        or cuts_of(int(classes.capacity[c]), slots.gpus[slots.starts[c] : slots.starts[c + 1]])
-        is not None
-        for c in range(len(classes))
-    )
-
-
-def _fits(problem: ChooseProblem, option: Ints) -> bool:
-    node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
-    return place(problem, option, node_class, JobPieces.none(problem.jobs)) is not None
-
-
 def _by_node(problem: ChooseProblem, gap: float) -> _Found | None:
-    """Return the same for a class of its own for each node; None if that has too many options."""
-    classes, options = problem.classes, problem.options
-    first = np.concatenate([[0], np.cumsum(classes.count)])
-    origin: list[int] = []
-    pieces: list[tuple[int, ...]] = []
-    gpus: list[Ints] = []
-    for q in range(len(options)):
-        mine = slice(options.starts[q], options.starts[q + 1])
-        # Pieces that are alike are on nodes in ascending order.
-        alike: dict[tuple[int, int], int] = {}
-        for piece in zip(
-            options.piece_class[mine].tolist(), options.piece_gpus[mine].tolist(), strict=True
-        ):
-            alike[piece] = alike.get(piece, 0) + 1
-        ways = product(
-            *(combinations(range(first[c], first[c + 1]), times) for (c, _), times in alike.items())
-        )
-        sizes = np.repeat(
-            np.array([g for _, g in alike], np.int64), np.array(list(alike.values()), np.int64)
-        )
-        for way in ways:
-            nodes = tuple(node for part in way for node in part)
-            if len(set(nodes)) == len(nodes):
-                origin.append(q)
-                pieces.append(nodes)
-                gpus.append(sizes)
-            if len(origin) > _MOST_BY_NODE:
-                return None
-    number = int(first[-1])
-    top = float(options.value.max())
-    found = choose(
-        ChooseProblem(
-            NodeClasses(
-                np.repeat(classes.capacity, classes.count),
-                np.ones(number, np.int64),
-                tuple(str(node) for node in range(number)),
-            ),
-            Options(
-                options.job[origin],
-                options.value[origin],
-                np.concatenate([[0], np.cumsum([len(nodes) for nodes in pieces])]),
-                np.array([node for nodes in pieces for node in nodes], np.int64),
-                np.concatenate(gpus),
-            ),
-            problem.jobs,
-        ),
-        gap,
-    )
-    option = np.where(found.option >= 0, np.array(origin)[found.option], -1)
-    return _Found(option, found.bound / top, BY_NODE, found.limits)
+    """Return what is chosen node by node; None if that has too many options."""
+    nodes = node_by_node(problem)
+    if nodes is None:
+        return None
+    alone, origin = nodes
+    found = choose(alone, gap)
+    option = np.where(found.option >= 0, origin[found.option], -1)
+    return _Found(option, found.bound / float(problem.options.value.max()), BY_NODE, found.limits)

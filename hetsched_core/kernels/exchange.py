@@ -39,6 +39,9 @@ MOST_STATES = 1000
 MOST_NODES = 3
 """Nodes shared out together, where they have few enough GPUs."""
 
+MOST_WAYS = 30_000
+"""Ways to place jobs on them; once there are so many, only jobs that are there already get more."""
+
 STRICT_STEPS, LOOSE_STEPS = 4, 3
 """Steps of a chain without and, before them, with prices standing for what is elsewhere."""
 
@@ -141,10 +144,12 @@ def _share_out(
     # Of each job that could be placed, what it takes in each state.
     placed = 0
     whose = np.empty(len(asking), np.int64)
-    taken = np.empty((len(asking), states), np.int16)
+    taken = np.empty((len(asking), states), np.int32)
     most = np.zeros(states)
     first_way = 0
     for j in asking:
+        if ways >= MOST_WAYS and not loose[j]:
+            continue
         if choice[j] >= 0 and not loose[j]:
             if elsewhere == 0.0:
                 continue
@@ -191,8 +196,7 @@ def _share_out(
                         way_place[ways, 3] = piece_gpus[e + 1]
                         way_step[ways] += stride[k] * piece_gpus[e + 1]
                     ways += 1
-        if ways == first_way or ways > np.iinfo(np.int16).max:
-            ways = first_way
+        if ways == first_way:
             continue
         whose[placed] = j
         for s in range(states - 1, -1, -1):

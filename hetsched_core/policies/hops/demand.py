@@ -34,7 +34,6 @@ class Demand:
 
     Attributes:
         kind: (J,) kind of each job.
-        profiles: P profile keys.
         tables: P speed tables.
         needs: D needs.
         wants: (U,) ascending GPU counts that some job accepts, and 1 and 2.
@@ -48,7 +47,6 @@ class Demand:
     """
 
     kind: Ints
-    profiles: tuple[str, ...]
     tables: tuple[SpeedTable, ...]
     needs: tuple[PerGpu, ...]
     wants: Ints
@@ -124,7 +122,6 @@ def demand_of(
             types[at] &= [t in job.gpu_types for t in layout.gpu_types]
     return Demand(
         kind=kind,
-        profiles=tuple(profiles.names),
         tables=tables,
         needs=tuple(needs.names),
         wants=wants,

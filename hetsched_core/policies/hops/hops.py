@@ -29,17 +29,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hetsched_core.errors import InputError
-from hetsched_core.policies.hops.configurations import (
-    Neighbours,
-)
+from hetsched_core.policies.hops.configurations import Neighbours
 from hetsched_core.policies.hops.moment import Moment
-from hetsched_core.policies.hops.priorities import (
-    Priority,
-)
+from hetsched_core.policies.hops.priorities import Priority
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Knowledge,
@@ -48,9 +41,6 @@ from hetsched_core.types import (
     Snapshot,
     Trigger,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 MOST_AHEAD = 0.9
 """What part of a round a plan may be made ahead: in the rest, later plans use what falls idle."""
