@@ -145,7 +145,10 @@ class Daemon:
             if not self._clock() < self._site_due_s <= self._clock() + _SITE_S:
                 self._world.observe_site(self._backend.site())
                 self._site_due_s = self._clock() + _SITE_S
+            begun = self._stopwatch()
             state = self._backend.read()
+            # Where there is a backup controller, a read waits until that has taken over.
+            self._away |= self._stopwatch() - begun > _SETTLE_S / 2
         except BackendError as error:
             self._away = True
             return CycleReport(away=str(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -749,4 +750,20 @@ def test_a_run_that_a_controller_has_forgotten_to_have_stopped_is_stopped_again(
     backend.state = state(replace(early, restarts=1), nodes=(node("n0", used=4),))
     backend.calls.clear()
     daemon.cycle()
+    assert backend.calls == []
+
+
+def test_a_read_that_waited_for_a_backup_controller_counts_as_slurm_having_been_away() -> None:
+    backend, clock = FakeBackend(state(WAITING)), Clock()
+    daemon = Daemon(
+        backend,
+        make_policy("fifo"),
+        SETTINGS,
+        mode=Mode.ENFORCE,
+        clock=clock,
+        sleep=lambda _: None,
+        # Between any two looks at it six seconds pass.
+        stopwatch=itertools.count(0.0, 6.0).__next__,
+    )
+    assert daemon.cycle().away == ""
     assert backend.calls == []
