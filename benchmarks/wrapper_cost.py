@@ -11,6 +11,7 @@ interval. `checkpoint` saves a state of a size while small steps go on.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
 import statistics
@@ -45,12 +46,14 @@ def training(case: Case, in_session: bool) -> Iterator[None]:
         model = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loader = DataLoader(case.data(), case.batch, shuffle=True)
-    batches: Any = TrainingSession(model, optimizer, loader) if in_session else loader
-    for inputs, targets in batches:
-        torch.nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        yield
+    session = TrainingSession(model, optimizer, loader) if in_session else None
+    batches: Any = loader if session is None else session
+    for _ in itertools.repeat(0) if session is None else session.epochs(10**6):
+        for inputs, targets in batches:
+            torch.nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            yield
 
 
 def compare(case: Case, steps: int, pairs: int) -> None:
