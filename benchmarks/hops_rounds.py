@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from immutables import Map
 
 from hetsched_core.choose.instances import NODE_GPUS, TYPES, requirement_sets, speeds
 from hetsched_core.fairness import RunTimes
@@ -22,7 +21,6 @@ from hetsched_core.types import (
     JobView,
     Layer,
     Node,
-    NodeView,
     Placed,
     Plan,
     RequirementSet,
@@ -33,6 +31,7 @@ from hetsched_core.types import (
     SpeedTable,
     Trigger,
 )
+from tests.hetsched_core.worlds import snapshot_of
 
 PROFILES = 200
 ROUND_S = 360.0
@@ -105,18 +104,9 @@ def shown(
     cluster: Cluster, known: Speeds, views: list[JobView], now: float, previous: Plan = EMPTY_PLAN
 ) -> Snapshot:
     """Return what the policy sees when a round begins."""
-    return Snapshot(
-        now=now,
-        triggers=frozenset({Trigger.ROUND}),
-        round=Round(0, now, now + ROUND_S),
-        cluster=cluster,
-        nodes=Map({node.name: NodeView(node) for node in cluster}),
-        jobs=Map({view.id: view for view in views}),
-        speeds=known,
-        effective_s=now,
-        previous=previous,
-        changed=frozenset(view.id for view in views),
-    )
+    begins = frozenset({Trigger.ROUND})
+    seen = snapshot_of(cluster, views, now=now, speeds=known, triggers=begins, previous=previous)
+    return replace(seen, round=Round(0, now, now + ROUND_S))
 
 
 def run(view: JobView, plan: Plan, now: float) -> JobView:
