@@ -81,9 +81,15 @@ def test_a_sweep_on_slurm_that_was_killed_goes_on_with_the_runs_that_are_missing
     assert {file: after[file] for file in before} == before
     rows = read_columns(out / "results.parquet")
     assert rows["policy"] == ["fifo", "las"] * 3
-    # Each replay was an element of an array: what was finished by then was not submitted again.
-    states = testbed.command("sacct", "-X", "-n", "-P", f"--name={name}", "-oState").split()
-    assert states.count("COMPLETED") == 3 + 6
+    # Each generation and each replay was an element once. The last ones' jobs end, and are
+    # accounted for, a moment after their results are there.
+
+    def completed() -> int:
+        told = testbed.command("sacct", "-X", "-n", "-P", f"--name={name}", "-oState")
+        return told.split().count("COMPLETED")
+
+    wait_until(lambda: completed() >= 3 + 6, "the accounts of all elements", 30)
+    assert completed() == 3 + 6
 
 
 @pytest.mark.slurm

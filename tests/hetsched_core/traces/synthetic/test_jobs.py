@@ -77,7 +77,6 @@ def test_run_times_can_be_shorter_than_those_of_the_trace_at_the_same_load() -> 
     assert any("0.25 times" in sentence for sentence in drawn.assumptions)
 
 
-
 def test_the_load_is_that_of_the_gpus_at_their_mean_speed() -> None:
     cluster = Cluster((Node("a", "a100", 8), *(Node(f"k{n}", "k80", 8) for n in range(3))))
     drawn = draw(options(load=0.5, typed_share=0.0, jobs=2000), cluster)
