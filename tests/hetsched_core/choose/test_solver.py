@@ -16,6 +16,7 @@ from hetsched_core.choose import (
     assign_nodes,
     choose,
     choose_in_order,
+    opening,
     solver,
 )
 from hetsched_core.choose.instances import in_id_order, random_problem
@@ -82,6 +83,24 @@ def test_what_prices_exclude_is_not_part_of_the_best_choice(seed: int) -> None:
         assert found.objective <= best * (1 + 1e-9)
         assert found.bound >= best * (1 - 1e-9)
         assert placement_faults(problem, found.option) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_limit_cut_short_proves_nothing(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(seed, 96, 45)
+    offers = offers_of(problem)
+    every, nothing = np.arange(len(problem.options)), np.zeros(0, np.int64)
+    best = solve(formulate(problem.classes, offers, every, nothing)).objective
+    assert best is not None
+    monkeypatch.setattr(solver, "FEW_OPTIONS", 0)
+    monkeypatch.setattr(solver, "exchanged", lambda _c, _o, _p, option, _t, _e: option)
+    # HiGHS may not look beyond the root.
+    monkeypatch.setattr(opening, "_FEWEST_NODES", 0)
+    monkeypatch.setattr(opening, "_MOST_NODES", 0)
+    found = choose(problem, gap=0.0)
+    assert found.limits == ("nodes",)
+    assert found.objective < best <= found.bound
+    assert placement_faults(problem, found.option) == []
 
 
 # Table 1 of the paper: what {0: 1}, {0: 2}, {1: 4} and {0: 2, 1: 4} gain the four jobs.
