@@ -85,6 +85,7 @@ class Database:
         self.mode = mode
         # To DuckDB's lock the process is one; two writers in it would take the same lines in twice.
         self._busy = threading.RLock()
+        self._reading = threading.Lock()
         self._lent = 0
         name = str(path.resolve())
         if name in _open and path.name != MEMORY:
@@ -120,11 +121,13 @@ class Database:
             ) from None
 
     def close(self) -> None:
-        """Close the file; a second time does nothing."""
-        try:
-            self._connection.close()
-        finally:
-            _open.pop(str(self.path.resolve()), None)
+        """Close the file once nobody reads `aside`; a second time does nothing."""
+        # With a reader left, DuckDB would give whoever opens this path next the same old file.
+        with self._reading:
+            try:
+                self._connection.close()
+            finally:
+                _open.pop(str(self.path.resolve()), None)
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -134,9 +137,9 @@ class Database:
             StoreWriteError: the disk is full; nothing was kept, and the same may be tried again.
             StoreError: the file cannot be read or written.
         """
-        if self._lost:
-            self._reopen()
         with self._busy:
+            if self._lost:
+                self._reopen()
             if self.mode is Mode.WRITE:
                 self._checkpoint_when_due()
             try:
@@ -157,24 +160,34 @@ class Database:
     def aside(self) -> Iterator[Transaction]:
         """Read in another thread, what is committed, while the first one goes on.
 
+        One at a time.
+
         Raises:
-            StoreError: the file cannot be read.
+            StoreError: the file cannot be read, or is closed.
         """
+        with self._reading:
+            connection = self._lent_cursor()
+            try:
+                connection.begin()
+                yield Transaction(connection)
+                connection.rollback()
+            except duckdb.Error as error:
+                failure = meaning(error, self.path)
+                if failure is None:
+                    raise
+                raise failure from error
+            finally:
+                connection.close()
+                self.give_back()
+
+    def _lent_cursor(self) -> duckdb.DuckDBPyConnection:
         with self._busy:
+            try:
+                connection = self._connection.cursor()
+            except duckdb.ConnectionException:
+                raise StoreError(f"{self.path} is closed just now; ask again") from None
             self._lent += 1
-            connection = self._connection.cursor()
-        try:
-            connection.begin()
-            yield Transaction(connection)
-            connection.rollback()
-        except duckdb.Error as error:
-            failure = meaning(error, self.path)
-            if failure is None:
-                raise
-            raise failure from error
-        finally:
-            connection.close()
-            self.give_back()
+            return connection
 
     def lend(self) -> tuple[int, int]:
         """Let others copy the file: nothing but the end of its log changes until `give_back`.

@@ -77,6 +77,8 @@ class StoredRange:
 
 def record_jobs(transaction: Transaction, jobs: Sequence[StoredJob]) -> None:
     """Add jobs; those that are there already, by nonce and id, are replaced."""
+    # One that came and left before anything could be written is there twice.
+    jobs = tuple({(j.nonce, j.job.id): j for j in jobs}.values())
     if not jobs:
         return
     numbers = ("ended_s", "first_start_s", "share", "expected_s")
@@ -106,14 +108,15 @@ def read_jobs(
     Args:
         transaction: of the store.
         job: only those that had this id; None for all.
-        since_s: only those that were still there at this time, seconds UTC.
+        since_s: only those that were still there at this time, seconds UTC; infinity for those
+            that have not left.
         most: how many.
     """
     rows = transaction.rows(
         """
         SELECT nonce, document, ended_s, first_start_s, ended_as, share, samples, wait_s, restarts,
                expected_s
-        FROM job WHERE ($1 IS NULL OR job = $1) AND coalesce(ended_s, 1e12) >= $2
+        FROM job WHERE ($1 IS NULL OR job = $1) AND coalesce(ended_s, 'inf') >= $2
         ORDER BY submit_s DESC, nonce DESC LIMIT $3
         """,
         job,

@@ -1,12 +1,21 @@
 """What became of jobs: kept, read back, and forgotten in time."""
 
+import math
 import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from hetsched_core.store import IN_MEMORY, JobEvent, Mode, Store, StoredJob, StoredRange
+from hetsched_core.store import (
+    IN_MEMORY,
+    JobEvent,
+    Mode,
+    Store,
+    StoredJob,
+    StoredRange,
+    StoreError,
+)
 from hetsched_core.types import Job, RequirementSet
 
 JOB = Job(
@@ -118,3 +127,54 @@ def test_a_copy_of_what_is_lent_is_a_store_as_of_then(
             assert other.faults() == ()
         store.record_history([replace(THERE, nonce="last")])
         assert path.with_name("store.wal").stat().st_size < len(log)
+
+
+def test_a_question_that_finds_the_file_closed_is_refused_and_keeps_no_log_from_being_merged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetsched_core.store.database.CHECKPOINT_BYTES", 1)
+    with Store.open(tmp_path / "store", Mode.WRITE) as store:
+        store.record_history([LEFT])
+        # As after a fatal error of DuckDB's, until the next transaction opens the file again.
+        store._database._connection.close()
+        store._database._lost = True
+        with pytest.raises(StoreError, match="closed just now"):
+            store.history_of("7")
+        sizes = []
+        for number in range(20):
+            store.record_history([replace(THERE, nonce=f"m{number}")])
+            sizes.append(store.lend()[1])
+            store.give_back()
+        # It holds what was written last, and not all of it.
+        assert max(sizes) < 2 * min(sizes)
+        assert LEFT in store.history_of("7")[0]
+    with pytest.raises(StoreError, match="closed just now"):
+        store.history_of("7")
+
+
+def test_a_file_that_somebody_reads_is_closed_once_they_are_done(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store", Mode.WRITE)
+    store.record_history([LEFT])
+    with store._database.aside() as transaction:
+        closing = threading.Thread(target=store.close)
+        closing.start()
+        closing.join(0.3)
+        assert closing.is_alive()
+        assert transaction.rows("SELECT count(*) FROM job") == [(1,)]
+    closing.join(10)
+    assert not closing.is_alive()
+    # What is at that path now is another store, and no part of the old one.
+    (tmp_path / "store").rename(tmp_path / "old")
+    with Store.open(tmp_path / "store", Mode.WRITE) as anew:
+        assert anew.jobs() == ()
+
+
+def test_those_that_have_not_left_are_told_apart() -> None:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        # It came and left before anything was written.
+        store.record_history([THERE, LEFT])
+        assert store.jobs() == (LEFT,)
+        assert store.faults() == ()
+        assert store.jobs(since_s=math.inf) == ()
+        store.record_history([replace(THERE, nonce="n2")])
+        assert [one.nonce for one in store.jobs(since_s=math.inf)] == ["n2"]

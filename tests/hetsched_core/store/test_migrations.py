@@ -1,5 +1,6 @@
 """Versions of the schema: forward only, in one step or not at all."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import duckdb
@@ -7,6 +8,7 @@ import pytest
 
 from hetsched_core.store import (
     IN_MEMORY,
+    JobEvent,
     Measurement,
     Mode,
     Moments,
@@ -55,6 +57,41 @@ def test_an_older_store_is_carried_forward_when_it_is_opened_for_writing(
             assert transaction.rows("SELECT name, note FROM profile") == [
                 ("resnet50", "carried over")
             ]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_store_of_each_older_version_is_carried_forward_with_what_it_holds(
+    path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = migrations()
+    # Scripts are never changed once they are released: these made the stores of that version.
+    monkeypatch.setattr(store_module, "migrations", lambda: now[:version])
+    make(path)
+    if version >= 2:
+        sql(path, "INSERT INTO progress VALUES ('a1', '1', 0, 990.0, 40.0, 2.5, 20.0, 980.0)")
+    monkeypatch.undo()
+    with pytest.raises(StoreVersionError, match=f"has version {version} of the schema"):
+        Store.open(path)
+    with Store.open(path, Mode.WRITE) as store:
+        assert store.summary().version == len(now)
+        assert store.layers([RESNET], ["a100"]).by_type.mean.tolist() == [100.0]
+        assert set(store.progress()) == ({"a1"} if version >= 2 else set())
+        assert (store.jobs(), store.ranges(), store.events("1")) == ((), (), ())
+        store.record_history([], [JobEvent("a1", "1", "ann", 1.0, 1, "came")])
+        assert store.faults() == ()
+    with Store.open(path) as store:
+        assert len(store.events("1")) == 1
+
+
+def test_the_schema_s_scripts_that_stores_were_made_by_are_as_they_were() -> None:
+    """Stores made by one of these are out there: a change belongs into a script of its own."""
+    made = [sha256(script.encode()).hexdigest()[:16] for script in migrations()]
+    assert made[:4] == [
+        "180cd793b15ab4fa",
+        "1c38e9a574904ca7",
+        "62a919cf40285be1",
+        "bafe17a72d2174e4",
+    ]
 
 
 def test_a_migration_that_fails_leaves_the_store_as_it_was(
