@@ -9,8 +9,10 @@ Modules derive their own exceptions from these. A message names the value that w
 choices or the form that would be right, and the next step.
 """
 
+import traceback
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
 
 
 class HetschedError(Exception):
@@ -27,6 +29,12 @@ class UnknownNameError(InputError):
 
 class PlanError(HetschedError):
     """An invalid plan: the policy is at fault, not the user."""
+
+
+def described(error: Exception) -> str:
+    """Return in one line what nobody expected and where it was raised, for a log."""
+    at = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({Path(at.filename).name}:{at.lineno})"
 
 
 def unknown(kind: str, value: str, choices: Iterable[str]) -> UnknownNameError:

@@ -177,7 +177,7 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
         "mode": published.mode,
         "state": _LETTERS[found.phase],
         "holds": None if found.holds is None else dict(found.holds),
-        "reasons": [_reason(_seen_by(published, peer, reason)) for reason in found.reasons],
+        "reasons": [_reason(seen_by(published, peer, reason)) for reason in found.reasons],
         "reserved": None
         if kept is None
         else {"nodes": dict(kept.configuration), "start_s": kept.start_s},
@@ -187,7 +187,11 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
 
 def _explain(published: Published, job: str, peer: Peer) -> dict[str, Any]:
     view_of(published, job, peer)
-    found = explain(published.policy, published.snapshot, published.plan, job)
+    plan, entry = published.plan, published.plan.entries.get(job)
+    if isinstance(entry, Waiting):
+        seen = Waiting(seen_by(published, peer, entry.reason))
+        plan = replace(plan, entries=plan.entries.set(job, seen))
+    found = explain(published.policy, published.snapshot, plan, job)
     return {
         "job": job,
         "policy": published.policy.info.name,
@@ -208,7 +212,7 @@ def _explain(published: Published, job: str, peer: Peer) -> dict[str, Any]:
     }
 
 
-def _seen_by(published: Published, peer: Peer, reason: Reason) -> Reason:
+def seen_by(published: Published, peer: Peer, reason: Reason) -> Reason:
     """Leave out the jobs that the peer may not see."""
     jobs = published.snapshot.jobs
     seen = tuple(j for j in reason.behind if j not in jobs or _sees(published, peer, jobs[j]))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
+from hetsched_core.errors import described
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate import Settings
 from hetsched_core.store import Store, StoreError
+from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.api.forecasts import Forecasts, Known
 from slurm_plugin.api.meters import Meters
 from slurm_plugin.api.past import Past
@@ -38,6 +41,7 @@ class Audience:
         self.meters, self.journal = Meters(), Journal()
         self._store, self._forecasts = store, Forecasts(stopwatch)
         self._recalled = False
+        self._failed: dict[str, str] = {}
         self._past = Past(store, self._forecasts)
         self.publisher = Publisher(configuration, now, self._past)
         self.adopt(configuration)
@@ -60,20 +64,48 @@ class Audience:
 
     def note(self, daemon: Daemon, report: CycleReport) -> None:
         """Take in a cycle."""
-        self._recall()
         snapshot, plan = daemon.snapshot(), daemon.plan
         took_s = None if report.decision is None else report.decision.plan.plan_s
-        self.publisher.publish(
-            snapshot,
-            plan,
-            daemon.decisions,
-            report.away,
-            took_s,
-            private_jobs=daemon.world.private_jobs,
-        )
+        with self._unharmed("answers"):
+            self.publisher.publish(
+                snapshot,
+                plan,
+                daemon.decisions,
+                report.away,
+                took_s,
+                private_jobs=daemon.world.private_jobs,
+            )
         if snapshot is None or report.away:
-            self.meters.note(report, None, plan)
+            with self._unharmed("metrics"):
+                self.meters.note(report, None, plan)
             return
+        with self._unharmed("history and forecasts"):
+            self._follow(daemon, snapshot, plan)
+        with self._unharmed("metrics"):
+            self.meters.note(report, snapshot, plan, self.journal.raqlr(snapshot.now))
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with those who are told, in words; "" for nothing."""
+        failed = [f"{who}: {words}" for who, words in self._failed.items()]
+        return "; ".join([*failed, *filter(None, [self.journal.trouble])])
+
+    def standing_still(self) -> AbstractContextManager[None]:
+        """Leave the interpreter to the loop meanwhile."""
+        return self._forecasts.standing_still()
+
+    @contextmanager
+    def _unharmed(self, who: str) -> Iterator[None]:
+        """Let the loop go on, which keeps jobs back, whatever happens to those who are told."""
+        try:
+            yield
+        except Exception as error:
+            self._failed[who] = described(error)
+        else:
+            self._failed.pop(who, None)
+
+    def _follow(self, daemon: Daemon, snapshot: Snapshot, plan: Plan) -> None:
+        self._recall()
         started = self.journal.note(
             self._store(),
             daemon.world.managed.values(),
@@ -94,7 +126,6 @@ class Audience:
                 self._settings,
             )
         )
-        self.meters.note(report, snapshot, plan, self.journal.raqlr(snapshot.now))
 
     def _recall(self) -> None:
         store = self._store()

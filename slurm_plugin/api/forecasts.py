@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from hetsched_core.errors import InputError
@@ -72,6 +73,8 @@ class Forecasts:
         self._told: dict[str, tuple[object, StartRange]] = {}
         self._come = threading.Event()
         self._end = threading.Event()
+        self._free = threading.Event()
+        self._free.set()
 
     def recall(self, ranges: Iterable[StoredRange]) -> None:
         """Learn from the ranges that were given before, in their order."""
@@ -104,6 +107,18 @@ class Forecasts:
             if given is not None and start_s >= given.at_s:
                 self._judged.append((given, start_s))
                 self._calibration.learn(given, start_s)
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Draw nothing meanwhile, but for the plan that a future is being asked for.
+
+        The loop and those who draw share one interpreter, and the loop keeps jobs back.
+        """
+        self._free.clear()
+        try:
+            yield
+        finally:
+            self._free.set()
 
     def take(self) -> tuple[StoredRange, ...]:
         """Return the ranges that were given since the last call."""
@@ -150,7 +165,7 @@ class Forecasts:
                 # A future ends when all those asked for have started: fewer are sooner.
                 most = min(MOST_AT_ONCE, 2 * most) if given else max(1, most // 4)
             took_s = self._stopwatch() - begun
-            # The loop and this thread share one interpreter.
+            # Who waits costs no more than a part of one CPU, however many there are.
             self._end.wait(max(LEAST_REST_S, REST * took_s))
 
     def close(self) -> None:
@@ -215,5 +230,10 @@ class Forecasts:
             job_id: known.jobs[job_id][1] if job_id in known.jobs else view.job
             for job_id, view in snapshot.jobs.items()
         }
-        futures = Futures(settings=known.settings, go_on=lambda: self._stopwatch() - begun < MOST_S)
+
+        def go_on() -> bool:
+            left_s = MOST_S - (self._stopwatch() - begun)
+            return left_s > 0 and self._free.wait(left_s)
+
+        futures = Futures(settings=known.settings, go_on=go_on)
         return possible_starts(snapshot, known.plan, known.policy, whole, jobs, experience, futures)

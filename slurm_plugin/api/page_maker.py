@@ -7,6 +7,7 @@ answers with figures.
 from __future__ import annotations
 
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from datetime import tzinfo
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import cattrs
 
@@ -126,8 +128,10 @@ class _Server(ThreadingHTTPServer):
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
         super().__init__(address, _Handler)
 
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Leave a browser that has gone alone."""
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Leave a browser that has gone alone; whatever else went wrong goes to stderr."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.forecast import Judged
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
 from hetsched_core.types import Horizon, Waiting
-from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, view_of
+from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
 LENT_S = 60.0
@@ -91,7 +91,7 @@ class Past:
         elif view.blocked is not None:
             why = str(view.blocked)
         elif isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER:
-            why = str(entry.reason)
+            why = str(seen_by(published, peer, entry.reason))
         else:
             given = self._forecasts.when(job)
             if given is None:

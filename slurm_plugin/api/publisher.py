@@ -42,6 +42,8 @@ class Publisher:
         self._published: Published | None = None
         self._readings = Readings()
         self._one_at_a_time = threading.Lock()
+        self._page_lock = threading.Lock()
+        self._page_of: tuple[Published, dict[str, Any]] | None = None
         self._past = past or Nothing()
         self.adopt(configuration)
 
@@ -114,10 +116,17 @@ class Publisher:
             self._one_at_a_time.release()
 
     def _page(self, published: Published) -> dict[str, Any]:
-        state = live_state(published, self._readings.past(published.snapshot.cluster))
-        return {
-            "schema": SCHEMA,
-            "at_s": published.at_s,
-            "away": published.away,
-            "page": to_json(state),
-        }
+        # It takes a part of a cycle, and the same for everybody: once is enough.
+        with self._page_lock:
+            if self._page_of is None or self._page_of[0] is not published:
+                state = live_state(published, self._readings.past(published.snapshot.cluster))
+                self._page_of = (
+                    published,
+                    {
+                        "schema": SCHEMA,
+                        "at_s": published.at_s,
+                        "away": published.away,
+                        "page": to_json(state),
+                    },
+                )
+            return self._page_of[1]

@@ -8,6 +8,7 @@ import pwd
 import socket
 import socketserver
 import struct
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -93,7 +94,9 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             self._free.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Leave an asker that has gone alone."""
+        """Leave an asker that has gone alone; whatever else went wrong goes to stderr."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(socketserver.StreamRequestHandler):

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from hetsched_core.decision_record import DecisionWriter
-from hetsched_core.errors import InputError
+from hetsched_core.errors import InputError, described
 from hetsched_core.policy import Action, PlanChecker, Policy, Start, Stop, diff
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import Decision, Store, StoreError
@@ -333,9 +331,7 @@ class Daemon:
                 plan = self._policy.plan(snapshot)
             return plan, tuple(map(str, self._checker.check(snapshot, plan)))
         except Exception as error:
-            at = traceback.extract_tb(error.__traceback__)[-1]
-            where = f"{Path(at.filename).name}:{at.lineno}"
-            return EMPTY_PLAN, (f"it failed: {type(error).__name__}: {error} ({where})",)
+            return EMPTY_PLAN, (f"it failed: {described(error)}",)
 
     def _pushes(self) -> tuple[Push, ...]:
         """Return what keeps waiting jobs back while a policy thinks: nothing in shadow mode."""

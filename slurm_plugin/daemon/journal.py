@@ -226,8 +226,8 @@ class Journal:
         try:
             for stored in store.jobs(most=REMEMBERED):
                 self._learn(stored)
-                if stored.ended_s is None:
-                    self._there[stored.nonce] = stored
+            for stored in store.jobs(since_s=math.inf, most=KEEP_JOBS):
+                self._there[stored.nonce] = stored
         except StoreError as error:
             self.trouble = str(error)
 

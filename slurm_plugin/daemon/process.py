@@ -156,18 +156,19 @@ def _run(
         if asked.reload_once():
             configuration = _reloaded(daemon, configuration, read, log)
             audience.adopt(configuration)
-        held.check(daemon, log)
-        report = daemon.cycle()
-        if report.away and not away:
-            log.warning("away", words=report.away)
-        elif away and not report.away:
-            log.info("back")
-        away = report.away
-        tell(log, report, daemon.plan, daemon.decisions)
-        audience.note(daemon, report)
-        if audience.journal.trouble != trouble:
-            trouble = audience.journal.trouble
-            log.warning("history", words=trouble or "what becomes of jobs is written again")
+        with audience.standing_still():
+            held.check(daemon, log)
+            report = daemon.cycle()
+            if report.away and not away:
+                log.warning("away", words=report.away)
+            elif away and not report.away:
+                log.info("back")
+            away = report.away
+            tell(log, report, daemon.plan, daemon.decisions)
+            audience.note(daemon, report)
+        if audience.trouble != trouble:
+            trouble = audience.trouble
+            log.warning("history", words=trouble or "what becomes of jobs is told again")
         took_s = time.monotonic() - begun
         if took_s > max(configuration.cycle_s, slowest_s):
             slowest_s = took_s

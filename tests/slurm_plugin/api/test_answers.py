@@ -104,6 +104,8 @@ def test_private_jobs_are_not_named_by_those_behind_them() -> None:
         reasons = answer(state, {"ask": "why", "job": "2"}, peer)["reasons"]
         assert reasons[0]["behind"] == named
         assert ("1" in reasons[0]["sentence"]) is ("1" in named)
+        decided = answer(state, {"ask": "explain", "job": "2"}, peer)["decided_by"]
+        assert decided.endswith(f"go first ({', '.join(named)}))")
 
 
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:

@@ -104,6 +104,22 @@ def test_a_job_that_is_to_start_says_where() -> None:
     assert said["reasons"] == {}
 
 
+def test_a_page_is_figured_out_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+    publisher, asked = publisher_of(), []
+
+    def figured(*given: object) -> object:
+        asked.append(given)
+        return telling.live_state(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("slurm_plugin.api.publisher.live_state", figured)
+    first = publisher.answer({"ask": "page"}, ROOT)
+    assert publisher.answer({"ask": "page"}, Peer("eve")) == first
+    assert len(asked) == 1
+    publisher.publish(*busy(1060.0), 8)
+    assert publisher.answer({"ask": "page"}, ROOT)["at_s"] == 1060.0
+    assert len(asked) == 2
+
+
 def test_where_jobs_are_private_nobody_s_are_told_whoever_asks() -> None:
     private = replace(CONFIGURATION, private_jobs=True)
     said = publisher_of(private).answer({"ask": "page"}, ROOT)

@@ -232,6 +232,59 @@ def test_a_store_that_takes_nothing_in_gets_it_later(
     assert bench.audience.journal.trouble == ""
 
 
+def test_nothing_is_drawn_while_the_loop_works(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.api.forecasts.MOST_S", 0.3)
+    run, waits = running(job(1), 1000.0), job(2)
+    with bench.audience.standing_still():
+        bench.cycle(run, waits)
+        assert bench.ask("when", "2")["range"] is None
+    monkeypatch.setattr("slurm_plugin.api.forecasts.MOST_S", 30.0)
+    assert bench.ask("when", "2")["range"] is not None
+
+
+@pytest.mark.parametrize("who", ["publisher.publish", "journal.note", "meters.note"])
+def test_who_is_told_of_a_cycle_may_fail_and_is_named(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, who: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("strange job")
+
+    bench.cycle(job(1))
+    name, method = who.split(".")
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(bench.audience, name), method, fail)
+        bench.cycle(job(1), job(2))
+        bench.cycle(job(1), job(2))
+    assert "KeyError: 'strange job' (test_journal.py:" in bench.audience.trouble
+    # The others were told.
+    assert ("came" in dict(events(bench, "2"))) is (name != "journal")
+    assert (len(bench.ask("queue")["jobs"]) == 2) is (name != "publisher")
+    cycles = bench.audience.meters.registry.get_sample_value("hetsched_cycles_total")
+    assert cycles == (1 if name == "meters" else 3)
+    bench.cycle(job(1), job(2))
+    assert bench.audience.trouble == ""
+    assert events(bench, "2")[0] == ("came", "4 GPUs")
+
+
+def test_of_very_many_jobs_the_next_daemon_knows_all_that_are_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.daemon.journal.REMEMBERED", 2)
+    jobs = [job(number) for number in range(1, 6)]
+    bench.cycle(*jobs)
+    bench.audience.close()
+    after = bench_on(bench.store, bench.clock)
+    try:
+        after.cycle(*jobs[1:])
+        for number in range(1, 6):
+            assert [each[0] for each in events(bench, str(number))].count("came") == 1
+        assert {one.job.id for one in bench.store.jobs() if one.ended_s is None} == set("2345")
+    finally:
+        after.audience.close()
+
+
 def test_the_database_is_lent_to_admins_alone_and_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
