@@ -320,6 +320,19 @@ def test_a_refused_placement_leaves_the_job_parked(
     assert seen.begin_s > time.time() + 30
 
 
+def test_parking_a_job_that_has_just_begun_is_refused_and_changes_nothing_of_it(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    job = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=10")
+    park = Park(job, 2, 60, terms=Terms(10))
+    backend.apply(Place(job, ("n0",), 1, park, terms=Terms(5)))
+    before = await_job(backend, job, running)
+    assert before.time_limit_s == 300.0
+    ((change, _),) = apply_changes(backend, [park], time.sleep).refused
+    assert change is park
+    assert backend.read().jobs[job] == before
+
+
 def test_drained_and_lost_nodes_are_told_apart(backend: SlurmBackend, testbed: Testbed) -> None:
     testbed.command("scontrol", "update", "node=n2", "state=drain", "reason=test")
     testbed.command("scontrol", "update", "node=n3", "state=down", "reason=test")
