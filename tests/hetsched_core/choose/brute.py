@@ -3,7 +3,8 @@
     python -m tests.hetsched_core.choose.brute 100000
 
 Up to 5 jobs on up to 5 nodes, a third of them of equal kinds in several pools; half of the problems
-with all their options open at once, the others by what prices leave open, at once or bit by bit.
+with all their options open at once, the others by what prices leave open, at once or bit by bit;
+half of them without exchanges, which would leave the programme little to find.
 Each choice must be the best, its bound one, and its nodes must hold it; and when it is put on nodes
 again, nobody may move.
 """
@@ -14,9 +15,21 @@ import sys
 from collections import Counter
 
 import numpy as np
+from numpy.typing import NDArray
 
-from hetsched_core.choose import JobPieces, assign_nodes, choose, solver
+from hetsched_core.choose import JobPieces, NodeClasses, assign_nodes, choose, solver
+from hetsched_core.choose.exchange import exchanged
+from hetsched_core.choose.offers import Offers
+from hetsched_core.choose.prices import Priced
 from tests.hetsched_core.choose.naive import best_value, faults, pooled_problem, small_problem
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+
+def as_it_is(_c: NodeClasses, _o: Offers, _p: Priced, option: Ints, _t: Bools, _e: float) -> Ints:
+    """In place of exchanges: what was chosen so far."""
+    return option
 
 
 def main(problems: int, seed: int = 1) -> None:
@@ -27,6 +40,7 @@ def main(problems: int, seed: int = 1) -> None:
     solver.FIRST_OPEN, solver.MORE_OPEN = 0, 2
     for at in range(problems):
         solver.FEW_OPTIONS, solver.ENOUGH_OPEN = ((few, enough), (0, 0), (0, enough))[at % 4 % 3]
+        vars(solver)["exchanged"] = (exchanged, as_it_is)[at // 12 % 2]
         problem = pooled_problem(draw) if at % 3 == 2 else small_problem(draw)
         found, best = choose(problem, gap=0.0), best_value(problem)
         node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)

@@ -45,10 +45,18 @@ def placement_faults(problem: ChooseProblem, option: Ints) -> list[str]:
     return list(faults(problem, option, nodes_of(problem), placed))
 
 
+def without_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave to the programme what jobs one after another do not find."""
+    monkeypatch.setattr(solver, "exchanged", lambda _c, _o, _p, option, _t, _e: option)
+
+
+@pytest.mark.parametrize("exchanges", [True, False])
 @pytest.mark.parametrize("enough", [None, 2000, 0])
 def test_the_class_formulation_equals_the_programme_of_every_way_to_use_every_node(
-    enough: int | None, monkeypatch: pytest.MonkeyPatch
+    enough: int | None, exchanges: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not exchanges:
+        without_exchanges(monkeypatch)
     if enough is not None:
         # All problems are large then: what the prices cannot exclude is left open, bit by bit if
         # that is more than enough.
@@ -93,7 +101,7 @@ def test_what_a_limit_cut_short_proves_nothing(seed: int, monkeypatch: pytest.Mo
     best = solve(formulate(problem.classes, offers, every, nothing)).objective
     assert best is not None
     monkeypatch.setattr(solver, "FEW_OPTIONS", 0)
-    monkeypatch.setattr(solver, "exchanged", lambda _c, _o, _p, option, _t, _e: option)
+    without_exchanges(monkeypatch)
     # HiGHS may not look beyond the root.
     monkeypatch.setattr(opening, "_FEWEST_NODES", 0)
     monkeypatch.setattr(opening, "_MOST_NODES", 0)

@@ -48,6 +48,18 @@ def test_topology_groups_are_told_apart_if_asked_for() -> None:
     }
 
 
+def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_else() -> None:
+    layout = layout_of(CLUSTER, True)
+    equal = NodeSpeeds.equal(layout)
+    slower = NodeSpeeds(equal.row, equal.factor, np.array([1, 1, 0, 0, 1, 1]))
+    for speeds, alike in ((equal, True), (slower, False)):
+        nodes = classes_of(Room.healthy(layout), (PLAIN,), speeds, by_node=False).nodes
+        assert nodes.kind is not None
+        # In x one class of 2 GPUs and one of 4, in y one of 4; and `u`.
+        assert len(nodes) == 4
+        assert len(set(nodes.kind.tolist())) == (3 if alike else 4)
+
+
 def test_nodes_that_are_of_different_use_for_some_job_are_told_apart() -> None:
     needs = (PLAIN, PerGpu(2.0, 0.0))
     assert members(needs, groups=False) == {

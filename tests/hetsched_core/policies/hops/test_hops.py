@@ -167,6 +167,24 @@ def test_only_low_sensitivity_jobs_behind_the_window_fill_fragments() -> None:
     assert where(answer(Hops(adjustment=False, window=5), snapshot))["tight"] == "b:1"
 
 
+def test_a_job_for_which_too_few_gpus_are_idle_is_not_let_in_before_one_that_fits() -> None:
+    """`wide` alone would make those let in as easily spread as the queue."""
+    cluster = cluster_of(a=("t", 4), b=("t", 1))
+    speeds = Speeds(cluster, {name: _table(r) for name, r in (("m", 3.0), ("n", 1.1))})
+    views = [
+        view("run", held(on(a=4)), counts=(4,)),
+        waited("head", 99.0, counts=(4,)),
+        waited("also", 98.0, counts=(4,)),
+        _profiled(waited("wide", 9.0, counts=(4,)), "n"),
+        _profiled(waited("loose", 1.0, counts=(1,)), "n"),
+        *(waited(f"tight{k}", 0.5, counts=(4,)) for k in range(3)),
+    ]
+    previous = plan_of({v.id: Waiting(Reason(ReasonCode.NO_ROOM)) for v in views[1:]})
+    previous = plan_of({**dict(previous.entries), "run": placed(a=4)})
+    snapshot = snapshot_of(cluster, views, now=50, triggers=END, previous=previous, speeds=speeds)
+    assert where(answer(Hops(), snapshot)) == {"run": "a:4", "loose": "b:1"}
+
+
 def _table(sensitivity: float) -> SpeedTable:
     one = np.ones((1, 1))
     layers = np.full((1, 1), Layer.TRUTH, np.int8)
@@ -197,6 +215,21 @@ def test_the_slower_host_of_a_type_is_known_as_slower(names: tuple[str, str]) ->
     assert set(plan.diagnostics.prices) == {"t x4 speed 0", "t x4 speed 1"}
     # Within a step of 100 % they are one class, and the first node will do.
     assert where(answer(Hops(speed_step=1.0), snapshot)) == {"j": f"{names[0]}:4"}
+
+
+def test_who_has_not_run_yet_moves_for_any_gain() -> None:
+    cluster = cluster_of(a=("slow", 2), b=("fast", 2))
+    speeds = linear_speeds(cluster, {"m": {"slow": 1.0, "fast": 1.02}})
+    planned = replace(view("j", counts=(2,)), restart_cost_s=10.0)
+    snapshot = snapshot_of(
+        cluster,
+        [planned],
+        now=360,
+        triggers=ROUND,
+        speeds=speeds,
+        previous=plan_of({"j": placed(a=2)}),
+    )
+    assert where(answer(Hops(), snapshot)) == {"j": "b:2"}
 
 
 def test_moving_for_a_small_gain_is_left_to_those_who_count_no_restart() -> None:
@@ -384,6 +417,15 @@ def test_a_type_without_a_free_gpu_is_profiled_in_a_later_round() -> None:
     assert answer(Hops(), busy).profiles == ()
     free = snapshot_of(cluster, [view("j")], now=720.0, triggers=ROUND, speeds=speeds)
     assert [p.job for p in answer(Hops(), free).profiles] == ["j"]
+
+
+def test_a_type_with_too_few_gpus_for_the_job_is_not_measured() -> None:
+    cluster = cluster_of(a=("t", 2), b=("u", 4))
+    snapshot = snapshot_of(
+        cluster, [view("j", counts=(4,))], triggers=ROUND, speeds=guessed(cluster)
+    )
+    runs = answer(Hops(), snapshot).profiles
+    assert [str(p.placement.configuration) for p in runs] == ["b:1"]
 
 
 def test_without_profiling_first_estimates_are_taken_as_they_are() -> None:

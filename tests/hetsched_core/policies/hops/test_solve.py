@@ -339,6 +339,23 @@ def test_at_large_lambda_whoever_weighs_nothing_takes_what_is_left(world: World)
         assert outcome.objective <= outcome.bound <= outcome.objective * (1 + 6e-4)
 
 
+@settings(max_examples=60, deadline=None)
+@given(worlds(), PRIORITIES)
+def test_the_bound_counts_those_who_are_left_to_their_turn(
+    world: World, priorities: list[float]
+) -> None:
+    # With so wide a gap the programme chooses for the first jobs alone.
+    setting = world.setting(Neighbours.ID, gap=0.6)
+    outcome, _, weights = planned(world, setting, priorities[: len(world.views)], 2.0)
+    values = [
+        {c: w * gain for c, gain in each.items()}
+        for w, each in zip(weights, world.gains(Neighbours.ID), strict=True)
+    ]
+    best = max(value for value, _ in naive.choices(values, world.idle))
+    assert outcome.bound is not None
+    assert outcome.bound >= best * (1 - 1e-9)
+
+
 def test_a_job_moves_when_the_gain_is_more_than_the_restart_takes() -> None:
     """On the slow node 1 sample/s; on the fast one 1.02 or 1.04: a restart takes 1 part in 36."""
     for factor, moves in ((1.02, False), (1.04, True)):
