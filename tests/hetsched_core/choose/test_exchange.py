@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hetsched_core.choose import ChooseProblem, JobPieces, assign_nodes
+from hetsched_core.choose import ChooseProblem, JobPieces, assign_nodes, choose
 from hetsched_core.choose.exchange import exchanged
 from hetsched_core.choose.filling import filled
 from hetsched_core.choose.instances import random_problem
@@ -71,6 +71,14 @@ def test_chains_of_exchanges_make_a_choice_better_that_still_fits(seed: int) -> 
     assert 0 <= missing[1] < 0.6 * missing[0]
     assert wrong_with(problem, after) == []
     assert better(problem, (offers, priced), before).tolist() == after.tolist()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_choice_that_is_nearly_the_best_is_not_made_worse(seed: int) -> None:
+    problem = random_problem(seed, 128, 125)
+    parts = parts_of(problem)
+    before = choose(problem, 1e-4).option
+    assert worth(parts[0], better(problem, parts, before)) >= worth(parts[0], before) * (1 - 1e-12)
 
 
 def test_only_options_that_are_to_be_tried_are_new_and_enough_is_enough() -> None:

@@ -285,12 +285,12 @@ def test_classes_that_differ_only_in_their_pool_are_chosen_for_as_one(
             assert found.objective == pytest.approx(best, abs=1e-9)
         short += found.objective < best - 1e-9
     # Where nodes of a pool are few, jobs on two nodes may find no two of them together.
-    assert short <= (0 if few else 20)
+    assert short <= (0 if few else 2)
 
 
-def test_topology_groups_cost_a_choice_little() -> None:
-    alone = random_problem(2, 640, 600)
-    groups = 4
+@pytest.mark.parametrize(("seed", "groups", "gap"), [(1, 4, 1e-3), (2, 4, 1e-3), (2, 8, 6e-3)])
+def test_topology_groups_cost_a_choice_little(seed: int, groups: int, gap: float) -> None:
+    alone = random_problem(seed, 640, 600)
     count = np.stack([(alone.classes.count + g) // groups for g in range(groups)], axis=1)
     sizes = np.diff(alone.options.starts)
     origin = np.repeat(np.arange(len(sizes)), groups)
@@ -316,7 +316,7 @@ def test_topology_groups_cost_a_choice_little() -> None:
     )
     found, whole = choose(pooled, 1e-3), choose(alone, 1e-3)
     assert placement_faults(pooled, found.option) == []
-    assert found.gap <= 0.02
+    assert found.gap <= gap
     assert found.bound <= whole.bound * (1 + 1e-3)
 
 
