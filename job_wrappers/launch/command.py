@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.launch.guardian import Guardian
 from job_wrappers.launch.meeting import address_of, free_port
 from job_wrappers.launch.options import Options, own_root, python_path, read_options
 from job_wrappers.launch.requeue import requeue
@@ -29,9 +30,19 @@ def main(words: Sequence[str] | None = None) -> int:
     except ValueError as error:
         say(str(error))
         return 2
+    # From here on a signal is kept for the workers, and does not end a launcher that has none yet.
+    with Watch().listening() as watch:
+        return _run(options, allocation, sys.argv[1:] if words is None else list(words), watch)
+
+
+def _run(options: Options, allocation: Allocation, words: list[str], watch: Watch) -> int:
     if options.meet:
-        share = _share(allocation, options.meet)
-        code = _on_node(options, allocation, share)
+        try:
+            share = _share(allocation, options.meet)
+        except ValueError as error:
+            say(str(error))
+            return 2
+        code = _on_node(options, allocation, share, watch)
         # To srun a node that ends with another code than 0 has failed, and it ends the others.
         return tell_stopped(os.environ, share.node) if code == STOPPED else code
     if options.torchrun and (problem := _torch_missing(options.command)):
@@ -44,9 +55,9 @@ def main(words: Sequence[str] | None = None) -> int:
         address = "127.0.0.1" if alone else address_of(allocation.host)
         meet = f"{address}:{free_port(random.SystemRandom())}"
         if alone:
-            code = _on_node(options, allocation, _share(allocation, meet))
+            code = _on_node(options, allocation, _share(allocation, meet), watch)
         else:
-            code = _on_all_nodes(sys.argv[1:] if words is None else list(words), allocation, meet)
+            code = _on_all_nodes(options, words, allocation, meet, watch)
         stopped = code == STOPPED or (code == 0 and was_stopped(outcome))
     if not stopped:
         return code
@@ -62,15 +73,20 @@ def run() -> None:
 
 def _share(allocation: Allocation, meet: str) -> NodeShare:
     address, _, port = meet.rpartition(":")
-    node = int(os.environ.get("SLURM_NODEID", "0")) if allocation.node_count > 1 else 0
-    gpus = allocation.gpus_per_node
-    return NodeShare(node, allocation.node_count, gpus, address, int(port))
+    node = os.environ.get("SLURM_NODEID", "0") if allocation.node_count > 1 else "0"
+    if not node.isdecimal() or int(node) >= allocation.node_count:
+        raise ValueError(
+            f"SLURM_NODEID={node}: expected a number from 0 to {allocation.node_count - 1}, which "
+            "srun sets; run this in a job, without --meet"
+        )
+    if not port.isdecimal():
+        raise ValueError(f"--meet {meet}: expected ADDRESS:PORT; leave it out, it is set by itself")
+    return NodeShare(int(node), allocation.node_count, allocation.gpus_per_node, address, int(port))
 
 
-def _on_node(options: Options, allocation: Allocation, share: NodeShare) -> int:
+def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: Watch) -> int:
     """Run the workers of this node to their end."""
-    watch = Watch()
-    with watch.listening():
+    with Guardian(options.kill_after_s) as guardian:
         try:
             workers = start(
                 share,
@@ -79,6 +95,7 @@ def _on_node(options: Options, allocation: Allocation, share: NodeShare) -> int:
                 torchrun=options.torchrun,
                 logs=options.logs,
                 label=allocation.job,
+                started=guardian.guard,
             )
         except OSError as error:
             say(f"{error.filename or options.command[0]}: {error.strerror}")
@@ -86,7 +103,9 @@ def _on_node(options: Options, allocation: Allocation, share: NodeShare) -> int:
         return watch.wait(workers, options.kill_after_s)
 
 
-def _on_all_nodes(words: Sequence[str], allocation: Allocation, meet: str) -> int:
+def _on_all_nodes(
+    options: Options, words: list[str], allocation: Allocation, meet: str, watch: Watch
+) -> int:
     """Have srun start this launcher once on each node."""
     nodes = str(allocation.node_count)
     me = [sys.executable, str(_own_path()), "--meet", meet]
@@ -94,13 +113,13 @@ def _on_all_nodes(words: Sequence[str], allocation: Allocation, meet: str) -> in
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         *("--cpu-bind=none", "--kill-on-bad-exit=1", "--unbuffered"),
     ]
-    watch = Watch()
-    with watch.listening():
+    with Guardian(options.kill_after_s) as guardian:
         try:
             process = subprocess.Popen([*srun, *me, *words], start_new_session=True)
         except OSError as error:
             say(f"srun: {error.strerror}; it starts the workers on the other nodes")
             return 127
+        guardian.guard(process.pid)
         return watch.wait([Step("srun", process, job=allocation.job)], kill_after_s=0.0)
 
 

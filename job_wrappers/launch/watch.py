@@ -13,6 +13,9 @@ from job_wrappers.outcome import STOPPED
 
 PASSED_ON = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
+_TO_STOP = (signal.SIGTERM, signal.SIGUSR2)
+"""Signals that tell a session to save and end; until it listens they end its process."""
+
 _POLL_S = 0.05
 
 
@@ -47,14 +50,16 @@ class Watch:
     def wait(self, workers: list[Worker], kill_after_s: float) -> int:
         """Return the exit code of a node once all its workers have ended.
 
-        0 if all ended with 0, `STOPPED` if the others ended with that, else the code of the worker
-        that failed first, 128 + n where signal n ended it.
+        0 if all ended with 0, `STOPPED` if the others ended with that, or if one was stopped before
+        it could take the signal, by which the others lose it; else the code of the worker that
+        failed first, 128 + n where signal n ended it.
         """
         self._workers = workers
         for number in self.heard:  # what came before there was anybody to tell
             self._pass_on(number)
         codes: dict[str, int] = {}
         failed = 0
+        unready = False
         deadline: float | None = None
         while len(codes) < len(workers):
             for worker in workers:
@@ -62,8 +67,9 @@ class Watch:
                 if code is None or worker.name in codes:
                     continue
                 code = 128 - code if code < 0 else code
-                if code == 128 + signal.SIGTERM and self._told_to_stop:
-                    code = STOPPED  # before it could take the signal, and so before any progress
+                if code - 128 in _TO_STOP and code - 128 in self.heard:
+                    # Before it could take the signal, and so before any progress.
+                    code, unready = STOPPED, True
                 codes[worker.name] = code
                 if code in (0, STOPPED) or failed:
                     continue
@@ -76,11 +82,7 @@ class Watch:
                 for worker in workers:
                     worker.kill()
             time.sleep(_POLL_S)
-        return failed or max(codes.values())
-
-    @property
-    def _told_to_stop(self) -> bool:
-        return signal.SIGTERM in self.heard
+        return STOPPED if unready else failed or max(codes.values())
 
     def _take(self, number: int, _: object) -> None:
         self.heard.append(number)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Callable
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ def start(
     torchrun: bool,
     logs: Path | None,
     label: str,
+    started: Callable[[int], object],
 ) -> list[Worker]:
     """Start the workers of a node, each in a process group of its own.
 
@@ -129,6 +130,7 @@ def start(
         torchrun: let torchrun start them.
         logs: folder in which to append their output; None to leave it as it is.
         label: begins the name of a log file, and names the run in it.
+        started: is told each process group at once.
 
     Raises:
         OSError: the command cannot be run, or a log not be written.
@@ -137,12 +139,14 @@ def start(
         words = torchrun_command(share, command)
         first = share.ranks()[0]
         process = _popen(words, environment, logs, f"{label}.node{share.node}", label)
+        started(process.pid)
         return [Worker(f"torchrun of ranks {first} to {share.ranks()[-1]}", process, via=True)]
     workers: list[Worker] = []
     try:
         for rank in share.ranks():
             own = {**environment, **share.environment(rank)}
             process = _popen(command, own, logs, f"{label}.rank{rank}", label)
+            started(process.pid)
             workers.append(Worker(f"rank {rank}", process))
     except OSError:
         for worker in workers:

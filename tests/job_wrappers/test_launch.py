@@ -145,13 +145,70 @@ def test_signals_reach_every_worker(tmp_path: Path, number: signal.Signals) -> N
     assert [(tmp_path / f"got.{rank}").read_text() for rank in range(3)] == [f"{number.name}\n"] * 3
 
 
-def test_told_to_stop_before_there_is_anything_to_save_it_counts_as_stopped(tmp_path: Path) -> None:
-    script = f"touch {tmp_path}/up; exec sleep 60"
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
+def test_told_to_stop_before_there_is_anything_to_save_it_counts_as_stopped(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    # Rank 1 could take the signal, and fails for want of rank 0.
+    script = (
+        f"[ $RANK = 1 ] && trap 'sleep 0.5; exit 1' {number.name[3:]}; touch {tmp_path}/up.$RANK;"
+        "for i in $(seq 600); do sleep 0.1; done"
+    )
     process = subprocess.Popen([*MODULE, "--", "bash", "-c", script], env=environment(gpus=2))
-    wait_for(tmp_path / "up")
-    time.sleep(0.2)
-    process.terminate()
+    wait_for(tmp_path / "up.0")
+    wait_for(tmp_path / "up.1")
+    process.send_signal(number)
     assert process.wait(30) == 99
+
+
+def test_told_to_stop_before_there_are_workers_it_counts_as_stopped(tmp_path: Path) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    asked = tools / "scontrol"
+    asked.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\nsleep 1\n")
+    asked.chmod(0o755)
+    path = f"{tools}:{os.environ['PATH']}"
+    process = subprocess.Popen(
+        [*MODULE, "--no-requeue", "--", "sleep", "60"],
+        env=environment(gpus=2, more={"PATH": path}),
+    )
+    wait_for(tmp_path / "asked")
+    process.send_signal(signal.SIGUSR2)
+    assert process.wait(30) == 99
+
+
+@pytest.mark.parametrize("worker", ["exec sleep 600", "trap '' TERM; sleep 600; true"])
+def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path: Path, worker: str) -> None:
+    # What workers have started goes with them, even if they would not end for SIGTERM.
+    script = f"echo $$ >{tmp_path}/part.$RANK; mv {tmp_path}/part.$RANK {tmp_path}/up.$RANK; "
+    process = subprocess.Popen(
+        [*MODULE, "--kill-after=0.5", "--", "bash", "-c", script + worker],
+        env=environment(gpus=2),
+    )
+    groups = []
+    for rank in range(2):
+        wait_for(tmp_path / f"up.{rank}")
+        groups.append(int((tmp_path / f"up.{rank}").read_text()))
+    process.kill()
+    assert process.wait(30) == -signal.SIGKILL
+    deadline = time.monotonic() + 20
+    while any(map(_in_group, groups)):
+        assert time.monotonic() < deadline, "workers outlive their launcher"
+        time.sleep(0.1)
+
+
+def _in_group(group: int) -> bool:
+    """Whether a process of a group is there that has not ended."""
+    said = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True)
+    rows = (line.split() for line in said.stdout.splitlines())
+    return any(int(row[0]) == group and not row[1].startswith("Z") for row in rows)
+
+
+def test_a_node_number_that_is_none_is_refused_with_what_was_expected() -> None:
+    more = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "two"}
+    done = run("--meet=127.0.0.1:29500", "--", "true", more=more)
+    assert done.returncode == 2
+    assert "SLURM_NODEID=two: expected a number from 0 to 1" in done.stderr
 
 
 def test_the_output_of_each_rank_is_appended_run_by_run(tmp_path: Path) -> None:

@@ -1,0 +1,60 @@
+"""Ends the workers of a launcher that was killed, which could no longer do so itself."""
+
+from __future__ import annotations
+
+import subprocess
+from types import TracebackType
+
+# Whoever signals all processes of a job does not mean this one. It reads until the other end of its
+# input is closed, which the kernel does however the launcher ends.
+_SCRIPT = """
+trap '' HUP INT TERM USR1 USR2
+groups=
+while read -r group; do groups="$groups -$group"; done
+[ -n "$groups" ] || exit 0
+kill -s TERM -- $groups
+sleep "$1"
+kill -s KILL -- $groups
+"""
+
+
+class Guardian:
+    """A process beside a launcher that outlives it by no more than it takes to end its workers.
+
+    They get SIGTERM first, for which a session saves and torchrun ends its own workers. Process
+    groups are ended, so that what a worker has started in its group goes with it.
+    """
+
+    def __init__(self, kill_after_s: float) -> None:
+        """Start it; workers that are still there so long after SIGTERM get SIGKILL.
+
+        Raises:
+            OSError: there is no /bin/sh.
+        """
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", _SCRIPT, "hetsched-guardian", f"{max(0.0, kill_after_s):.3f}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            bufsize=0,
+        )
+
+    def guard(self, group: int) -> None:
+        """Have it end this process group, should the launcher be killed."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{group}\n".encode())
+
+    def __enter__(self) -> Guardian:
+        """Return itself."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Send it away: the launcher has seen to its workers."""
+        self._process.kill()
+        self._process.communicate()
