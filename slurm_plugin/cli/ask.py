@@ -10,13 +10,14 @@ from typing import Any
 import click
 
 from hetsched_core.cli.table import print_table, printable
+from slurm_plugin.api.client import DEFAULT_SOCKET, ask
 
 socket_option = click.option(
     "--socket",
     "path",
     type=click.Path(path_type=Path),
     envvar="HETSCHED_SOCKET",
-    default=Path("/run/hetsched/hetschedd.sock"),
+    default=Path(DEFAULT_SOCKET),
     show_default=True,
     help="Where the daemon answers.",
 )
@@ -67,8 +68,6 @@ def tell(
     **about: str,
 ) -> None:
     """Ask the daemon at `path` a question, and print the answer, as JSON or by `print_`."""
-    from slurm_plugin.api.client import ask
-
     said = ask(path, question, **about)
     if as_json:
         click.echo(json.dumps(said, indent=2))

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from hetsched_core.cli.options import Seconds
+from slurm_plugin.cli.ask import socket_option
 
 
 @click.command()
@@ -39,15 +40,7 @@ from hetsched_core.cli.options import Seconds
     metavar="ZONE",
     help="The time zone that times are shown in, such as Europe/Oslo.",
 )
-@click.option(
-    "--socket",
-    "path",
-    type=click.Path(path_type=Path),
-    envvar="HETSCHED_SOCKET",
-    default=Path("/run/hetsched/hetschedd.sock"),
-    show_default=True,
-    help="Where the daemon answers.",
-)
+@socket_option
 def page(
     file: Path | None, address: str | None, every_s: float | None, tz: str, path: Path
 ) -> None:

@@ -248,12 +248,8 @@ class Daemon:
         """Return what is wrong now and was not when it was asked last."""
         found = dict(self._world.warnings)
         found = {job: f"job={job}: {words}" for job, words in found.items()}
-        found |= {"partitions": self._world.partition_warning()}
-        found |= {
-            "kill_wait": self._world.kill_wait_warning(),
-            "record": _unrecorded(self._unrecorded),
-        }
-        found |= {"spool": self._no_spool}
+        found |= self._world.site_warnings
+        found |= {"record": _unrecorded(self._unrecorded), "spool": self._no_spool}
         new = tuple(
             words for what, words in found.items() if words and self._warned.get(what) != words
         )

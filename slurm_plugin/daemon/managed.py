@@ -20,6 +20,9 @@ from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.mark import Mark
 from slurm_plugin.daemon.terms import NO_NEEDS, Needs
 
+QUOTA_S = 60.0
+"""How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
+
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
 
 

@@ -24,7 +24,6 @@ from hetsched_core.types import (
     Placement,
     Reason,
     ReasonCode,
-    Run,
     Speeds,
     Trigger,
 )
@@ -32,23 +31,14 @@ from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, Slurm
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
-from slurm_plugin.daemon.managed import (
-    Managed,
-    blocked_by,
-    configuration_of,
-    described,
-    editable,
-    share_of,
-)
+from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, described, editable
 from slurm_plugin.daemon.mark import Mark, read_mark, read_nonce
 from slurm_plugin.daemon.node_use import node_views, not_ours
+from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.settings import DaemonSettings, Mode
+from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min, needs_of
-
-QUOTA_S = 60.0
-"""How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
-
 
 _FAILED = "its node went down, and its last run may still be ending there"
 
@@ -148,8 +138,14 @@ class LiveWorld:
             self._describe(known, known.slurm)
             run = known.run
             if run is not None:
-                known.run = self._as_run(
-                    known, run.number, run.configuration, run.since_s, run.draining_until_s
+                known.run = as_run(
+                    known,
+                    run.number,
+                    run.configuration,
+                    run.since_s,
+                    run.draining_until_s,
+                    self.speeds,
+                    self._settings,
                 )
             self.jobs = self.jobs.set(known.slurm.id, known.seen(self._settings.restart_cost_s))
             self.changed.add(known.slurm.id)
@@ -163,31 +159,14 @@ class LiveWorld:
             self._describe_all()
 
     @property
+    def site_warnings(self) -> dict[str, str]:
+        """What is wrong with how the site is set up, by what it is about; "" for nothing."""
+        return {} if self._site is None else site_warnings(self._site, self._settings)
+
+    @property
     def private_jobs(self) -> bool:
         """Whether Slurm shows users their own jobs alone."""
         return self._site is not None and self._site.private_jobs
-
-    def kill_wait_warning(self) -> str:
-        """Say so if a stopped job may not take as long as it is given; else ""."""
-        grace_s, site = self._settings.grace_s, self._site
-        if site is None or grace_s <= site.kill_wait_s:
-            return ""
-        return (
-            f"grace_s = {grace_s:g} is more than Slurm's KillWait = {site.kill_wait_s:g}, after "
-            "which a job that still saves its state is killed; raise KillWait in slurm.conf above "
-            "the longest checkpoint, or lower grace_s"
-        )
-
-    def partition_warning(self) -> str:
-        """Name the partitions to manage that Slurm does not have; "" if it has them all."""
-        site = self._site
-        missing = self._settings.partitions.difference(site.longest_s) if site else ()
-        if site is None or not missing:
-            return ""
-        return (
-            f"Slurm has no partition {', '.join(sorted(missing))}; "
-            f"it has {', '.join(sorted(site.longest_s))}"
-        )
 
     def warned(self, jobs: Collection[str], stopping: Collection[str], now: float) -> None:
         """Note which jobs have just been told to save their state.
@@ -324,7 +303,7 @@ class LiveWorld:
         edited = editable(seen) != editable(was)
         if edited or seen.id not in self.jobs:
             self._reread(known, seen)
-        run = self._run(known, seen, cluster, now)
+        run = run_of(known, seen, cluster, self.speeds, self._settings, now)
         blocked = known.refused or self._quota(known, seen, now) or blocked_by(seen)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
         if same and not edited and seen.id in self.jobs:
@@ -410,76 +389,3 @@ class LiveWorld:
         except InputError as error:
             self.warnings[seen.id] = str(error)
             return None
-
-    def _run(self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float) -> Run | None:
-        """Return what the job holds: a run, one that drains, or one that is about to start."""
-        if seen.state is JobState.PENDING:
-            return self._starting(known, seen, cluster, now)
-        known.placed_s = None
-        configuration = configuration_of(seen.nodes, seen.gpus_per_node, cluster)
-        if configuration is None:
-            return None
-        before = known.run
-        if seen.state is JobState.RUNNING:
-            known.share = share_of(seen, known.needs)
-        if seen.state is JobState.COMPLETING:
-            until_s = now + self._settings.grace_s
-            if before is not None and before.draining_until_s is not None:
-                until_s = before.draining_until_s
-            since_s = before.since_s if before is not None else now
-        else:
-            until_s = None
-            since_s = seen.start_s if seen.start_s is not None else now
-        number = before.number if before is not None and until_s is not None else seen.restarts
-        return self._as_run(known, number, configuration, since_s, until_s)
-
-    def _starting(self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float) -> Run | None:
-        """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
-        known.warned_s = None
-        configuration = configuration_of(seen.pinned, seen.gpus_per_node, cluster)
-        if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
-            known.placed_s = None
-            return None
-        if known.placed_s is None:
-            known.placed_s = now
-        late = now - known.placed_s > self._settings.start_timeout_s
-        if late and known.quota is None:
-            # It may never start there: meanwhile others may have what it keeps from them.
-            waited = f"it has not started within {self._settings.start_timeout_s:g} s"
-            known.quota = Reason(ReasonCode.REFUSED, detail=waited), now + QUOTA_S
-        if late or blocked_by(seen) is not None:
-            return None
-        before = known.run
-        if before is not None and before.configuration == configuration:
-            return before
-        return self._as_run(known, seen.restarts, configuration, now, None)
-
-    def _as_run(
-        self,
-        known: Managed,
-        number: int,
-        configuration: Configuration,
-        since_s: float,
-        draining_until_s: float | None,
-    ) -> Run:
-        speed, told = 0.0, known.progress
-        cost_s = self._settings.restart_cost_s if known.slurm.restarts else 0.0
-        from_s = since_s + cost_s
-        if told is not None and told.run == number and told.samples_per_s > 0:
-            speed, from_s = told.samples_per_s, min(from_s, told.at_s)
-        elif self.speeds is not None:
-            speed = self.speeds.speed(known.job.profile, configuration)
-        asked = known.placement
-        if asked is None or asked.configuration != configuration:
-            asked = Placement(configuration)
-        return Run(
-            number=number,
-            configuration=configuration,
-            since_s=since_s,
-            progress_from_s=from_s,
-            speed=speed,
-            copy=asked.copy,
-            purpose=asked.purpose,
-            budget=asked.budget,
-            draining_until_s=draining_until_s,
-        )

@@ -1,0 +1,110 @@
+"""What a job of ours holds: a run, one that drains, or one that is about to start."""
+
+from __future__ import annotations
+
+from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
+from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, configuration_of, share_of
+from slurm_plugin.daemon.settings import DaemonSettings
+
+
+def run_of(
+    known: Managed,
+    seen: SlurmJob,
+    cluster: Cluster,
+    speeds: Speeds | None,
+    settings: DaemonSettings,
+    now: float,
+) -> Run | None:
+    """Return what a job holds; None for nothing.
+
+    Args:
+        known: the job as it was known before; when it was placed, what its run holds on each node
+            and why it is not tried again are noted in it.
+        seen: the job as Slurm shows it now.
+        cluster: the nodes.
+        speeds: estimates, for runs that have told nothing.
+        settings: times.
+        now: seconds UTC.
+    """
+    if seen.state is JobState.PENDING:
+        return _starting(known, seen, cluster, speeds, settings, now)
+    known.placed_s = None
+    configuration = configuration_of(seen.nodes, seen.gpus_per_node, cluster)
+    if configuration is None:
+        return None
+    before = known.run
+    if seen.state is JobState.RUNNING:
+        known.share = share_of(seen, known.needs)
+    if seen.state is JobState.COMPLETING:
+        until_s = now + settings.grace_s
+        if before is not None and before.draining_until_s is not None:
+            until_s = before.draining_until_s
+        since_s = before.since_s if before is not None else now
+    else:
+        until_s = None
+        since_s = seen.start_s if seen.start_s is not None else now
+    number = before.number if before is not None and until_s is not None else seen.restarts
+    return as_run(known, number, configuration, since_s, until_s, speeds, settings)
+
+
+def _starting(
+    known: Managed,
+    seen: SlurmJob,
+    cluster: Cluster,
+    speeds: Speeds | None,
+    settings: DaemonSettings,
+    now: float,
+) -> Run | None:
+    """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
+    known.warned_s = None
+    configuration = configuration_of(seen.pinned, seen.gpus_per_node, cluster)
+    if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
+        known.placed_s = None
+        return None
+    if known.placed_s is None:
+        known.placed_s = now
+    late = now - known.placed_s > settings.start_timeout_s
+    if late and known.quota is None:
+        # It may never start there: meanwhile others may have what it keeps from them.
+        waited = f"it has not started within {settings.start_timeout_s:g} s"
+        known.quota = Reason(ReasonCode.REFUSED, detail=waited), now + QUOTA_S
+    if late or blocked_by(seen) is not None:
+        return None
+    before = known.run
+    if before is not None and before.configuration == configuration:
+        return before
+    return as_run(known, seen.restarts, configuration, now, None, speeds, settings)
+
+
+def as_run(
+    known: Managed,
+    number: int,
+    configuration: Configuration,
+    since_s: float,
+    draining_until_s: float | None,
+    speeds: Speeds | None,
+    settings: DaemonSettings,
+) -> Run:
+    """Return a run of a job, as fast as it has told, or else as is estimated."""
+    speed, told = 0.0, known.progress
+    cost_s = settings.restart_cost_s if known.slurm.restarts else 0.0
+    from_s = since_s + cost_s
+    if told is not None and told.run == number and told.samples_per_s > 0:
+        speed, from_s = told.samples_per_s, min(from_s, told.at_s)
+    elif speeds is not None:
+        speed = speeds.speed(known.job.profile, configuration)
+    asked = known.placement
+    if asked is None or asked.configuration != configuration:
+        asked = Placement(configuration)
+    return Run(
+        number=number,
+        configuration=configuration,
+        since_s=since_s,
+        progress_from_s=from_s,
+        speed=speed,
+        copy=asked.copy,
+        purpose=asked.purpose,
+        budget=asked.budget,
+        draining_until_s=draining_until_s,
+    )

@@ -1,0 +1,36 @@
+"""What is wrong with how the site is set up, in words for its admin."""
+
+from __future__ import annotations
+
+from slurm_plugin.backend import SlurmSite
+from slurm_plugin.daemon.settings import DaemonSettings
+
+
+def site_warnings(site: SlurmSite, settings: DaemonSettings) -> dict[str, str]:
+    """Return a warning, or "" for none, by what it is about."""
+    return {
+        "partitions": _partitions(site, settings),
+        "kill_wait": _kill_wait(site, settings),
+    }
+
+
+def _kill_wait(site: SlurmSite, settings: DaemonSettings) -> str:
+    """Say so if a stopped job may not take as long as it is given."""
+    if settings.grace_s <= site.kill_wait_s:
+        return ""
+    return (
+        f"grace_s = {settings.grace_s:g} is more than Slurm's KillWait = {site.kill_wait_s:g}, "
+        "after which a job that still saves its state is killed; raise KillWait in slurm.conf "
+        "above the longest checkpoint, or lower grace_s"
+    )
+
+
+def _partitions(site: SlurmSite, settings: DaemonSettings) -> str:
+    """Name the partitions to manage that Slurm does not have."""
+    missing = settings.partitions.difference(site.longest_s)
+    if not missing:
+        return ""
+    return (
+        f"Slurm has no partition {', '.join(sorted(missing))}; "
+        f"it has {', '.join(sorted(site.longest_s))}"
+    )
