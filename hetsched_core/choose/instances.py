@@ -109,6 +109,37 @@ def in_id_order(problem: ChooseProblem) -> ChooseProblem:
     )
 
 
+def in_groups(problem: ChooseProblem, groups: int) -> ChooseProblem:
+    """Return the same with the nodes of each class cut into topology groups.
+
+    An option is there once for each group, in which its pieces stay.
+    """
+    classes, options = problem.classes, problem.options
+    count = np.stack([(classes.count + g) // groups for g in range(groups)], axis=1)
+    sizes = np.diff(options.starts)
+    origin = np.repeat(np.arange(len(sizes)), groups)
+    piece = np.repeat(np.arange(len(origin)), sizes[origin])
+    starts = np.concatenate([[0], np.cumsum(sizes[origin])])
+    at = options.starts[origin][piece] + np.arange(len(piece)) - starts[piece]
+    return ChooseProblem(
+        NodeClasses(
+            np.repeat(classes.capacity, groups),
+            count.ravel(),
+            tuple(f"{name} in group {g}" for name in classes.label for g in range(groups)),
+            kind=np.repeat(np.arange(len(classes)), groups),
+            pool=np.tile(np.arange(groups), len(classes)),
+        ),
+        Options(
+            options.job[origin],
+            options.value[origin],
+            starts,
+            options.piece_class[at] * groups + piece % groups,
+            options.piece_gpus[at],
+        ),
+        problem.jobs,
+    )
+
+
 def requirement_sets(draw: np.random.Generator, jobs: int) -> Bools:
     """Return (J, 16): whether the job accepts each of the counts 1 to 16."""
     counts = draw.integers(1, MOST_COUNTS + 1, size=jobs)

@@ -11,7 +11,6 @@ from hetsched_core.choose import (
     ChooseProblem,
     JobPieces,
     NodeClasses,
-    Options,
     ProblemError,
     assign_nodes,
     choose,
@@ -19,7 +18,7 @@ from hetsched_core.choose import (
     opening,
     solver,
 )
-from hetsched_core.choose.instances import in_id_order, random_problem
+from hetsched_core.choose.instances import in_groups, in_id_order, random_problem
 from hetsched_core.choose.offers import offers_of
 from hetsched_core.choose.program import formulate
 from hetsched_core.choose.solver import ALL, BY_NODE, EXCHANGED, OPEN, ROUNDED
@@ -291,29 +290,7 @@ def test_classes_that_differ_only_in_their_pool_are_chosen_for_as_one(
 @pytest.mark.parametrize(("seed", "groups", "gap"), [(1, 4, 1e-3), (2, 4, 1e-3), (2, 8, 6e-3)])
 def test_topology_groups_cost_a_choice_little(seed: int, groups: int, gap: float) -> None:
     alone = random_problem(seed, 640, 600)
-    count = np.stack([(alone.classes.count + g) // groups for g in range(groups)], axis=1)
-    sizes = np.diff(alone.options.starts)
-    origin = np.repeat(np.arange(len(sizes)), groups)
-    pieces = np.repeat(np.arange(len(origin)), sizes[origin])
-    starts = np.concatenate([[0], np.cumsum(sizes[origin])])
-    piece = alone.options.starts[origin][pieces] + np.arange(len(pieces)) - starts[pieces]
-    pooled = ChooseProblem(
-        NodeClasses(
-            np.repeat(alone.classes.capacity, groups),
-            count.ravel(),
-            tuple(f"{name} {g}" for name in alone.classes.label for g in range(groups)),
-            kind=np.repeat(np.arange(len(alone.classes)), groups),
-            pool=np.tile(np.arange(groups), len(alone.classes)),
-        ),
-        Options(
-            alone.options.job[origin],
-            alone.options.value[origin],
-            starts,
-            alone.options.piece_class[piece] * groups + pieces % groups,
-            alone.options.piece_gpus[piece],
-        ),
-        alone.jobs,
-    )
+    pooled = in_groups(alone, groups)
     found, whole = choose(pooled, 1e-3), choose(alone, 1e-3)
     assert placement_faults(pooled, found.option) == []
     assert found.gap <= gap
