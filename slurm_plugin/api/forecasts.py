@@ -29,16 +29,23 @@ from hetsched_core.store import StoredRange
 from hetsched_core.types import Horizon, Job, JobView, Plan, Snapshot, Waiting
 
 MOST_S = 8.0
-"""How long futures are drawn at a time, seconds; what is asked by then is answered."""
+"""How long futures are drawn at a time, seconds, the daemon's cycles between not counted."""
 
+LONGEST_S = 14.0
+"""The same with the cycles counted."""
+
+FIRST_AT_ONCE = 25
 MOST_AT_ONCE = 200
-"""How many jobs are foretold at a time, the earliest first."""
+"""How many jobs are foretold at a time, the earliest first: at first few, for futures end when all
+of them have started, and more as long as there is time."""
 
 REST = 5.0
 """After a look ahead, jobs that come meanwhile wait for so many times as long as it took."""
 
 LEAST_REST_S = 2.0
-_PATIENCE_S = 20.0
+_PATIENCE_S = 14.0
+"""How long a question waits for its turn; with the longest drawing, less than its client waits."""
+
 REMEMBERED = 300
 
 
@@ -147,7 +154,7 @@ class Forecasts:
 
     def serve(self) -> None:
         """Give ranges to jobs that come, until closed; for a thread of its own."""
-        most = MOST_AT_ONCE
+        most = FIRST_AT_ONCE
         while not self._end.is_set():
             self._come.wait()
             self._come.clear()
@@ -186,7 +193,6 @@ class Forecasts:
         )
 
     def _give(self, known: Known, jobs: list[str]) -> dict[str, StartRange]:
-        # Who waits for longer has gone (the client's patience is 30 s); nobody would hear it.
         if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
             raise InputError("the daemon has too many questions at once; ask again")
         try:
@@ -223,7 +229,7 @@ class Forecasts:
         return given
 
     def _starts(self, known: Known, jobs: list[str]) -> dict[str, tuple[float, ...]]:
-        begun = self._stopwatch()
+        begun, stood_s = self._stopwatch(), 0.0
         snapshot = known.snapshot
         experience = Experience(known.past, snapshot.speeds, snapshot.cluster.gpu_types)
         whole = {
@@ -232,8 +238,12 @@ class Forecasts:
         }
 
         def go_on() -> bool:
-            left_s = MOST_S - (self._stopwatch() - begun)
-            return left_s > 0 and self._free.wait(left_s)
+            nonlocal stood_s
+            asked = self._stopwatch()
+            free = self._free.wait(max(0.0, begun + LONGEST_S - asked))
+            now = self._stopwatch()
+            stood_s += now - asked
+            return free and now - begun < LONGEST_S and now - begun - stood_s < MOST_S
 
         futures = Futures(settings=known.settings, go_on=go_on)
         return possible_starts(snapshot, known.plan, known.policy, whole, jobs, experience, futures)

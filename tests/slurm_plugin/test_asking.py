@@ -108,6 +108,18 @@ def test_history_tells_what_happened_in_order(site: Site) -> None:
     assert "told 20" in site.says("history", "4")
 
 
+def test_nothing_that_others_have_typed_is_obeyed_by_a_terminal(site: Site) -> None:
+    hostile = "evil\x1b]0;x\x07\u202e\r\nroot"
+    named = replace(job(8, "bob"), name=hostile)
+    site.bench.cycle(named)
+    site.bench.daemon.world.refused("8", f"place: {hostile}", site.bench.clock.now)
+    site.bench.cycle(named)
+    for words in ("queue", "history 8", "why 8", "when 8", "plan --explain 8"):
+        said = site.says(*words.split())
+        assert "evil?]0;x????root" in said, words
+        assert all(line.isprintable() for line in said.split("\n"))
+
+
 def test_plan_tells_what_decides_and_what_there_was_to_choose_from(site: Site) -> None:
     text = site.says("plan", "--explain", "4")
     assert "waits" in text.splitlines()[0]

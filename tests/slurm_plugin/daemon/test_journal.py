@@ -146,6 +146,23 @@ def test_who_comes_is_given_a_range_without_asking(bench: Bench) -> None:
     assert {each.job for each in bench.store.ranges()} == {"2", "3"}
 
 
+def test_between_two_looks_ahead_only_who_asks_is_told(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.api.forecasts.LEAST_REST_S", 600.0)
+    run = running(job(1), 1000.0)
+    deadline = time.monotonic() + 30
+    while not bench.store.ranges():
+        assert time.monotonic() < deadline
+        bench.cycle(run, job(2), seconds=0.1)
+        time.sleep(0.05)
+    bench.cycle(run, job(2), job(3))
+    time.sleep(0.5)
+    bench.cycle(run, job(2), job(3))
+    assert {each.job for each in bench.store.ranges()} == {"2"}
+    assert bench.ask("when", "3")["range"] is not None
+
+
 def test_a_future_in_which_the_policy_fails_ends_nothing(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,13 +252,22 @@ def test_a_store_that_takes_nothing_in_gets_it_later(
 def test_nothing_is_drawn_while_the_loop_works(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("slurm_plugin.api.forecasts.MOST_S", 0.3)
     run, waits = running(job(1), 1000.0), job(2)
+    monkeypatch.setattr("slurm_plugin.api.forecasts.Forecasts._is_new", lambda *_: False)
+    said: list[Any] = []
+    asking = threading.Thread(target=lambda: said.append(bench.ask("when", "2")["range"]))
     with bench.audience.standing_still():
         bench.cycle(run, waits)
-        assert bench.ask("when", "2")["range"] is None
-    monkeypatch.setattr("slurm_plugin.api.forecasts.MOST_S", 30.0)
-    assert bench.ask("when", "2")["range"] is not None
+        with monkeypatch.context() as patch:
+            patch.setattr("slurm_plugin.api.forecasts.LONGEST_S", 0.3)
+            assert bench.ask("when", "2")["range"] is None
+        # The time for which it stands still is not taken from that for drawing.
+        monkeypatch.setattr("slurm_plugin.api.forecasts.MOST_S", 1.0)
+        asking.start()
+        asking.join(1.5)
+        assert said == []
+    asking.join(30)
+    assert said[0] is not None
 
 
 @pytest.mark.parametrize("who", ["publisher.publish", "journal.note", "meters.note"])
