@@ -146,6 +146,18 @@ def test_who_comes_is_given_a_range_without_asking(bench: Bench) -> None:
     assert {each.job for each in bench.store.ranges()} == {"2", "3"}
 
 
+def test_what_was_told_of_a_plan_that_is_gone_is_kept_by_nobody(bench: Bench) -> None:
+    run = running(job(1), 1000.0)
+    bench.cycle(run, job(2), job(3))
+    bench.ask("when", "2")
+    plan = bench.daemon.plan
+    bench.cycle(run, job(2), job(3), job(4))
+    assert bench.daemon.plan is not plan
+    bench.ask("when", "3")
+    told = dict(bench.audience._forecasts._told)
+    assert {each[0] for each in told.values()} == {bench.daemon.plan.identity}
+
+
 def test_between_two_looks_ahead_only_who_asks_is_told(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
