@@ -35,6 +35,7 @@ from slurm_plugin.daemon.keeping_back import keeping_back
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
+from slurm_plugin.daemon.site import missing_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
@@ -124,7 +125,7 @@ class Daemon:
         self.store, self._stopwatch = store, stopwatch
         self._unrecorded: StoreError | None = None
         self._spool = self._open_spool()
-        estimates = LiveSpeeds(store, measures=self._spool is not None)
+        estimates = LiveSpeeds(store, measures=self._measures)
         self._world = LiveWorld(settings, policy.info.knows, estimates, mode)
         self._checker = PlanChecker(policy.info.model)
         self._writer = DecisionWriter(policy)
@@ -158,7 +159,7 @@ class Daemon:
             self._world.observe(state, now)
         except InputError as error:
             # For example: no node has GPUs, since Slurm's configuration is being changed.
-            return CycleReport(away=str(error))
+            return CycleReport(away=self._world.site_warnings.get("partitions") or str(error))
         again = any(job in self._world.jobs for job in self._world.gone)
         if again or (before is not None and not _has_all(self._world.cluster, before)):
             # A plan that names nodes which are gone, or another job that had the same id, is void.
@@ -200,6 +201,19 @@ class Daemon:
         """Return what is known now; None before Slurm was first read."""
         return None if self._world.cluster is None else self._snapshot(self._clock())
 
+    def check_partitions(self, settings: DaemonSettings) -> None:
+        """Refuse partitions that Slurm does not have; one that does not answer is not waited for.
+
+        Raises:
+            InputError: names them, and those that there are.
+        """
+        try:
+            missing = missing_partitions(self._backend.site(), settings)
+        except BackendError:
+            return
+        if missing:
+            raise InputError(missing)
+
     def adopt(self, policy: Policy, settings: DaemonSettings, mode: Mode) -> None:
         """Go on with another configuration; the next cycle asks for a new plan.
 
@@ -213,7 +227,7 @@ class Daemon:
         self._policy, self._settings, self._mode = policy, settings, mode
         self._writer = DecisionWriter(policy)
         self._checker = PlanChecker(policy.info.model)
-        self._world.estimates.adopt(measures=self._spool is not None)
+        self._world.estimates.adopt(measures=self._measures)
         self._world.adopt(settings, policy.info.knows, mode)
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
@@ -233,8 +247,13 @@ class Daemon:
             self._spool = self._open_spool()
         except InputError as error:
             self._spool, self._no_spool = None, f"nothing is measured: {error}"
-        self._world.estimates.look_up_in(store, measures=self._spool is not None)
+        self._world.estimates.look_up_in(store, measures=self._measures)
         self._world.triggers.add(Trigger.PROFILE)
+
+    @property
+    def _measures(self) -> bool:
+        """Whether jobs are run to be measured: in shadow nobody begins or ends such a run."""
+        return self._spool is not None and self._mode is Mode.ENFORCE
 
     def _open_spool(self) -> Spool | None:
         """Open the spool, or go on without one if the store fails."""

@@ -60,6 +60,7 @@ def serve(read: Callable[[], Configuration]) -> None:
             store=database.store,
             stopwatch=time.perf_counter,
         )
+        daemon.check_partitions(configuration)
         audience = Audience(configuration, time.time(), lambda: database.store, time.perf_counter)
         stack.callback(audience.close)
         try:
@@ -190,6 +191,7 @@ def _reloaded(
         kept = [name for name in _FIXED if getattr(after, name) != getattr(before, name)]
         if kept:
             raise InputError(f"{', '.join(kept)} cannot change in a running daemon; restart it")
+        daemon.check_partitions(after)
         daemon.adopt(make_policy(after.policy, after.parameters), after, after.mode)
     except (HetschedError, OSError) as error:
         log.error("reload_refused", words=str(error))

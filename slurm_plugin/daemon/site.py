@@ -9,7 +9,7 @@ from slurm_plugin.daemon.settings import DaemonSettings
 def site_warnings(site: SlurmSite, settings: DaemonSettings) -> dict[str, str]:
     """Return a warning, or "" for none, by what it is about."""
     return {
-        "partitions": _partitions(site, settings),
+        "partitions": missing_partitions(site, settings),
         "kill_wait": _kill_wait(site, settings),
     }
 
@@ -25,8 +25,8 @@ def _kill_wait(site: SlurmSite, settings: DaemonSettings) -> str:
     )
 
 
-def _partitions(site: SlurmSite, settings: DaemonSettings) -> str:
-    """Name the partitions to manage that Slurm does not have."""
+def missing_partitions(site: SlurmSite, settings: DaemonSettings) -> str:
+    """Name the partitions to manage that Slurm does not have; "" where it has all."""
     missing = settings.partitions.difference(site.longest_s)
     if not missing:
         return ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import itertools
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,7 +15,7 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.store import Mode as StoreMode
-from hetsched_core.store import Store
+from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.types import EMPTY_PLAN, ExecutionModel, NodeCondition, Plan, Snapshot
 from slurm_plugin.backend import (
     Asked,
@@ -38,6 +39,9 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.changes import MOST_PUSHES
+from slurm_plugin.daemon.configuration import Configuration, LogForm
+from slurm_plugin.daemon.log import open_log
+from slurm_plugin.daemon.process import _reloaded
 from tests.slurm_plugin.backend.fake import PENDING, FakeBackend
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
@@ -630,6 +634,39 @@ def test_a_partition_that_slurm_does_not_have_is_told_once_with_those_it_has() -
     assert said == [("Slurm has no partition gpus; it has gpu, old",), (), ()]
 
 
+def test_a_partition_that_slurm_does_not_have_is_refused_and_not_taken_for_away() -> None:
+    backend = FakeBackend(state(WAITING))
+    daemon = daemon_of(backend, Clock())
+    daemon.check_partitions(SETTINGS)
+    wrong = replace(SETTINGS, partitions=frozenset({"gpu", "nosuch"}))
+    with pytest.raises(InputError, match="Slurm has no partition nosuch; it has gpu"):
+        daemon.check_partitions(wrong)
+    # One that goes later: no node is left, and it is said why.
+    backend.where = SlurmSite(30.0, {"old": None})
+    backend.state = SlurmState((), {})
+    assert daemon_of(backend, Clock()).cycle().away == "Slurm has no partition gpu; it has old"
+
+
+def test_a_reload_with_a_mistyped_partition_leaves_all_as_it_was() -> None:
+    daemon = daemon_of(FakeBackend(state(WAITING)), Clock(), mode=Mode.SHADOW)
+    daemon.cycle()
+    before = Configuration(partitions=frozenset({"gpu"}))
+    after = replace(before, partitions=frozenset({"nosuch"}))
+    said = io.StringIO()
+    assert _reloaded(daemon, before, lambda: after, open_log(LogForm.LOGFMT, said)) is before
+    assert "reload_refused" in said.getvalue()
+    assert "Slurm has no partition nosuch; it has gpu" in said.getvalue()
+    assert set(daemon.world.managed) == {"1"}
+
+
+def test_a_slurm_that_does_not_answer_is_asked_for_its_partitions_later() -> None:
+    class Away(FakeBackend):
+        def site(self) -> SlurmSite:
+            raise AwayError("nobody answers")
+
+    daemon_of(Away(), Clock()).check_partitions(SETTINGS)
+
+
 def test_a_reload_that_names_another_partition_can_be_taken_back() -> None:
     backend = FakeBackend(state(WAITING))
     daemon = daemon_of(backend, Clock(), mode=Mode.SHADOW)
@@ -767,3 +804,30 @@ def test_a_read_that_waited_for_a_backup_controller_counts_as_slurm_having_been_
     )
     assert daemon.cycle().away == ""
     assert backend.calls == []
+
+
+@pytest.mark.parametrize(("mode", "measured"), [(Mode.ENFORCE, ["1"]), (Mode.SHADOW, [])])
+def test_in_shadow_nothing_is_measured_since_nobody_begins_or_ends_such_a_run(
+    mode: Mode, measured: list[str], tmp_path: Path
+) -> None:
+    keyed = WAITING.mark.replace("}", ',"profile":"net","move":true}')
+    waiting = replace(WAITING, mark=keyed, submit_line="sbatch --requeue run.sh")
+    settings = replace(SETTINGS, spool=tmp_path)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = Daemon(
+            FakeBackend(state(waiting)),
+            make_policy("hops"),
+            settings,
+            mode=mode,
+            clock=Clock(),
+            sleep=lambda _: None,
+            store=store,
+        )
+        report = daemon.cycle()
+        assert [profile.job for profile in daemon.plan.profiles] == measured
+        assert report.decision is not None
+        # A reload into the other mode is told apart, too.
+        other = Mode.SHADOW if mode is Mode.ENFORCE else Mode.ENFORCE
+        daemon.adopt(make_policy("hops"), settings, other)
+        daemon.cycle()
+        assert bool(daemon.plan.profiles) is (not measured)
