@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,6 +12,8 @@ STOPPED = 99
 
 OUTCOME = "HETSCHED_OUTCOME"
 """Names the file in which rank 0 says so: torchrun and srun keep no exit code of their workers."""
+
+_HEARD = ".heard"
 
 
 def tell_stopped(environment: Mapping[str, str], rank: int) -> int:
@@ -27,6 +30,19 @@ def tell_stopped(environment: Mapping[str, str], rank: int) -> int:
         except OSError:
             return STOPPED
     return 0
+
+
+def tell_heard(environment: Mapping[str, str]) -> None:
+    """Say that a signal has come to a node: the launcher of all nodes need not have heard it."""
+    path = environment.get(OUTCOME)
+    if path is not None:
+        with contextlib.suppress(OSError):
+            Path(path + _HEARD).touch()
+
+
+def was_heard(path: Path) -> bool:
+    """Whether a node said so."""
+    return was_stopped(Path(f"{path}{_HEARD}"))
 
 
 def was_stopped(path: Path) -> bool:

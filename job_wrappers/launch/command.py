@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,20 @@ from job_wrappers.launch.options import Options, own_root, python_path, read_opt
 from job_wrappers.launch.requeue import requeue
 from job_wrappers.launch.watch import Watch, say
 from job_wrappers.launch.worker import NodeShare, Step, start
-from job_wrappers.outcome import OUTCOME, STOPPED, tell_stopped, was_stopped
+from job_wrappers.outcome import (
+    OUTCOME,
+    STOPPED,
+    tell_heard,
+    tell_stopped,
+    was_heard,
+    was_stopped,
+)
+
+SHORT_S = 60.0
+"""A run that ends itself sooner than this, to be started again, has come to nothing."""
+
+MOST_SHORT = 5
+"""Such a run is not queued again once the job has been so many times."""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -43,11 +57,14 @@ def _run(options: Options, allocation: Allocation, words: list[str], watch: Watc
             say(str(error))
             return 2
         code = _on_node(options, allocation, share, watch)
+        if watch.heard:
+            tell_heard(os.environ)
         # To srun a node that ends with another code than 0 has failed, and it ends the others.
         return tell_stopped(os.environ, share.node) if code == STOPPED else code
     if options.torchrun and (problem := _torch_missing(options.command)):
         say(problem)
         return 2
+    began_s = time.monotonic()
     with _outcome() as outcome:
         os.environ[OUTCOME] = str(outcome)
         os.environ.update(_told(options, allocation))
@@ -59,8 +76,17 @@ def _run(options: Options, allocation: Allocation, words: list[str], watch: Watc
         else:
             code = _on_all_nodes(options, words, allocation, meet, watch)
         stopped = code == STOPPED or (code == 0 and was_stopped(outcome))
+        by_itself = not watch.heard and not was_heard(outcome)
     if not stopped:
         return code
+    short = by_itself and time.monotonic() - began_s < SHORT_S
+    if options.requeue and short and allocation.run >= MOST_SHORT:
+        say(
+            f"run {allocation.run} asked within {SHORT_S:g} s to be started again, though no "
+            "signal has stopped it; it is not, since that would never end: look why the command "
+            f"ends with {STOPPED}"
+        )
+        return 1
     if options.requeue:
         say(f"stopped; {requeue(allocation.job)}")
     return STOPPED

@@ -110,6 +110,26 @@ def test_it_ends_as_its_workers_have_ended(script: str, code: int, said: str) ->
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("script", "restarts", "code"),
+    [
+        ("exit 99", 4, 99),
+        ("exit 99", 5, 1),
+        ("echo stopped >$HETSCHED_OUTCOME", 5, 1),
+        ("kill -USR2 $PPID; sleep 0.5; exit 99", 5, 99),
+        ("touch $HETSCHED_OUTCOME.heard; exit 99", 5, 99),
+    ],
+)
+def test_a_job_that_only_ever_asks_to_be_started_again_comes_to_an_end(
+    script: str, restarts: int, code: int
+) -> None:
+    more = {"SLURM_RESTART_COUNT": str(restarts)}
+    done = run("--", "bash", "-c", script, gpus=1, more=more)
+    assert done.returncode == code, done.stderr
+    assert ("no signal has stopped it" in done.stderr) == (code == 1)
+    assert ("queued" in done.stderr or "Slurm shows" in done.stderr) == (code == 99)
+
+
 def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
     assert run("--", "no-such-program").stderr == (
         "hetsched-run: no-such-program: No such file or directory\n"
