@@ -810,8 +810,8 @@ def test_a_read_that_waited_for_a_backup_controller_counts_as_slurm_having_been_
 def test_in_shadow_nothing_is_measured_since_nobody_begins_or_ends_such_a_run(
     mode: Mode, measured: list[str], tmp_path: Path
 ) -> None:
-    keyed = WAITING.mark.replace("}", ',"profile":"net","move":true}')
-    waiting = replace(WAITING, mark=keyed, submit_line="sbatch --requeue run.sh")
+    keyed = WAITING.mark.replace("}", ',"profile-key":"net","can-checkpoint":true}')
+    waiting = replace(WAITING, mark=keyed)
     settings = replace(SETTINGS, spool=tmp_path)
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         daemon = Daemon(
