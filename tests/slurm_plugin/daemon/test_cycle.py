@@ -14,8 +14,8 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
-from hetsched_core.store import Mode as StoreMode
 from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
 from hetsched_core.types import EMPTY_PLAN, ExecutionModel, NodeCondition, Plan, Snapshot
 from slurm_plugin.backend import (
     Asked,
