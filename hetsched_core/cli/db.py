@@ -259,7 +259,8 @@ def _print_summary(file: Path, summary: Summary) -> None:
         f"{summary.bandwidths}, GPU types with published rates: {summary.gpu_specs}"
     )
     click.echo(
-        f"runs: {summary.runs}, decisions: {summary.decisions}, spool files: {summary.spool_files}"
+        f"jobs: {summary.jobs}, of which {summary.left} have left; decisions: "
+        f"{summary.decisions}, runs of replays: {summary.runs}, spool files: {summary.spool_files}"
     )
     for reason, lines in summary.rejected:
         click.echo(f"rejected from the spool, {reason}: {lines}")

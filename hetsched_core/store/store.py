@@ -376,7 +376,10 @@ def _make_ready(path: Path, mode: Mode, scripts: Sequence[str]) -> None:
     if path.exists():
         return
     if mode is Mode.READ:
-        raise StoreError(f"{path} does not exist; name a store, or begin one: hetsched db import")
+        raise StoreError(
+            f"{path} does not exist; name a throughput database, or the file that hetschedd has as "
+            "its setting 'database'"
+        )
     log = path.with_name(path.name + ".wal")
     if log.exists():
         raise StoreError(

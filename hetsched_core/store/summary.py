@@ -22,6 +22,8 @@ _FIGURES = {
     "gpu_specs": "SELECT count(*) FROM gpu_spec",
     "runs": "SELECT count(*) FROM run",
     "decisions": "SELECT count(*) FROM decision",
+    "jobs": "SELECT count(*) FROM job",
+    "left": "SELECT count(*) FROM job WHERE ended_s IS NOT NULL",
     "spool_files": "SELECT count(*) FROM spool_file",
 }
 
@@ -41,6 +43,7 @@ class Summary:
         bandwidths: measured terms of bandwidths, over all GPU types.
         gpu_specs: GPU types with published rates.
         runs, decisions: how many are recorded.
+        jobs, left: jobs on record, and how many of them have left.
         spool_files: how many were taken in.
         rejected: (reason, lines or files) of the spool, the most frequent first.
     """
@@ -58,6 +61,8 @@ class Summary:
     gpu_specs: int
     runs: int
     decisions: int
+    jobs: int
+    left: int
     spool_files: int
     rejected: tuple[tuple[str, int], ...]
 

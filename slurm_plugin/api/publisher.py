@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,9 @@ from slurm_plugin.daemon.configuration import Configuration
 _PATIENCE_S = 20.0
 """How long a question waits for its turn."""
 
+_OLD_S = 5.0
+"""From which age on it is said how old what was seen last is, where a job is refused."""
+
 
 class Publisher:
     """Takes what the loop knows after each cycle, and answers from it in other threads.
@@ -29,7 +33,11 @@ class Publisher:
     """
 
     def __init__(
-        self, configuration: Configuration, now: float, past: PastAnswers | None = None
+        self,
+        configuration: Configuration,
+        now: float,
+        past: PastAnswers | None = None,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         """Begin with nothing published at `now`, seconds UTC.
 
@@ -37,7 +45,9 @@ class Publisher:
             configuration: of the daemon.
             now: seconds UTC.
             past: what answers questions about the past and the future; None for nothing.
+            clock: seconds UTC.
         """
+        self._clock = clock
         self._up_since_s = now
         self._published: Published | None = None
         self._readings = Readings()
@@ -96,6 +106,18 @@ class Publisher:
         published = self._published
         if published is None:
             raise InputError("the daemon has not read Slurm yet; ask again in a moment")
+        try:
+            return self._answer(published, request, peer)
+        except InputError as error:
+            age_s = self._clock() - published.at_s
+            if age_s < max(_OLD_S, 2 * self._configuration.cycle_s):
+                raise
+            # While a policy thinks jobs come and go unseen.
+            raise InputError(f"{error} (at the last look, {age_s:.0f} s ago; ask again)") from None
+
+    def _answer(
+        self, published: Published, request: Mapping[str, object], peer: Peer
+    ) -> dict[str, Any]:
         match request.get("ask"):
             case "page":
                 return self._page(published)

@@ -30,12 +30,21 @@ def show(file: Path | None) -> None:
 @click.argument("file", type=_FILE)
 def check(file: Path) -> None:
     """Say whether the daemon would take FILE; it asks Slurm nothing."""
+    from hetsched_core.errors import InputError
     from hetsched_core.policy import make_policy
     from slurm_plugin.daemon import check_fit
     from slurm_plugin.daemon.configuration import read_configuration
     from slurm_plugin.daemon.spool import checked
 
     configuration = read_configuration(file)
+    for name, usual in (("database", "/var/lib/hetsched"), ("socket", "/run/hetsched")):
+        folder = getattr(configuration, name).absolute().parent
+        # The service makes those of the defaults as it starts.
+        if str(folder) != usual and not folder.is_dir():
+            raise InputError(
+                f"{file}: {name} = {str(getattr(configuration, name))!r}: there is no folder "
+                f"{folder}; make it, for the daemon's user"
+            )
     if configuration.spool is not None:
         checked(configuration.spool)
     check_fit(make_policy(configuration.policy, configuration.parameters))

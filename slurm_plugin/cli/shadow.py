@@ -37,12 +37,16 @@ def report(file: Path, days: float, policy: str, settings: tuple[str, ...], as_j
     FILE may be in use by the daemon.
     """
     import json
+    import math
     import time
     from dataclasses import asdict
 
     from hetsched_core.cli.stores import open_to_read
+    from hetsched_core.policy import make_policy
     from hetsched_core.shadow import shadow_report
 
+    if not math.isfinite(days):
+        raise click.UsageError(f"--days {days}: expected a number of days")
     if settings and not policy:
         raise click.UsageError("--set is for the policy that --policy names")
     pairs = [text.partition("=") for text in settings]
@@ -50,6 +54,8 @@ def report(file: Path, days: float, policy: str, settings: tuple[str, ...], as_j
     if wrong is not None:
         raise click.UsageError(f"--set {wrong}: expected NAME=VALUE")
     chosen = {name: value for name, _, value in pairs}
+    if policy:
+        make_policy(policy, chosen)
     with open_to_read(file) as store:
         found = shadow_report(store, time.time() - days * 86_400.0, policy, chosen)
     if as_json:

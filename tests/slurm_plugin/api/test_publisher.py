@@ -33,6 +33,16 @@ def test_an_answer_is_as_old_as_what_was_seen_last() -> None:
     assert (said["at_s"], said["up_since_s"], said["away"]) == (100.0, 50.0, "slurmctld is away")
 
 
+@pytest.mark.parametrize(("now", "says"), [(101.0, "here$"), (126.0, "look, 26 s ago; ask again")])
+def test_a_job_that_may_have_come_since_the_last_look_is_not_denied_outright(
+    now: float, says: str
+) -> None:
+    publisher = Publisher(CONFIGURATION, 50.0, clock=lambda: now)
+    publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3)
+    with pytest.raises(InputError, match=says):
+        publisher.answer({"ask": "why", "job": "2"}, ADMIN)
+
+
 def test_a_slow_why_keeps_nobody_from_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "_PATIENCE_S", 0.1)
     publisher = Publisher(CONFIGURATION, 50.0)
