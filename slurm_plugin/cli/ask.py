@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,11 @@ socket_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the answer as JSON.")
 
+
+OLD_S = 10.0
+"""From which age on it is said how old an answer is."""
+
+_LONGEST = 32
 
 _WHERE = "nodelist(reason)"
 
@@ -77,6 +83,8 @@ def tell(
             f"Slurm does not answer ({printable(said['away'])}); this is what was seen last",
             err=True,
         )
+    elif (age_s := time.time() - said["at_s"]) >= OLD_S:
+        click.echo(f"as seen {age_s:.0f} s ago; the daemon has not looked since", err=True)
     print_(said)
 
 
@@ -88,6 +96,12 @@ def span(seconds: float) -> str:
     if days:
         return f"{days}-{hours:02d}:{minutes:02d}:{rest:02d}"
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+def short(text: str) -> str:
+    """Cut what somebody has typed to what leaves room beside it; JSON has all of it."""
+    text = printable(text)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
 def _print_status(said: dict[str, Any]) -> None:
@@ -105,8 +119,8 @@ def _print_queue(said: dict[str, Any]) -> None:
         (
             row["job"],
             row["partition"],
-            row["name"],
-            row["user"],
+            short(row["name"]),
+            short(row["user"]),
             row["state"],
             span(row["ran_s"]),
             row["gpus"],

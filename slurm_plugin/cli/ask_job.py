@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from hetsched_core.cli.table import print_table, printable
-from slurm_plugin.cli.ask import json_option, socket_option, span, tell
+from slurm_plugin.cli.ask import json_option, short, socket_option, span, tell
 
 
 @click.command()
@@ -67,7 +67,7 @@ def _print_when(said: dict[str, Any]) -> None:
 
 def _print_history(said: dict[str, Any]) -> None:
     for job in said["jobs"]:
-        name = printable(job["name"]) or "-"
+        name = short(job["name"]) or "-"
         click.echo(
             f"job {said['job']} ({name}) of {printable(job['user'])} in {job['partition']}, "
             f"{job['gpus']} GPUs, {job['restarts']} restarts"
@@ -98,7 +98,7 @@ def _print_plan(said: dict[str, Any]) -> None:
         + f"; has had {said['service_gpu_s'] / 3600:.3g} GPU hours; "
         f"{said['submitted_before']} of {said['waiting']} waiting jobs came before it"
     )
-    if said["gap"] is not None:
+    if said["gap"] is not None and said["method"]:
         click.echo(f"  found by {said['method']}, proven within {said['gap']:.2%} of the best plan")
     for node_class, price in said["prices"].items():
         click.echo(f"  price of a GPU, {printable(node_class)}: {price:.4g}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 import time
 from collections.abc import Iterator
@@ -86,6 +87,47 @@ def test_the_queue_has_squeues_columns_and_letters(site: Site) -> None:
     assert (runs["nodes"], waits["nodes"]) == ({"n0": 4}, None)
 
 
+def test_what_was_seen_a_while_ago_is_told_with_its_age(site: Site) -> None:
+    site.bench.clock.now = time.time() - 26
+    site.bench.cycle(job(5), seconds=0)
+    assert re.search("as seen 2[67] s ago", site.run("status").stderr)
+    site.bench.clock.now = time.time()
+    site.bench.cycle(job(5), seconds=0)
+    assert "as seen" not in site.run("status").output
+
+
+def test_long_names_are_cut_in_tables_and_whole_in_json(site: Site) -> None:
+    name = "n" * 300
+    site.bench.cycle(replace(job(8, "bob"), name=name))
+    assert f"  {'n' * 29}...  " in site.says("queue")
+    assert max(map(len, site.says("queue").splitlines())) < 140
+    assert f"job 8 ({'n' * 29}...) of bob" in site.says("history", "8")
+    assert any(row["name"] == name for row in json.loads(site.says("queue", "--json"))["jobs"])
+
+
+def test_a_database_that_is_not_there_is_asked_for_by_the_setting_that_names_it(
+    site: Site, tmp_path: Path
+) -> None:
+    gone = str(tmp_path / "nope.db")
+    for words in ("shadow report", "db show", "db check", "db repeat", "replay --recorded"):
+        done = site.run(*words.split(), gone)
+        assert done.exit_code == 1, words
+        assert "nope.db does not exist" in str(done.exception)
+        assert "its setting 'database'" in str(done.exception)
+        assert "import" not in str(done.exception)
+
+
+def test_a_shadow_report_looks_at_its_options_first(site: Site, tmp_path: Path) -> None:
+    gone = str(tmp_path / "nope.db")
+    assert site.run("shadow", "report", gone, "--days", "nan").exit_code == 2
+    done = site.run("shadow", "report", gone, "--policy", "nosuch")
+    assert "unknown policy 'nosuch'" in str(done.exception)
+
+
+def test_the_database_tells_how_many_jobs_it_remembers(site: Site) -> None:
+    assert "jobs: 4, of which 2 have left" in site.says("db", "show", str(site.database))
+
+
 def test_when_tells_a_range_in_time_and_from_now(site: Site) -> None:
     text = site.says("when", "4")
     assert text.startswith("job 4: starts between 20")
@@ -125,6 +167,7 @@ def test_plan_tells_what_decides_and_what_there_was_to_choose_from(site: Site) -
     assert "waits" in text.splitlines()[0]
     assert "constraint: the job that holds GPUs leaves too little room" in text
     assert "no room now" in text
+    assert "proven" not in text
     said = json.loads(site.says("plan", "--explain", "3", "--json"))
     assert said["chosen"] == {"n0": 4}
     assert [option["verdict"] for option in said["options"]] == ["held"]
