@@ -7,6 +7,7 @@ claims, is drawn from for the jobs whose work nobody knows.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -160,13 +161,18 @@ class Experience:
         first_s = came[0].job.submit_s
         span_s = max(now - first_s, 1.0)
         from_s = first_s + rng.uniform(0.0, span_s)
+        # A crowd comes all at once: with a plan for each of them there is no time for futures.
+        crowded = span_s < len(came) * _CROWD_GAP_S
         found = []
         # Beyond its end the past begins again.
         for turn in range(1 + int(horizon_s // span_s) + 1):
             for one in came:
                 at_s = one.job.submit_s + turn * span_s
                 if from_s < at_s <= from_s + horizon_s:
-                    found.append((now + at_s - from_s, one))
+                    after_s = at_s - from_s
+                    if crowded:
+                        after_s = math.ceil(after_s / _CROWD_S) * _CROWD_S
+                    found.append((now + after_s, one))
             if len(found) > _MOST_ARRIVALS:
                 break
         return tuple(
@@ -190,6 +196,12 @@ class Experience:
 
 
 _MOST_ARRIVALS = 2000
+
+_CROWD_GAP_S = 1.0
+"""Jobs that come closer together than this on average are a crowd."""
+
+_CROWD_S = 10.0
+"""Those of a crowd that come within so many seconds come at once."""
 
 
 def _groups(job: Job) -> Iterable[tuple[str, ...]]:

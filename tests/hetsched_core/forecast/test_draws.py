@@ -137,6 +137,25 @@ def test_who_comes_later_is_drawn_from_who_came() -> None:
     assert not experience(0.5).arrivals(1800.0, 1800.0, rng)
 
 
+@pytest.mark.parametrize(
+    ("gap_s", "least", "most"),
+    [(0.1, 3, 4), (2.0, 290, 300)],
+)
+def test_a_crowd_comes_at_once_and_others_one_by_one(gap_s: float, least: int, most: int) -> None:
+    past = [
+        PastJob(replace(job(number), submit_s=number * gap_s, profile=PROFILE), 0.5)
+        for number in range(300)
+    ]
+    seen = Experience(past, SNAPSHOT.speeds, CLUSTER.gpu_types)
+    span_s = 300 * gap_s
+    coming = seen.arrivals(span_s, span_s, np.random.default_rng(1))
+    assert len(coming) == pytest.approx(300, abs=2)
+    moments = [one.job.submit_s for one in coming]
+    assert moments == sorted(moments)
+    assert min(moments) > span_s
+    assert least <= len(set(moments)) <= most
+
+
 def test_without_time_there_is_no_answer() -> None:
     fifo = make_policy("fifo")
     left = iter(range(3))
