@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, ways_to_fit
@@ -61,6 +62,8 @@ class Why:
         reasons: why it waits, the policy's own word first; () if it does not.
         reservation: GPUs that the plan promises it later; None if there are none.
         remedies: changes to the job that would let it start now.
+        measured_until_s: when the run that measures its speed is given up, seconds UTC; None
+            without such a run, or if the plan in force knows of none any more.
     """
 
     job: str
@@ -69,6 +72,7 @@ class Why:
     reasons: tuple[Reason, ...]
     reservation: Reservation | None
     remedies: tuple[Remedy, ...]
+    measured_until_s: float | None = None
 
 
 def why(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Why:
@@ -88,6 +92,10 @@ def why(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Why:
         raise InputError(f"no active job {job_id!r}; it has ended, or is not managed here")
     phase, entry = view.phase(snapshot.now), plan.entries.get(job_id)
     holds = next((run.configuration for run in view.runs), None)
+    if phase is Phase.PROFILING:
+        profile = next((p for p in plan.profiles if p.job == job_id), None)
+        until_s = None if profile is None else profile.placement.until_s
+        return Why(job_id, phase, holds, (), None, (), until_s)
     if not view.waiting and phase is not Phase.DRAINING:
         return Why(job_id, phase, holds, (), None, ())
     reasons = tuple(_distinct(_reasons(snapshot, plan, view)))
@@ -116,12 +124,34 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
         yield from _before_start(snapshot, entry)
         return
     if isinstance(entry, Waiting):
-        yield entry.reason
+        yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
         # Whether there is room says nothing about a job that may not start.
         yield view.blocked
         return
     yield from _by_the_cluster(snapshot, view.job)
+
+
+def _measuring(snapshot: Snapshot, plan: Plan, view: JobView, reason: Reason) -> Reason:
+    """Return a reason with who measures the job's speed for it, and until when at the latest."""
+    others = [
+        profile
+        for profile in plan.profiles
+        if profile.job != view.id
+        and profile.job in snapshot.jobs
+        and snapshot.jobs[profile.job].job.profile == view.job.profile
+    ]
+    if reason.code is not ReasonCode.PROFILING or reason.behind or not others:
+        return reason
+    ends_s = [p.placement.until_s for p in others if p.placement.until_s is not None]
+    until = (
+        datetime.fromtimestamp(max(ends_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ends_s else ""
+    )
+    return replace(
+        reason,
+        behind=tuple(dict.fromkeys(profile.job for profile in others)),
+        detail=reason.detail or (until and f"until {until} at the latest"),
+    )
 
 
 def _before_start(snapshot: Snapshot, entry: Placed) -> Iterator[Reason]:

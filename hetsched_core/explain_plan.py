@@ -57,7 +57,7 @@ class Explanation:
     """What decides about a job in the plan in force.
 
     Attributes:
-        chosen: where the plan wants it; None if it is to wait.
+        chosen: where the plan wants it, or has it measured; None if it is to wait.
         decided_by: the score, price or constraint that decides, in words.
         waiting: how many jobs wait; `place` of them were submitted before it.
         waited_s: how long it has waited.
@@ -101,6 +101,8 @@ def explain(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Expl
     chosen = None
     if isinstance(entry, Placed) and entry.placements:
         chosen = entry.placements[0].configuration
+    elif view.phase(now) is Phase.PROFILING:
+        chosen = view.runs[0].configuration
     options = tuple(_options(snapshot, plan, view, chosen))
     waiting = [v for v in snapshot.by_submission() if v.waiting]
     expected_s = None
@@ -190,6 +192,11 @@ def _decided_by(
     entry, name = plan.entries.get(view.id), policy.info.name
     if view.blocked is not None:
         return f"constraint: {view.blocked}"
+    if view.phase(snapshot.now) is Phase.PROFILING:
+        types = {snapshot.cluster[node].gpu_type for node, _ in view.runs[0].configuration}
+        return (
+            f"measuring: it runs there so that its speed on {' and '.join(sorted(types))} is known"
+        )
     if isinstance(entry, Placed):
         best = max((option.speed for option in options), default=0.0)
         mine = next((o for o in options if o.verdict in ("chosen", "held")), None)

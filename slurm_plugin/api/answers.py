@@ -137,7 +137,8 @@ def _queue(published: Published, peer: Peer) -> dict[str, Any]:
 def _row(published: Published, view: JobView) -> dict[str, Any]:
     now, job = published.snapshot.now, view.job
     entry = published.plan.entries.get(view.id)
-    holds = view.configuration
+    # What a run holds that is measured or stopped is held, too.
+    holds = next((run.configuration for run in view.runs), None)
     return {
         "job": view.id,
         "partition": job.partition,
@@ -150,7 +151,7 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": entry.reason.code.word if isinstance(entry, Waiting) else None,
+        "reason": entry.reason.code.word if isinstance(entry, Waiting) and not view.runs else None,
     }
 
 
@@ -177,6 +178,8 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
         "mode": published.mode,
         "state": _LETTERS[found.phase],
         "holds": None if found.holds is None else dict(found.holds),
+        "measured": found.phase is Phase.PROFILING,
+        "measured_until_s": found.measured_until_s,
         "reasons": [_reason(seen_by(published, peer, reason)) for reason in found.reasons],
         "reserved": None
         if kept is None

@@ -127,8 +127,11 @@ class Meters:
         self._jobs.clear()
         for (partition, phase), count in phases.items():
             self._jobs.labels(partition, phase).set(count)
+        # One that is measured, or has not yet freed its GPUs, is counted where it stands.
         reasons = Counter(
-            entry.reason.code for entry in plan.entries.values() if isinstance(entry, Waiting)
+            entry.reason.code
+            for job_id, entry in plan.entries.items()
+            if isinstance(entry, Waiting) and not _holds(snapshot, job_id)
         )
         for code in ReasonCode:
             self._waiting.labels(code.word).set(reasons[code])
@@ -152,6 +155,11 @@ class Meters:
                     speed = 0.0
                 expected[job_id] = run.number, speed
         self._restarted, self._expected = restarted, expected
+
+
+def _holds(snapshot: Snapshot, job: str) -> bool:
+    view = snapshot.jobs.get(job)
+    return view is not None and bool(view.runs)
 
 
 def serve_meters(address: str, meters: Meters) -> WSGIServer:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,11 @@ def short(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
 
+def moment(at_s: float) -> str:
+    """Return a time, seconds UTC, as in tables."""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _print_status(said: dict[str, Any]) -> None:
     jobs = ", ".join(f"{count} {phase}" for phase, count in said["jobs"].items()) or "none"
     click.echo(f"policy {said['policy']}, {said['mode']} mode, {said['decisions']} decisions")
@@ -143,7 +149,10 @@ def _print_why(said: dict[str, Any]) -> None:
     where = "on" if said["state"] != "PD" else "to start on"
     if said["mode"] == "shadow" and said["state"] == "PD":
         where = "in shadow mode; the plan would start it on"
-    click.echo(f"job {said['job']}: {said['state']}{holds and f' {where} {holds}'}")
+    until_s = said["measured_until_s"]
+    measured = ", to be measured" if said["measured"] else ""
+    measured += "" if until_s is None else f", until {moment(until_s)} at the latest"
+    click.echo(f"job {said['job']}: {said['state']}{holds and f' {where} {holds}'}{measured}")
     for reason in said["reasons"]:
         click.echo(f"  {printable(reason['sentence'])}")
     if said["reserved"]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
 from hetsched_core.cli.table import print_table, printable
-from slurm_plugin.cli.ask import json_option, short, socket_option, span, tell
+from slurm_plugin.cli.ask import json_option, moment, short, socket_option, span, tell
 
 
 @click.command()
@@ -49,12 +48,12 @@ def _print_when(said: dict[str, Any]) -> None:
     else:
         low_s, high_s, now = given["low_s"], given["high_s"], said["at_s"]
         click.echo(
-            f"job {said['job']}: starts between {_time(low_s)} and {_time(high_s)}, "
+            f"job {said['job']}: starts between {moment(low_s)} and {moment(high_s)}, "
             f"in {span(low_s - now)} to {span(high_s - now)}"
         )
-        click.echo(f"  from {given['futures']} futures, as things stood {_time(given['made_s'])}")
+        click.echo(f"  from {given['futures']} futures, as things stood {moment(given['made_s'])}")
     if said["reserved_s"] is not None:
-        click.echo(f"  the plan reserves GPUs for it from {_time(said['reserved_s'])} on")
+        click.echo(f"  the plan reserves GPUs for it from {moment(said['reserved_s'])} on")
     past = said["past"]
     if past is None:
         click.echo("  no range has met its start yet")
@@ -78,10 +77,10 @@ def _print_history(said: dict[str, Any]) -> None:
         )
         for given in job["ranges"]:
             start_s = given["start_s"]
-            became = "" if start_s is None else f"; it started {_time(start_s)}"
+            became = "" if start_s is None else f"; it started {moment(start_s)}"
             click.echo(
-                f"  told {_time(given['at_s'])}: starts between {_time(given['low_s'])} and "
-                f"{_time(given['high_s'])}{became}"
+                f"  told {moment(given['at_s'])}: starts between {moment(given['low_s'])} and "
+                f"{moment(given['high_s'])}{became}"
             )
 
 
@@ -107,7 +106,3 @@ def _print_plan(said: dict[str, Any]) -> None:
     if said["options"]:
         rows = [["" if o[key] is None else o[key] for key in keys] for o in said["options"]]
         print_table(names, rows)
-
-
-def _time(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -89,8 +89,12 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
 def _tell_decision(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int) -> None:
     assert report.decision is not None
     record, diagnostics = report.decision.plan, report.decision.diagnostics
+    # One that runs to be measured waits for its own work alone.
+    measured = {profile.job for profile in plan.profiles}
     reasons = Counter(
-        entry.reason.code.word for entry in plan.entries.values() if isinstance(entry, Waiting)
+        entry.reason.code.word
+        for job, entry in plan.entries.items()
+        if isinstance(entry, Waiting) and job not in measured
     )
     log.info(
         "decision",
@@ -98,7 +102,8 @@ def _tell_decision(log: FilteringBoundLogger, report: CycleReport, plan: Plan, n
         policy=report.decision.policy,
         triggers=",".join(sorted(trigger.value for trigger in record.triggers)),
         placed=record.placed,
-        waiting=record.waiting,
+        measured=len(measured) or None,
+        waiting=reasons.total(),
         because=", ".join(f"{count} {word}" for word, count in reasons.most_common()),
         took_ms=round(record.plan_s * 1000, 1),
         method=diagnostics.method,

@@ -14,13 +14,25 @@ from hetsched_core.types import (
     NodeCondition,
     Phase,
     Plan,
+    Purpose,
     Reason,
     ReasonCode,
     Shape,
     Snapshot,
     Trigger,
+    Waiting,
 )
-from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    placed,
+    plan_of,
+    profiling,
+    snapshot_of,
+    view,
+)
 
 CLUSTER = cluster_of(n0=("a100", 4), n1=("a100", 4), n2=("t4", 4))
 SINGLE = frozenset({Shape.SINGLE_NODE})
@@ -156,3 +168,31 @@ def test_a_remedy_is_what_the_policy_does_with_the_changed_job() -> None:
 def test_a_job_that_is_not_there_is_refused() -> None:
     with pytest.raises(InputError, match="no active job 'b'"):
         why(Fifo(), world(view("a")), plan_of({}), "b")
+
+
+def measuring(until_s: float = 400.0) -> tuple[Snapshot, Plan]:
+    """One job runs to be measured, another of the same profile waits for that."""
+    other = view("c")
+    other = replace(other, job=replace(other.job, profile="other"))
+    run = held(on(n2=1), purpose=Purpose.PROFILE)
+    speeds = linear_speeds(CLUSTER, {key: {"a100": 1.0, "t4": 1.0} for key in ("m", "other")})
+    snapshot = world(view("a", run), view("b"), other, speeds=speeds)
+    waits = Waiting(Reason(ReasonCode.PROFILING))
+    profiles = {"a": profiling(on(n2=1), until_s)}
+    return snapshot, plan_of(dict.fromkeys("abc", waits), profiles=profiles)
+
+
+def test_a_job_that_runs_to_be_measured_does_not_wait_and_says_until_when() -> None:
+    found = why(Fifo(), *measuring(), "a")
+    assert (found.phase, found.holds, found.reasons) == (Phase.PROFILING, on(n2=1), ())
+    assert (found.remedies, found.measured_until_s) == ((), 400.0)
+
+
+def test_a_job_that_waits_for_another_s_measuring_says_whose_and_until_when() -> None:
+    snapshot, plan = measuring()
+    reasons = {job: str(why(Fifo(), snapshot, plan, job).reasons[0]) for job in ("b", "c")}
+    assert reasons == {
+        "b": "not yet: its speed is being measured first (a): "
+        "until 1970-01-01T00:06:40Z at the latest",
+        "c": "not yet: its speed is being measured first",
+    }

@@ -10,13 +10,15 @@ from hetsched_core.policies.las import Las
 from hetsched_core.types import (
     JobView,
     NodeCondition,
+    Purpose,
     Reason,
     ReasonCode,
     Shape,
     Snapshot,
     Trigger,
+    Waiting,
 )
-from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
 
 CLUSTER = cluster_of(n0=("a100", 4), n1=("a100", 4), n2=("t4", 4))
 
@@ -105,3 +107,14 @@ def test_standing_is_what_the_snapshot_shows() -> None:
     assert explain(Las(), snapshot, Las().plan(snapshot), "b").waited_s == 100.0
     with pytest.raises(InputError, match="no active job 'c'"):
         explain(Las(), snapshot, Las().plan(snapshot), "c")
+
+
+def test_a_job_that_is_measured_does_not_wait() -> None:
+    run = held(on(n2=1), purpose=Purpose.PROFILE)
+    snapshot = world(view("a", run))
+    waits = Waiting(Reason(ReasonCode.PROFILING))
+    plan = plan_of({"a": waits}, profiles={"a": profiling(on(n2=1))})
+    found = explain(Fifo(), snapshot, plan, "a")
+    assert found.chosen == on(n2=1)
+    assert found.decided_by == "measuring: it runs there so that its speed on t4 is known"
+    assert next(o.verdict for o in found.options if o.gpu_type == "t4") == "chosen"

@@ -6,9 +6,10 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.fifo import Fifo
-from hetsched_core.types import NodeCondition, Reason, ReasonCode, Shape, Waiting
+from hetsched_core.types import NodeCondition, Purpose, Reason, ReasonCode, Shape, Waiting
 from slurm_plugin.api.answers import Peer, Published, answer
-from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+from slurm_plugin.cli.ask import _print_why
+from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
 
 CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
 ADMIN = Peer("root", admin=True)
@@ -111,3 +112,22 @@ def test_private_jobs_are_not_named_by_those_behind_them() -> None:
 def test_an_unknown_question_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"unknown question 'whi': did you mean 'why'\?.*queue"):
         answer(published(), {"ask": "whi"}, ADMIN)
+
+
+def test_a_job_that_is_measured_is_one_that_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    run = replace(held(on(n0=1)), purpose=Purpose.PROFILE)
+    snapshot = snapshot_of(CLUSTER, [view("1", run), view("2")], now=60.0)
+    plan = plan_of(
+        dict.fromkeys("12", Waiting(Reason(ReasonCode.PROFILING))),
+        profiles={"1": profiling(on(n0=1), until_s=300.0)},
+    )
+    state = Published(60.0, 0.0, Fifo(), "enforce", snapshot, plan)
+    one, two = answer(state, {"ask": "queue"}, ADMIN)["jobs"]
+    assert (one["state"], one["nodes"], one["reason"]) == ("R", {"n0": 1}, None)
+    assert (two["state"], two["nodes"], two["reason"]) == ("PD", None, "profiling")
+    said = answer(state, {"ask": "why", "job": "1"}, ADMIN)
+    assert (said["measured"], said["measured_until_s"], said["reasons"]) == (True, 300.0, [])
+    assert answer(state, {"ask": "explain", "job": "1"}, ADMIN)["chosen"] == {"n0": 1}
+    _print_why(said)
+    words = "job 1: R on n0:1, to be measured, until 1970-01-01T00:05:00Z at the latest\n"
+    assert capsys.readouterr().out == words

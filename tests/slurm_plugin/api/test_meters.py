@@ -12,12 +12,20 @@ from hetsched_core.policies.fifo import Fifo
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.spool import Reject
 from hetsched_core.store import Decision, FileReject, RejectedLines
-from hetsched_core.types import Diagnostics, Snapshot, Trigger
+from hetsched_core.types import (
+    Diagnostics,
+    Purpose,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
 from slurm_plugin.api.meters import Meters, serve_meters
 from slurm_plugin.backend import Outcome, Park, Place, Requeue
 from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.listening import Heard
-from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
 
 SNAPSHOT = snapshot_of(
     cluster_of(n0=("a100", 4), n1=("t4", 2)),
@@ -161,3 +169,16 @@ def test_restarts_errors_and_how_far_estimates_are_off_are_counted_once() -> Non
     meters.note(CycleReport(outcome=Outcome((), ((PLACE, "busy"),), ())), SNAPSHOT, PLAN)
     assert value("hetsched_slurm_errors_total", {"error": "away"}) == 1
     assert value("hetsched_slurm_errors_total", {"error": "refused"}) == 1
+
+
+def test_a_job_that_is_measured_is_not_counted_among_those_that_wait() -> None:
+    run = held(on(n0=1), purpose=Purpose.PROFILE)
+    snapshot = snapshot_of(cluster_of(n0=("a100", 4)), [view("1", run), view("2")])
+    waits = Waiting(Reason(ReasonCode.PROFILING))
+    plan = plan_of({"1": waits, "2": waits}, profiles={"1": profiling(on(n0=1))})
+    meters = Meters()
+    meters.note(CycleReport(), snapshot, plan)
+    told = meters.registry.get_sample_value
+    assert told("hetsched_waiting_jobs", {"reason": "profiling"}) == 1
+    assert told("hetsched_jobs", {"partition": "", "state": "waiting"}) == 1
+    assert told("hetsched_jobs", {"partition": "", "state": "profiling"}) == 1

@@ -3,6 +3,7 @@
 import io
 import json
 import re
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -10,7 +11,17 @@ from immutables import Map
 
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import Decision
-from hetsched_core.types import Diagnostics, Plan, Reason, ReasonCode, Trigger, Waiting
+from hetsched_core.types import (
+    Configuration,
+    Diagnostics,
+    Placement,
+    Plan,
+    ProfilePlacement,
+    Reason,
+    ReasonCode,
+    Trigger,
+    Waiting,
+)
 from slurm_plugin.backend import (
     Change,
     Outcome,
@@ -135,3 +146,13 @@ def test_logfmt_is_one_line_that_opens_with_time_level_and_event(words: str, wri
     open_log(LogForm.LOGFMT, stream).warning("away", words=words, job="3")
     line = stream.getvalue()
     assert re.fullmatch(rf"time=\S+Z level=warning event=away job=3 {re.escape(written)}\n", line)
+
+
+def test_a_job_that_is_measured_does_not_wait() -> None:
+    stream = io.StringIO()
+    profiles = (ProfilePlacement("8", Placement(Configuration.of({"n1": 1}))),)
+    plan = replace(PLAN, profiles=profiles)
+    report = CycleReport(DECISION, outcome=Outcome((), (), ()))
+    tell(open_log(LogForm.JSON, stream), report, plan, 12)
+    line = json.loads(stream.getvalue())
+    assert (line["measured"], line["waiting"], line["because"]) == (1, 2, "2 no_room")
