@@ -11,5 +11,5 @@ SPANK_SOURCE = Path(__file__).with_name("hetsched_spank.c")
 ENFORCE_LIST = "hetsched_enforce"
 """The file beside it that names the partitions whose marked jobs are kept back.
 
-One to a line, each followed by the GPUs of its greatest node.
+One to a line, each followed by the GPUs of its greatest node and its GPU types, with commas.
 """

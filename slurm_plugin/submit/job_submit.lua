@@ -2,8 +2,8 @@
 --
 -- A job with --gpu-set (an option of sbatch where the SPANK plug-in is installed, or a `#HETSCHED`
 -- line in its script) is checked and marked: AdminComment becomes `hetsched/1 {...}` with a nonce.
--- In a partition that `hetsched_enforce` names (one per line, then the GPUs of its greatest node; a
--- file of root's beside this one) it is also kept back by a begin time, in the shape of its default
+-- In a partition that `hetsched_enforce` names (one per line, then the GPUs of its greatest node and
+-- its GPU types; a file of root's beside this one) it is also kept back by a begin time, in the shape of its default
 -- count; if nobody moves that begin time on, Slurm starts the job itself. All other jobs pass.
 
 local ENFORCE = "hetsched_enforce"
@@ -85,6 +85,15 @@ local function number(name, value)
   return string.format("%.17g", found)
 end
 
+-- No training is larger; a policy that reckons with it must not meet numbers beyond all bounds.
+local MAX_SAMPLES = 1e15
+
+local function samples(name, value)
+  local text = number(name, value)
+  if tonumber(value) > MAX_SAMPLES then refuse(name, value, "at most 1e15 samples") end
+  return text
+end
+
 local function scaling(name, value)
   if value ~= "linear" and value ~= "sqrt" and value ~= "none" then
     refuse(name, value, "linear, sqrt or none")
@@ -104,7 +113,7 @@ local OPTIONS = {
   ["learning-rate"] = number,
   ["lr-scaling"] = scaling,
   ["profile-key"] = words("^[%w_.-]+$", "letters, digits, '_', '.' and '-'"),
-  ["total-samples"] = number,
+  ["total-samples"] = samples,
   ["no-move"] = flag,
   ["can-checkpoint"] = flag,
 }
@@ -113,6 +122,7 @@ local NAMES = { "gpu-set", "gpu-types", "gpu-mem", "learning-rate", "lr-scaling"
 
 -- The options of the script's `#HETSCHED` lines, which end where sbatch's own do.
 local function lines_of(script, found)
+  local from = {}
   for line in script:gmatch("[^\r\n]+") do
     local rest = line:match("^#HETSCHED%s+(.*)$")
     if rest then
@@ -125,8 +135,15 @@ local function lines_of(script, found)
         if not OPTIONS[name] then
           fail("unknown option '" .. told .. "'; known: --" .. table.concat(NAMES, ", --"))
         end
+        if from[name] then
+          fail("--" .. name .. " stands twice on #HETSCHED lines, as '" .. from[name] .. "' and '" .. told ..
+               "'; leave one")
+        end
+        from[name] = told
         found[name] = value
       end
+    elseif line:lower():match("^#%s*hetsched[%s:]+%-%-") then
+      slurm.log_user("hetsched: '%s' is a comment; options stand on lines that begin with '#HETSCHED '", line:sub(1, 60))
     elseif not line:match("^#") and line:match("%S") then
       break
     end
@@ -163,27 +180,29 @@ local function folder()
   return conf:match("^(.*)/[^/]*$") or "."
 end
 
--- Partition -> GPUs of its greatest node (0 where the list does not tell).
+-- Partition -> GPUs of its greatest node (0 where the list does not tell); partition -> its types.
 local function enforced_partitions()
-  local found = {}
+  local found, types = {}, {}
   local file = io.open(folder() .. "/" .. ENFORCE)
-  if not file then return found end
+  if not file then return found, types end
   for line in file:lines() do
-    local name, gpus = line:match("^%s*([^%s#]+)%s*(%d*)")
-    if name then found[name] = tonumber(gpus) or 0 end
+    local name, gpus, kinds = line:match("^%s*([^%s#]+)%s*(%d*)%s*([^%s#]*)")
+    if name then found[name], types[name] = tonumber(gpus) or 0, kinds end
   end
   file:close()
-  return found
+  return found, types
 end
 
--- Whether one of "a,b" is enforced, the GPUs of its nodes, and whether it stands alone.
+-- Whether one of "a,b" is enforced, the GPUs of its nodes, whether it stands alone, and its types
+-- ("" where the list does not tell).
 local function enforced(partitions)
-  local listed, names, gpus = enforced_partitions(), 0, nil
+  local listed, types = enforced_partitions()
+  local names, gpus, kinds = 0, nil, ""
   for name in (partitions or ""):gmatch("[^,]+") do
     names = names + 1
-    gpus = listed[name] or gpus
+    gpus, kinds = listed[name] or gpus, types[name] or kinds
   end
-  return gpus ~= nil, gpus, names == 1
+  return gpus ~= nil, gpus, names == 1, kinds
 end
 
 local function default_partition(parts)
@@ -258,6 +277,16 @@ local function unsupported(jd, alone)
   return nil
 end
 
+-- Refuse types that are not there: Slurm would say only that it has no such node.
+local function check_types(wanted, there, partition)
+  if there == "" then return end
+  for name in wanted:gmatch("[^,]+") do
+    if not ("," .. there .. ","):find("," .. name .. ",", 1, true) then
+      fail("--gpu-types=" .. wanted .. ": partition " .. partition .. " has no " .. name .. "; it has " .. there)
+    end
+  end
+end
+
 -- On how many nodes a job waits, with as many GPUs on each; `most` is what the greatest node has.
 local function nodes_for(count, wanted, most)
   local hint = "; choose another with --gpus=COUNT, of the set, and --nodes=N"
@@ -323,7 +352,8 @@ local function mark(jd, parts, now)
     fail("--lr-scaling without --learning-rate=RATE, the rate that it scales")
   end
   local list, set = counts_of(found["gpu-set"])
-  local kept, most, alone = enforced(jd.partition or default_partition(parts))
+  local partition = jd.partition or default_partition(parts)
+  local kept, most, alone, types = enforced(partition)
   local why = unsupported(jd, alone)
   if why and kept then fail(why) elseif why then return end
   local count, kind, nodes = asked(jd)
@@ -335,6 +365,7 @@ local function mark(jd, parts, now)
     end
     found["gpu-types"] = found["gpu-types"] or kind
   end
+  if kept then check_types(found["gpu-types"] or "", types, partition) end
   -- Who wants no requeue can be stopped, but not started again.
   if jd.requeue == 0 then found["no-move"] = "" end
   local begin = (jd.begin_time or 0) > now and jd.begin_time or nil
@@ -372,7 +403,7 @@ local function mark(jd, parts, now)
   -- Last, so that a failure above leaves no mark.
   jd.admin_comment = text
   if nodes > 1 then
-    slurm.log_user("hetsched: kept as %d nodes of %d GPUs until it is placed; --nodes=N chooses others",
+    slurm.log_user("hetsched: until it is placed it asks Slurm for %d nodes of %d GPUs; --nodes=N chooses others",
                    nodes, count / nodes)
   end
 end

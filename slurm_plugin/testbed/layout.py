@@ -96,7 +96,8 @@ class Layout:
             "job_submit.lua": JOB_SUBMIT.read_text(),
             # Where it could not be built, the options are those of `#HETSCHED` lines alone.
             "plugstack.conf": f"optional {self.spank}\n",
-            ENFORCE_LIST: f"{PARTITION} {max(node.gpus for node in self.nodes)}\n",
+            ENFORCE_LIST: f"{PARTITION} {max(node.gpus for node in self.nodes)} "
+            f"{','.join(sorted({node.gpu_type for node in self.nodes}))}\n",
         }
 
     def _slurm_conf(self) -> str:

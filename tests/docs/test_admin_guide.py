@@ -60,7 +60,7 @@ def test_the_lines_that_hand_over_and_take_back_set_the_mode(tmp_path: Path) -> 
     listed = tmp_path / "etc/slurm/hetsched_enforce"
     on, off = lines("sed ")
     run(lines("echo ")[0], tmp_path)
-    assert listed.read_text() == "gpu 8\n"
+    assert listed.read_text() == "gpu 8 a100,v100\n"
     run(on, tmp_path)
     assert read_configuration(file).mode is Mode.ENFORCE
     run(off, tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,10 @@ def test_lua_and_python_agree_on_what_a_set_means(
         ("--gpu-set=1 --no-move=yes", "takes no value"),
         ("--gpu-sets=1", "unknown option '--gpu-sets=1'; known: --gpu-set,"),
         ("--profile-key=x", "without --gpu-set"),
+        (
+            "--gpu-set=1,2 --gpu-set=4",
+            "twice on #HETSCHED lines, as '--gpu-set=1,2' and '--gpu-set=4'",
+        ),
     ],
 )
 def test_a_bad_value_is_refused_with_what_would_do(
@@ -90,6 +95,24 @@ def test_a_bad_value_is_refused_with_what_would_do(
 ) -> None:
     with pytest.raises(TestbedError, match=says):
         submitter.submit(options)
+
+
+@pytest.mark.parametrize("line", ["#hetsched --gpu-set=2", "# HETSCHED --gpu-set=2"])
+def test_a_line_that_only_looks_like_one_of_ours_is_said_to_be_a_comment(
+    testbed: Testbed, tmp_path: Path, line: str
+) -> None:
+    script = tmp_path / "near.sh"
+    script.write_text(f"#!/bin/bash\n{line}\n# hetsched is what we use\ntrue\n")
+    program = testbed.installed.program("sbatch")
+    done = subprocess.run(
+        [program, "--output=/dev/null", script],
+        env=testbed.environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0
+    assert done.stderr.count("is a comment; options stand on") == 1
+    assert f"'{line}' is a comment" in done.stderr
 
 
 def answers() -> list[tuple[str, str]]:

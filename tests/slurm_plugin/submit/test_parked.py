@@ -94,7 +94,10 @@ def test_srun_within_a_job_takes_all_that_the_run_was_given(
     [
         (("--nodes=1",), "--nodes=1 is not kept: the job may be placed on several nodes"),
         (("--ntasks=4",), "--ntasks gives way to one task on each node; start one worker per GPU"),
-        (("--gpus=16",), "kept as 2 nodes of 8 GPUs until it is placed; --nodes=N chooses others"),
+        (
+            ("--gpus=16",),
+            "until it is placed it asks Slurm for 2 nodes of 8 GPUs; --nodes=N chooses others",
+        ),
         ((), ""),
     ],
 )
