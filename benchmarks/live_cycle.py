@@ -1,6 +1,8 @@
 """How long a cycle of the daemon takes on a real slurmctld with many nodes and waiting jobs.
 
-Needs what the testbed needs (docs/live/testbed.md). Usage: python benchmarks/live_cycle.py
+A cycle is what the process does in one: the loop, the journal, and those who are told, while
+ranges for starts are drawn beside it. Needs what the testbed needs (docs/live/testbed.md).
+Usage: python benchmarks/live_cycle.py
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ import time
 from pathlib import Path
 
 from hetsched_core.policy import make_policy
+from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import Store
+from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import SlurmSite, SlurmState, open_backend
 from slurm_plugin.backend.change import Change
-from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon import Daemon, Mode
+from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
 
 JOB = "#!/bin/bash\n#HETSCHED --gpu-set=4\nsleep 600\n"
@@ -52,6 +58,8 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=64)
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--backend", default="pyslurm")
+    parser.add_argument("--policy", default="fifo")
+    parser.add_argument("--cycles", type=int, default=60)
     chosen = parser.parse_args()
     installed = install(default_cache())
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
@@ -68,7 +76,7 @@ def main() -> None:
             else:
                 sbatch = f"seq {chosen.jobs} | xargs -P 4 -I@ sbatch -Q -o /dev/null {script}"
                 subprocess.run(["bash", "-c", sbatch], check=True, stdout=subprocess.DEVNULL)
-            measure(chosen.backend, chosen.jobs)
+            measure(chosen.backend, chosen.jobs, chosen.policy, chosen.cycles, Path(name))
         finally:
             cluster.down()
 
@@ -88,30 +96,42 @@ def submit(script: Path, jobs: int) -> None:
         ).submit()
 
 
-def measure(name: str, jobs: int) -> None:
+def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
     backend = Timed(name)
-    daemon = Daemon(
-        backend,
-        make_policy("fifo"),
-        DaemonSettings(partitions=frozenset({"gpu"})),
-        mode=Mode.ENFORCE,
-        clock=time.time,
-        sleep=time.sleep,
-        stopwatch=time.perf_counter,
+    configuration = Configuration(
+        partitions=frozenset({"gpu"}), policy=policy, mode=Mode.ENFORCE, socket=folder / "socket"
     )
-    cycles, cpu, pushes = [], [], []
-    for _ in range(30):
-        begun, used = time.perf_counter(), time.process_time()
-        report = daemon.cycle()
-        took_s = time.perf_counter() - begun
-        cpu.append(time.process_time() - used)
-        # What the policy takes is the policy's.
-        cycles.append(took_s - (report.decision.plan.plan_s if report.decision else 0.0))
-        pushes.append(len(report.changes))
-        time.sleep(0.5)
+    with Store.open(folder / "daemon.duckdb", StoreMode.WRITE) as store:
+        daemon = Daemon(
+            backend,
+            make_policy(policy),
+            configuration,
+            mode=Mode.ENFORCE,
+            clock=time.time,
+            sleep=time.sleep,
+            store=store,
+            stopwatch=time.perf_counter,
+        )
+        audience = Audience(configuration, time.time(), lambda: store, time.perf_counter)
+        cycles, cpu, pushes, telling = [], [], [], []
+        for _ in range(many):
+            begun, used = time.perf_counter(), time.thread_time()
+            with audience.standing_still():
+                report = daemon.cycle()
+                told = time.perf_counter()
+                audience.note(daemon, report)
+            ended = time.perf_counter()
+            cpu.append(time.thread_time() - used)
+            telling.append(ended - told)
+            # What the policy takes is the policy's.
+            cycles.append(ended - begun - (report.decision.plan.plan_s if report.decision else 0.0))
+            pushes.append(len(report.changes))
+            time.sleep(0.5)
+        given = len(store.ranges(most=100_000))
+        audience.close()
     rest = cycles[3:]
     write = sys.stdout.write
-    write(f"{jobs} jobs, backend {name}\n")
+    write(f"{jobs} jobs, policy {policy}, backend {name}; {given} ranges for starts\n")
     write(f"first cycle {cycles[0] * 1000:.0f} ms with {pushes[0]} changes\n")
     write(
         f"later cycles: median {statistics.median(rest) * 1000:.0f} ms, "
@@ -121,6 +141,10 @@ def measure(name: str, jobs: int) -> None:
     if still:
         write(f"cycles without a change: median {statistics.median(still) * 1000:.0f} ms\n")
     write(f"a cycle's own CPU time: median {statistics.median(cpu[3:]) * 1000:.0f} ms\n")
+    write(
+        f"telling of a cycle: median {statistics.median(telling[3:]) * 1000:.0f} ms, "
+        f"longest {max(telling[3:]) * 1000:.0f} ms\n"
+    )
     write(f"a read: median {statistics.median(backend.reads) * 1000:.1f} ms\n")
     if backend.changes:
         write(f"a change: median {statistics.median(backend.changes) * 1000:.2f} ms\n")
