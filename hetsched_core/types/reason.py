@@ -28,6 +28,7 @@ class ReasonCode(Enum):
     GRACE = ("grace", Horizon.NOT_YET, "its GPUs are being vacated by another job")
     HELD = ("held", Horizon.NOT_YET, "its user or an admin holds it")
     DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
+    BEGIN = ("begin", Horizon.NOT_YET, "its user lets it start later")
     REFUSED = ("refused", Horizon.NOT_YET, "Slurm did not take its last placement")
     DEPENDENCY_NEVER = (
         "dependency_never",

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.explain import why
+from hetsched_core.explain import Why, why
 from hetsched_core.explain_plan import explain
 from hetsched_core.policy import Policy
-from hetsched_core.types import JobView, Phase, Plan, Reason, Snapshot, Waiting
+from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, Snapshot, Waiting
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
+from slurm_plugin.daemon.settings import Mode
 
 SCHEMA = 1
 
@@ -34,7 +35,7 @@ class Published:
 
     `plan_s` is when the plan in force was made, None before the first; `away` is what was said if
     Slurm does not answer, and then the rest is as old as `at_s`. With `private_jobs` users see
-    only their own jobs.
+    only their own jobs. `later` are jobs that their users let start later: the snapshot has none.
     """
 
     at_s: float
@@ -47,6 +48,7 @@ class Published:
     decisions: int = 0
     away: str = ""
     private_jobs: bool = False
+    later: Mapping[str, JobView] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,12 +88,12 @@ def may_see(published: Published, peer: Peer, user: str) -> bool:
 
 
 def view_of(published: Published, job: str, peer: Peer) -> JobView:
-    """Return an active job that the peer may see.
+    """Return an active job, or one that is to start later, that the peer may see.
 
     Raises:
         InputError: there is none of this id.
     """
-    view = published.snapshot.jobs.get(job)
+    view = published.snapshot.jobs.get(job) or published.later.get(job)
     if view is None or not _sees(published, peer, view):
         raise InputError(f"no active job {job!r}; it has ended, or is not managed here")
     return view
@@ -104,6 +106,7 @@ def _sees(published: Published, peer: Peer, view: JobView) -> bool:
 def _status(published: Published) -> dict[str, Any]:
     snapshot = published.snapshot
     phases = Counter(view.phase(snapshot.now).value for view in snapshot.jobs.values())
+    phases += Counter(later=len(published.later))
     gpus: dict[str, GpuUse] = {}
     for view in snapshot.node_views():
         gpu_type = view.node.gpu_type
@@ -128,7 +131,7 @@ def _queue(published: Published, peer: Peer) -> dict[str, Any]:
     return {
         "jobs": [
             _row(published, view)
-            for view in snapshot.by_submission()
+            for view in (*snapshot.by_submission(), *published.later.values())
             if _sees(published, peer, view)
         ]
     }
@@ -136,7 +139,6 @@ def _queue(published: Published, peer: Peer) -> dict[str, Any]:
 
 def _row(published: Published, view: JobView) -> dict[str, Any]:
     now, job = published.snapshot.now, view.job
-    entry = published.plan.entries.get(view.id)
     # What a run holds that is measured or stopped is held, too.
     holds = next((run.configuration for run in view.runs), None)
     return {
@@ -151,8 +153,18 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": entry.reason.code.word if isinstance(entry, Waiting) and not view.runs else None,
+        "reason": None if view.runs else _word(published, view),
     }
+
+
+def _word(published: Published, view: JobView) -> str | None:
+    """Return in a word why a job holds nothing; None before a plan has said anything of it."""
+    match published.plan.entries.get(view.id):
+        case Waiting(reason):
+            return reason.code.word
+        case Placed():
+            return "shadow" if published.mode == Mode.SHADOW else "starting"
+    return view.blocked.code.word if view.blocked is not None else None
 
 
 def _nodes(published: Published) -> dict[str, Any]:
@@ -170,8 +182,12 @@ def _nodes(published: Published) -> dict[str, Any]:
 
 
 def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
-    view_of(published, job, peer)
-    found = why(published.policy, published.snapshot, published.plan, job)
+    view = view_of(published, job, peer)
+    if view.id in published.later:
+        assert view.blocked is not None
+        found = Why(job, Phase.WAITING, None, (view.blocked,), None, ())
+    else:
+        found = why(published.policy, published.snapshot, published.plan, job)
     kept = found.reservation
     return {
         "job": job,
@@ -189,7 +205,8 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
 
 
 def _explain(published: Published, job: str, peer: Peer) -> dict[str, Any]:
-    view_of(published, job, peer)
+    if view_of(published, job, peer).id in published.later:
+        raise InputError(f"job {job!r} is in no plan: {published.later[job].blocked}")
     plan, entry = published.plan, published.plan.entries.get(job)
     if isinstance(entry, Waiting):
         seen = Waiting(seen_by(published, peer, entry.reason))

@@ -74,6 +74,7 @@ class Audience:
                 report.away,
                 took_s,
                 private_jobs=daemon.world.private_jobs,
+                later=daemon.world.later,
             )
         if snapshot is None or report.away:
             with self._unharmed("metrics"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hetsched_core.errors import InputError
 from hetsched_core.forecast import Judged
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
-from hetsched_core.types import Horizon, Waiting
+from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Waiting
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
@@ -87,7 +87,7 @@ class Past:
         kept = next((r for r in published.plan.reservations if r.job == job), None)
         given, why = None, ""
         if view.runs:
-            why = "it has its GPUs"
+            why = _holding(view, entry, published.snapshot.now)
         elif view.blocked is not None:
             why = str(view.blocked)
         elif isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER:
@@ -116,11 +116,15 @@ class Past:
         """Return what happened to the jobs of an id, the present one last."""
         jobs, events, ranges = self._store.history_of(job, _MOST)
         seen = [each for each in jobs if may_see(published, peer, each.job.user)]
+        if not seen and job in published.later:
+            raise InputError(
+                f"job {job!r} has no history yet: {view_of(published, job, peer).blocked}"
+            )
         if not seen:
             raise InputError(f"nothing is known of a job {job!r}; it was never managed here")
         return _head(published) | {
             "job": job,
-            "jobs": [_job(each, events, ranges) for each in seen],
+            "jobs": [_job(each, events, ranges, published.snapshot.jobs) for each in seen],
         }
 
     def db(self, published: Published, peer: Peer) -> dict[str, Any]:
@@ -155,9 +159,27 @@ def _told(found: Judged | None) -> dict[str, Any] | None:
     return None if found is None else asdict(found)
 
 
+def _holding(view: JobView, entry: Entry | None, now: float) -> str:
+    """Return why there is no range for the start of a job that holds GPUs."""
+    match view.phase(now), entry:
+        case Phase.PROFILING, _:
+            return "it runs to be measured"
+        case Phase.DRAINING, Placed(placements) if placements:
+            where = placements[0].configuration
+            return f"it is to go on on {where} once it has freed what it holds"
+        case Phase.DRAINING, _:
+            return "it has not yet freed what it holds"
+    return "it has its GPUs"
+
+
 def _job(
-    stored: StoredJob, events: tuple[JobEvent, ...], ranges: tuple[StoredRange, ...]
+    stored: StoredJob,
+    events: tuple[JobEvent, ...],
+    ranges: tuple[StoredRange, ...],
+    active: Mapping[str, JobView],
 ) -> dict[str, Any]:
+    # What is stored of restarts is from when a job left.
+    now = active.get(stored.job.id) if stored.ended_s is None else None
     return {
         "nonce": stored.nonce,
         "user": stored.job.user,
@@ -168,7 +190,7 @@ def _job(
         "first_start_s": stored.first_start_s,
         "ended_s": stored.ended_s,
         "wait_s": None if stored.ended_s is None else stored.wait_s,
-        "restarts": stored.restarts,
+        "restarts": stored.restarts if now is None else now.restarts,
         "events": [
             {"at_s": e.at_s, "decision": e.decision, "event": e.event, "detail": e.detail}
             for e in events

@@ -6,17 +6,20 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from hetsched_core.typed_json import to_json
-from hetsched_core.types import Plan, Snapshot
+from hetsched_core.types import JobView, Plan, Snapshot
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers
 from slurm_plugin.api.readings import Readings
 from slurm_plugin.daemon.configuration import Configuration
+
+_NONE: Mapping[str, JobView] = MappingProxyType({})
 
 _PATIENCE_S = 20.0
 """How long a question waits for its turn."""
@@ -71,11 +74,13 @@ class Publisher:
         plan_took_s: float | None = None,
         *,
         private_jobs: bool = False,
+        later: Mapping[str, JobView] = _NONE,
     ) -> None:
         """Replace what was published; without a snapshot, Slurm was never read yet.
 
         `plan_took_s` is how long the policy took, None if it was not asked in this cycle;
-        `private_jobs` is what Slurm says of who may see whose jobs.
+        `private_jobs` is what Slurm says of who may see whose jobs; `later` are the jobs that no
+        policy is told of yet, since their users let them start later.
         """
         before = self._published
         if away and before is not None:
@@ -95,6 +100,7 @@ class Publisher:
                 plan_s=made_s if decisions else None,
                 decisions=decisions,
                 private_jobs=private_jobs or self._configuration.private_jobs,
+                later=later,
             )
 
     def answer(self, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:

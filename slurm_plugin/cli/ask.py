@@ -147,12 +147,12 @@ def _print_nodes(said: dict[str, Any]) -> None:
 def _print_why(said: dict[str, Any]) -> None:
     holds = "+".join(f"{node}:{gpus}" for node, gpus in (said["holds"] or {}).items())
     where = "on" if said["state"] != "PD" else "to start on"
-    if said["mode"] == "shadow" and said["state"] == "PD":
-        where = "in shadow mode; the plan would start it on"
     until_s = said["measured_until_s"]
     measured = ", to be measured" if said["measured"] else ""
     measured += "" if until_s is None else f", until {moment(until_s)} at the latest"
     click.echo(f"job {said['job']}: {said['state']}{holds and f' {where} {holds}'}{measured}")
+    if said["mode"] == "shadow" and said["state"] == "PD":
+        click.echo("  in shadow mode Slurm starts it; what follows is the plan's word alone")
     for reason in said["reasons"]:
         click.echo(f"  {printable(reason['sentence'])}")
     if said["reserved"]:

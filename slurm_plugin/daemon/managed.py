@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
@@ -22,6 +23,9 @@ from slurm_plugin.daemon.terms import NO_NEEDS, Needs
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
+
+_LAST_S = 253_402_300_799.0
+"""The end of the year 9999, after which there are no dates."""
 
 _HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
 
@@ -145,6 +149,14 @@ def described(seen: SlurmJob, mark: Mark) -> Job:
         asked_count=mark.default_count,
         learning_rate=mark.learning_rate,
     )
+
+
+def to_begin_later(seen: SlurmJob, mark: Mark) -> JobView:
+    """Return a job that its user lets start later; until then no policy is told of it."""
+    begin = datetime.fromtimestamp(min(mark.begin_s, _LAST_S), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    reason = Reason(ReasonCode.BEGIN, detail=f"from {begin} on")
+    # It has waited for nothing before.
+    return JobView(described(seen, mark), observed_s=mark.begin_s, blocked=reason)
 
 
 def _submitted_s(seen: SlurmJob, mark: Mark) -> float:

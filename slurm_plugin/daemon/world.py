@@ -31,7 +31,14 @@ from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, Slurm
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
-from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, described, editable
+from slurm_plugin.daemon.managed import (
+    QUOTA_S,
+    Managed,
+    blocked_by,
+    described,
+    editable,
+    to_begin_later,
+)
 from slurm_plugin.daemon.mark import Mark, read_mark, read_nonce
 from slurm_plugin.daemon.node_use import node_views, not_ours
 from slurm_plugin.daemon.runs import as_run, run_of
@@ -49,6 +56,7 @@ class LiveWorld:
     Attributes:
         cluster, nodes, jobs, speeds: as in a snapshot.
         managed: job id -> what is known of each job of ours.
+        later: jobs that their users let start later only, and no policy is told of.
         estimates: what the speeds come from.
         triggers: reasons to plan that have come up and not been served.
         changed, gone, nodes_changed: what differs since the last plan was asked for.
@@ -73,6 +81,7 @@ class LiveWorld:
         self.nodes: Map[str, NodeView] = Map()
         self.jobs: Map[str, JobView] = Map()
         self.managed: dict[str, Managed] = {}
+        self.later: dict[str, JobView] = {}
         self.triggers: set[Trigger] = set()
         self.changed: set[str] = set()
         self.gone: set[str] = set()
@@ -94,6 +103,8 @@ class LiveWorld:
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)
+        # Anew each time: others may look at the old one.
+        self.later = {}
         for seen in state.jobs.values():
             if seen.partition in self._settings.partitions and seen.state is not JobState.ENDED:
                 self._observe_job(seen, cluster, now)
@@ -286,13 +297,17 @@ class LiveWorld:
         known = self.managed.get(seen.id)
         if known is None:
             mark = self._mark(seen)
-            if mark is None or mark.begin_s > now:
+            if mark is None:
                 return
             if not self._is_ours(mark):
                 self.warnings[seen.id] = (
                     f"submitted while hetsched_enforce did not name partition {seen.partition}, it "
                     "starts by itself and is not managed"
                 )
+                return
+            if mark.begin_s > now:
+                if seen.state is JobState.PENDING:
+                    self.later[seen.id] = to_begin_later(seen, mark)
                 return
             waited_s = max(0.0, now - max(mark.submitted_s or seen.submit_s, mark.begin_s))
             known = Managed(mark, seen, described(seen, mark), observed_s=now, wait_s=waited_s)

@@ -131,3 +131,14 @@ def test_a_job_that_is_measured_is_one_that_runs(capsys: pytest.CaptureFixture[s
     _print_why(said)
     words = "job 1: R on n0:1, to be measured, until 1970-01-01T00:05:00Z at the latest\n"
     assert capsys.readouterr().out == words
+
+
+@pytest.mark.parametrize(("mode", "word"), [("enforce", "starting"), ("shadow", "shadow")])
+def test_a_job_that_the_plan_places_and_that_holds_nothing_says_so(
+    mode: str, word: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = snapshot_of(CLUSTER, [view("1")], now=60.0)
+    state = Published(60.0, 0.0, Fifo(), mode, snapshot, Fifo().plan(snapshot))
+    assert answer(state, {"ask": "queue"}, ADMIN)["jobs"][0]["reason"] == word
+    _print_why(answer(state, {"ask": "why", "job": "1"}, ADMIN))
+    assert ("in shadow mode Slurm starts it" in capsys.readouterr().out) is (mode == "shadow")

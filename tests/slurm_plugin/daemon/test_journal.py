@@ -345,3 +345,56 @@ def test_the_database_is_lent_to_admins_alone_and_for_a_while(
             assert store.lend()[0] > said["bytes"]
         finally:
             bench.audience.close()
+
+
+def test_a_job_that_is_to_begin_later_is_told_of_and_no_policy_s_business(bench: Bench) -> None:
+    later = replace(job(1), mark=job(1).mark.replace('"default"', '"begin":4600,"default"'))
+    bench.cycle(later)
+    said = "not yet: its user lets it start later: from 1970-01-01T01:16:40Z on"
+    assert (bench.daemon.world.managed, bench.backend.calls) == ({}, [])
+    (row,) = bench.ask("queue")["jobs"]
+    told = [row[name] for name in ("job", "state", "reason", "waited_s", "nodes")]
+    assert told == ["1", "PD", "begin", 0.0, None]
+    assert [reason["sentence"] for reason in bench.ask("why", "1")["reasons"]] == [said]
+    assert bench.ask("when", "1")["why_none"] == said
+    assert bench.ask("status")["jobs"] == {"later": 1}
+    for question in ("explain", "history"):
+        with pytest.raises(InputError, match=said):
+            bench.ask(question, "1")
+    bench.clock.now = 4600.0
+    bench.cycle(later)
+    assert bench.daemon.world.later == {}
+    assert bench.ask("status")["jobs"] == {"waiting": 1}
+    assert next(event for event, _ in events(bench, "1")) == "came"
+
+
+def test_a_job_that_begins_later_is_private_as_others_are(bench: Bench) -> None:
+    bench.backend.where = SlurmSite(30.0, {"gpu": None}, private_jobs=True)
+    bench.cycle(replace(job(1), mark=job(1).mark.replace('"default"', '"begin":4600,"default"')))
+    assert bench.ask("queue", peer=Peer("bob"))["jobs"] == []
+    for question in ("why", "when", "explain", "history"):
+        with pytest.raises(InputError, match=r"no active job|nothing is known"):
+            bench.ask(question, "1", Peer("bob"))
+
+
+def test_a_begin_time_beyond_all_dates_harms_nobody(bench: Bench) -> None:
+    far = job(1).mark.replace('"default"', '"begin":1e300,"default"')
+    bench.cycle(replace(job(1), mark=far), job(2))
+    assert "9999" in bench.ask("why", "1")["reasons"][0]["sentence"]
+
+
+def test_a_moved_job_s_restarts_are_told_while_it_is_there(bench: Bench) -> None:
+    bench.cycle(job(1))
+    bench.cycle(replace(running(job(1), bench.clock.now), restarts=2))
+    assert bench.ask("history", "1")["jobs"][0]["restarts"] == 2
+    bench.cycle()
+    assert bench.ask("history", "1")["jobs"][0]["restarts"] == 2
+
+
+def test_a_job_that_frees_its_gpus_has_no_range_and_is_not_said_to_have_them(bench: Bench) -> None:
+    bench.cycle(job(1))
+    bench.cycle(running(job(1), bench.clock.now))
+    assert bench.ask("when", "1")["why_none"] == "it has its GPUs"
+    bench.cycle(replace(running(job(1), bench.clock.now), state=JobState.COMPLETING))
+    says = bench.ask("when", "1")["why_none"]
+    assert says == "it is to go on on n0:4 once it has freed what it holds"
