@@ -8,12 +8,14 @@
 Method: `docs/live/asking.md`; figures: `docs/reproduction/when.md`.
 """
 
-from hetsched_core.forecast.draws import Futures, possible_starts
+from hetsched_core.forecast.draws import HORIZON_S, LEAST_DRAWS, Futures, possible_starts
 from hetsched_core.forecast.experience import Experience, PastJob, claim_of, work_done
 from hetsched_core.forecast.judged import Judged, judged
 from hetsched_core.forecast.ranges import Calibration, StartRange
 
 __all__ = [
+    "HORIZON_S",
+    "LEAST_DRAWS",
     "Calibration",
     "Experience",
     "Futures",

@@ -13,6 +13,9 @@ from hetsched_core.simulate import Settings
 from hetsched_core.simulate.forward import first_starts
 from hetsched_core.types import Job, Plan, Snapshot
 
+HORIZON_S = 14 * 86_400.0
+"""How far ahead a future goes."""
+
 _SETTINGS = Settings()
 
 
@@ -26,12 +29,14 @@ class Futures:
             then.
         settings: costs that starts and moves have; the rounds are those of the snapshot.
         go_on: asked at every instant of a future; once it is False, no more futures are drawn.
+        drawn: told of each future that is drawn to its end.
     """
 
     draws: int = 24
-    horizon_s: float = 14 * 86_400.0
+    horizon_s: float = HORIZON_S
     settings: Settings = _SETTINGS
     go_on: Callable[[], bool] = lambda: True
+    drawn: Callable[[], None] = lambda: None
 
 
 LEAST_DRAWS = 5
@@ -83,6 +88,7 @@ def possible_starts(
         )
         if starts is None:
             break
+        futures.drawn()
         for job_id, own in found.items():
             own.append(starts.get(job_id, now + futures.horizon_s))
     return {job_id: tuple(sorted(own)) for job_id, own in found.items() if len(own) >= LEAST_DRAWS}

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from hetsched_core.errors import InputError
 from hetsched_core.forecast import (
+    LEAST_DRAWS,
     Calibration,
     Experience,
     Futures,
@@ -62,6 +63,22 @@ class Known:
     jobs: Mapping[str, tuple[str, Job]]
     past: tuple[PastJob, ...]
     settings: Settings
+
+
+@dataclass(frozen=True, slots=True)
+class TooFew:
+    """Why there is no range: only `drawn` of `wanted` futures came to their end in `took_s`."""
+
+    drawn: int
+    wanted: int
+    took_s: float
+
+    def __str__(self) -> str:
+        """Return it in words for who asks."""
+        return (
+            f"only {self.drawn} of {self.wanted} futures were done in {self.took_s:.0f} s, and "
+            f"{LEAST_DRAWS} are the least; fewer jobs and longer rounds take less"
+        )
 
 
 class Forecasts:
@@ -139,8 +156,8 @@ class Forecasts:
             given = tuple(self._judged)
         return judged(given)
 
-    def when(self, job: str) -> StartRange | None:
-        """Return a range for a waiting job; None if there was no time for one, or it may not start.
+    def when(self, job: str) -> StartRange | TooFew | None:
+        """Return a range for a waiting job, or why there is none; None where it may not start.
 
         It may take some seconds. Within a plan the answer stays the same.
         """
@@ -150,7 +167,8 @@ class Forecasts:
         told = self._told.get(job)
         if told is not None and told[0] is known.plan.identity:
             return told[1]
-        return self._give(known, [job]).get(job)
+        given, too_few = self._give(known, [job])
+        return given.get(job) or too_few
 
     def serve(self) -> None:
         """Give ranges to jobs that come, until closed; for a thread of its own."""
@@ -165,7 +183,7 @@ class Forecasts:
             new = [v.id for v in known.snapshot.by_submission() if self._is_new(known, v)]
             if new:
                 try:
-                    given = self._give(known, new[:most])
+                    given, _ = self._give(known, new[:most])
                 except Exception:
                     # A policy may fail in a future that never comes; who asks is told of it.
                     given = {}
@@ -192,11 +210,11 @@ class Forecasts:
             and known.jobs[view.id][0] not in self._waiting
         )
 
-    def _give(self, known: Known, jobs: list[str]) -> dict[str, StartRange]:
+    def _give(self, known: Known, jobs: list[str]) -> tuple[dict[str, StartRange], TooFew | None]:
         if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
             raise InputError("the daemon has too many questions at once; ask again")
         try:
-            starts = self._starts(known, jobs)
+            starts, too_few = self._starts(known, jobs)
         finally:
             self._one_at_a_time.release()
         given = {}
@@ -226,10 +244,12 @@ class Forecasts:
                 for job_id, told in self._told.items()
                 if told[0] is known.plan.identity
             }
-        return given
+        return given, too_few
 
-    def _starts(self, known: Known, jobs: list[str]) -> dict[str, tuple[float, ...]]:
-        begun, stood_s = self._stopwatch(), 0.0
+    def _starts(
+        self, known: Known, jobs: list[str]
+    ) -> tuple[dict[str, tuple[float, ...]], TooFew | None]:
+        begun, stood_s, drawn = self._stopwatch(), 0.0, 0
         snapshot = known.snapshot
         experience = Experience(known.past, snapshot.speeds, snapshot.cluster.gpu_types)
         whole = {
@@ -245,5 +265,14 @@ class Forecasts:
             stood_s += now - asked
             return free and now - begun < LONGEST_S and now - begun - stood_s < MOST_S
 
-        futures = Futures(settings=known.settings, go_on=go_on)
-        return possible_starts(snapshot, known.plan, known.policy, whole, jobs, experience, futures)
+        def count() -> None:
+            nonlocal drawn
+            drawn += 1
+
+        futures = Futures(settings=known.settings, go_on=go_on, drawn=count)
+        found = possible_starts(
+            snapshot, known.plan, known.policy, whole, jobs, experience, futures
+        )
+        took_s = self._stopwatch() - begun
+        too_few = TooFew(drawn, futures.draws, took_s) if drawn < LEAST_DRAWS else None
+        return found, too_few

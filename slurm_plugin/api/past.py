@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hetsched_core.errors import InputError
-from hetsched_core.forecast import Judged
+from hetsched_core.forecast import HORIZON_S, Judged, StartRange
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
 from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Waiting
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, seen_by, view_of
@@ -85,7 +85,8 @@ class Past:
         view = view_of(published, job, peer)
         entry = published.plan.entries.get(job)
         kept = next((r for r in published.plan.reservations if r.job == job), None)
-        given, why = None, ""
+        given: StartRange | None = None
+        why = ""
         if view.runs:
             why = _holding(view, entry, published.snapshot.now)
         elif view.blocked is not None:
@@ -93,9 +94,14 @@ class Past:
         elif isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER:
             why = str(seen_by(published, peer, entry.reason))
         else:
-            given = self._forecasts.when(job)
-            if given is None:
-                why = "so many jobs wait that no future could be drawn in time; ask again"
+            found = self._forecasts.when(job)
+            if not isinstance(found, StartRange):
+                why = str(found or "nothing is known of it yet; ask again")
+            elif found.drawn_low_s >= found.at_s + HORIZON_S:
+                days = HORIZON_S / 86_400
+                why = f"in hardly any of {found.starts} futures does it start within {days:g} days"
+            else:
+                given = found
         return _head(published) | {
             "job": job,
             "first_start_s": view.first_start_s,

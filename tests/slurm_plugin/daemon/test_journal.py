@@ -398,3 +398,23 @@ def test_a_job_that_frees_its_gpus_has_no_range_and_is_not_said_to_have_them(ben
     bench.cycle(replace(running(job(1), bench.clock.now), state=JobState.COMPLETING))
     says = bench.ask("when", "1")["why_none"]
     assert says == "it is to go on on n0:4 once it has freed what it holds"
+
+
+def test_a_range_that_there_was_no_time_for_says_how_far_it_came(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.cycle(running(job(1), 1000.0), job(2))
+    monkeypatch.setattr("slurm_plugin.api.forecasts.MOST_S", 0.0)
+    said = bench.ask("when", "2")
+    assert said["range"] is None
+    assert said["why_none"].startswith("only 0 of 24 futures were done in 0 s, and 5 are the least")
+
+
+def test_a_start_beyond_all_futures_is_no_range(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.cycle(running(job(1), 1000.0), job(2))
+    monkeypatch.setattr("slurm_plugin.api.past.HORIZON_S", 1.0)
+    said = bench.ask("when", "2")
+    assert said["range"] is None
+    assert said["why_none"].startswith("in hardly any of 24 futures does it start within ")
