@@ -202,7 +202,11 @@ class Journal:
         )
         self._jobs.append(stored)
         self._learn(stored)
-        self._event(each, now, decisions, "left", "" if ran else "without having run")
+        # How it ended is Slurm's to tell: sacct knows.
+        had = "without having run"
+        if each.first_start_s is not None:
+            had = f"after {view.service_at(now) / 3600:.3g} GPU hours"
+        self._event(each, now, decisions, "left", had)
 
     def _learn(self, stored: StoredJob) -> None:
         self._past[stored.nonce] = PastJob(stored.job, stored.share)

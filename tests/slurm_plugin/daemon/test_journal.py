@@ -99,7 +99,7 @@ def test_a_job_is_followed_from_its_coming_to_its_end(bench: Bench) -> None:
         ("came", "4 GPUs"),
         ("planned", "n0:4"),
         ("runs", "n0:4"),
-        ("left", ""),
+        ("left", "after 0.334 GPU hours"),
     ]
     assert events(bench, "2")[:2] == [
         ("came", "4 GPUs"),
