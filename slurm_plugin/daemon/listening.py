@@ -160,6 +160,11 @@ class Listener:
         """Whether there are files left that the present look is to read."""
         return bool(self._due)
 
+    def silent(self, job: str, number: int) -> bool:
+        """Whether a run that is followed has not begun any spool file."""
+        following = self._following.get((job, number))
+        return following is not None and all(_size(path) is None for path in following.paths)
+
     def listen(self, now: float) -> Heard:
         """Read on in the files that have grown, for as long as one call may.
 

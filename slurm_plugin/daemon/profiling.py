@@ -7,7 +7,7 @@ Source: Hops (SoCC '24), section 3.2, where all types are measured at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from hetsched_core.policy import Action, Start, Stop
@@ -15,6 +15,9 @@ from hetsched_core.types import Plan, ProfilePlacement, Purpose
 from slurm_plugin.backend import JobState
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.world import LiveWorld
+
+SILENT_S = 60.0
+"""A run that has begun no spool file by then is given up: it will hardly tell anything."""
 
 
 def staying(world: LiveWorld, actions: Sequence[Action]) -> tuple[Action, ...]:
@@ -50,17 +53,30 @@ class ProfilingRuns:
 
     _begun: dict[str, tuple[int, float]] = field(default_factory=dict)
 
-    def going_on(self, world: LiveWorld, plan: Plan, now: float) -> tuple[ProfilePlacement, ...]:
+    def going_on(
+        self,
+        world: LiveWorld,
+        plan: Plan,
+        now: float,
+        silent: Callable[[str, int], bool] = lambda *_: False,
+    ) -> tuple[ProfilePlacement, ...]:
         """Return the profiling runs of a plan that are not over.
 
         One is over when the speeds of its GPU type are measured, by whatever run; when it has done
-        its iterations; and when its time is up. After the latter two no more is to be had there,
-        and what is known has to do.
+        its iterations; when it has begun no spool file for long, as `silent` tells of a job and the
+        number of its run; and when its time is up. After the latter three no more is to be had
+        there, and what is known has to do.
         """
         self._begun = {job: begun for job, begun in self._begun.items() if job in world.managed}
-        return tuple(p for p in plan.profiles if not self._over(world, p, now))
+        return tuple(p for p in plan.profiles if not self._over(world, p, now, silent))
 
-    def _over(self, world: LiveWorld, profile: ProfilePlacement, now: float) -> bool:
+    def _over(
+        self,
+        world: LiveWorld,
+        profile: ProfilePlacement,
+        now: float,
+        silent: Callable[[str, int], bool],
+    ) -> bool:
         known = world.managed.get(profile.job)
         if known is None or world.speeds is None or world.cluster is None:
             return True
@@ -71,7 +87,9 @@ class ProfilingRuns:
             return True
         runs = self._runs(known, profile)
         late = placement.until_s is not None and placement.until_s <= now
-        if runs and (late or self._has_done(known, placement.budget)):
+        run = known.run
+        vain = run is not None and now >= run.since_s + SILENT_S and silent(profile.job, run.number)
+        if runs and (late or vain or self._has_done(known, placement.budget)):
             for kind in kinds:
                 world.estimates.settle(known.job.profile, kind)
             return True

@@ -76,7 +76,7 @@ class Spool:
 
     def left(self, world: LiveWorld, plan: Plan, now: float) -> Plan:
         """Return a plan without its profiling runs that are over: the same plan if none is."""
-        going_on = self._profiling.going_on(world, plan, now)
+        going_on = self._profiling.going_on(world, plan, now, self._listener.silent)
         return plan if len(going_on) == len(plan.profiles) else replace(plan, profiles=going_on)
 
     def note(

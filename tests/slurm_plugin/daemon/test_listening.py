@@ -30,7 +30,7 @@ from slurm_plugin.backend import JobState, Requeue, Signal, SlurmJob, SlurmState
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.listening import BYTES_AT_ONCE, FILES_AT_ONCE, LINGER_S, Listener
 from slurm_plugin.daemon.moves import Account, SpoolFolder
-from slurm_plugin.daemon.profiling import ProfilingRuns
+from slurm_plugin.daemon.profiling import SILENT_S, ProfilingRuns
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
@@ -397,6 +397,20 @@ def test_a_job_that_tells_nothing_is_measured_in_vain_once(scene: Scene) -> None
     assert runs.going_on(scene.world, plan, NOW + 299.0) == plan.profiles
     assert runs.going_on(scene.world, plan, NOW + 300.0) == ()
     assert is_settled(scene)
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_job_that_begins_no_spool_file_is_given_up_after_a_minute(
+    scene: Scene, writes: bool
+) -> None:
+    plan, spool = measured_first(scene), Spool(scene.listener, scene.spool)
+    if writes:
+        scene.say("1")
+    (run,) = scene.world.jobs["1"].runs
+    before, after = run.since_s + SILENT_S - 1.0, run.since_s + SILENT_S
+    assert spool.left(scene.world, plan, before) is plan
+    assert bool(spool.left(scene.world, plan, after).profiles) is writes
+    assert is_settled(scene) is not writes
 
 
 def test_a_profiling_run_that_never_began_is_tried_again(scene: Scene) -> None:
