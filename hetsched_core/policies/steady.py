@@ -1,6 +1,6 @@
 """Steady: what is left and what has been waited, as one weight in the programme of Hops.
 
-No paper: the default that this project's comparison led to (docs/reproduction/comparison.md). It
+No paper: the policy that this project's comparison led to (docs/reproduction/comparison.md). It
 takes from others what paid there:
 
 - from SRTF, that who is nearly done goes first, which is what makes the mean completion time short;
@@ -41,6 +41,9 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 _TRIGGERS = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.PROFILE})
+
+_PAYS_OVER = 12.0
+"""A move may take so many times its restart's cost to pay, where that is longer than a round."""
 
 
 class Sizes(StrEnum):
@@ -164,8 +167,11 @@ class _Moment(Moment):
         return priorities
 
     def _credit(self, view: JobView, length_s: float) -> float:
-        left_s = self._seconds_left(view)
-        return self._steady.restart_weight * min(1.0, view.restart_cost_s / min(length_s, left_s))
+        cost_s = view.restart_cost_s
+        # Were a round the limit whatever a restart costs, no gain would ever pay for a dear one,
+        # however long the job would have it.
+        horizon_s = min(self._seconds_left(view), max(length_s, _PAYS_OVER * cost_s))
+        return self._steady.restart_weight * min(1.0, cost_s / horizon_s)
 
     def _gain(self, jobs: Ints, options: JobOptions) -> Floats:
         """Speed over the job's mean speed, to a power."""

@@ -141,6 +141,21 @@ def test_a_job_is_moved_only_where_that_is_worth_its_restart() -> None:
     assert found == {30.0: "a:1", 9000.0: "b:1"}
 
 
+def test_a_long_job_is_moved_to_a_faster_type_however_dear_a_restart_is_beside_a_round() -> None:
+    """Days on GPUs of half the speed cost more than five minutes of a restart; minutes do not."""
+    cluster = cluster_of(a=("slow", 1), b=("fast", 1))
+    speeds = linear_speeds(cluster, {"m": {"slow": 1.0, "fast": 2.0}})
+    previous = plan_of({"runs": placed(a=1)})
+    found = {}
+    for hours in (0.1, 50.0):
+        runs = job("runs", held(on(a=1)), samples=3600.0 * hours, restart_cost_s=300.0)
+        snapshot = snapshot_of(
+            cluster, [runs], now=360.0, triggers=ROUND, previous=previous, speeds=speeds
+        )
+        found[hours] = where(Steady(), snapshot)["runs"]
+    assert found == {0.1: "a:1", 50.0: "b:1"}
+
+
 def test_gpus_of_several_types_are_given_where_no_one_type_has_enough() -> None:
     cluster = cluster_of(a=("v", 2), b=("p", 2), c=("v", 2))
     speeds = linear_speeds(cluster, {"m": {"v": 1.0, "p": 0.5}})
