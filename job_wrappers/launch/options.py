@@ -68,6 +68,8 @@ def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) ->
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         parser.error("nothing to run; write for example: hetsched-run -- python train.py")
+    if given.logs is not None and given.logs.exists() and not given.logs.is_dir():
+        parser.error(f"--logs {given.logs} is a file; give a folder")
     told = dict(environment)
     for name, value in (
         (learning_rate.RATE, given.learning_rate),

@@ -49,15 +49,21 @@ def page(
     The page is one file that loads nothing and runs no script. It shows what every user may see,
     whoever makes it.
     """
+    from hetsched_core.cli.options import usage_errors
     from hetsched_core.cli.replay_report import require_report
+    from hetsched_core.errors import InputError
     from hetsched_core.traces.sacct import parse_zone
 
     if (file is None) == (address is None):
         raise click.UsageError("name either a file (--out FILE) or an address (--serve HOST:PORT)")
     require_report("the page")
     from slurm_plugin.api.page_maker import PageMaker, serve_page, write_page
+    from slurm_plugin.daemon.configuration import host_and_port
 
-    zone = parse_zone(tz)
+    with usage_errors():
+        zone = parse_zone(tz)
+        if address is not None and host_and_port(address) is None:
+            raise InputError(f"--serve {address}: expected HOST:PORT, such as 127.0.0.1:9755")
     if address is not None:
         maker = PageMaker(path, zone, every_s or 60.0)
         serve_page(address, maker, lambda where: click.echo(f"http://{where}/", err=True))

@@ -44,10 +44,12 @@ def up(nodes: int, gpus: str, directory: Path | None) -> None:
 
     Use it as: eval "$(hetsched testbed up)"
     """
+    from hetsched_core.cli.options import usage_errors
     from hetsched_core.errors import HetschedError
     from slurm_plugin.testbed import Testbed, default_cache, default_directory, fake_nodes, install
 
-    wanted = fake_nodes(nodes, gpus)
+    with usage_errors():
+        wanted = fake_nodes(nodes, gpus)
     installed = install(default_cache(), lambda line: click.echo(line, err=True))
     if installed.why_no_pyslurm:
         click.echo(f"without pyslurm: {installed.why_no_pyslurm}", err=True)

@@ -130,6 +130,14 @@ def test_a_job_that_only_ever_asks_to_be_started_again_comes_to_an_end(
     assert ("queued" in done.stderr or "Slurm shows" in done.stderr) == (code == 99)
 
 
+def test_logs_in_a_file_are_refused_before_anything_runs(tmp_path: Path) -> None:
+    file = tmp_path / "logs"
+    file.touch()
+    done = run(f"--logs={file}", "--", "true")
+    assert done.returncode == 2
+    assert f"--logs {file} is a file; give a folder" in done.stderr
+
+
 def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
     assert run("--", "no-such-program").stderr == (
         "hetsched-run: no-such-program: No such file or directory\n"

@@ -156,6 +156,19 @@ def test_the_command_wants_a_file_or_an_address(words: tuple[str, ...]) -> None:
     assert "either a file" in done.output
 
 
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("--out", "x", "--tz", "Mars/X"), "unknown time zone 'Mars/X'"),
+        (("--serve", "nonsense"), "--serve nonsense: expected HOST:PORT"),
+    ],
+)
+def test_a_wrong_command_line_ends_with_2(words: tuple[str, ...], says: str) -> None:
+    done = CliRunner().invoke(page, words)
+    assert done.exit_code == 2
+    assert says in done.output
+
+
 def test_without_a_daemon_the_command_writes_nothing(path: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(page, ["--out", str(tmp_path / "page.html"), "--socket", str(path)])
     assert isinstance(done.exception, HetschedError)
