@@ -195,7 +195,10 @@ def to_toml(configuration: Configuration | None) -> str:
 def _read(path: Path) -> dict[str, Any]:
     """Return setting -> value of a file, and its table of parameters as text."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if text.startswith("\ufeff"):
+            raise InputError(f"{path} begins with a byte order mark; save it as UTF-8 without one")
+        document = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"{path} is not valid TOML: {error}") from None
     hints = {known.name: known.hint for known in settings()}

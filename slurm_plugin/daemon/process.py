@@ -194,7 +194,10 @@ def _reloaded(
         daemon.check_partitions(after)
         daemon.adopt(make_policy(after.policy, after.parameters), after, after.mode)
     except (HetschedError, OSError) as error:
-        log.error("reload_refused", words=str(error))
+        words = str(error)
+        if isinstance(error, OSError) and error.filename is not None:
+            words = f"{error.filename}: {error.strerror}"
+        log.error("reload_refused", words=words)
         return before
     log.info("reloaded", policy=after.policy, mode=after.mode.value)
     return after

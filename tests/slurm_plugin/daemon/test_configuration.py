@@ -77,6 +77,7 @@ def test_without_a_file_the_command_line_says_it_all() -> None:
         ("policy = 3", "policy = 3: expected text in quotes"),
         ("parameters = 3", "parameters is 3; expected a table [parameters]"),
         ("[parameters]\nwindow = [1]", "parameters.window = [1]: expected one value"),
+        ("\ufeffpartitions = []", "begins with a byte order mark"),
         ("partitions = [", "is not valid TOML"),
     ],
 )

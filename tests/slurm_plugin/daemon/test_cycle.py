@@ -39,7 +39,7 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.changes import MOST_PUSHES
-from slurm_plugin.daemon.configuration import Configuration, LogForm
+from slurm_plugin.daemon.configuration import Configuration, LogForm, read_configuration
 from slurm_plugin.daemon.log import open_log
 from slurm_plugin.daemon.process import _reloaded
 from tests.slurm_plugin.backend.fake import PENDING, FakeBackend
@@ -657,6 +657,11 @@ def test_a_reload_with_a_mistyped_partition_leaves_all_as_it_was() -> None:
     assert "reload_refused" in said.getvalue()
     assert "Slurm has no partition nosuch; it has gpu" in said.getvalue()
     assert set(daemon.world.managed) == {"1"}
+    gone = Path("/nowhere/hetschedd.toml")
+    log = open_log(LogForm.LOGFMT, said)
+    assert _reloaded(daemon, before, lambda: read_configuration(gone), log) is before
+    assert "/nowhere/hetschedd.toml: No such file or directory" in said.getvalue()
+    assert "Errno" not in said.getvalue()
 
 
 def test_a_slurm_that_does_not_answer_is_asked_for_its_partitions_later() -> None:
