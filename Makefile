@@ -63,6 +63,7 @@ build/hetsched-run.pyz: $(shell find job_wrappers -name '*.py')
 	@rm -rf build/pyz && mkdir -p build/pyz
 	@cp --parents $^ build/pyz
 	$(PYTHON) -m zipapp build/pyz --main job_wrappers.launch.command:run --python '/usr/bin/env python3' --output $@
+	@chmod 755 $@
 	@rm -rf build/pyz
 
 soak: env
