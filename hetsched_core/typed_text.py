@@ -15,6 +15,11 @@ from hetsched_core.errors import InputError, unknown
 
 _NONE = "none"
 
+_EXAMPLES = {
+    float: "; expected a number, such as 0.5",
+    int: "; expected a whole number, such as 5",
+}
+
 
 def kind_of(hint: Any) -> tuple[Any, bool]:
     """Return the type T of a T or a T | None, and whether it is the latter."""
@@ -73,7 +78,10 @@ def from_text(key: str, text: str, hint: Any) -> Any:
         return value
     except ValueError:
         or_none = f" or {_NONE!r}" if optional else ""
-        raise InputError(f"{key}={text!r} is not of type {kind.__name__}{or_none}") from None
+        wanted = _EXAMPLES.get(kind, "")
+        raise InputError(
+            f"{key}={text!r} is not of type {kind.__name__}{or_none}{wanted}"
+        ) from None
 
 
 def _is_enum(kind: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from hetsched_core.sweep.file import Sweep
     from hetsched_core.sweep.local import Runner
     from hetsched_core.sweep.runs import SweepRun
 
@@ -26,7 +27,7 @@ RUNNERS = "hetsched.runners"
 @click.option(
     "--out",
     "folder",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=click.Path(path_type=Path),
     required=True,
     help="Folder of the results; a sweep that was interrupted goes on with what is there.",
 )
@@ -63,17 +64,19 @@ def sweep(
 
     Exit codes: 0 all runs are done, 1 some failed (say which), 2 wrong usage.
     """
-    from hetsched_core.errors import HetschedError
-    from hetsched_core.policy import make_policy
+    from hetsched_core.errors import HetschedError, InputError
     from hetsched_core.sweep.file import read_sweep
     from hetsched_core.sweep.page import write_page
     from hetsched_core.sweep.results import groups, read_done, write_parquet
     from hetsched_core.sweep.runs import runs_of
 
     wanted = read_sweep(file, _replay_options(), _generate_options())
-    for contender in wanted.contenders:
-        parameters = {key: _text(value) for key, value in contender.parameters.items()}
-        make_policy(contender.policy, parameters)
+    try:
+        _check(wanted)
+    except InputError as wrong:
+        raise InputError(f"{file}: {wrong}") from None
+    if folder.exists() and not folder.is_dir():
+        raise click.UsageError(f"--out {folder} is a file; give a folder, which is made if missing")
     folder = folder.absolute()
     runner = _runner(where, folder, at_once, submit)
     runs = list(runs_of(wanted, folder))
@@ -105,6 +108,36 @@ def sweep(
         raise HetschedError(
             f"{len(failed)} of {len(runs)} runs failed; the same command tries them again"
         )
+
+
+def _check(wanted: Sweep) -> None:
+    """Refuse policies, parameters and options that no run could have, before any is begun.
+
+    Raises:
+        InputError: which one, and why.
+    """
+    from hetsched_core.cli.replay import replay
+    from hetsched_core.errors import InputError
+    from hetsched_core.policy import make_policy
+
+    for contender in wanted.contenders:
+        parameters = {key: _text(value) for key, value in contender.parameters.items()}
+        make_policy(contender.policy, parameters)
+    takes = {
+        option.lstrip("-").replace("-", "_"): parameter
+        for parameter in replay.params
+        for option in parameter.opts
+        if option.startswith("--")
+    }
+    context = click.Context(replay)
+    where = [("options", given) for given in wanted.options]
+    where += [(f"workload {each.name!r}", each.options) for each in wanted.workloads]
+    for place, given in where:
+        for key, value in given.items():
+            try:
+                takes[key].type_cast_value(context, _text(value))
+            except click.BadParameter as error:
+                raise InputError(f"{place}: {key} = {value!r}: {error.message}") from None
 
 
 def _runner(where: str, folder: Path, at_once: int, submit: Sequence[str]) -> Runner:

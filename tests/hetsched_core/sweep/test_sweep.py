@@ -117,13 +117,22 @@ def test_a_wrong_policy_or_parameter_is_refused_before_anything_runs(
         ('[[policies]]\nname = "hop"\n', "did you mean 'hops'"),
         (
             '[[policies]]\nname = "hops"\nparameters = { lam = "x" }\n',
-            "hops.lam='x' is not of type",
+            "try.toml: hops.lam='x' is not of type float; expected a number, such as 0.5",
         ),
+        ("[options]\nrestart_cost = -10\n", "try.toml: options: restart_cost = -10"),
     ):
         path = sweep_file(folder, more=more)
         assert main(["sweep", str(path), f"--out={folder / 'out'}"]) == 1
         assert words in capsys.readouterr().err
     assert not (folder / "out").exists()
+
+
+def test_a_file_is_not_taken_for_the_folder_of_results(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep_file(folder)
+    assert main(["sweep", str(path), f"--out={path}"]) == 2
+    assert "try.toml is a file; give a folder, which is made if missing" in capsys.readouterr().err
 
 
 def test_dry_run_prints_commands_and_runs_none(
