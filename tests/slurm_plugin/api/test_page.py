@@ -203,7 +203,11 @@ def test_another_version_s_answer_is_told_in_one_line(path: Path) -> None:
 @pytest.mark.usefixtures("server")
 def test_it_is_served_to_browsers_until_interrupted(path: Path) -> None:
     address = free_address()
-    run = "import sys; from hetsched_core.cli import main; sys.exit(main())"
+    # Tests that run in the background of a shell have interrupts ignored, and so have children.
+    run = (
+        "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from hetsched_core.cli import main; sys.exit(main())"
+    )
     command = [sys.executable, "-c", run, "page", "--serve", address]
     command += ["--socket", str(path)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as served:
