@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from job_wrappers.files import sync_folder
+
 SCHEMA = "hetsched-tensors/1"
 
 _MOST_HEADER = 1 << 20
@@ -126,8 +128,4 @@ def _beside(path: Path, content: bytes) -> Iterator[Path]:
         yield part
     finally:
         part.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_folder(path.parent)

@@ -39,7 +39,13 @@ class CheckpointFolder:
     """The checkpoints of one training."""
 
     def __init__(self, path: Path, keep: int) -> None:
-        """Look after the folder, in which the last `keep` checkpoints stay."""
+        """Look after the folder, in which the last `keep` checkpoints stay.
+
+        Raises:
+            SessionError: `keep` would leave none.
+        """
+        if keep < 1:
+            raise SessionError(f"keep={keep}: expected 1 or more checkpoints to keep")
         self.path = path
         self._keep = keep
 

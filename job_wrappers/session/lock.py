@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -45,7 +46,9 @@ class FolderLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let go."""
+        """Let go, also for processes that were forked from this one, such as those that load."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._file, fcntl.LOCK_UN)
         self._file.close()
 
     def _taken(self, folder: Path) -> bool:

@@ -32,11 +32,12 @@ class Peers:
         self.rank = 0 if alone else int(dist.get_rank())
         self.size = 1 if alone else int(dist.get_world_size())
         self._group = dist.new_group(backend="gloo") if self.size > 1 else None
-        told = int(os.environ.get("WORLD_SIZE", "1") or 1)
-        if alone and told > 1:
+        told = os.environ.get("WORLD_SIZE") or "1"
+        if alone and told != "1":
             raise SessionError(
                 f"WORLD_SIZE={told}, but torch.distributed is not initialised; call "
-                "torch.distributed.init_process_group() before you make the session"
+                "torch.distributed.init_process_group() before you make the session, or unset it "
+                "to train alone"
             )
 
     def from_first(self, make: Callable[[], Any]) -> Any:

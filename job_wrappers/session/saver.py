@@ -144,8 +144,9 @@ class Saver:
     ) -> None:
         try:
             self._write(step, copies, text, progress)
-        except OSError as error:
-            # The other ranks see by this that there is nothing to wait for.
+        except Exception as error:
+            # Whatever it is, nothing was saved. The other ranks see by this that there is nothing
+            # to wait for.
             shutil.rmtree(self._folder.part_of(step), ignore_errors=True)
             self.why_not = f"the checkpoint of step {step} could not be written: {error}"
             sys.stderr.write(f"hetsched: {self.why_not}; the one before still counts\n")

@@ -15,7 +15,7 @@ from job_wrappers.learning_rate import LearningRateRule
 from job_wrappers.outcome import tell_stopped
 from job_wrappers.session.batches import Batches, length_of
 from job_wrappers.session.checkpoints import Checkpoints, Place
-from job_wrappers.session.errors import torch_here
+from job_wrappers.session.errors import SessionError, torch_here
 from job_wrappers.session.peers import Agreement, Peers, Wishes
 from job_wrappers.session.phases import PhaseTimer
 from job_wrappers.session.report import Report
@@ -92,7 +92,10 @@ class TrainingSession:
         environment = dict(os.environ)
         if lr_scaling is not None:
             environment["HETSCHED_LR_SCALING"] = lr_scaling
-        rule = LearningRateRule.of({**environment, "HETSCHED_LR_GIVEN": ""})
+        try:
+            rule = LearningRateRule.of({**environment, "HETSCHED_LR_GIVEN": ""})
+        except ValueError as error:
+            raise SessionError(f"lr_scaling, or what the job was told: {error}") from None
         seed = int(torch.initial_seed()) % 2**31
         self._seed = int(peers.from_first(lambda: seed))
         self._checkpoints: Checkpoints | None = None

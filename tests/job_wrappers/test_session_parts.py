@@ -155,6 +155,23 @@ def test_the_lock_of_a_killed_process_is_free(
     FolderLock(tmp_path, {}).release()
 
 
+def test_a_lock_that_was_let_go_is_free_though_a_forked_process_lives_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
+    lock = FolderLock(tmp_path, {})
+    # As a process that loads has it, inherited.
+    inherited = os.dup(lock._file.fileno())
+    lock.release()
+    FolderLock(tmp_path, {}).release()
+    os.close(inherited)
+
+
+def test_keeping_no_checkpoint_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="keep=0: expected 1 or more"):
+        CheckpointFolder(tmp_path, keep=0)
+
+
 # -- the profile -----------------------------------------------------------------------------------
 
 
@@ -272,3 +289,5 @@ def test_a_spool_that_hangs_holds_nobody_up(
     assert telling.dropped == 5
     telling.close()
     pipe.open("rb").close()  # lets the thread go
+    telling._thread.join(10)
+    assert not telling._thread.is_alive()

@@ -13,6 +13,7 @@ import pytest
 
 from job_wrappers.session import SessionError, TrainingSession
 from job_wrappers.session.phases import PhaseTimer
+from job_wrappers.session.session import Stopped
 from tests.job_wrappers.torch.runs import launch, losses, weights
 
 
@@ -104,6 +105,30 @@ def test_a_full_disk_costs_a_checkpoint_and_no_training(
     again.finish()
 
 
+def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def odd(*_: object) -> None:
+        raise RuntimeError("odd")
+
+    session, model, optimizer = session_of(tmp_path)
+    train(session, model, optimizer, 2)
+    session.save()
+    monkeypatch.setattr("job_wrappers.session.saver.write_tensors", odd)
+    for x, _ in session:
+        model(x).sum().backward()
+        optimizer.step()
+        if session.steps == 2:
+            signal.raise_signal(signal.SIGTERM)
+            break
+    with pytest.raises(Stopped):
+        train(session, model, optimizer, 2)
+    said = capfd.readouterr().err
+    assert "could not be written: odd; the one before still counts" in said
+    assert "NOT saved" in said
+    assert [path.name for path in tmp_path.glob("*step-*")] == ["step-000000000002"]
+
+
 def test_a_corrupt_checkpoint_gives_way_to_the_one_before_and_is_kept(tmp_path: Path) -> None:
     assert launch(tmp_path / "whole", "--epochs=2").code == 0
     out = tmp_path / "moved"
@@ -151,8 +176,17 @@ def test_a_checkpoint_of_another_model_is_not_begun_with(tmp_path: Path) -> None
 def test_several_workers_without_a_process_group_are_told_what_to_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(SessionError, match="init_process_group"):
+    for told in ("2", "two"):
+        monkeypatch.setenv("WORLD_SIZE", told)
+        with pytest.raises(SessionError, match=f"WORLD_SIZE={told}, .*init_process_group"):
+            session_of()
+
+
+def test_a_learning_rate_rule_that_is_none_is_told_with_the_choices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HETSCHED_LR_SCALING", "cubic")
+    with pytest.raises(SessionError, match="'cubic': expected one of linear, sqrt, none"):
         session_of()
 
 
