@@ -92,6 +92,11 @@ class CheckpointFolder:
             )
         return None
 
+    @property
+    def empty(self) -> bool:
+        """Whether there is no checkpoint to go on from."""
+        return next(self._all(), None) is None
+
     def part_of(self, step: int) -> Path:
         """Return where a checkpoint is written."""
         return self.path / f".step-{step:012d}.part"

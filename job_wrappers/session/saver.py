@@ -149,11 +149,18 @@ class Saver:
             # to wait for.
             shutil.rmtree(self._folder.part_of(step), ignore_errors=True)
             self.why_not = f"the checkpoint of step {step} could not be written: {error}"
-            sys.stderr.write(f"hetsched: {self.why_not}; the one before still counts\n")
+            sys.stderr.write(f"hetsched: {self.why_not}; {self._what_counts()}\n")
             return
         self.why_not = ""
         if self._rank == 0:
             self._on_saved(saved)
+
+    def _what_counts(self) -> str:
+        try:
+            none = self._folder.empty
+        except OSError:
+            return "what is there cannot be looked at"
+        return "there is none: a restart begins anew" if none else "the one before still counts"
 
     def _write(
         self, step: int, copies: Mapping[int, Any], text: bytes, progress: Mapping[str, Any]

@@ -224,6 +224,11 @@ class TrainingSession:
             return
         self._agreement.close()
         self.save()
+        if self._peers.rank == 0 and self._checkpoints is not None and not self._checkpoints.saved:
+            # No error: what the program still does with its model is worth more than its exit code.
+            sys.stderr.write(
+                f"hetsched: training is over after {self.steps} steps, and its end is NOT saved\n"
+            )
         self._end("completed")
 
     # -- boundaries --------------------------------------------------------------------------------

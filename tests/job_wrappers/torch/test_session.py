@@ -105,6 +105,21 @@ def test_a_full_disk_costs_a_checkpoint_and_no_training(
     again.finish()
 
 
+def test_an_end_that_cannot_be_saved_is_told_and_what_a_restart_would_begin_with(
+    small_disk: Callable[[str], Path], capfd: pytest.CaptureFixture[str]
+) -> None:
+    disk = small_disk("1m")
+    session, model, optimizer = session_of(disk / "checkpoints")
+    with pytest.raises(OSError, match="No space"):
+        (disk / "filler").write_bytes(bytes(2 << 20))
+    train(session, model, optimizer, 2)
+    session.finish()
+    said = capfd.readouterr().err
+    assert "step 2 could not be written" in said
+    assert "there is none: a restart begins anew" in said
+    assert "training is over after 2 steps, and its end is NOT saved" in said
+
+
 def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
