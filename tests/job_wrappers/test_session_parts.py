@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import subprocess
 import sys
 import types
@@ -16,6 +17,7 @@ from hetsched_core.spool import Rejection, SpoolName, SpoolValidator
 from hetsched_core.throughput.iteration import IterationTimes, Pattern, iteration_s
 from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError
+from job_wrappers.session.batches import BatchOrder
 from job_wrappers.session.errors import torch_here
 from job_wrappers.session.folder import CheckpointFolder, FoundCheckpoint
 from job_wrappers.session.lock import FolderLock
@@ -43,6 +45,27 @@ def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, versi
     assert version in str(no.value)
     fake.__version__ = "2.10.0a0+git"
     assert torch_here() is fake
+
+
+def test_a_file_is_on_disk_before_it_gets_its_name_and_the_name_before_it_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    flush, rename = os.fsync, Path.replace
+
+    def on_flush(file: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(file).st_mode) else "file")
+        flush(file)
+
+    def on_rename(path: Path, name: Path) -> Path:
+        assert path.read_bytes() == b"all of it"
+        done.append("name")
+        return rename(path, name)
+
+    monkeypatch.setattr("os.fsync", on_flush)
+    monkeypatch.setattr(Path, "replace", on_rename)
+    write_whole(tmp_path / "state", lambda file: file.write(b"all of it"))
+    assert done == ["file", "name", "folder"]
 
 
 # -- checkpoints -----------------------------------------------------------------------------------
@@ -170,6 +193,31 @@ def test_a_lock_that_was_let_go_is_free_though_a_forked_process_lives_on(
 def test_keeping_no_checkpoint_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SessionError, match="keep=0: expected 1 or more"):
         CheckpointFolder(tmp_path, keep=0)
+
+
+# -- batches ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("start", [0, 24])
+@pytest.mark.parametrize("length", range(45, 55))
+def test_all_ranks_have_as_many_steps_whatever_is_left_at_the_end(
+    length: int, start: int, size: int
+) -> None:
+    given = []
+    for rank in range(size):
+        order = BatchOrder(
+            None, length, 4, shuffle=False, drop_last=False, seed=0, rank=rank, size=size
+        )
+        order.start = start
+        given.append(list(order))
+        assert len(given[-1]) == len(order)
+    # In each step all have as many samples, and some.
+    for step in zip(*given, strict=True):
+        assert min(map(len, step)) == max(map(len, step)) > 0
+    seen = sorted(index for rank in given for batch in rank for index in batch)
+    left_out = (length - start) % (4 * size) % size
+    assert seen == list(range(start, length - left_out))
 
 
 # -- the profile -----------------------------------------------------------------------------------
