@@ -312,6 +312,10 @@ def of_one_job(runs: Sequence[Seen]) -> Iterator[str]:
             yield f"job {before.job}: run {after.number} after run {before.number}"
 
 
+FREED_S = 0.5
+"""For so long a run may go on telling on its first node what has ended on its others."""
+
+
 def shared_gpus(runs: Iterator[Seen]) -> Iterator[str]:
     """Name the GPUs that two runs had at the same time, as the runs themselves saw it."""
     by_gpu = defaultdict(list)
@@ -321,7 +325,9 @@ def shared_gpus(runs: Iterator[Seen]) -> Iterator[str]:
     for gpu, each in by_gpu.items():
         each.sort(key=lambda run: run.begin)
         for before, after in itertools.pairwise(each):
-            if before.end is not None and before.end > after.begin:
+            # A run tells its end on its first node alone; Slurm frees the others one by one.
+            late = 0.0 if gpu[0] == min(before.gpus)[0] else FREED_S
+            if before.end is not None and before.end - late > after.begin:
                 yield f"{gpu} was used twice: {before}, {after}"
 
 

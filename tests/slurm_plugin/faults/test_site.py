@@ -57,6 +57,13 @@ def test_a_gpu_that_two_jobs_have_is_seen() -> None:
     assert found.startswith("('n0', 1) was used twice")
     elsewhere = replace(OTHER, gpus=frozenset({("n1", 1)}))
     assert list(shared_gpus(iter([FIRST, elsewhere]))) == []
+    # Only a run's first node tells when it has ended there.
+    wide = replace(FIRST, gpus=frozenset({("n0", 0), ("n1", 1)}))
+    just_then = replace(elsewhere, begin=19.9, end=30.0)
+    assert list(shared_gpus(iter([wide, just_then]))) == []
+    assert list(shared_gpus(iter([wide, replace(just_then, begin=19.0)])))
+    on_the_first = replace(just_then, gpus=frozenset({("n0", 0)}))
+    assert list(shared_gpus(iter([wide, on_the_first])))
 
 
 def test_a_node_that_is_over_full_in_the_records_is_seen() -> None:

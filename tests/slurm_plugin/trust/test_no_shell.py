@@ -19,8 +19,12 @@ EVALUATES = {"eval", "exec"}
 STARTS = {"run", "Popen", "call", "check_call", "check_output"}
 
 
-OWN = {"hetsched_core/types/making.py": ["exec"]}
-"""What is put together from our own source alone: the __init__ of our dataclasses."""
+OWN = {
+    "hetsched_core/types/making.py": ["exec"],
+    "job_wrappers/launch/guardian.py": ["/bin/sh"],
+}
+"""What is our own source alone: the __init__ of our dataclasses, and a fixed script whose only
+words from outside are a number of seconds and numbers of processes."""
 
 
 def offences(source: str) -> Iterator[str]:
