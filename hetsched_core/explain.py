@@ -75,6 +75,18 @@ class Why:
     measured_until_s: float | None = None
 
 
+def active_job(snapshot: Snapshot, job_id: str) -> JobView:
+    """Return a job that somebody asks about.
+
+    Raises:
+        InputError: no active job has this id.
+    """
+    view = snapshot.jobs.get(job_id)
+    if view is None:
+        raise InputError(f"no active job {job_id!r}; it has ended, or is not managed here")
+    return view
+
+
 def why(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Why:
     """Say why a job waits.
 
@@ -87,9 +99,7 @@ def why(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Why:
     Raises:
         InputError: no active job has this id.
     """
-    view = snapshot.jobs.get(job_id)
-    if view is None:
-        raise InputError(f"no active job {job_id!r}; it has ended, or is not managed here")
+    view = active_job(snapshot, job_id)
     phase, entry = view.phase(snapshot.now), plan.entries.get(job_id)
     holds = next((run.configuration for run in view.runs), None)
     if phase is Phase.PROFILING:

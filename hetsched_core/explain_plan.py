@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
-from hetsched_core.errors import InputError
-from hetsched_core.explain import would_place
+from hetsched_core.explain import active_job, would_place
 from hetsched_core.fairness import RunTimes
 from hetsched_core.placement import FreeGpus, ways_to_fit
 from hetsched_core.placement.pack import fastest_fit
@@ -94,9 +93,7 @@ def explain(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Expl
     Raises:
         InputError: no active job has this id.
     """
-    view = snapshot.jobs.get(job_id)
-    if view is None:
-        raise InputError(f"no active job {job_id!r}; it has ended, or is not managed here")
+    view = active_job(snapshot, job_id)
     now, entry, found = snapshot.now, plan.entries.get(job_id), plan.diagnostics
     chosen = None
     if isinstance(entry, Placed) and entry.placements:
