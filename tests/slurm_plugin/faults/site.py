@@ -212,12 +212,14 @@ class Site:
         self.stop_daemon()
 
     def is_done(self, name: str) -> bool:
-        """Whether a job has done all that it was to do."""
+        """Whether a job has done all that it was to do, and a run of it has ended.
+
+        One that is requeued in the moment of its end comes back with nothing left to do.
+        """
         out, runs = (self.folder / "seen" / f"{name}{end}" for end in (".out", ""))
-        if not out.exists() or not runs.read_text().splitlines()[-1].startswith("end "):
+        if not out.exists() or not re.search(r"^end ", runs.read_text(), re.MULTILINE):
             return False
-        said = out.read_text().splitlines()
-        return bool(said) and said[-1].startswith("done at")
+        return re.search(r"^done at", out.read_text(), re.MULTILINE) is not None
 
     def await_all(self, timeout_s: float) -> None:
         """Wait until the queue is empty; the daemon may not end meanwhile."""
