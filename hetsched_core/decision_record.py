@@ -18,9 +18,7 @@ import cattrs
 from immutables import Map
 
 from hetsched_core.errors import InputError
-from hetsched_core.json_values import plain, strict_json
 from hetsched_core.policy import Policy, make_policy, settings_of
-from hetsched_core.typed_json import from_json, table_from_json, table_to_json, to_json, to_text
 from hetsched_core.types import (
     Cluster,
     Diagnostics,
@@ -42,6 +40,8 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
+from hetsched_core.values.json import plain, strict_json
+from hetsched_core.values.records import from_json, table_from_json, table_to_json, to_json, to_text
 
 SCHEMA = "hetsched-decision/1"
 

@@ -15,7 +15,6 @@ from typing import Any, TextIO, get_type_hints
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.files import replacing
-from hetsched_core.json_values import plain, strict_json
 from hetsched_core.runlog import (
     JobRecord,
     NodeRecord,
@@ -24,8 +23,9 @@ from hetsched_core.runlog import (
     RunLogHeader,
     RunRecord,
 )
-from hetsched_core.traces.strict_json import structure, unstructure
 from hetsched_core.types import Configuration
+from hetsched_core.values.files import structure, unstructure
+from hetsched_core.values.json import plain, strict_json
 
 SCHEMA = "hetsched-runlog/1"
 

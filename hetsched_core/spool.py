@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, get_type_hints
 
-from hetsched_core.json_values import refuse_constant
 from hetsched_core.types.requirement import MAX_GPU_COUNT
+from hetsched_core.values.json import refuse_constant
 
 SCHEMA = "hetsched-spool/1"
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError, unknown
 from hetsched_core.sweep.local import Command, Ended, perform
-from hetsched_core.typed_text import from_text
+from hetsched_core.values.text import from_text
 
 POLL_S = 1.0
 """Seconds between two looks at what has ended."""

@@ -208,6 +208,6 @@ def _generate_options() -> set[str]:
 
 
 def _text(value: object) -> str:
-    from hetsched_core.typed_text import to_text
+    from hetsched_core.values.text import to_text
 
     return to_text(value)

@@ -10,7 +10,7 @@ from typing import Any, get_type_hints
 
 from hetsched_core.errors import HetschedError, unknown
 from hetsched_core.policy.protocol import Policy
-from hetsched_core.typed_text import choices_of, from_text, is_settable, to_text
+from hetsched_core.values.text import choices_of, from_text, is_settable, to_text
 
 GROUP = "hetsched.policies"
 """The entry-point group in which a package names its policies."""

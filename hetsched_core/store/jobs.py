@@ -10,8 +10,8 @@ import numpy as np
 
 from hetsched_core.store.database import Transaction, texts
 from hetsched_core.store.merge import replace
-from hetsched_core.typed_json import from_json, to_json
 from hetsched_core.types import Job
+from hetsched_core.values.records import from_json, to_json
 
 MOST_DETAIL = 300
 """Characters that are kept of what an event says."""

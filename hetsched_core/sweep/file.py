@@ -28,12 +28,14 @@ class Workload:
         logs: the files; () if it is generated.
         generated: options of `hetsched workload generate`; {} if there are files.
         options: options of `hetsched replay` that say how to read it, `cluster` above all.
+        seeds: under which it runs, its own or those of the sweep.
     """
 
     name: str
     logs: tuple[Path, ...]
     generated: Given
     options: Given
+    seeds: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is compared: every contender on every workload, under all options and seeds.
+    """What is compared: every contender on every workload, under all options and its seeds.
 
     Each of `options` is one choice of the options of `hetsched replay` that hold for every run;
     `varied` names those that differ.
@@ -60,7 +62,6 @@ class Sweep:
 
     workloads: tuple[Workload, ...]
     contenders: tuple[Contender, ...]
-    seeds: tuple[int, ...]
     options: tuple[Given, ...] = field(default=({},))
     varied: tuple[str, ...] = ()
 
@@ -102,8 +103,10 @@ def _sweep(
         raise InputError(
             f'schema is {document.get("schema")!r}; a sweep has the line schema = "{SCHEMA}"'
         )
+    seeds = _seeds("seeds", document.get("seeds", 1))
     workloads = tuple(
-        _workload(table, folder, replay, generate) for table in _tables(document, "workloads")
+        _workload(table, folder, seeds, replay, generate)
+        for table in _tables(document, "workloads")
     )
     _distinct("workload", [workload.name for workload in workloads])
     contenders = tuple(
@@ -118,14 +121,17 @@ def _sweep(
     return Sweep(
         workloads,
         contenders,
-        _seeds(document.get("seeds", 1)),
         tuple(choices),
         tuple(name for name, value in options.items() if isinstance(value, list)),
     )
 
 
 def _workload(
-    table: Mapping[str, object], folder: Path, replay: Collection[str], generate: Collection[str]
+    table: Mapping[str, object],
+    folder: Path,
+    seeds: tuple[int, ...],
+    replay: Collection[str],
+    generate: Collection[str],
 ) -> Workload:
     name = table.get("name")
     if not isinstance(name, str) or not name or "/" in name or name.startswith("."):
@@ -139,7 +145,9 @@ def _workload(
     if not isinstance(generated, dict):
         raise InputError(f"{where}: generate is {generated!r}; expected a table of options")
     options = {
-        key: value for key, value in table.items() if key not in ("name", "logs", "generate")
+        key: value
+        for key, value in table.items()
+        if key not in ("name", "logs", "generate", "seeds")
     }
     _known(f"option of hetsched replay in {where}", options, replay)
     _known(f"option of hetsched workload generate in {where}", generated, generate)
@@ -149,7 +157,13 @@ def _workload(
     for file in files:
         if not file.is_file():
             raise InputError(f"{where}: there is no file {file}")
-    return Workload(name, files, _fixed(where, generated, folder), _fixed(where, options, folder))
+    return Workload(
+        name,
+        files,
+        _fixed(where, generated, folder),
+        _fixed(where, options, folder),
+        _seeds(f"{where}: seeds", table["seeds"]) if "seeds" in table else seeds,
+    )
 
 
 def _contenders(table: Mapping[str, object]) -> list[Contender]:
@@ -197,12 +211,12 @@ def _value(where: str, value: object) -> Value:
     return value
 
 
-def _seeds(value: object) -> tuple[int, ...]:
+def _seeds(where: str, value: object) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10_000:
         return tuple(range(value))
     if isinstance(value, list) and value and all(type(seed) is int and seed >= 0 for seed in value):
         return tuple(dict.fromkeys(value))
-    raise InputError(f"seeds is {value!r}; expected how many, or a list of whole numbers")
+    raise InputError(f"{where} is {value!r}; expected how many, or a list of whole numbers")
 
 
 def _tables(document: Mapping[str, object], key: str) -> list[Mapping[str, object]]:

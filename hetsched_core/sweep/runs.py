@@ -84,7 +84,7 @@ def runs_of(sweep: Sweep, folder: Path) -> Iterator[SweepRun]:
     """Yield all runs; their results go under `folder`."""
     for workload in sweep.workloads:
         for options in sweep.options:
-            for seed in sweep.seeds:
+            for seed in workload.seeds:
                 for contender in sweep.contenders:
                     yield SweepRun(workload, contender, options, seed, folder)
 

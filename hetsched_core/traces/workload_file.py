@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.json_values import strict_json
-from hetsched_core.traces.strict_json import structure, unstructure
 from hetsched_core.traces.workload import Rejected, Workload, arrival_order
 from hetsched_core.types import (
     EndState,
@@ -28,6 +26,8 @@ from hetsched_core.types import (
     Submission,
     TaskTimes,
 )
+from hetsched_core.values.files import structure, unstructure
+from hetsched_core.values.json import strict_json
 
 SCHEMA = "hetsched-workload/1"
 

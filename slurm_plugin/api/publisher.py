@@ -11,8 +11,8 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.typed_json import to_json
 from hetsched_core.types import JobView, Plan, Snapshot
+from hetsched_core.values.records import to_json
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers

@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 from immutables import Map
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.typed_text import choices_of, from_text, kind_of, to_text
+from hetsched_core.values.text import choices_of, from_text, kind_of, to_text
 from slurm_plugin.daemon.settings import DaemonSettings, Mode, setting
 
 PARAMETERS = "parameters"

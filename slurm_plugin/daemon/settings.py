@@ -30,7 +30,7 @@ def setting(
 ) -> Any:
     """Declare a setting as a dataclass field: its default, its meaning, and its bounds if any.
 
-    Its type is one of those that `typed_text` reads. `dataclasses.MISSING` as the
+    Its type is one of those that `hetsched_core.values.text` reads. `dataclasses.MISSING` as the
     default makes it one that has to be given.
     """
     return dataclasses.field(

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetsched_core import decision_record, typed_json
+from hetsched_core import decision_record
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import run_trial
 from hetsched_core.decision_record import DecisionWriter, differences, read_decision
@@ -26,6 +26,7 @@ from hetsched_core.types import (
     Speeds,
     Waiting,
 )
+from hetsched_core.values.records import to_json
 from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
 
 LIVE = [
@@ -126,7 +127,7 @@ def test_what_changed_is_written_anew_and_what_did_not_is_not(
     writer = DecisionWriter(make_policy("fifo"))
     writer.write(snapshot, plan)
     encoded: list[object] = []
-    plain = typed_json.to_json
+    plain = to_json
 
     def watched(value: object, *more: object) -> object:
         encoded.append(value)

@@ -54,10 +54,17 @@ def test_lists_are_varied_and_everything_is_combined(folder: Path) -> None:
     sweep = read(folder, WHOLE)
     assert [c.label for c in sweep.contenders] == ["fifo", "hops lam=1", "hops lam=2.5"]
     assert sweep.options == ({"round": 90}, {"round": 360})
-    assert (sweep.seeds, sweep.varied) == ((3, 5), ("round",))
+    assert sweep.varied == ("round",)
+    assert [workload.seeds for workload in sweep.workloads] == [(3, 5), (3, 5)]
     runs = list(runs_of(sweep, folder / "out"))
     assert len(runs) == 2 * 3 * 2 * 2
     assert len({run.name for run in runs}) == len(runs)
+
+
+def test_a_workload_may_have_seeds_of_its_own(folder: Path) -> None:
+    sweep = read(folder, WHOLE.replace('name = "drawn"', 'name = "drawn"\nseeds = [8, 9, 10]'))
+    seeds = {(run.workload.name, run.seed) for run in runs_of(sweep, folder / "out")}
+    assert seeds == {("log", 3), ("log", 5), ("drawn", 8), ("drawn", 9), ("drawn", 10)}
 
 
 def test_the_arguments_are_those_of_replay_and_generate(folder: Path) -> None:
@@ -116,6 +123,7 @@ def test_a_run_keeps_its_name_until_something_that_decides_it_changes(folder: Pa
         ("seeds = [3, 5]", "seeds = []", "seeds is []"),
         ("seeds = [3, 5]", "seeds = true", "seeds is True"),
         ("seeds = [3, 5]", "sedes = 3", "unknown key 'sedes': did you mean 'seeds'"),
+        ('name = "log"', 'name = "log"\nseeds = -1', "workload 'log': seeds is -1"),
         ('name = "log"', 'name = "a/b"', "workload name 'a/b'"),
         ('name = "log"', 'name = "drawn"', "workload 'drawn' is there twice"),
         ("[1, 2.5]", "[1, 1]", "policy 'hops lam=1' is there twice"),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
-from hetsched_core.typed_text import choices_of, from_text, is_settable, to_text
+from hetsched_core.values.text import choices_of, from_text, is_settable, to_text
 
 
 class Size(StrEnum):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from hetsched_core.json_values import plain, strict_json
 from hetsched_core.types import Purpose, RequirementSet
+from hetsched_core.values.json import plain, strict_json
 
 
 def test_values_become_what_json_can_hold() -> None:
