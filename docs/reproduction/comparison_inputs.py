@@ -23,22 +23,24 @@ SWEEPS = Path(__file__).with_name("sweeps")
 SEEDS = range(3)
 THROUGHPUTS = "throughputs/gavel_simulation_throughputs.json.gz"
 
+ALL = slice(None)
 GAVEL = {
-    "gavel-arrivals": ("gavel_physical_cluster_max_min_fairness.trace", "gavel-48", None),
-    "gavel-makespan": ("gavel_physical_cluster_minimize_makespan.trace", "gavel-48", None),
-    "gavel-small": ("gavel_physical_cluster_small_test.trace", "gavel-48", None),
-    "gavel-static": ("gavel_generated_480_static.trace", "gavel-60", 240),
+    "gavel-arrivals": ("gavel_physical_cluster_max_min_fairness.trace", "gavel-48", ALL),
+    "gavel-makespan": ("gavel_physical_cluster_minimize_makespan.trace", "gavel-48", ALL),
+    "gavel-small": ("gavel_physical_cluster_small_test.trace", "gavel-48", ALL),
+    "gavel-static": ("gavel_generated_480_static.trace", "gavel-60", slice(240)),
+    "gavel-rest": ("gavel_generated_480_static.trace", "gavel-60", slice(240, None)),
 }
-"""Name -> trace, cluster, and how many of its jobs; None for all."""
+"""Name -> trace, cluster, and which of its jobs."""
 
 MSR = {"msr-a": "gavel_msr_seed0_0e4a51.trace.gz", "msr-b": "gavel_msr_seed0_ee9e8c.trace.gz"}
-MSR_JOBS = 120
-"""The first so many jobs of these traces."""
+MSR_JOBS = slice(120)
+"""Which jobs of these traces."""
 
 MSR_LONGEST_S = 5 * 86_400.0
 """Longer jobs, on the slowest type of the cluster, are left out."""
 
-BUNDLED_JOBS = 300
+BUNDLED_JOBS = slice(300)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,9 @@ def _gavel(data: Path, trace: str, cluster: str) -> Loaded:
     return load_workload(files, nodes, LoadOptions())
 
 
-def _jobs(workload: Workload, many: int | None) -> Workload:
-    """Return the first jobs in order of submission, the very first at time 0."""
-    chosen = workload.submissions[:many]
+def _jobs(workload: Workload, which: slice) -> Workload:
+    """Return some jobs, counted in order of submission, the first of them at time 0."""
+    chosen = workload.submissions[which]
     start_s = chosen[0].job.submit_s
     moved = tuple(_earlier(submission, start_s) for submission in chosen)
     return replace(workload, submissions=moved, rejected=())

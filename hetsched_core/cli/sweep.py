@@ -70,7 +70,7 @@ def sweep(
     from hetsched_core.sweep.results import groups, read_done, write_parquet
     from hetsched_core.sweep.runs import runs_of
 
-    wanted = read_sweep(file, _replay_options(), _generate_options())
+    wanted = read_sweep(file, replay_options(), generate_options())
     try:
         _check(wanted)
     except InputError as wrong:
@@ -183,7 +183,8 @@ def _carry_out(runner: Runner, todo: Sequence[SweepRun]) -> list[tuple[SweepRun,
     return failed
 
 
-def _replay_options() -> set[str]:
+def replay_options() -> set[str]:
+    """Return the options of `hetsched replay` that a sweep may give, with underscores."""
     from hetsched_core.cli.replay import replay
 
     return {
@@ -195,7 +196,8 @@ def _replay_options() -> set[str]:
     }
 
 
-def _generate_options() -> set[str]:
+def generate_options() -> set[str]:
+    """Return the options of `hetsched workload generate` that a sweep may give."""
     from hetsched_core.cli.workload import generate
 
     return {

@@ -9,10 +9,12 @@ from pathlib import Path
 from docs.reproduction import comparison
 from docs.reproduction.comparison_inputs import SWEEPS, inputs
 from docs.reproduction.comparison_runs import COLUMNS, MAX_RATIO, log_ratios, shown
+from hetsched_core.cli.sweep import generate_options, replay_options
 from hetsched_core.metrics import measure
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.report.estimates import Estimate
 from hetsched_core.simulate import Settings, simulate
+from hetsched_core.sweep.file import read_sweep
 from hetsched_core.types import Speeds
 
 
@@ -31,6 +33,15 @@ def test_every_workload_either_chose_the_parameters_or_judges_them() -> None:
     }
     assert not chosen & judged
     assert chosen | judged == names
+
+
+def test_what_judges_shares_no_jobs_with_what_chose_nor_among_itself() -> None:
+    judged = set(tomllib.loads((SWEEPS / "halves.toml").read_text())["judged_on"])
+    generated = read_sweep(SWEEPS / "generated.toml", replay_options(), generate_options())
+    judging = [seed for w in generated.workloads if w.name in judged for seed in w.seeds]
+    choosing = {seed for w in generated.workloads if w.name not in judged for seed in w.seeds}
+    assert len(set(judging)) == len(judging) >= 3 * 5
+    assert not choosing & set(judging)
 
 
 def test_every_policy_is_compared() -> None:
