@@ -129,7 +129,10 @@ class SlurmSite:
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
-    """All nodes and jobs at one instant."""
+    """All nodes, and all jobs a moment later.
+
+    In this order, so that no node shows what a job holds that is still shown to wait.
+    """
 
     nodes: tuple[SlurmNode, ...]
     jobs: Mapping[str, SlurmJob]

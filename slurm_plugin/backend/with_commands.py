@@ -93,8 +93,8 @@ class CommandsBackend:
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
         nodes = _rows(_run(["scontrol", "show", "nodes", "--json"]), "nodes")
+        jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
         found = (_job(row) for row in jobs)
         return SlurmState(tuple(map(_node, nodes)), {job.id: job for job in found})
 

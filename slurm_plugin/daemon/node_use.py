@@ -12,7 +12,7 @@ from slurm_plugin.daemon.managed import Managed
 
 
 @dataclass(slots=True)
-class _Use:
+class Use:
     """What is in use on a node: GPUs, CPUs, MiB."""
 
     gpus: int = 0
@@ -20,38 +20,64 @@ class _Use:
     memory_mb: float = 0.0
 
     def add(self, gpus: int, cpus: float, memory_mb: float) -> None:
+        """Use so much more."""
         self.gpus += gpus
         self.cpus += cpus
         self.memory_mb += memory_mb
 
+    def or_more(self, other: Use) -> Use:
+        """Return the greater of both, in each respect."""
+        return Use(
+            max(self.gpus, other.gpus),
+            max(self.cpus, other.cpus),
+            max(self.memory_mb, other.memory_mb),
+        )
+
+
+_NOTHING = Use()
+
+
+def used_by(managed: Iterable[Managed]) -> Mapping[str, Use]:
+    """Return what Slurm counts as in use by our jobs, by node: those that have begun."""
+    found: dict[str, Use] = defaultdict(Use)
+    for known in managed:
+        if known.run is not None and known.slurm.state is not JobState.PENDING:
+            for name, gpus in known.run.configuration:
+                found[name].add(gpus, *known.share)
+    return found
+
 
 def node_views(
-    nodes: Iterable[SlurmNode], views: Mapping[str, NodeView], managed: Iterable[Managed]
+    nodes: Iterable[SlurmNode],
+    views: Mapping[str, NodeView],
+    managed: Iterable[Managed],
+    before: Mapping[str, Use],
 ) -> Iterator[NodeView]:
     """Yield the nodes as they stand now.
 
-    What is in use and not held by jobs of ours is somebody else's.
+    What is in use and not held by jobs of ours is somebody else's. Nodes are read a moment before
+    jobs are, so that what ended in between is not: a node may still count it.
 
     Args:
         nodes: as Slurm shows them.
         views: as they stood before, by name; nodes without one are passed over.
         managed: our jobs.
+        before: what was `used_by` them at the last look.
     """
-    held: dict[str, _Use] = defaultdict(_Use)
-    counted: dict[str, _Use] = defaultdict(_Use)
+    managed = tuple(managed)
+    held: dict[str, Use] = defaultdict(Use)
     for known in managed:
         if known.run is None:
             continue
         needs = known.needs
         for name, gpus in known.run.configuration:
-            cpus, memory_mb = gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu
-            held[name].add(gpus, cpus, memory_mb)
-            if known.slurm.state is not JobState.PENDING:
-                counted[name].add(gpus, *known.share)
+            held[name].add(gpus, gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu)
+    begun = used_by(managed)
     for node in nodes:
         if node.name not in views:
             continue
-        ours, holds = counted[node.name], held[node.name]
+        ours = begun.get(node.name, _NOTHING).or_more(before.get(node.name, _NOTHING))
+        holds = held.get(node.name, _NOTHING)
         used = sum(count for _, count in node.gpus_used)
         yield NodeView(
             views[node.name].node,

@@ -6,7 +6,7 @@ costs by what changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 
 from immutables import Map
@@ -40,7 +40,7 @@ from slurm_plugin.daemon.managed import (
     to_begin_later,
 )
 from slurm_plugin.daemon.mark import Mark, read_mark, read_nonce
-from slurm_plugin.daemon.node_use import node_views, not_ours
+from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.settings import DaemonSettings, Mode
 from slurm_plugin.daemon.site import site_warnings
@@ -91,6 +91,7 @@ class LiveWorld:
 
     def observe(self, state: SlurmState, now: float) -> None:
         """Take in one read."""
+        before = used_by(self.managed.values())
         cluster = self._observe_cluster(state.nodes, now)
         self.lost = []
         for job_id in list(self.managed):
@@ -110,7 +111,7 @@ class LiveWorld:
                 self._observe_job(seen, cluster, now)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
-        self._observe_nodes(state.nodes)
+        self._observe_nodes(state.nodes, before)
 
     @property
     def speeds(self) -> Speeds | None:
@@ -259,8 +260,8 @@ class LiveWorld:
         own = node.partitions
         return own is None or not own.isdisjoint(self._settings.partitions)
 
-    def _observe_nodes(self, nodes: tuple[SlurmNode, ...]) -> None:
-        for new in node_views(nodes, self.nodes, self.managed.values()):
+    def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
+        for new in node_views(nodes, self.nodes, self.managed.values(), before):
             name = new.node.name
             view = self.nodes[name]
             if new == view:

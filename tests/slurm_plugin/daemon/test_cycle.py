@@ -584,6 +584,28 @@ def test_cpus_that_running_jobs_of_ours_hold_are_not_taken_for_somebody_else_s()
     assert (view.held_gpus, view.held_cpus, view.held_memory_mb) == (1, 8.0, 16000.0)
 
 
+def test_what_ended_after_the_nodes_were_read_is_not_taken_for_somebody_else_s() -> None:
+    running = replace(
+        PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0, gpus_per_node=4, cpus=8
+    )
+    used = replace(node("n0", used=4), cpus_used=8)
+    backend, clock = FakeBackend(state(running, nodes=(used,))), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    following = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+    backend.state = state(replace(running, state=JobState.ENDED), following, nodes=(used,))
+    clock.now += 1
+    report = daemon.cycle()
+    view = daemon.world.nodes["n0"]
+    assert (view.foreign_gpus, view.foreign_cpus) == (0, 0.0)
+    assert report.violations == ()
+    # What is still there at the next look is.
+    clock.now += 1
+    daemon.cycle()
+    view = daemon.world.nodes["n0"]
+    assert (view.foreign_gpus, view.foreign_cpus) == (4, 8.0)
+
+
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
     limited = replace(WAITING, mark=WAITING.mark.replace('"default"', '"limit":10,"default"'))
     full = (node("n0", used=4),)

@@ -2,7 +2,9 @@
 
 import itertools
 import json
+import os
 import random
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +20,7 @@ from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.types import RequirementSet
-from slurm_plugin.backend import JobState, SlurmBackend, SlurmState
+from slurm_plugin.backend import JobState, SlurmBackend, SlurmState, open_backend
 from slurm_plugin.daemon import CycleReport, Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
@@ -309,6 +311,37 @@ def test_jobs_that_are_not_ours_are_left_alone_and_their_gpus_are_taken(
     assert all("n1" not in row.nodes for row in rows.values())
     assert daemon.world.nodes["n1"].foreign_gpus == 7
     assert backend.read().jobs[foreign].state is JobState.RUNNING
+
+
+SCONTROL = """\
+#!/bin/bash
+if [ "$1 $2" = "show nodes" ]; then
+    {scontrol} update JobId={job} ReqNodeList=n0 StartTime=now
+    until [ -n "$(squeue --noheader --jobs={job} --states=R)" ]; do sleep 0.1; done
+fi
+exec {scontrol} "$@"
+"""
+"""Lets a job begin before it shows the nodes."""
+
+
+def test_a_job_that_begins_while_slurm_is_read_is_not_taken_for_somebody_else_s(
+    testbed: Testbed,
+    submitter: Submitter,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reader = open_backend("commands")
+    job = submitter.submit("--gpu-set=4")
+    daemon = daemon_of(reader)
+    program = shutil.which("scontrol")
+    (tmp_path / "bin").mkdir()
+    slow = tmp_path / "bin" / "scontrol"
+    slow.write_text(SCONTROL.format(scontrol=program, job=job))
+    slow.chmod(0o755)
+    monkeypatch.setenv("PATH", str(slow.parent), prepend=os.pathsep)
+    assert daemon.cycle().violations == ()
+    view = daemon.world.nodes["n0"]
+    assert (view.held_gpus, view.foreign_gpus) == (4, 0)
 
 
 def test_a_daemon_that_was_killed_goes_on_from_what_slurm_shows(
