@@ -10,7 +10,6 @@ It knows neither sizes nor arrivals. Trace and deviations: docs/policies/hare.md
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,12 +18,11 @@ from typing import ClassVar
 import numpy as np
 from immutables import Map
 
-from hetsched_core.errors import InputError
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.pack import AHEAD, NEVER
 from hetsched_core.placement.task_gpus import Gpu, runs_somewhere, task_times
 from hetsched_core.policies.hare.grouping import Grouping, group_gpus
-from hetsched_core.policies.hare.queues import Queues, Thresholds
+from hetsched_core.policies.hare.queues import Queues, Thresholds, check_parameters
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Cluster,
@@ -49,9 +47,6 @@ from hetsched_core.types import (
     submission_order,
 )
 
-MOST_QUEUES = 64
-"""With more, the last threshold is beyond any job."""
-
 _IN_ROUND = Waiting(Reason(ReasonCode.NO_ROOM, detail="all tasks of its round are begun"))
 _REPLAN = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET}))
 
@@ -72,25 +67,19 @@ class Hlas:
         summary="least attained service in training rounds, on groups of GPUs of equal speed",
         paper="Hare (TCC 2024, section IV)",
         model=ExecutionModel.TASKS,
-        replay_only="it needs an executor of training tasks on every GPU",
+        replay_only="it needs an executor of training tasks on every GPU; hlas-slots runs live",
     )
 
     def __post_init__(self) -> None:
         """Refuse queues and groups that cannot be, and times that are none."""
-        name = self.info.name
-        if self.groups < 0 or not 1 <= self.queues <= MOST_QUEUES:
-            raise InputError(
-                f"{name}.groups={self.groups} and {name}.queues={self.queues}: groups count from "
-                f"0, queues from 1 to {MOST_QUEUES}"
-            )
-        if not 0 < self.first_threshold_s < math.inf or not 1 <= self.threshold_factor < math.inf:
-            raise InputError(
-                f"{name}.first_threshold_s={self.first_threshold_s} and "
-                f"{name}.threshold_factor={self.threshold_factor}: the first is above 0, the other "
-                "1 or more"
-            )
-        if self.ageing_s is not None and not 0 <= self.ageing_s < math.inf:
-            raise InputError(f"{name}.ageing_s={self.ageing_s} is neither none nor 0 or more")
+        check_parameters(
+            self.info.name,
+            groups=self.groups,
+            queues=self.queues,
+            first_threshold_s=self.first_threshold_s,
+            threshold_factor=self.threshold_factor,
+            ageing_s=self.ageing_s,
+        )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Bring the queues up to date and give every idle group tasks of a round."""

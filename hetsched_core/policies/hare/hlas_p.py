@@ -22,7 +22,7 @@ from hetsched_core.policies.hare.queues import Queues
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import ExecutionModel, JobView, Snapshot
 
-_NEEDS = "it needs an executor of training tasks on every GPU"
+_NEEDS = "it needs an executor of training tasks on every GPU; hlas-slots runs live"
 
 
 @dataclass(frozen=True)

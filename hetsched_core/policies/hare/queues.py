@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from hetsched_core.errors import InputError
+
+MOST_QUEUES = 64
+"""With more, the last threshold is beyond any job."""
+
 _VERSION = 1
 
 
@@ -30,6 +35,35 @@ class Thresholds:
         if level >= self.queues - 1:
             return math.inf
         return self.first_s * self.factor**level
+
+
+def check_parameters(
+    name: str,
+    *,
+    groups: int,
+    queues: int,
+    first_threshold_s: float,
+    threshold_factor: float,
+    ageing_s: float | None,
+) -> None:
+    """Refuse queues and groups that cannot be, and times that are none, of the policy `name`.
+
+    Raises:
+        InputError: says which, and what they may be.
+    """
+    if groups < 0 or not 1 <= queues <= MOST_QUEUES:
+        raise InputError(
+            f"{name}.groups={groups} and {name}.queues={queues}: groups count from "
+            f"0, queues from 1 to {MOST_QUEUES}"
+        )
+    if not 0 < first_threshold_s < math.inf or not 1 <= threshold_factor < math.inf:
+        raise InputError(
+            f"{name}.first_threshold_s={first_threshold_s} and "
+            f"{name}.threshold_factor={threshold_factor}: the first is above 0, the other "
+            "1 or more"
+        )
+    if ageing_s is not None and not 0 <= ageing_s < math.inf:
+        raise InputError(f"{name}.ageing_s={ageing_s} is neither none nor 0 or more")
 
 
 @dataclass(slots=True)
