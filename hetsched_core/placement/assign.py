@@ -235,7 +235,7 @@ class _Assignment:
         for free in (self._idle, self._left):
             if (found := free.one_node(job, gpu_type, count)) is not None:
                 return found
-        shapes, speeds = self._snapshot.shapes, self._snapshot.speeds
+        shapes, speeds = self._snapshot.shapes_for(job), self._snapshot.speeds
         if (
             count < 2
             or Shape.EVEN not in shapes

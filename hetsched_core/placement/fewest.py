@@ -48,7 +48,8 @@ def fewest_fit(
 ) -> Configuration | None:
     """Return free GPUs of the first of these types that has them on so few nodes, if any has."""
     count = way.count
-    layout = layout_of(job, way, snapshot.cluster, snapshot.shapes)
+    shapes = snapshot.shapes_for(job)
+    layout = layout_of(job, way, snapshot.cluster, shapes)
     if way.mixed:
         found = free.fewest_nodes(job, types, count)
         return found if found is not None and len(found) <= layout.nodes[-1] else None
@@ -60,7 +61,7 @@ def fewest_fit(
         elif free.nodes_with(gpu_type, least) < nodes:
             continue
         else:
-            even = Shape.UNEVEN not in snapshot.shapes
+            even = Shape.UNEVEN not in shapes
             found = free.fewest_nodes(job, (gpu_type,), count, even=even)
         if found is not None and len(found) <= nodes:
             return found
@@ -86,10 +87,12 @@ def _layout(
             nodes.append(PART_OF_MIX if gpu_type in way.types else 0)
             continue
         many = nodes_of((gpu_type,))
+        nodes.append(many)
+        if not many:
+            continue  # of a way that only other shapes allow
         largest = max(node.gpus for node in cluster if node.gpu_type == gpu_type)
         # What every one of so few nodes has to give.
         least = way.count // many if even else max(1, way.count - (many - 1) * largest)
-        nodes.append(many)
         alone.append((gpu_type, many, least))
     nodes.append(nodes_of(way.types) if way.mixed else 0)
     return Layout(way.count, tuple(nodes), tuple(alone), cpus_per_gpu, memory_mb)

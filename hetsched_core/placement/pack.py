@@ -54,7 +54,7 @@ def fastest_fit(
     snapshot: Snapshot, free: FreeGpus, job: Job, way: Way, types: tuple[str, ...]
 ) -> Configuration | None:
     """Return the fastest configuration of `way` on free GPUs of these of its types, if any."""
-    shapes, speeds, count = snapshot.shapes, snapshot.speeds, way.count
+    shapes, speeds, count = snapshot.shapes_for(job), snapshot.speeds, way.count
     if way.mixed:
         return free.fewest_nodes(job, types, count)
     best: Configuration | None = None

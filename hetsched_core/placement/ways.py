@@ -32,9 +32,11 @@ def ways_to_fit(
 ) -> tuple[Way, ...]:
     """Return the ways in which the job fits the idle, healthy cluster, by ascending count.
 
+    `shapes` are those that every job takes; those that this one takes beside them are added.
+
     Empty for a job that can never run: too large, of a type that is not there, or too slow to move.
     """
-    return _ways(cluster, speeds.table(job.profile), shapes, *_kind(job))
+    return _ways(cluster, speeds.table(job.profile), shapes | job.shapes, *_kind(job))
 
 
 def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> Way | None:
@@ -43,7 +45,7 @@ def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shap
     None for a job that can never run. Jobs of one kind get the same object, those of different
     kinds (another profile, say) different ones, so that its identity stands for the kind.
     """
-    return _rigid_way(cluster, speeds.table(job.profile), shapes, *_kind(job))
+    return _rigid_way(cluster, speeds.table(job.profile), shapes | job.shapes, *_kind(job))
 
 
 _Kind = tuple[str, RequirementSet, frozenset[str] | None, float, float]

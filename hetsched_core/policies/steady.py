@@ -130,10 +130,10 @@ class _Moment(Moment):
     def share_out(self) -> None:
         """Share out as Hops does, then let waiting jobs have mixes of GPU types."""
         super().share_out()
-        if Shape.MIXED_TYPES in self._snapshot.shapes:
-            for at in self._waiting.tolist():
-                if int(self._room.gpus.sum()) < 2:
-                    break
+        for at in self._waiting.tolist():
+            if int(self._room.gpus.sum()) < 2:
+                break
+            if Shape.MIXED_TYPES in self._snapshot.shapes_for(self._views[at].job):
                 self._mix(at)
 
     @property

@@ -105,7 +105,7 @@ class Tiresias:
             return None
         return least_nodes(
             snapshot.cluster,
-            snapshot.shapes,
+            snapshot.shapes_for(job),
             gpu_type,
             count,
             PerGpu(job.cpus_per_gpu, job.memory_mb_per_gpu),

@@ -224,7 +224,7 @@ def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[
                 "gpu-type", f"job {view.id} does not accept {node.node.gpu_type} ({name})"
             )
     shape = shape_of(what, snapshot.cluster)
-    if shape not in snapshot.shapes:
+    if shape not in snapshot.shapes_for(view.job):
         yield Violation("shape", f"job {view.id}: {what} is {shape.value}, not realisable here")
 
 

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from operator import attrgetter
 
 from hetsched_core.errors import InputError
-from hetsched_core.types.cluster import Configuration
+from hetsched_core.types.cluster import Configuration, Shape
 from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.reason import Reason
 from hetsched_core.types.requirement import LearningRate, RequirementSet
@@ -52,6 +52,7 @@ class Job:
 
     Times are seconds UTC, sizes samples, memory MiB. `gpu_types` of None means any type.
     `profile` keys the measured speeds. `assumed` names the fields that were inferred and not given.
+    `shapes` are those that it takes beside the ones that can be realised for every job.
     """
 
     id: str
@@ -74,6 +75,7 @@ class Job:
     learning_rate: LearningRate | None = None
     tasks: TaskShape | None = None
     assumed: frozenset[str] = frozenset()
+    shapes: frozenset[Shape] = frozenset()
 
     @property
     def eligible_from_s(self) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from immutables import Map
 
 from hetsched_core.types.cluster import ALL_SHAPES, Cluster, NodeView, Shape
-from hetsched_core.types.job import JobView, Submission
+from hetsched_core.types.job import Job, JobView, Submission
 from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.plan import EMPTY_PLAN, Plan, Trigger
 from hetsched_core.types.speeds import Speeds
@@ -48,7 +48,7 @@ class Snapshot:
         past_run_s: profile key -> mean seconds for which its completed jobs that told no size held
             GPUs: what stands in for the run time of the next one.
         effective_s: when a plan made now takes effect (UTC).
-        shapes: the shapes of configuration that can be realised here.
+        shapes: the shapes of configuration that can be realised here for every job.
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
             any number. Live it is 1: a gang is one Slurm job.
         seed: for policies that draw random numbers.
@@ -75,6 +75,10 @@ class Snapshot:
     changed: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
     nodes_changed: bool = True
+
+    def shapes_for(self, job: Job) -> frozenset[Shape]:
+        """Return the shapes that can be realised for a job."""
+        return self.shapes | job.shapes if job.shapes else self.shapes
 
     def by_submission(self) -> list[JobView]:
         """Return the active jobs in the order of submission."""

@@ -133,7 +133,7 @@ class Kinds:
                     far[at, column] = snapshot.speeds.per_gpu(
                         job.profile, gpu_type, way.count, nodes=2
                     )
-            mine = _pools(far[at], snapshot.shapes, way.count)
+            mine = _pools(far[at], snapshot.shapes_for(job), way.count)
             pools[at, : len(mine)] = mine
         near = rates[:, nodes.type_of_sort]
         several = far[:, nodes.type_of_sort]
