@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from hetsched_core.sweep.file import Sweep
+    from hetsched_core.sweep.file import Sweep, Workload
     from hetsched_core.sweep.local import Runner
     from hetsched_core.sweep.runs import SweepRun
 
@@ -111,7 +111,7 @@ def sweep(
 
 
 def _check(wanted: Sweep) -> None:
-    """Refuse policies, parameters and options that no run could have, before any is begun.
+    """Refuse workloads, policies, parameters and options that no run could have.
 
     Raises:
         InputError: which one, and why.
@@ -120,6 +120,8 @@ def _check(wanted: Sweep) -> None:
     from hetsched_core.errors import InputError
     from hetsched_core.policy import make_policy
 
+    for workload in wanted.workloads:
+        _check_generated(workload)
     for contender in wanted.contenders:
         parameters = {key: _text(value) for key, value in contender.parameters.items()}
         make_policy(contender.policy, parameters)
@@ -138,6 +140,23 @@ def _check(wanted: Sweep) -> None:
                 takes[key].type_cast_value(context, _text(value))
             except click.BadParameter as error:
                 raise InputError(f"{place}: {key} = {value!r}: {error.message}") from None
+
+
+def _check_generated(workload: Workload) -> None:
+    """Refuse a workload that cannot be drawn."""
+    from hetsched_core.cli.workload import generate, to_draw
+    from hetsched_core.errors import InputError
+    from hetsched_core.sweep.runs import generate_arguments
+
+    if not workload.generated:
+        return
+    try:
+        given = generate_arguments(workload, workload.seeds[0])
+        chosen = generate.make_context("generate", [*given, "-"]).params
+        to_draw(**{name: value for name, value in chosen.items() if name != "out"})
+    except (click.UsageError, InputError) as error:
+        said = error.format_message() if isinstance(error, click.UsageError) else str(error)
+        raise InputError(f"workload {workload.name!r}: generate: {said}") from None
 
 
 def _runner(where: str, folder: Path, at_once: int, submit: Sequence[str]) -> Runner:

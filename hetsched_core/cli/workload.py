@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,8 @@ from hetsched_core.cli.options import require_file, usage_errors
 if TYPE_CHECKING:
     from hetsched_core.traces.load import Inputs
     from hetsched_core.traces.summary import Share
+    from hetsched_core.traces.synthetic import SyntheticWorkload
+    from hetsched_core.types import SpeedTable
 
 
 @click.group()
@@ -128,12 +130,33 @@ def generate(
     those of the trace. Jobs are written as they are drawn, so a million need no memory. OUT of -
     is the standard output.
     """
+    from hetsched_core.traces.workload_file import head_lines, submission_line
+
+    _check_out(out)
+    drawn, own, assumptions = to_draw(cluster_file, trace, models, throughputs, **options)
+    lines = chain(head_lines(assumptions, own), map(submission_line, drawn.submissions()))
+    _write(lines, out)
+    to_stdout = str(out) == "-"
+    for assumption in assumptions:
+        click.echo(f"assumed: {assumption}", err=to_stdout)
+    days = drawn.span_s / 86_400
+    click.echo(f"{options['jobs']} jobs in {days:.1f} days written to {out}", err=to_stdout)
+
+
+def to_draw(
+    cluster_file: Path, trace: str, models: str | None, throughputs: Path | None, **options: Any
+) -> tuple[SyntheticWorkload, Mapping[str, SpeedTable], tuple[str, ...]]:
+    """Return what `generate` draws under its options, tables of its own and what is assumed.
+
+    Raises:
+        click.UsageError: an option is wrong.
+        InputError: a file is, or the options cannot be met together.
+    """
     from hetsched_core.errors import unknown
     from hetsched_core.throughput import ProfileSet, assumed_of, builtin_tables, profile_set
     from hetsched_core.traces.cluster_file import read_cluster
     from hetsched_core.traces.measured import read_measured
     from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
-    from hetsched_core.traces.workload_file import head_lines, submission_line
 
     if models and throughputs:
         raise click.UsageError("give --models or --throughputs, which has models of its own")
@@ -143,27 +166,19 @@ def generate(
         if models and models not in list(ProfileSet):
             raise unknown("set of models", models, ProfileSet)
         chosen = SyntheticOptions(trace=TRACES[trace], **options)
-    _check_out(out)
     require_file("--cluster", cluster_file, "cluster.md")
     require_file("--throughputs", throughputs, "gavel.md")
     cluster = read_cluster(cluster_file).cluster
+    own: Mapping[str, SpeedTable] = {}
     if throughputs:
         measured = read_measured(throughputs, cluster.gpu_types)
-        profiles, tables = measured.models, measured.tables
-        own, assumed = tables, measured.assumptions
-    else:
-        profiles = profile_set(ProfileSet(models or ProfileSet.LOG))
-        tables = builtin_tables(cluster.gpu_types, cluster.gpus)
-        own, assumed = {}, assumed_of(cluster.gpu_types)
+        own = measured.tables
+        drawn = SyntheticWorkload.of(chosen, cluster, measured.models, own)
+        return drawn, own, (*drawn.assumptions, *measured.assumptions)
+    tables = builtin_tables(cluster.gpu_types, cluster.gpus)
+    profiles = profile_set(ProfileSet(models or ProfileSet.LOG))
     drawn = SyntheticWorkload.of(chosen, cluster, profiles, tables)
-    assumptions = (*drawn.assumptions, *assumed)
-    lines = chain(head_lines(assumptions, own), map(submission_line, drawn.submissions()))
-    _write(lines, out)
-    to_stdout = str(out) == "-"
-    for assumption in assumptions:
-        click.echo(f"assumed: {assumption}", err=to_stdout)
-    days = drawn.span_s / 86_400
-    click.echo(f"{chosen.jobs} jobs in {days:.1f} days written to {out}", err=to_stdout)
+    return drawn, own, (*drawn.assumptions, *assumed_of(cluster.gpu_types))
 
 
 @workload.command()

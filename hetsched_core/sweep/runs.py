@@ -63,9 +63,7 @@ class SweepRun:
         """Return the arguments of `hetsched workload generate`; [] if there are files."""
         if not self.workload.generated:
             return []
-        cluster = {"cluster": self.workload.options["cluster"]}
-        given = _arguments({**self.workload.generated, **cluster, "seed": self.seed})
-        return [*given, str(self.generated)]
+        return [*generate_arguments(self.workload, self.seed), str(self.generated)]
 
     def replay_arguments(self) -> list[str]:
         """Return the arguments of `hetsched replay`."""
@@ -78,6 +76,12 @@ class SweepRun:
             *_arguments({**self.options, **self.workload.options, "seed": self.seed}),
             f"--json={self.result}",
         ]
+
+
+def generate_arguments(workload: Workload, seed: int) -> list[str]:
+    """Return the options of `hetsched workload generate` that draw a workload."""
+    cluster = {"cluster": workload.options["cluster"]}
+    return _arguments({**workload.generated, **cluster, "seed": seed})
 
 
 def runs_of(sweep: Sweep, folder: Path) -> Iterator[SweepRun]:

@@ -127,6 +127,29 @@ def test_a_wrong_policy_or_parameter_is_refused_before_anything_runs(
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ("jobs = 0", "the number of jobs is 0; expected 2"),
+        ('jobs = 40, like = "phily"', "unknown trace 'phily': did you mean 'philly'"),
+        ("jobs = 40, elastic_share = 2.0", "the share of elastic jobs is 2"),
+        ('jobs = "many"', "'many' is not a valid integer"),
+        ("jobs = 40, arrival_cv = 0.1", "variation of arrivals"),
+        ('jobs = 40, models = "hops", throughputs = "cluster.toml"', "--models or --throughputs"),
+    ],
+)
+def test_a_workload_that_cannot_be_drawn_is_refused_before_anything_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str], wrong: str, words: str
+) -> None:
+    path = sweep_file(folder)
+    path.write_text(path.read_text().replace("jobs = 40", wrong))
+    assert main(["sweep", str(path), f"--out={folder / 'out'}"]) == 1
+    said = capsys.readouterr().err
+    assert "try.toml: workload 'drawn': generate: " in said
+    assert words in said
+    assert not (folder / "out").exists()
+
+
 def test_a_file_is_not_taken_for_the_folder_of_results(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
