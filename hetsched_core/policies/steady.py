@@ -7,8 +7,9 @@ takes from others what paid there:
 - from Hops (SoCC '24, section 3.6), wait over run time as what must not grow, configurations on
   nodes, and one programme for all jobs of a round, whose prices of GPUs (as Hadar has them, IPDPS
   '24) say which jobs pay for their places;
+- from Sia (SOSP '23), that the programme sees far more jobs than the cluster holds, so that slow
+  GPUs go to who is least slow on them, and that more GPUs are worth less and less to a job;
 - from Hadar, GPUs of several types for one job, where nothing else is left;
-- from Sia (SOSP '23), that more GPUs are worth less and less to a job;
 - from LAS, that a job whose size nobody knows counts as long again as it has run.
 
 A job with r seconds left that has waited w weighs (w + patience) / r: with a large patience that is
@@ -69,6 +70,9 @@ class Steady:
     mixed: float = parameter(
         0.3, "least speed on a mix of GPU types, as a part of the best there is; above 1: none"
     )
+    window: float = parameter(
+        4.0, "GPUs, relative to the cluster's, that the jobs planned for together need at least"
+    )
     sizes: Sizes = parameter(Sizes.TOLD, "sizes as told, or as long again as each job has run")
     gap: float = parameter(5e-4, "relative gap at which a solution is good enough")
     sensitivity: float = parameter(
@@ -94,6 +98,7 @@ class Steady:
             ("restart_weight", 0.0, 1e3),
             ("urgent", 0.0, 1e9),
             ("mixed", 0.0, math.inf),
+            ("window", 1e-6, math.inf),
             ("gap", 0.0, 1.0),
             ("sensitivity", 0.0, math.inf),
             ("profile_iterations", 0, 1e9),
@@ -121,6 +126,7 @@ class _Moment(Moment):
         hops = Hops(
             gap=steady.gap,
             sensitivity=steady.sensitivity,
+            window=steady.window,
             restart_weight=steady.restart_weight,
             profile_iterations=steady.profile_iterations,
         )

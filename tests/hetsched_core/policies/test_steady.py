@@ -156,6 +156,19 @@ def test_a_long_job_is_moved_to_a_faster_type_however_dear_a_restart_is_beside_a
     assert found == {0.1: "a:1", 50.0: "b:1"}
 
 
+def test_a_slow_gpu_goes_to_who_is_least_slow_on_it_though_others_are_before_it() -> None:
+    cluster = cluster_of(a=("fast", 1), b=("slow", 1))
+    speeds = linear_speeds(
+        cluster, {"picky": {"fast": 4.0, "slow": 0.4}, "m": {"fast": 1.0, "slow": 1.0}}
+    )
+    first, second = (job(name, samples=2200.0) for name in ("first", "second"))
+    picky = [replace(each, job=replace(each.job, profile="picky")) for each in (first, second)]
+    views = [*picky, job("third", samples=3500.0, submit_s=1.0)]
+    snapshot = snapshot_of(cluster, views, now=360.0, triggers=ROUND, speeds=speeds)
+    assert set(where(Steady(window=1.0), snapshot)) == {"first", "second"}
+    assert where(Steady(), snapshot) == {"first": "a:1", "third": "b:1"}
+
+
 def test_gpus_of_several_types_are_given_where_no_one_type_has_enough() -> None:
     cluster = cluster_of(a=("v", 2), b=("p", 2), c=("v", 2))
     speeds = linear_speeds(cluster, {"m": {"v": 1.0, "p": 0.5}})
@@ -213,7 +226,14 @@ def test_a_stream_of_short_jobs_does_not_starve_a_long_one() -> None:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("patience_s", 0.0), ("power", -1.0), ("floor_s", 0.0), ("urgent", -1.0), ("mixed", -0.1)],
+    [
+        ("patience_s", 0.0),
+        ("power", -1.0),
+        ("floor_s", 0.0),
+        ("urgent", -1.0),
+        ("mixed", -0.1),
+        ("window", 0.0),
+    ],
 )
 def test_numbers_that_mean_nothing_are_refused(name: str, value: float) -> None:
     with pytest.raises(InputError, match=f"steady.{name}"):
