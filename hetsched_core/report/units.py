@@ -69,11 +69,11 @@ def exact(seconds: float) -> str:
 
 
 def number(value: float, places: int) -> str:
-    """Return a number with so many decimals, or as many as it takes to tell it from 0."""
+    """Return a number with so many decimals, or as many as it takes to show two digits of it."""
     if value == 0:
         return "0"
-    if round(value, places) == 0:
-        places = 1 - math.floor(math.log10(abs(value)))
+    if not isinstance(value, int):
+        places = max(places, 1 - math.floor(math.log10(abs(value))))
     return f"{value:,.{places}f}"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hetsched_core.report.units import SPACE, change, duration, durations, number
+from hetsched_core.report.units import SPACE, change, decimals, duration, durations, number
 
 
 @pytest.mark.parametrize(
@@ -44,10 +44,16 @@ def test_a_change_has_its_sign_and_no_more_digits_than_it_bears(relative: float,
     assert change(relative).replace(SPACE, " ") == text
 
 
-def test_a_number_is_0_only_if_it_is_nothing() -> None:
-    assert [number(value, 1) for value in (0.0, 0.0004, 0.05, 1234.56)] == [
+def test_a_number_keeps_two_digits_however_large_those_beside_it_are() -> None:
+    values = (0.0, 0.0004, 0.05, 0.66, 1.44, 12.3, 1234.56)
+    places = decimals(values)
+    assert [number(value, places) for value in values] == [
         "0",
         "0.00040",
-        "0.1",
-        "1,234.6",
+        "0.050",
+        "0.66",
+        "1.4",
+        "12",
+        "1,235",
     ]
+    assert [number(count, 0) for count in (0, 3, 12_000)] == ["0", "3", "12,000"]
