@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched_core.cli import main as hetsched
 from hetsched_core.report.estimates import Estimate, estimate
+from hetsched_core.report.units import number
 from hetsched_core.store.parquet import read_columns
 
 Row = Mapping[str, float | None]
@@ -76,31 +77,31 @@ COLUMNS = (
 )
 
 
-def run_sweep(name: str, folder: Path) -> None:
-    """Run what is missing of a sweep, one replay at a time."""
-    out = folder / "results" / name
+def run_sweep(name: str, folder: Path) -> Runs:
+    """Run what is missing of a sweep, one replay at a time; return its measures.
+
+    All sweeps share one folder of runs, so that none is done twice. A workload named NAME-SEED is
+    that seed of NAME. Runs in which some job did not end, or could not run, are left out.
+    """
+    out = folder / "results"
     if hetsched(["sweep", str(folder / f"{name}.toml"), f"--out={out}"]) != 0:
         sys.stderr.write(f"{name}: some runs failed; the tables leave them out\n")
+    return _runs(read_columns(out / "results.parquet"))
 
 
-def read_runs(name: str, folder: Path) -> Runs:
-    """Return the measures of a sweep; a workload named NAME-SEED is that seed of NAME.
-
-    Runs in which some job did not end, or could not run, are left out.
-    """
-    columns = read_columns(folder / "results" / name / "results.parquet")
+def _runs(columns: Mapping[str, Sequence[object]]) -> Runs:
     found: dict[str, dict[str, dict[int, Row]]] = {}
     for at in range(len(columns["workload"])):
         row = {key: values[at] for key, values in columns.items()}
-        workload, dash, number = str(row["workload"]).rpartition("-")
-        if not (dash and number.isdigit()):
-            workload, number = str(row["workload"]), str(row["seed"])
+        workload, dash, seed = str(row["workload"]).rpartition("-")
+        if not (dash and seed.isdigit()):
+            workload, seed = str(row["workload"]), str(row["seed"])
         measures = {
             key: value if isinstance(value, int | float) else None for key, value in row.items()
         }
         if (measures["completed"] or 0) + (measures["failed"] or 0) == measures["jobs"]:
             of_label = found.setdefault(workload, {}).setdefault(str(row["label"]), {})
-            of_label[int(number)] = measures
+            of_label[int(seed)] = measures
     return found
 
 
@@ -118,10 +119,10 @@ def as_times(found: Estimate | None) -> str:
     """Return a ratio, given as a logarithm, with its interval."""
     if found is None:
         return "–"
-    text = f"{math.exp(found.mean):.2f}"
+    text = number(math.exp(found.mean), 2)
     if found.half_width:
         low, high = found.mean - found.half_width, found.mean + found.half_width
-        text += f" ({math.exp(low):.2f} to {math.exp(high):.2f})"
+        text += f" ({number(math.exp(low), 2)} to {number(math.exp(high), 2)})"
     return text
 
 
@@ -140,10 +141,10 @@ def shown(found: Estimate | None, digits: int) -> str:
 
 
 def _number(value: float, digits: int) -> str:
-    """Return a number with so many digits, fewer where it is large."""
-    if abs(value) >= 1000:
-        return f"{value:.0f}"
-    return f"{value:.{min(digits, 1) if abs(value) >= 100 else digits}f}"
+    """Return a number with so many digits after the point, fewer where it is large."""
+    return number(
+        value, 0 if abs(value) >= 1000 else min(digits, 1) if abs(value) >= 100 else digits
+    )
 
 
 COPIES = "hadare"

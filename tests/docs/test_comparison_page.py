@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
+
 from docs.reproduction import comparison
 from docs.reproduction.comparison_inputs import SWEEPS, inputs
-from docs.reproduction.comparison_runs import COLUMNS, MAX_RATIO, log_ratios, shown
+from docs.reproduction.comparison_runs import COLUMNS, JCT, MAX_RATIO, Row, log_ratios, shown
+from docs.reproduction.comparison_tables import (
+    NOISE,
+    by_workload,
+    frontier,
+    over_workloads,
+    verdict,
+)
 from hetsched_core.cli.sweep import generate_options, replay_options
 from hetsched_core.metrics import measure
 from hetsched_core.policy import make_policy, policy_names
@@ -57,9 +67,29 @@ def test_a_ratio_is_taken_seed_by_seed() -> None:
     mine = {0: {"max_latency_ratio": 1.0}, 1: {"max_latency_ratio": 4.0}}
     other = {1: {"max_latency_ratio": 4.0}, 2: {"max_latency_ratio": 9.0}}
     assert log_ratios(mine, other, MAX_RATIO) == [0.0]
-    assert comparison.verdict(Estimate(-0.5, 0.4)) == -1
-    assert comparison.verdict(Estimate(0.5, 0.6)) == 0
-    assert comparison.verdict(Estimate(2 * comparison.NOISE)) == 1
+    assert verdict(Estimate(-0.5, 0.4)) == -1
+    assert verdict(Estimate(0.5, 0.6)) == 0
+    assert verdict(Estimate(2 * NOISE)) == 1
+
+
+def seeds(many: int, jct_s: float) -> dict[int, Row]:
+    return {seed: {"avg_jct_s": jct_s} for seed in range(many)}
+
+
+def test_over_workloads_each_counts_once_however_many_seeds_it_has() -> None:
+    rows = {
+        "many": {"steady": seeds(9, 100.0), "rival": seeds(9, 400.0)},
+        "one": {"steady": seeds(1, 400.0), "rival": seeds(1, 100.0)},
+    }
+    found = over_workloads(by_workload(rows, "rival", JCT))
+    assert found is not None
+    assert math.exp(found.mean) == pytest.approx(1.0)
+
+
+def test_on_the_frontier_is_who_is_beaten_in_both_measures_by_nobody() -> None:
+    points = {"a": (1.0, 9.0), "b": (2.0, 3.0), "c": (2.0, 4.0), "d": (3.0, 3.0), "e": (9.0, 1.0)}
+    assert frontier(points) == ["a", "b", "e"]
+    assert frontier({"a": (1.0, 1.0), "b": (1.0, 1.0)}) == ["a", "b"]
 
 
 def test_the_figures_of_a_trace_are_those_of_the_page(data_dir: Path) -> None:
