@@ -1,7 +1,7 @@
 """The command line, which begins here and imports nothing before an interrupt is provided for.
 
 Exit codes: 0 done, 1 the command failed and said why in one line, 2 the command line was wrong,
-130 interrupted.
+130 interrupted, 141 who read its output has gone (as for other programs that SIGPIPE ends).
 """
 
 import sys

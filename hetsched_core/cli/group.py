@@ -9,8 +9,10 @@ rich and the rest of hetsched inside the function. A test holds the project's ow
 import errno
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import EntryPoint, entry_points
+from typing import Any
 
 import click
 
@@ -19,8 +21,30 @@ from hetsched_core.errors import HetschedError
 GROUP = "hetsched.commands"
 
 
+class _ReaderGoneError(Exception):
+    """Nobody reads the output any more: click would make an exit of its own of a broken pipe."""
+
+
+@contextmanager
+def _told_of_readers() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError:
+        raise _ReaderGoneError from None
+
+
 class EntryPointGroup(click.Group):
     """A click group whose commands are the entry points of ``GROUP``, each imported on demand."""
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        """Read the command line, which may print help."""
+        with _told_of_readers():
+            return super().make_context(*args, **more)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command."""
+        with _told_of_readers():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, sorted."""
@@ -96,10 +120,10 @@ def run(args: Sequence[str] | None) -> int:
         if isinstance(error.__cause__, EOFError):
             return _fail(f"input ended too early: {error.__cause__}")
         raise KeyboardInterrupt from None
-    except BrokenPipeError:
-        # The reader has gone. Without this, Python would try once more to flush, and complain.
+    except (BrokenPipeError, _ReaderGoneError):
+        # Without this, Python would try once more to flush, and complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        return 141
     except HetschedError as error:
         return _fail(str(error))
     except OSError as error:

@@ -293,4 +293,4 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
         )
     finally:
         os.close(write_end)
-    assert (result.returncode, result.stderr) == (1, "")
+    assert (result.returncode, result.stderr) == (141, "")
