@@ -6,6 +6,7 @@ fits. The same contract tests run over both.
 
 from slurm_plugin.backend.apply import Outcome, apply_changes
 from slurm_plugin.backend.change import (
+    Cancel,
     Change,
     Park,
     Place,
@@ -13,8 +14,10 @@ from slurm_plugin.backend.change import (
     Recipients,
     Release,
     Requeue,
+    SetAside,
     Signal,
     Terms,
+    Together,
 )
 from slurm_plugin.backend.choose import BACKENDS, open_backend
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
@@ -34,6 +37,7 @@ __all__ = [
     "Asked",
     "AwayError",
     "BackendError",
+    "Cancel",
     "Change",
     "GpuLimit",
     "GpuLimits",
@@ -46,6 +50,7 @@ __all__ = [
     "RefusedError",
     "Release",
     "Requeue",
+    "SetAside",
     "Signal",
     "SlurmBackend",
     "SlurmJob",
@@ -53,6 +58,7 @@ __all__ = [
     "SlurmSite",
     "SlurmState",
     "Terms",
+    "Together",
     "apply_changes",
     "open_backend",
 ]

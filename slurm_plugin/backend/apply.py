@@ -5,11 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from slurm_plugin.backend.change import Change, Park, Place, Push, Release, Requeue, Signal
+from slurm_plugin.backend.change import (
+    Cancel,
+    Change,
+    Park,
+    Place,
+    Push,
+    Release,
+    Requeue,
+    SetAside,
+    Signal,
+    Together,
+)
 from slurm_plugin.backend.errors import AwayError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
 
-_ORDER = {Signal: 0, Requeue: 0, Park: 1, Push: 2, Release: 3, Place: 4}
+_ORDER = {
+    Signal: 0,
+    Cancel: 0,
+    Requeue: 0,
+    Park: 1,
+    # After the leader's parking, so that no leader is pinned whose members are not.
+    SetAside: 2,
+    Push: 3,
+    Release: 4,
+    Place: 5,
+    Together: 5,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,8 +39,9 @@ class Outcome:
     """What became of a cycle's changes.
 
     Attributes:
-        made: those that Slurm accepted.
-        refused: those that it did not, each with its words. A refused `Place` was parked again.
+        made: those that Slurm accepted; for a `Together` its placements.
+        refused: those that it did not, each with its words. A refused `Place` was parked again, and
+            so was all that had been placed together with it.
         put_off: those that were not tried, or not known to be made, because Slurm went away.
         away: what was said when it did; "" if it did not.
     """
@@ -44,7 +67,8 @@ def apply_changes(
 
     Every change is one call and may be made twice, so one whose answer was lost is simply made
     again. Slurm may refuse the second half of a call after making the first: a job whose `Place` is
-    refused is parked, so that it waits unpinned and starts by itself if we do.
+    refused is parked, so that it waits unpinned and starts by itself if we do. So it is with what
+    is placed together: those before it are parked, too, and those behind it are not tried.
 
     Args:
         backend: Slurm.
@@ -58,16 +82,20 @@ def apply_changes(
     left = list(queue)
     try:
         for change in queue:
-            try:
-                _attempt(backend, change, sleep, backoff_s)
-            except RefusedError as error:
-                refused.append((change, str(error)))
+            steps = change.places if isinstance(change, Together) else (change,)
+            for at, step in enumerate(steps):
+                try:
+                    _attempt(backend, step, sleep, backoff_s)
+                except RefusedError as error:
+                    refused.append((step, str(error)))
+                    left.remove(change)
+                    for place in reversed(steps[: at + 1]):
+                        if isinstance(place, Place):
+                            _undo(backend, place, sleep, backoff_s)
+                    break
+            else:
+                made += steps
                 left.remove(change)
-                if isinstance(change, Place):
-                    _undo(backend, change, sleep, backoff_s)
-                continue
-            made.append(change)
-            left.remove(change)
     except AwayError as error:
         return Outcome(tuple(made), tuple(refused), tuple(left), str(error))
     return Outcome(tuple(made), tuple(refused), ())

@@ -23,15 +23,17 @@ class Place:
     """Pin a pending job to nodes, with the same number of GPUs on each, and let it start at once.
 
     `gpu_type` is "" for whatever the nodes have. `otherwise` is what to do if Slurm takes only part
-    of the change.
+    of the change. `dependency` is what it has to wait for from now on, "" for nothing and None for
+    what it waits for as it is.
     """
 
     job: str
     nodes: tuple[str, ...]
     gpus_per_node: int
-    otherwise: Park
+    otherwise: Park | SetAside
     gpu_type: str = ""
     terms: Terms = Terms()
+    dependency: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,38 @@ class Park:
     nodes: int = 1
     gpu_type: str = ""
     terms: Terms = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """Unpin a pending element of a gang, and have it wait for what cannot be.
+
+    That is, that the `leader` ends well and does not: however the leader ends, Slurm then cancels
+    the element. `job` may be several elements, such as `12_[1-3]`.
+    """
+
+    job: str
+    leader: str
+
+    @property
+    def dependency(self) -> str:
+        """What it waits for."""
+        return f"afterok:{self.leader},afternotok:{self.leader}"
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Place several elements of one gang, in this order: all, or none if one is refused."""
+
+    job: str
+    places: tuple[Place, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """End a job for good."""
+
+    job: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,4 +123,4 @@ class Release:
     job: str
 
 
-Change = Signal | Requeue | Park | Push | Release | Place
+Change = Signal | Cancel | Requeue | Park | SetAside | Push | Release | Place | Together

@@ -28,7 +28,7 @@ class SlurmBackend(Protocol):
         ...
 
     def apply(self, change: Change) -> None:
-        """Make one change; making it again changes nothing more.
+        """Make one change, no `Together`; making it again changes nothing more.
 
         Raises:
             AwayError: Slurm does not answer; whether it acted is not known.

@@ -80,6 +80,12 @@ class SlurmJob:
         cpus: how many it holds in all; what it asks for while it waits.
         submit_line: the command line of its submission.
         qos: the quality of service that it runs under.
+        array: the id of the array that it is an element of, "" for none.
+        element: which one, from 0; 0 where Slurm still keeps all elements as one job.
+        unsplit: the elements that it stands for while Slurm keeps them as one, such as `0-3`.
+        dependency: of an element of an array, what it waits for.
+        outcome: Slurm's word for how it ended, such as `COMPLETED`; "" while it has not.
+        members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
     """
 
     id: str
@@ -105,6 +111,12 @@ class SlurmJob:
     cpus: int = 0
     submit_line: str = ""
     qos: str = ""
+    array: str = ""
+    element: int = 0
+    unsplit: str = ""
+    dependency: str = ""
+    outcome: str = ""
+    members: tuple[SlurmJob, ...] = ()
 
     @property
     def held_by_slurm(self) -> bool:

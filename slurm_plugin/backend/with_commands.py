@@ -11,6 +11,7 @@ from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
 from slurm_plugin.backend.change import (
+    Cancel,
     Change,
     Park,
     Place,
@@ -18,8 +19,10 @@ from slurm_plugin.backend.change import (
     Recipients,
     Release,
     Requeue,
+    SetAside,
     Signal,
     Terms,
+    Together,
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
@@ -76,6 +79,15 @@ _RECIPIENTS = {
 }
 
 
+OUTCOMES = frozenset(
+    {
+        *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
+        *("OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"),
+    }
+)
+"""Slurm's words for how a job has ended."""
+
+
 class CommandsBackend:
     """Slurm through `squeue`, `scontrol` and their JSON output (Slurm 23.11 or later)."""
 
@@ -112,33 +124,51 @@ class CommandsBackend:
 
     def apply(self, change: Change) -> None:
         """Make one change."""
-        match change:
-            case Place(job, nodes, count, _, gpu_type, terms):
-                _update(
-                    job,
-                    ReqNodeList=",".join(nodes),
-                    NumTasks=len(nodes),
-                    TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
-                    StartTime="now",
-                    **_terms(terms),
-                )
-            case Park(job, count, delay_s, on, gpu_type, terms):
-                _update(
-                    job,
-                    ReqNodeList="",
-                    NumTasks=on,
-                    TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
-                    StartTime=f"now+{delay_s}",
-                    **_terms(terms),
-                )
-            case Push(job, delay_s):
-                _update(job, StartTime=f"now+{delay_s}")
-            case Signal(job, signal, to):
-                _run(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
-            case Requeue(job):
-                _run(["scontrol", "requeue", job])
-            case Release(job):
-                _run(["scontrol", "release", job])
+        change_by_command(change)
+
+
+def change_by_command(change: Change) -> None:
+    """Make one change by Slurm's commands.
+
+    Raises:
+        AwayError, RefusedError: as `SlurmBackend.apply`.
+    """
+    match change:
+        case Place(job, nodes, count, _, gpu_type, terms, dependency):
+            _update(
+                job,
+                ReqNodeList=",".join(nodes),
+                NumTasks=len(nodes),
+                TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
+                StartTime="now",
+                **_terms(terms),
+                **({} if dependency is None else {"Dependency": dependency}),
+            )
+        case Park(job, count, delay_s, on, gpu_type, terms):
+            _update(
+                job,
+                ReqNodeList="",
+                NumTasks=on,
+                TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
+                StartTime=f"now+{delay_s}",
+                **_terms(terms),
+            )
+        case SetAside(job):
+            # scontrol takes no empty list for several elements; they have no pins yet.
+            unpin = {} if "[" in job else {"ReqNodeList": ""}
+            _update(job, Dependency=change.dependency, **unpin)
+        case Push(job, delay_s):
+            _update(job, StartTime=f"now+{delay_s}")
+        case Signal(job, signal, to):
+            _run(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
+        case Cancel(job):
+            _run(["scancel", job])
+        case Requeue(job):
+            _run(["scontrol", "requeue", job])
+        case Release(job):
+            _run(["scontrol", "release", job])
+        case Together():
+            raise TypeError("what is placed together is made one by one")
 
 
 def _terms(terms: Terms) -> dict[str, int]:
@@ -201,6 +231,8 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     begin_s = _number(row, "eligible_time") or None
     minutes = _number(row, "time_limit")
     by_gpu = int((row.get("memory_per_tres") or "0").rpartition(":")[2])
+    array = f"{_number(row, 'array_job_id') or 0:.0f}".removeprefix("0")
+    tasks = row.get("array_task_string") or ""
     return SlurmJob(
         id=_job_id(row),
         name=row.get("name", ""),
@@ -231,7 +263,17 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         cpus=_whole(row, "cpus"),
         submit_line=row.get("submit_line", ""),
         qos=row.get("qos", ""),
+        array=array,
+        element=int(_number(row, "array_task_id") or 0),
+        # Once the others are split off, the last one stands for itself.
+        unsplit="" if tasks.isdecimal() else tasks,
+        dependency=row.get("dependency", ""),
+        outcome=_outcome(words) if state is JobState.ENDED else "",
     )
+
+
+def _outcome(words: set[str]) -> str:
+    return next((word for word in sorted(words) if word in OUTCOMES), "")
 
 
 def _reason(row: Mapping[str, Any]) -> str:

@@ -9,14 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from slurm_plugin.backend.change import (
+    Cancel,
     Change,
     Park,
     Place,
     Push,
     Release,
     Requeue,
+    SetAside,
     Signal,
     Terms,
+    Together,
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
@@ -35,6 +38,7 @@ from slurm_plugin.backend.state import (
     SlurmSite,
     SlurmState,
 )
+from slurm_plugin.backend.with_commands import change_by_command
 
 _SYSTEM_CONF = "/etc/slurm/slurm.conf"
 
@@ -137,7 +141,7 @@ class PyslurmBackend:
         describe = self._pyslurm.JobSubmitDescription
         if not change.job.isdecimal():
             # int() would read 10_1, an element of an array, as another job.
-            raise RefusedError(f"{change}: not the number of a single job")
+            return change_by_command(change)
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
@@ -169,6 +173,10 @@ class PyslurmBackend:
                     job.requeue()
                 case Release():
                     job.release()
+                case Cancel():
+                    job.cancel()
+                case SetAside() | Together():
+                    raise TypeError(f"{change}: not for a job that is no element of an array")
         except self._pyslurm.RPCError as error:
             raise meaning(error, str(change)) from None
         except (OverflowError, ValueError) as error:
@@ -230,6 +238,8 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
     nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
     if not count and len(nodes) == 1:
         count = _count((job.gres or {}).get("gpu"))
+    # Once the others are split off, the last one stands for itself.
+    tasks = job.array_tasks_waiting or ""
     return SlurmJob(
         id=str(job.id) if job.array_task_id is None else f"{job.array_id}_{job.array_task_id}",
         name=_text(job, "name"),
@@ -259,7 +269,17 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         cpus=job.cpus or 0,
         submit_line=_text(job, "submit_line"),
         qos=job.qos or "",
+        array=str(job.array_id or ""),
+        element=job.array_task_id or 0,
+        unsplit="" if tasks.isdecimal() else tasks,
+        dependency=_dependency(job.dependencies) if job.array_id else "",
+        outcome=job.state if state is JobState.ENDED else "",
     )
+
+
+def _dependency(found: dict[str, Any] | None) -> str:
+    kinds = {kind: jobs for kind, jobs in (found or {}).items() if isinstance(jobs, list)}
+    return ",".join(f"{kind}:{job}" for kind, jobs in kinds.items() for job in jobs)
 
 
 def _text(job: Any, name: str) -> str:

@@ -7,8 +7,20 @@ from collections.abc import Iterable
 from itertools import islice
 
 from hetsched_core.policy import Action, Start, Stop
-from slurm_plugin.backend import Change, JobState, Park, Place, Push, Release, Requeue, Signal
+from hetsched_core.types import Configuration
+from slurm_plugin.backend import (
+    Change,
+    JobState,
+    Park,
+    Place,
+    Push,
+    Release,
+    Requeue,
+    Signal,
+    Together,
+)
 from slurm_plugin.daemon.checkpoint import warning_for
+from slurm_plugin.daemon.gangs import broken, element_id, stopped_as, tidied, together
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.world import LiveWorld
@@ -31,7 +43,7 @@ def changes_for(
     shape of its default count, behind a begin time that stays ahead of the clock.
     """
     changes: list[Change] = []
-    placed: set[str] = set()
+    placed: dict[str, Place | Together] = {}
     for action in actions:
         job = action.key.job
         known = world.managed.get(job)
@@ -46,15 +58,10 @@ def changes_for(
                 and known.blocked is None
                 and not known.overdue
             ):
-                counts = {gpus for _, gpus in placement.configuration}
-                nodes = tuple(name for name, _ in placement.configuration)
-                gpus = counts.pop()
-                limit = world.limit_min(known, placement.configuration)
-                terms = known.needs.terms(gpus, limit)
-                park = _park(known, settings)
-                gpu_type = world.gpu_type(nodes)
-                changes.append(Place(job, nodes, gpus, park, gpu_type, terms))
-                placed.add(job)
+                change = _place(world, known, placement.configuration, settings)
+                if change is not None:
+                    changes.append(change)
+                    placed[job] = change
             case _:
                 pass
     kept: list[Managed] = []
@@ -62,18 +69,41 @@ def changes_for(
     for job, known in world.managed.items():
         if known.slurm.state is JobState.RUNNING and known.stopped == known.slurm.restarts:
             # A controller that died has forgotten that it stopped this run, which is over.
-            changes.append(Requeue(job))
+            changes.append(Requeue(stopped_as(known.slurm)))
+        elif (
+            known.partial_s is not None
+            and now - known.partial_s > settings.start_timeout_s
+            and job not in stopped
+        ):
+            # All or none: the rest has not started in time.
+            changes.append(Requeue(stopped_as(known.slurm)))
+        if known.slurm.array:
+            starting = known.run is not None and job not in stopped
+            changes += tidied(known.slurm, placed.get(job), starting)
+            changes += broken(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if known.slurm.held_by_slurm:
                 # Nobody else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
-                changes += [_park(known, settings), Release(job)]
+                changes += [_park(known, settings), Release(element_id(known.slurm))]
             elif _astray(known):
                 changes.append(_park(known, settings))
             else:
                 # Those that are held, too: Slurm starts at once what is released and due.
                 kept.append(known)
-    return (*changes, *_pushes(kept, settings, now))
+    return (*changes, *world.leaderless, *_pushes(kept, settings, now))
+
+
+def _place(
+    world: LiveWorld, known: Managed, configuration: Configuration, settings: DaemonSettings
+) -> Place | Together | None:
+    """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
+    limit = world.limit_min(known, configuration)
+    places = []
+    for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
+        nodes = tuple(name for name, count in configuration if count == gpus)
+        places.append((nodes, gpus, world.gpu_type(nodes), known.needs.terms(gpus, limit)))
+    return together(known.slurm, places, _park(known, settings))
 
 
 def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:
@@ -81,7 +111,8 @@ def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None
 
     That time is over when the job tells that it has saved its state.
     """
-    job, warning = known.slurm.id, warning_for(known.mark, known.slurm.submit_line, settings)
+    job = stopped_as(known.slurm)
+    warning = warning_for(known.mark, known.slurm.submit_line, settings)
     if warning is None:
         return Requeue(job)
     if known.warned_s is None:
@@ -95,7 +126,7 @@ def _park(known: Managed, settings: DaemonSettings) -> Park:
     mark = known.mark
     limit = None if known.limit_s is None else math.ceil(known.limit_s / 60.0)
     return Park(
-        known.slurm.id,
+        element_id(known.slurm),
         mark.default_gpus_per_node,
         settings.slack_s,
         mark.default_nodes,
@@ -120,13 +151,13 @@ def _pushes(kept: list[Managed], settings: DaemonSettings, now: float) -> list[P
     daemon went away now, it would wait for too long.
     """
     due = sorted(
-        (known.slurm.begin_s or 0.0, known.slurm.id)
+        (known.slurm.begin_s or 0.0, element_id(known.slurm))
         for known in kept
         if (known.slurm.begin_s or 0.0) < now + settings.slack_s / 2
     )
     urgent = sum(begin_s < now + settings.slack_s / 4 for begin_s, _ in due)
     far = (
-        known.slurm.id
+        element_id(known.slurm)
         for known in kept
         if (known.slurm.begin_s or 0.0) > now + TOO_FAR * settings.slack_s
     )

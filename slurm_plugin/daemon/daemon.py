@@ -29,12 +29,13 @@ from slurm_plugin.backend import (
     SlurmJob,
     apply_changes,
 )
-from slurm_plugin.backend.change import Change, Place, Push, Requeue, Signal
+from slurm_plugin.backend.change import Cancel, Change, Place, Push, Requeue, Signal
 from slurm_plugin.daemon.changes import changes_for
+from slurm_plugin.daemon.gangs import element_id, job_of, of_leader
 from slurm_plugin.daemon.keeping_back import keeping_back
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
-from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
+from slurm_plugin.daemon.settings import DaemonSettings, Mode
 from slurm_plugin.daemon.site import missing_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
@@ -174,6 +175,9 @@ class Daemon:
             decision, violations = self._decide(now)
         actions = () if self._settling(now) else self._actions(now)
         changes = changes_for(self._world, actions, self._settings, now)
+        if self._settling(now):
+            # Of a job that seems to have ended Slurm may yet learn that it runs.
+            changes = tuple(change for change in changes if not isinstance(change, Cancel))
         if self._mode is Mode.SHADOW:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
@@ -181,7 +185,8 @@ class Daemon:
         outcome = apply_changes(self._backend, changes, self._sleep)
         self._away = bool(outcome.away)
         stopping = {action.key.job for action in actions if isinstance(action, Stop)}
-        self._world.warned(outcome.tried(Signal), stopping, now)
+        warned = {job_of(job) for job in outcome.tried(Signal)}
+        self._world.warned(warned, stopping, now)
         self._carried_out(actions, outcome, now)
         return CycleReport(
             decision, violations, changes, outcome, outcome.away, warnings, heard, lost
@@ -292,16 +297,16 @@ class Daemon:
 
     def _carried_out(self, actions: Sequence[Action], outcome: Outcome, now: float) -> None:
         """Remember what jobs were placed for, and let them know."""
-        placed = {change.job for change in outcome.made if isinstance(change, Place)}
+        placed = {job_of(change.job) for change in outcome.made if _starts(change)}
         for action in actions:
             if isinstance(action, Start) and action.ready and action.key.job in placed:
                 self._world.placed(action.key.job, action.placement)
         for change in outcome.made:
-            if isinstance(change, Requeue):
-                self._world.stopped(change.job)
+            if isinstance(change, Requeue) and of_leader(change.job):
+                self._world.stopped(job_of(change.job))
         for change, words in outcome.refused:
             if isinstance(change, Place):
-                self._world.refused(change.job, words, now)
+                self._world.refused(job_of(change.job), words, now)
         if self._spool is not None:
             self._spool.note(self._world, self._plan, actions, outcome.made, now)
 
@@ -354,8 +359,8 @@ class Daemon:
             return ()
         managed = self._world.managed.items()
         return tuple(
-            Push(job, self._settings.slack_s)
-            for job, known in managed
+            Push(element_id(known.slurm), self._settings.slack_s)
+            for _, known in managed
             if known.run is None and known.slurm.state is JobState.PENDING
         )
 
@@ -377,7 +382,7 @@ class Daemon:
             jobs=world.jobs,
             speeds=world.speeds,
             effective_s=now,
-            shapes=LIVE_SHAPES,
+            shapes=world.shapes,
             runs_per_job=1,
             seed=self._settings.seed,
             previous=self._plan,
@@ -411,6 +416,11 @@ class Daemon:
             # A full disk is no reason to leave the cluster alone.
             self._unrecorded = error
         return decision
+
+
+def _starts(change: Change) -> bool:
+    """Whether a change starts a job: of a gang, by its leader."""
+    return isinstance(change, Place) and of_leader(change.job)
 
 
 def _has_all(cluster: Cluster | None, before: Cluster) -> bool:

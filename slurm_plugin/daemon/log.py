@@ -10,11 +10,24 @@ import structlog
 from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.types import Plan, Waiting
-from slurm_plugin.backend import Change, Park, Place, Push, Release, Requeue, Signal
+from slurm_plugin.backend import (
+    Cancel,
+    Change,
+    Park,
+    Place,
+    Push,
+    Release,
+    Requeue,
+    SetAside,
+    Signal,
+    Together,
+)
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.daemon import CycleReport
 
 _RELEASED = "Slurm has held it, since a run of it could not be launched; it is placed again"
+
+_CANCELLED = "an element of its gang has ended, and with it the job"
 
 _LOST = (
     "Slurm does not know it any more: its controller has lost it, or has forgotten its end; who "
@@ -113,6 +126,9 @@ def _tell_decision(log: FilteringBoundLogger, report: CycleReport, plan: Plan, n
 
 def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number: int) -> None:
     match change:
+        case Together(_, places):
+            for place in places:
+                _tell_change(log, prefix, place, number)
         case Place(job, nodes, gpus):
             log.info(
                 f"{prefix}place",
@@ -129,6 +145,10 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
             log.warning(f"{prefix}release", job=job, words=_RELEASED)
         case Park(job, count, _):
             log.info(f"{prefix}park", job=job, count=count)
+        case SetAside(job):
+            log.info(f"{prefix}set_aside", job=job)
+        case Cancel(job):
+            log.warning(f"{prefix}cancel", job=job, words=_CANCELLED)
         case Push():
             pass  # told together
 

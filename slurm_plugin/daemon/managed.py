@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -18,6 +19,7 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.daemon.gangs import spares
 from slurm_plugin.daemon.mark import Mark
 from slurm_plugin.daemon.terms import NO_NEEDS, Needs
 
@@ -38,9 +40,10 @@ class Managed:
     pinned and free to start, `placement` what it was placed for last, `progress` what its spool
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
-    the present run holds on each node. `refused` is why limits let it start in no way,
+    the present run holds, by node. `refused` is why limits let it start in no way,
     `quota` the limit of several jobs together, or the refusal, that Slurm named last, and when the
-    job is tried again. `stopped` is the number of the run that Slurm was last told to stop.
+    job is tried again. `partial_s` is when a part of its run was first seen without the
+    rest. `stopped` is the number of the run that Slurm was last told to stop.
     """
 
     mark: Mark
@@ -50,7 +53,7 @@ class Managed:
     needs: Needs = NO_NEEDS
     limit_s: float | None = None
     run: Run | None = None
-    share: tuple[float, float] = (0.0, 0.0)
+    share: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     warned_s: float | None = None
     wait_s: float = 0.0
     attained: dict[str, float] = field(default_factory=dict)
@@ -59,6 +62,7 @@ class Managed:
     quota: tuple[Reason, float] | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
+    partial_s: float | None = None
     placement: Placement | None = None
     progress: JobProgress | None = None
     stopped: int | None = None
@@ -108,27 +112,30 @@ class Managed:
 
 def editable(seen: SlurmJob) -> tuple[object, ...]:
     """Return what a job's user may change of what its view is made from."""
-    return seen.asked, seen.time_limit_s, seen.qos, seen.account
+    return seen.asked, seen.time_limit_s, seen.qos, seen.account, spares(seen)
 
 
-def share_of(seen: SlurmJob, needs: Needs) -> tuple[float, float]:
+def share_of(seen: SlurmJob, needs: Needs) -> dict[str, tuple[float, float]]:
     """Return the CPUs and MiB that a running job holds on each of its nodes."""
-    cpus = seen.cpus / len(seen.nodes)
-    memory_mb = (
-        seen.asked.memory_mb_per_node
-        or seen.asked.memory_mb_per_cpu * cpus
-        or needs.memory_mb_per_gpu * seen.gpus_per_node
-    )
-    return cpus, memory_mb
+    found: dict[str, tuple[float, float]] = {}
+    for element in (seen, *seen.members):
+        for name in element.nodes:
+            cpus = element.cpus / len(element.nodes)
+            memory_mb = (
+                element.asked.memory_mb_per_node
+                or element.asked.memory_mb_per_cpu * cpus
+                or needs.memory_mb_per_gpu * element.gpus_per_node
+            )
+            found[name] = cpus, memory_mb
+    return found
 
 
-def configuration_of(
-    nodes: tuple[str, ...], gpus_per_node: int, cluster: Cluster
-) -> Configuration | None:
-    """Return so many GPUs on each of the nodes; None for none, or nodes that are not ours."""
-    if not nodes or not gpus_per_node or any(name not in cluster for name in nodes):
+def configuration_of(pieces: Iterable[tuple[str, int]], cluster: Cluster) -> Configuration | None:
+    """Return so many GPUs on these nodes; None for none, or nodes that are not ours."""
+    found = dict(pieces)
+    if not found or not all(found.values()) or any(name not in cluster for name in found):
         return None
-    return Configuration.of(dict.fromkeys(nodes, gpus_per_node))
+    return Configuration.of(found)
 
 
 def described(seen: SlurmJob, mark: Mark) -> Job:

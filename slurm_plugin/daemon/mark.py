@@ -16,6 +16,7 @@ from hetsched_core.types import LearningRate, LearningRateScaling, RequirementSe
 
 PREFIX = "hetsched/1 "
 MAX_CHARACTERS = 1024
+MAX_ELEMENTS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,8 @@ class Mark:
     `limit_s` is the time limit that the user gave for the default count, None for none.
     `cpus_per_gpu` and `memory_mb_per_gpu` are what the user asked for in just that way,
     `least_gpu_memory_mb` what each GPU must have of its own, 0 for any. Of a job with `shadow` the
-    script has changed nothing: it starts by itself, in the shape that its user gave it.
+    script has changed nothing: it starts by itself, in the shape that its user gave it. `any_shape`
+    is whether it takes uneven and mixed shapes; it is then a gang of so many `elements`.
     """
 
     nonce: str
@@ -50,6 +52,8 @@ class Mark:
     cpus_per_gpu: int = 0
     least_gpu_memory_mb: int = 0
     shadow: bool = False
+    any_shape: bool = False
+    elements: int = 1
 
     @property
     def default_gpus_per_node(self) -> int:
@@ -69,6 +73,7 @@ class _Document:
     gpu_set: str
     gpu_types: str = ""
     gpu_mem: str = ""
+    gpu_shapes: str = "even"
     learning_rate: float = 0.0
     lr_scaling: str = LearningRateScaling.NONE.value
     profile_key: str = ""
@@ -78,6 +83,7 @@ class _Document:
     signal: str = ""
     limit: float = 0.0
     nodes: int = 1
+    elements: int = 1
     cpus: int = 0
     begin: float = 0.0
     submitted: float = 0.0
@@ -115,6 +121,8 @@ def read_mark(text: str) -> Mark | None:
         raise InputError(f"the default count {found.default} is not in {requirements}")
     if found.nodes < 1 or found.default % found.nodes:
         raise InputError(f"{found.default} GPUs are not spread evenly over {found.nodes} nodes")
+    if found.gpu_shapes not in ("even", "any") or not 1 <= found.elements <= MAX_ELEMENTS:
+        raise InputError(f"{found.gpu_shapes!r} in {found.elements} elements is no shape of a job")
     rate = found.learning_rate
     types = frozenset(filter(None, found.gpu_types.split(",")))
     return Mark(
@@ -135,6 +143,8 @@ def read_mark(text: str) -> Mark | None:
         cpus_per_gpu=found.cpus,
         least_gpu_memory_mb=_memory_mb(found.gpu_mem),
         shadow=found.shadow,
+        any_shape=found.gpu_shapes == "any",
+        elements=found.elements,
     )
 
 

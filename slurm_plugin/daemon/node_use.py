@@ -43,7 +43,7 @@ def used_by(managed: Iterable[Managed]) -> Mapping[str, Use]:
     for known in managed:
         if known.run is not None and known.slurm.state is not JobState.PENDING:
             for name, gpus in known.run.configuration:
-                found[name].add(gpus, *known.share)
+                found[name].add(gpus, *known.share.get(name, (0.0, 0.0)))
     return found
 
 

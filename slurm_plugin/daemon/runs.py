@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.daemon.gangs import complete, pieces_held, pieces_pinned
 from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, configuration_of, share_of
 from slurm_plugin.daemon.settings import DaemonSettings
 
@@ -30,10 +31,12 @@ def run_of(
     if seen.state is JobState.PENDING:
         return _starting(known, seen, cluster, speeds, settings, now)
     known.placed_s = None
-    configuration = configuration_of(seen.nodes, seen.gpus_per_node, cluster)
+    before = known.run
+    configuration = _held(known, seen, cluster)
     if configuration is None:
         return None
-    before = known.run
+    part = seen.state is JobState.RUNNING and not complete(seen)
+    known.partial_s = (known.partial_s or now) if part else None
     if seen.state is JobState.RUNNING:
         known.share = share_of(seen, known.needs)
     if seen.state is JobState.COMPLETING:
@@ -48,6 +51,21 @@ def run_of(
     return as_run(known, number, configuration, since_s, until_s, speeds, settings)
 
 
+def _held(known: Managed, seen: SlurmJob, cluster: Cluster) -> Configuration | None:
+    """Return what a job that has begun holds; None for what is no shape of its own.
+
+    A gang whose members end one after another keeps what it has had until its leader ends.
+    """
+    configuration = configuration_of(pieces_held(seen), cluster)
+    if configuration is None or not seen.array or seen.state is JobState.COMPLETING:
+        return configuration
+    if configuration.gpus in known.mark.requirements:
+        return configuration
+    before = known.run
+    same = before is not None and before.number == seen.restarts
+    return before.configuration if before is not None and same else None
+
+
 def _starting(
     known: Managed,
     seen: SlurmJob,
@@ -57,8 +75,8 @@ def _starting(
     now: float,
 ) -> Run | None:
     """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
-    known.warned_s = None
-    configuration = configuration_of(seen.pinned, seen.gpus_per_node, cluster)
+    known.warned_s = known.partial_s = None
+    configuration = configuration_of(pieces_pinned(seen), cluster)
     if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
         known.placed_s = None
         return None

@@ -13,6 +13,7 @@ from hetsched_core.policy import Action, Start
 from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose, Waiting
 from slurm_plugin.backend import Change, Place, Requeue
+from slurm_plugin.daemon.gangs import job_of, of_leader
 from slurm_plugin.daemon.listening import NOTHING, Heard, Listener
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.moves import Move, SpoolFolder
@@ -92,13 +93,14 @@ class Spool:
             action.key.job: action.placement for action in actions if isinstance(action, Start)
         }
         for change in made:
-            known = world.managed.get(change.job)
-            if known is None:
+            job = job_of(change.job)
+            known = world.managed.get(job)
+            if known is None or not of_leader(change.job):
                 continue
             match change:
-                case Place(job) if job in starts:
+                case Place() if job in starts:
                     self._note(known, _placed(world, known, starts[job], now))
-                case Requeue(job):
+                case Requeue():
                     self._note(known, _stopped(world, known, plan, now))
                 case _:
                     pass

@@ -14,6 +14,7 @@ from immutables import Map
 from hetsched_core.errors import InputError
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
+    ALL_SHAPES,
     Cluster,
     Configuration,
     JobView,
@@ -24,13 +25,15 @@ from hetsched_core.types import (
     Placement,
     Reason,
     ReasonCode,
+    Shape,
     Speeds,
     Trigger,
 )
-from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
+from slurm_plugin.backend import Cancel, JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
+from slurm_plugin.daemon.gangs import folded, leftover, pieces_held, spares
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     Managed,
@@ -42,11 +45,12 @@ from slurm_plugin.daemon.managed import (
 from slurm_plugin.daemon.mark import Mark, read_mark, read_nonce
 from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.runs import as_run, run_of
-from slurm_plugin.daemon.settings import DaemonSettings, Mode
+from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min, needs_of
 
+_PART = "only a part of it runs"
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -63,6 +67,7 @@ class LiveWorld:
         warnings: what was wrong with jobs that carry our mark, by job id.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
+        leaderless: the end of elements of gangs whose leader has ended.
     """
 
     def __init__(
@@ -88,11 +93,16 @@ class LiveWorld:
         self.nodes_changed = True
         self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
+        self.leaderless: tuple[Cancel, ...] = ()
 
     def observe(self, state: SlurmState, now: float) -> None:
         """Take in one read."""
         before = used_by(self.managed.values())
         cluster = self._observe_cluster(state.nodes, now)
+        jobs, left = folded(state.jobs)
+        state = replace(state, jobs=jobs)
+        mine = (job for job in left if job.partition in self._settings.partitions)
+        self.leaderless = tuple(leftover(mine, jobs, now, self._settings.grace_s))
         self.lost = []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
@@ -290,7 +300,8 @@ class LiveWorld:
         for job_id, known in self.managed.items() if down else ():
             seen, was = state.jobs.get(job_id), known.slurm
             again = seen is not None and seen.state is JobState.PENDING
-            if again and was.state is not JobState.PENDING and not down.isdisjoint(was.nodes):
+            held = {name for name, _ in pieces_held(was)}
+            if again and was.state is not JobState.PENDING and not down.isdisjoint(held):
                 waits_s = min(self._settings.grace_s, QUOTA_S)
                 known.quota = Reason(ReasonCode.RESTARTING, detail=_FAILED), now + waits_s
 
@@ -321,6 +332,8 @@ class LiveWorld:
             self._reread(known, seen)
         run = run_of(known, seen, cluster, self.speeds, self._settings, now)
         blocked = known.refused or self._quota(known, seen, now) or blocked_by(seen)
+        if seen.array and seen.state is JobState.RUNNING and run is None:
+            blocked = Reason(ReasonCode.RESTARTING, detail=_PART)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
@@ -383,6 +396,7 @@ class LiveWorld:
             time_limit_s=known.limit_s if mark.limit_s is not None else seen.time_limit_s,
             cpus_per_gpu=float(known.needs.cpus_per_gpu),
             memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
+            shapes=self._shapes(mark, seen),
         ).hidden_from(self._knows)
 
     def _describe_all(self) -> None:
@@ -391,6 +405,18 @@ class LiveWorld:
             self._describe(known, known.slurm)
             self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
             self.changed.add(job_id)
+
+    def _shapes(self, mark: Mark, seen: SlurmJob) -> frozenset[Shape]:
+        """Return the shapes that a job takes beside those that one Slurm job can have."""
+        # In shadow nothing was made of it, and nothing is placed.
+        whole = mark.shadow or spares(seen) >= mark.elements - 1
+        return ALL_SHAPES - LIVE_SHAPES if mark.any_shape and whole else frozenset()
+
+    @property
+    def shapes(self) -> frozenset[Shape]:
+        """The shapes that all jobs take."""
+        ours = self.managed.values()
+        return ALL_SHAPES if ours and all(each.job.shapes for each in ours) else LIVE_SHAPES
 
     def _is_ours(self, mark: Mark) -> bool:
         """Whether a job with this mark takes part.

@@ -101,6 +101,13 @@ local function scaling(name, value)
   return '"' .. value .. '"'
 end
 
+local function shapes(name, value)
+  if value ~= "even" and value ~= "any" then
+    refuse(name, value, "even, the same count on each node, or any, also uneven counts and mixed GPU types")
+  end
+  return '"' .. value .. '"'
+end
+
 local function flag(name, value)
   if value ~= "" then fail("--" .. name .. " takes no value, and got '" .. value .. "'") end
   return "true"
@@ -110,6 +117,7 @@ local OPTIONS = {
   ["gpu-set"] = words("^[%d,-]+$", "GPU counts, for example 1,2,4-8"),
   ["gpu-types"] = list_of("^[%w_.-]+$", "GPU types, for example a100,v100"),
   ["gpu-mem"] = memory,
+  ["gpu-shapes"] = shapes,
   ["learning-rate"] = number,
   ["lr-scaling"] = scaling,
   ["profile-key"] = words("^[%w_.-]+$", "letters, digits, '_', '.' and '-'"),
@@ -117,8 +125,8 @@ local OPTIONS = {
   ["no-move"] = flag,
   ["can-checkpoint"] = flag,
 }
-local NAMES = { "gpu-set", "gpu-types", "gpu-mem", "learning-rate", "lr-scaling", "profile-key",
-                "total-samples", "no-move", "can-checkpoint" }
+local NAMES = { "gpu-set", "gpu-types", "gpu-mem", "gpu-shapes", "learning-rate", "lr-scaling",
+                "profile-key", "total-samples", "no-move", "can-checkpoint" }
 
 -- The options of the script's `#HETSCHED` lines, which end where sbatch's own do.
 local function lines_of(script, found)
@@ -298,12 +306,52 @@ local function nodes_for(count, wanted, most)
        (wanted and wanted .. " nodes" or "nodes") .. on .. hint)
 end
 
-local function described(jd, found, count, nodes, begin, shadow)
+local function with_flag(bits, bit)
+  return math.floor(bits / bit) % 2 == 1 and bits or bits + bit
+end
+
+-- A gang: a job of several elements of an array, each with one count of GPUs on each of its nodes.
+
+local MAX_ELEMENTS = 16
+
+-- How many different counts there can be on the nodes of a job that has at most so many GPUs.
+local function elements_for(largest, most)
+  local found = 1
+  while (found + 1) * (found + 2) / 2 <= largest and found < (most > 0 and most or MAX_ELEMENTS) do
+    found = found + 1
+  end
+  return math.min(found, MAX_ELEMENTS)
+end
+
+-- Every element runs the script. Only the daemon pins an element to nodes. Where the first, which
+-- leads, has started without a pin, the daemon is away: it runs alone, in its default count, and
+-- its spares are set aside (what they wait for cannot be, and Slurm cancels them when it ends); a
+-- spare that starts all the same ends at once.
+local GUARD = [=[
+if p=$(squeue -ho %%n -j "${SLURM_ARRAY_JOB_ID}_0") && [ -z "$p" ]; then [ "$SLURM_ARRAY_TASK_ID" = 0 ] || exit 0; ]=] ..
+  [=[scontrol update JobId="${SLURM_ARRAY_JOB_ID}_[1-%d]" Dependency="afterok:${SLURM_ARRAY_JOB_ID}_0,afternotok:${SLURM_ARRAY_JOB_ID}_0" 2>/dev/null; fi # hetsched]=]
+
+local SHELLS = { sh = true, bash = true, dash = true, ksh = true, zsh = true }
+
+local function gang(jd, elements)
+  local first, rest = jd.script:match("^(#![^\n]*)\n(.*)$")
+  local shell = first and (first:match("env%s+(%w+)") or first:match("([^/%s]+)%s*$") or first:match("([^/%s]+)%s"))
+  if not SHELLS[shell or ""] then
+    fail("--gpu-shapes=any needs a shell script, whose first line is for example #!/bin/bash")
+  end
+  jd.script = first .. "\n" .. string.format(GUARD, elements - 1) .. "\n" .. rest
+  jd.array_inx = "0-" .. integer(elements - 1)
+  jd.bitflags = with_flag(jd.bitflags, slurm.KILL_INV_DEP or 1)
+  jd.environment["HETSCHED_ELEMENTS"] = integer(elements)
+end
+
+local function described(jd, found, count, nodes, begin, shadow, elements)
   local id = nonce()
   -- When it was submitted: Slurm forgets that when a job is queued again.
   local parts = { '"nonce":"' .. id .. '"', '"default":' .. integer(count), '"submitted":' .. integer(os.time()) }
   if shadow then parts[#parts + 1] = '"shadow":true' end
   if nodes > 1 then parts[#parts + 1] = '"nodes":' .. integer(nodes) end
+  if (elements or 1) > 1 then parts[#parts + 1] = '"elements":' .. integer(elements) end
   for _, name in ipairs(NAMES) do
     if found[name] then parts[#parts + 1] = '"' .. name .. '":' .. OPTIONS[name](name, found[name]) end
   end
@@ -324,10 +372,6 @@ local function described(jd, found, count, nodes, begin, shadow)
 end
 
 local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_NTASKS_PER_NODE = "1" }
-
-local function with_flag(bits, bit)
-  return math.floor(bits / bit) % 2 == 1 and bits or bits + bit
-end
 
 -- What the job's own launcher needs of its options; the script gets no AdminComment.
 local function tell(jd, id, found, count)
@@ -376,7 +420,8 @@ local function mark(jd, parts, now)
     return
   end
   nodes = nodes_for(count, nodes, most)
-  local text, id = described(jd, found, count, nodes, begin)
+  local elements = found["gpu-shapes"] == "any" and elements_for(list[#list], most) or 1
+  local text, id = described(jd, found, count, nodes, begin, false, elements)
   local single = found["gpu-types"] and not found["gpu-types"]:find(",", 1, true) and found["gpu-types"]
   tell(jd, id, found, count)
   -- srun would take its defaults from what was submitted, and not from what the run was given.
@@ -400,6 +445,7 @@ local function mark(jd, parts, now)
   jd.tres_per_node = "gres/gpu:" .. (single and single .. ":" or "") .. integer(count / nodes)
   -- From the time that the user names, the daemon has this long to act.
   jd.begin_time = math.max(begin or 0, now) + SLACK_S
+  if elements > 1 then gang(jd, elements) end
   -- Last, so that a failure above leaves no mark.
   jd.admin_comment = text
   if nodes > 1 then

@@ -23,6 +23,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.backend import (
+    Cancel,
     Change,
     Outcome,
     Park,
@@ -31,7 +32,9 @@ from slurm_plugin.backend import (
     Recipients,
     Release,
     Requeue,
+    SetAside,
     Signal,
+    Together,
 )
 from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.configuration import LogForm
@@ -88,9 +91,11 @@ def test_every_change_to_a_job_is_on_record() -> None:
         Push("7", 60),
         Release("8"),
         PLACE,
+        SetAside("9_1", "9_0"),
+        Cancel("10"),
     )
     # A kind of change that is added later needs a line, too.
-    assert {type(change) for change in made} == set(get_args(Change))
+    assert {type(change) for change in made} == {*get_args(Change)} - {Together}
     found = lines(CycleReport(None, (), made, Outcome(made, (), ())))
     named = {(line["event"], line.get("job", line.get("jobs"))) for line in found}
     assert named == {
@@ -100,6 +105,8 @@ def test_every_change_to_a_job_is_on_record() -> None:
         ("push", "6,7"),
         ("release", "8"),
         ("place", "4"),
+        ("set_aside", "9_1"),
+        ("cancel", "10"),
     }
 
 

@@ -22,6 +22,7 @@ OPTIONS = (
     "--gpu-set=1,2,4-8",
     "--gpu-types=a100,v100",
     "--gpu-mem=16G",
+    "--gpu-shapes=any",
     "--learning-rate=0.1",
     "--lr-scaling=sqrt",
     "--profile-key=resnet50",
