@@ -83,37 +83,45 @@ def _to_stderr(message: str) -> None:
 
 
 class _Announcer:
-    """Tells once in a process that something is being compiled."""
+    """Tells what is being compiled: at length the first time in a process."""
 
     def __init__(self) -> None:
         self.say: Callable[[str], None] = _to_stderr
         self.said = False
 
-    def announce(self) -> None:
-        if not self.said:
-            self.said = True
-            self.say(
-                "hetsched: compiling numeric kernels; this takes a moment, and for each kernel "
-                "only the first time that it is used after an installation"
-            )
+    def announce(self, name: str) -> None:
+        if self.said:
+            self.say(f"hetsched: compiling one more kernel, {name}")
+            return
+        self.said = True
+        self.say(
+            "hetsched: compiling numeric kernels; this takes a moment, and for each kernel "
+            "only the first time that it is used after an installation"
+        )
 
 
 _announcer = _Announcer()
 
 
 def announce_with(say: Callable[[str], None]) -> None:
-    """Send the announcement of a first compile to `say` instead of stderr.
+    """Send the announcements of compiles to `say` instead of stderr.
 
-    It is called at most once in a process, before the compile, and not at all where every kernel
-    comes from the cache.
+    It is called before each kernel is compiled, and not at all where they come from the cache.
     """
     _announcer.say = say
 
 
 class _OnCompile(event.Listener):
+    """Listens while one kernel is made, for which numba may compile several functions."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
     def on_start(self, event: event.Event) -> None:
         """Announce: numba has found nothing in its cache."""
-        _announcer.announce()
+        if self._name:
+            _announcer.announce(self._name)
+            self._name = ""
 
     def on_end(self, event: event.Event) -> None:
         """Nothing to say."""
@@ -140,7 +148,7 @@ class Kernel(Generic[P, R]):
         # Where neither the installation nor the user's cache can be written, it has to do without.
         with contextlib.suppress(RuntimeError):
             dispatcher.enable_caching()
-        with event.install_listener("numba:compile", _OnCompile()):
+        with event.install_listener("numba:compile", _OnCompile(self.py_func.__name__)):
             dispatcher.compile(self._signature)
         dispatcher.disable_compile()
         compiled: Callable[P, R] = dispatcher

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, get_type_hints
 
-from hetsched_core.errors import HetschedError, unknown
+from hetsched_core.errors import HetschedError, InputError, unknown
 from hetsched_core.policy.protocol import Policy
 from hetsched_core.values.text import choices_of, from_text, is_settable, to_text
 
@@ -87,6 +87,8 @@ def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:
     hints = _hints(cls)
     values: dict[str, Any] = {}
     for key, text in (settings or {}).items():
+        if not hints:
+            raise InputError(f"policy {name!r} has no parameters; leave {key!r} out")
         if key not in hints:
             raise unknown(f"parameter of policy {name!r}", key, hints)
         values[key] = from_text(f"{name}.{key}", text, hints[key])

@@ -15,10 +15,7 @@ from hetsched_core.errors import InputError, unknown
 
 _NONE = "none"
 
-_EXAMPLES = {
-    float: "; expected a number, such as 0.5",
-    int: "; expected a whole number, such as 5",
-}
+_FORMS = {float: "a number, such as 0.5", int: "a whole number, such as 5"}
 
 
 def kind_of(hint: Any) -> tuple[Any, bool]:
@@ -77,11 +74,9 @@ def from_text(key: str, text: str, hint: Any) -> Any:
             raise ValueError(text)
         return value
     except ValueError:
-        or_none = f" or {_NONE!r}" if optional else ""
-        wanted = _EXAMPLES.get(kind, "")
-        raise InputError(
-            f"{key}={text!r} is not of type {kind.__name__}{or_none}{wanted}"
-        ) from None
+        or_none = f", or {_NONE!r}" if optional else ""
+        wanted = _FORMS.get(kind, f"of type {kind.__name__}")
+        raise InputError(f"{key}={text!r} is not {wanted}{or_none}") from None
 
 
 def _is_enum(kind: Any) -> bool:

@@ -146,13 +146,19 @@ def parse_duration(text: str) -> float | None:
     raise FieldError(Flaw.DURATION, f"{quote(text)} is no duration of the form [D-][HH:]MM:SS")
 
 
+_MOST_DIGITS = 18
+"""Of a count; no clock of Slurm's gets so far."""
+
+
 def parse_number(text: str) -> int | None:
     """Return a count; None where there is none.
 
     Raises:
         FieldError: It is not a number.
     """
-    if text.isascii() and text.isdecimal() and len(text) <= 18:
+    if text.isascii() and text.isdecimal():
+        if len(text) > _MOST_DIGITS:
+            raise FieldError(Flaw.NUMBER, f"{quote(text)} has more than {_MOST_DIGITS} digits")
         return int(text)
     if text in _NOTHING:
         return None

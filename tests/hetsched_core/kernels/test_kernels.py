@@ -64,6 +64,22 @@ def test_the_first_compile_is_announced_once_and_later_runs_load_what_it_left(
     assert second.stderr == ""
 
 
+SECOND = """
+from hetsched_core.kernels import FLOATS_OUT, kernel, void
+@kernel(void(FLOATS_OUT))
+def second(out):
+    out[0] = 1.0
+second(np.zeros(1))
+"""
+
+
+def test_each_further_kernel_that_is_compiled_is_told_in_a_line(tmp_path: Path) -> None:
+    told = run(tmp_path, listen=SECOND).stderr.splitlines()
+    assert len(told) == 2
+    assert "compiling numeric kernels" in told[0]
+    assert told[1] == "hetsched: compiling one more kernel, samples_per_s_per_gpu"
+
+
 def test_the_announcement_goes_where_the_program_wants_it(tmp_path: Path) -> None:
     told = run(tmp_path, listen="kernels.announce_with(lambda text: print('TOLD', text))")
     assert told.stdout.startswith("TOLD hetsched: compiling")

@@ -117,7 +117,7 @@ def test_a_wrong_policy_or_parameter_is_refused_before_anything_runs(
         ('[[policies]]\nname = "hop"\n', "did you mean 'hops'"),
         (
             '[[policies]]\nname = "hops"\nparameters = { lam = "x" }\n',
-            "try.toml: hops.lam='x' is not of type float; expected a number, such as 0.5",
+            "try.toml: hops.lam='x' is not a number, such as 0.5",
         ),
         ("[options]\nrestart_cost = -10\n", "try.toml: options: restart_cost = -10"),
     ):

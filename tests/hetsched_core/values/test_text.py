@@ -58,14 +58,14 @@ def test_choices_are_all_that_a_type_has() -> None:
 @pytest.mark.parametrize(
     ("text", "hint", "words"),
     [
-        ("none", float, "key='none' is not of type float; expected a number, such as 0.5"),
+        ("none", float, "key='none' is not a number, such as 0.5"),
         (
             "few",
             float | None,
-            "key='few' is not of type float or 'none'; expected a number, such as 0.5",
+            "key='few' is not a number, such as 0.5, or 'none'",
         ),
-        ("nan", float, "key='nan' is not of type float; expected a number, such as 0.5"),
-        ("1.5", int, "key='1.5' is not of type int; expected a whole number, such as 5"),
+        ("nan", float, "key='nan' is not a number, such as 0.5"),
+        ("1.5", int, "key='1.5' is not a whole number, such as 5"),
         ("yes", bool, "unknown value of key 'yes': valid: false, true"),
         ("smal", Size, "unknown value of key 'smal': did you mean 'small'? valid: large, small"),
     ],

@@ -71,7 +71,7 @@ def test_without_a_file_the_command_line_says_it_all() -> None:
         ('round_s = "3"', "round_s = '3': expected a number"),
         ("round_s = true", "round_s = True: expected a number"),
         ("round_s = 0.5", "round_s = 0.5 is not within 1 and 86400"),
-        ("round_s = nan", "round_s='nan' is not of type float"),
+        ("round_s = nan", "round_s='nan' is not a number"),
         ("slack_s = 30.5", "slack_s = 30.5: expected a whole number"),
         ('mode = "shadwo"', "did you mean 'shadow'? valid: enforce, shadow"),
         ("policy = 3", "policy = 3: expected text in quotes"),
@@ -170,7 +170,10 @@ def test_config_check_looks_at_the_policy_too(tmp_path: Path) -> None:
         ('database = "/nowhere/d.duckdb"', "there is no folder /nowhere; make it"),
         ('socket = "/nowhere/asked"', "socket = '/nowhere/asked': there is no folder"),
         ('spool = "/nowhere/at/all"', "No such file or directory; make it"),
-        ('policy = "las"\n[parameters]\nwidth = 1', "parameter of policy 'las' 'width'"),
+        (
+            'policy = "las"\n[parameters]\nwidth = 1',
+            "policy 'las' has no parameters; leave 'width' out",
+        ),
     ):
         bad = written(tmp_path, f'partitions = ["a"]\n{text}\n')
         result = CliRunner().invoke(config, ["check", str(bad)])

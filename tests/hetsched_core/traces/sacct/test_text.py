@@ -118,6 +118,10 @@ def test_what_holds_no_gpu_is_counted_by_what_it_is(
         ({"End": "2025-09-12T14:09:59"}, "line 2: times out of order: ends 1 s before its Start"),
         ({"Submit": "2025-09-12T15:10:00"}, "line 2: times out of order: starts 3600 s before"),
         ({"ElapsedRaw": "-5"}, "line 2: unreadable number: ElapsedRaw: '-5' is no number"),
+        (
+            {"ElapsedRaw": "9" * 30},
+            f"line 2: unreadable number: ElapsedRaw: '{'9' * 30}' has more than 18 digits",
+        ),
         ({"Suspended": "-00:01:00"}, "line 2: unreadable duration: Suspended: '-00:01:00' is"),
         ({"TimelimitRaw": "soon"}, "line 2: unreadable number: TimelimitRaw: 'soon' is no"),
         ({"Timelimit": "soon", "TimelimitRaw": ""}, "line 2: unreadable duration: Timelimit: 's"),
