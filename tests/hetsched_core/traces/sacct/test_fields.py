@@ -112,7 +112,7 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["-1", "1.5", "x", "²", "1" * 30])
 def test_what_is_no_count_is_refused(text: str) -> None:
-    with pytest.raises(FieldError, match="no number|more than 18 digits"):
+    with pytest.raises(FieldError, match=r"no number|more than 18 digits"):
         parse_number(text)
 
 
