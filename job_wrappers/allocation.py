@@ -8,6 +8,11 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+MOST_GPUS = 256
+"""On a node: more are a mistake, and would be as many processes."""
+
+_JOB = re.compile(r"[0-9A-Za-z_+-]{1,64}")
+
 
 @dataclass(frozen=True)
 class Allocation:
@@ -46,22 +51,30 @@ class Allocation:
             ValueError: this is no job with GPUs.
         """
 
-        def number(name: str, least: int, default: str | None = None) -> int:
+        def number(name: str, least: int, most: int, default: str | None = None) -> int:
             text = environment.get(name, default)
-            if text is None or not text.isdecimal() or int(text) < least:
-                raise ValueError(f"{name}={text}: expected a number from {least} on; run in a job")
+            # So many digits at most: isdecimal() knows more than ASCII's, and int() takes them all.
+            fits = text is not None and re.fullmatch(r"[0-9]{1,9}", text)
+            if text is None or not fits or not least <= int(text) <= most:
+                shown = "is not set" if text is None else f"is {text[:40]!r}"
+                raise ValueError(
+                    f"{name} {shown}: expected a number from {least} to {most}, which Slurm gives "
+                    "to a job with GPUs; run this in one"
+                )
             return int(text)
 
         job = environment.get("SLURM_JOB_ID", "")
         if not job:
             raise ValueError("SLURM_JOB_ID is not set; run this in a job, by sbatch")
+        if not _JOB.fullmatch(job):
+            raise ValueError(f"SLURM_JOB_ID is {job[:40]!r}: expected a job id as Slurm gives it")
         nodes = environment.get("SLURM_JOB_NODELIST", "")
         return cls(
             job=job,
-            run=number("SLURM_RESTART_COUNT", 0, "0"),
+            run=number("SLURM_RESTART_COUNT", 0, 9_999_999, "0"),
             nodes=nodes,
-            node_count=number("SLURM_JOB_NUM_NODES", 1, "1"),
-            gpus_per_node=number("SLURM_GPUS_ON_NODE", 1),
+            node_count=number("SLURM_JOB_NUM_NODES", 1, 100_000, "1"),
+            gpus_per_node=number("SLURM_GPUS_ON_NODE", 1, MOST_GPUS),
             nonce=environment.get("HETSCHED_NONCE", ""),
             host=environment.get("SLURMD_NODENAME") or os.uname().nodename,
         )

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from job_wrappers.allocation import Allocation, gpu_type_of
-from job_wrappers.launch.guardian import Guardian
+from job_wrappers.guardian import Guardian
 from job_wrappers.launch.meeting import address_of, free_port
 from job_wrappers.launch.options import Options, own_root, python_path, read_options
 from job_wrappers.launch.requeue import requeue
-from job_wrappers.launch.watch import Watch, say
+from job_wrappers.launch.saying import say
+from job_wrappers.launch.watch import Watch
 from job_wrappers.launch.worker import NodeShare, Step, start
 from job_wrappers.outcome import (
     OUTCOME,
@@ -36,13 +37,19 @@ MOST_SHORT = 5
 """Such a run is not queued again once the job has been so many times."""
 
 
+_WITHOUT_SLURM = (
+    "; to try it on a machine without Slurm: "
+    "SLURM_JOB_ID=1 SLURM_GPUS_ON_NODE=1 hetsched-run --no-requeue -- python train.py"
+)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Run one run of a job; return its exit code."""
     options = read_options(words, os.environ)
     try:
         allocation = Allocation.of(os.environ)
     except ValueError as error:
-        say(str(error))
+        say(f"{error}{'' if os.environ.get('SLURM_JOB_ID') else _WITHOUT_SLURM}")
         return 2
     # From here on a signal is kept for the workers, and does not end a launcher that has none yet.
     with Watch().listening() as watch:
@@ -64,6 +71,8 @@ def _run(options: Options, allocation: Allocation, words: list[str], watch: Watc
     if options.torchrun and (problem := _torch_missing(options.command)):
         say(problem)
         return 2
+    if options.unscaled:
+        say(options.unscaled)
     began_s = time.monotonic()
     with _outcome() as outcome:
         os.environ[OUTCOME] = str(outcome)
@@ -75,10 +84,13 @@ def _run(options: Options, allocation: Allocation, words: list[str], watch: Watc
             code = _on_node(options, allocation, _share(allocation, meet), watch)
         else:
             code = _on_all_nodes(options, words, allocation, meet, watch)
-        stopped = code == STOPPED or (code == 0 and was_stopped(outcome))
+        stopped = code == STOPPED or was_stopped(outcome)
         by_itself = not watch.heard and not was_heard(outcome)
     if not stopped:
         return code
+    if code not in (0, STOPPED):
+        # All ranks had written what they had, or said that they could not, before any of them left.
+        say("its session had stopped before that, so this run counts as stopped")
     short = by_itself and time.monotonic() - began_s < SHORT_S
     if options.requeue and short and allocation.run >= MOST_SHORT:
         say(
@@ -125,7 +137,7 @@ def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: 
             )
         except OSError as error:
             say(f"{error.filename or options.command[0]}: {error.strerror}")
-            return 127
+            return 127 if isinstance(error, FileNotFoundError) else 126
         return watch.wait(workers, options.kill_after_s)
 
 

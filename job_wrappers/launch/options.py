@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 from job_wrappers import learning_rate
 from job_wrappers.learning_rate import SCALINGS, LearningRateRule
@@ -25,6 +27,7 @@ class Options:
         gpu_type: of the GPUs; "" to ask Slurm.
         requeue: have Slurm start the job again where a run was stopped by its signal alone.
         kill_after_s: how long the others may go on where a worker has failed.
+        unscaled: what to say of a learning rate that follows no rule, unasked; "" of any other.
         meet: under srun, ADDRESS:PORT of rank 0; "" where everything begins.
     """
 
@@ -36,6 +39,7 @@ class Options:
     gpu_type: str
     requeue: bool
     kill_after_s: float
+    unscaled: str
     meet: str
 
 
@@ -48,16 +52,16 @@ def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) ->
     )
     add = parser.add_argument
     add("--torchrun", action="store_true", help="start the workers by torchrun")
-    add("--spool", type=Path, metavar="DIR", help="the spool directory (default HETSCHED_SPOOL)")
-    add("--logs", type=Path, metavar="DIR", help="append the output of each rank to a file there")
+    add("--spool", type=_folder, metavar="DIR", help="the spool directory (default HETSCHED_SPOOL)")
+    add("--logs", type=_folder, metavar="DIR", help="append each rank's output to a file there")
     add("--gpu-type", metavar="TYPE", help="type of the GPUs (default: Slurm is asked)")
-    add("--learning-rate", type=float, metavar="RATE", help="(default: that of the submission)")
+    add("--learning-rate", type=_rate, metavar="RATE", help="(default: that of the submission)")
     add("--lr-scaling", choices=SCALINGS, help="how it follows the GPUs (default: submission's)")
-    add("--lr-gpus", type=int, metavar="COUNT", help="the GPUs that --learning-rate is for")
+    add("--lr-gpus", type=_count, metavar="COUNT", help="the GPUs that --learning-rate is for")
     add("--no-requeue", action="store_true", help="leave it to others to start a stopped job again")
     add(
         "--kill-after",
-        type=float,
+        type=_seconds,
         default=30.0,
         metavar="SECONDS",
         help="how long the others may go on where a worker failed (default 30)",
@@ -68,6 +72,14 @@ def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) ->
     command = given.command[1:] if given.command[:1] == ["--"] else given.command
     if not command:
         parser.error("nothing to run; write for example: hetsched-run -- python train.py")
+    scaling = given.lr_scaling or environment.get(learning_rate.SCALING) or ""
+    follows = scaling not in ("", "none")
+    known = given.lr_gpus is not None or environment.get(learning_rate.GPUS)
+    if given.learning_rate is not None and follows and not known:
+        parser.error(
+            f"--learning-rate with --lr-scaling={scaling} needs --lr-gpus=COUNT: for how many GPUs "
+            "that rate is"
+        )
     if given.logs is not None and given.logs.exists() and not given.logs.is_dir():
         parser.error(f"--logs {given.logs} is a file; give a folder")
     told = dict(environment)
@@ -82,6 +94,13 @@ def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) ->
         rate = LearningRateRule.of(told)
     except ValueError as error:
         parser.error(str(error))
+    unscaled = ""
+    if given.learning_rate is not None and not scaling:
+        unscaled = (
+            f"--learning-rate={given.learning_rate:g} stays as it is on any number of GPUs; with "
+            "--lr-scaling=linear (or sqrt) and --lr-gpus=COUNT it follows them, and "
+            "--lr-scaling=none says that it is not to"
+        )
     spool = given.spool or environment.get("HETSCHED_SPOOL") or None
     return Options(
         command=tuple(command),
@@ -92,8 +111,39 @@ def read_options(words: Sequence[str] | None, environment: Mapping[str, str]) ->
         gpu_type=given.gpu_type or environment.get("HETSCHED_GPU_TYPE", ""),
         requeue=not given.no_requeue,
         kill_after_s=given.kill_after,
+        unscaled=unscaled,
         meet=given.meet,
     )
+
+
+def _folder(text: str) -> Path:
+    if not text:
+        raise argparse.ArgumentTypeError("expected the name of a folder")
+    return Path(text)
+
+
+def _rate(text: str) -> float:
+    return _number(text, lambda value: value > 0, "a number above 0")
+
+
+def _seconds(text: str) -> float:
+    return _number(text, lambda value: value >= 0, "seconds, 0 or more")
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: expected a number of GPUs, 1 or more")
+    return int(text)
+
+
+def _number(text: str, fits: Callable[[float], bool], expected: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or not fits(value):
+        raise argparse.ArgumentTypeError(f"{text}: expected {expected}")
+    return value
 
 
 def own_root() -> Path:

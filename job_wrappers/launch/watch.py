@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from job_wrappers.launch.saying import say
 from job_wrappers.launch.worker import Worker
 from job_wrappers.outcome import STOPPED
 
@@ -17,12 +17,6 @@ _TO_STOP = (signal.SIGTERM, signal.SIGUSR2)
 """Signals that tell a session to save and end; until it listens they end its process."""
 
 _POLL_S = 0.05
-
-
-def say(text: str) -> None:
-    """Tell the user, in the job's output."""
-    sys.stderr.write(f"hetsched-run: {text}\n")
-    sys.stderr.flush()
 
 
 class Watch:
@@ -36,6 +30,7 @@ class Watch:
         """Have nobody to pass anything on to yet."""
         self._workers: list[Worker] = []
         self.heard: list[int] = []
+        self._to_stop_s: float | None = None
 
     @contextmanager
     def listening(self) -> Iterator[Watch]:
@@ -61,8 +56,10 @@ class Watch:
         failed = 0
         unready = False
         deadline: float | None = None
-        while len(codes) < len(workers):
+        while len(codes) < len(workers) or any(worker.left() for worker in workers):
+            self._tell_who_goes_on(kill_after_s)
             for worker in workers:
+                worker.follow()
                 code = worker.process.poll()
                 if code is None or worker.name in codes:
                     continue
@@ -71,11 +68,11 @@ class Watch:
                     # Before it could take the signal, and so before any progress.
                     code, unready = STOPPED, True
                 codes[worker.name] = code
-                if code in (0, STOPPED) or failed:
+                if (code in (0, STOPPED) and not worker.left()) or failed:
                     continue
                 failed = code
                 deadline = time.monotonic() + kill_after_s
-                say(_blame(worker.name, code, len(workers) - len(codes), kill_after_s))
+                say(_blame(worker, code, len(workers) - len(codes), kill_after_s))
                 for other in workers:
                     other.send(signal.SIGTERM)
             if deadline is not None and time.monotonic() >= deadline:
@@ -86,17 +83,34 @@ class Watch:
 
     def _take(self, number: int, _: object) -> None:
         self.heard.append(number)
+        if number in _TO_STOP and self._to_stop_s is None:
+            self._to_stop_s = time.monotonic()
         self._pass_on(number)
+
+    def _tell_who_goes_on(self, after_s: float) -> None:
+        """Say once who was told to stop so long ago, and is still there."""
+        if self._to_stop_s is None or not 0.0 < after_s <= time.monotonic() - self._to_stop_s:
+            return
+        self._to_stop_s = None
+        names = ", ".join(w.name for w in self._workers if w.process.poll() is None)
+        if names:
+            say(
+                f"{names}: told to stop {after_s:g} s ago, and still there; either it takes long "
+                "to save, or the script does not take the signal, as a TrainingSession would, and "
+                "Slurm will kill it"
+            )
 
     def _pass_on(self, number: int) -> None:
         for worker in self._workers:
             worker.send(number)
 
 
-def _blame(name: str, code: int, others: int, kill_after_s: float) -> str:
+def _blame(worker: Worker, code: int, others: int, kill_after_s: float) -> str:
     how = f"ended with {code}" if code < 128 else f"was ended by {_signal(code - 128)}"
     rest = f"; the other {others} have {kill_after_s:g} s to end" if others else ""
-    return f"{name} {how}{rest}"
+    if worker.left():
+        rest = f"; its workers have {kill_after_s:g} s to end"
+    return f"{worker.name} {how}{rest}{worker.hint()}"
 
 
 def _signal(number: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -11,7 +12,7 @@ import subprocess
 import sys
 import time
 import zipapp
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,9 @@ from job_wrappers.launch.worker import NodeShare, torchrun_command
 from job_wrappers.learning_rate import LearningRateRule
 from tests.job_wrappers.test_stub import ROOT, environment, wait_for
 
-MODULE = (sys.executable, "-m", "job_wrappers.launch")
+# A job's own Python may be older than that of these tests: HETSCHED_JOB_PYTHON names one.
+JOB_PYTHON = os.environ.get("HETSCHED_JOB_PYTHON", sys.executable)
+MODULE = (JOB_PYTHON, "-m", "job_wrappers.launch")
 SHOW = "import os, json; print(json.dumps(dict(os.environ)))"
 OLD_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.9.*/bin/python3"))
 """The oldest Python that jobs may have, where somebody has put one."""
@@ -74,7 +77,7 @@ def test_each_worker_is_told_its_place_and_what_the_run_holds() -> None:
         ((), {"GIVEN": "0.1", "SCALING": "sqrt", "GPUS": "8"}, 0.05),
         ((), {"GIVEN": "0.1", "SCALING": "none", "GPUS": "4"}, 0.1),
         (("--learning-rate=0.3",), {"GIVEN": "0.1", "SCALING": "linear", "GPUS": "1"}, 0.6),
-        (("--learning-rate=0.3", "--lr-scaling=linear"), {}, 0.6),
+        (("--learning-rate=0.3", "--lr-scaling=none"), {}, 0.3),
         (("--learning-rate=0.3", "--lr-scaling=linear", "--lr-gpus=2"), {}, 0.3),
     ],
 )
@@ -85,12 +88,53 @@ def test_the_learning_rate_of_the_submission_is_handed_on_for_the_gpus_that_ther
     assert float(shown(*words, more=more)[0]["HETSCHED_LEARNING_RATE"]) == pytest.approx(rate)
 
 
-def test_a_learning_rate_that_is_none_is_refused() -> None:
-    done = run("--learning-rate=-1", "--", "true")
-    assert done.returncode == 2
-    assert "expected more than 0" in done.stderr
+def test_a_rule_that_is_none_is_refused() -> None:
     with pytest.raises(ValueError, match="cubic"):
         LearningRateRule(0.1, 1, "cubic")
+
+
+def test_a_learning_rate_without_a_rule_is_said_to_stay_as_it_is() -> None:
+    done = run("--learning-rate=0.3", "--", "true")
+    assert done.returncode == 0
+    assert "--learning-rate=0.3 stays as it is on any number of GPUs" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--learning-rate=-1", "argument --learning-rate: -1: expected a number above 0"),
+        ("--learning-rate=nan", "argument --learning-rate: nan: expected a number above 0"),
+        ("--lr-gpus=0", "argument --lr-gpus: 0: expected a number of GPUs, 1 or more"),
+        ("--learning-rate=1 --lr-scaling=sqrt", "--lr-scaling=sqrt needs --lr-gpus=COUNT"),
+        ("--kill-after=-1", "argument --kill-after: -1: expected seconds, 0 or more"),
+        ("--kill-after=inf", "argument --kill-after: inf: expected seconds, 0 or more"),
+        ("--spool=", "argument --spool: expected the name of a folder"),
+        ("--logs=", "argument --logs: expected the name of a folder"),
+    ],
+)
+def test_an_option_that_makes_no_sense_is_named_with_what_was_expected(
+    words: str, said: str
+) -> None:
+    done = run(*words.split(), "--", "true")
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SLURM_JOB_ID", "../../77"),
+        ("SLURM_GPUS_ON_NODE", "1000000"),
+        ("SLURM_GPUS_ON_NODE", "1e6"),
+        ("SLURM_GPUS_ON_NODE", "0"),
+        ("SLURM_RESTART_COUNT", "9" * 5000),
+    ],
+)
+def test_what_slurm_would_not_say_starts_nothing(tmp_path: Path, name: str, value: str) -> None:
+    done = run("--", "touch", str(tmp_path / "began"), more={name: value})
+    assert done.returncode == 2
+    assert f"{name} is {value[:40]!r}: expected" in done.stderr
+    assert not (tmp_path / "began").exists()
 
 
 @pytest.mark.parametrize(
@@ -102,6 +146,7 @@ def test_a_learning_rate_that_is_none_is_refused() -> None:
         ("kill -SEGV $$", 139, "was ended by SIGSEGV"),
         ("[ $RANK = 1 ] && exit 7; exec sleep 60", 7, "rank 1 ended with 7; the other 1 have"),
         ("echo stopped >$HETSCHED_OUTCOME", 99, "stopped"),
+        ("echo stopped >$HETSCHED_OUTCOME; kill -SEGV $$", 99, "this run counts as stopped"),
     ],
 )
 def test_it_ends_as_its_workers_have_ended(script: str, code: int, said: str) -> None:
@@ -142,12 +187,14 @@ def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
     assert run("--", "no-such-program").stderr == (
         "hetsched-run: no-such-program: No such file or directory\n"
     )
+    assert run("--", "no-such-program").returncode == 127
+    assert run("--", "/etc/passwd").returncode == 126
     assert "nothing to run" in run().stderr
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     words = [*MODULE, "--", "true"]
     done = subprocess.run(words, env=bare, capture_output=True, text=True)
     assert done.returncode == 2
-    assert "by sbatch" in done.stderr
+    assert "by sbatch; to try it on a machine without Slurm: SLURM_JOB_ID=1" in done.stderr
 
 
 def test_torchrun_without_torch_is_told_which_python_lacks_it(tmp_path: Path) -> None:
@@ -171,6 +218,44 @@ def test_signals_reach_every_worker(tmp_path: Path, number: signal.Signals) -> N
     process.send_signal(number)
     assert process.wait(30) == 0
     assert [(tmp_path / f"got.{rank}").read_text() for rank in range(3)] == [f"{number.name}\n"] * 3
+
+
+def test_asked_to_save_before_there_is_anything_to_save_it_saves_as_soon_as_there_is(
+    tmp_path: Path,
+) -> None:
+    # Python needs a while until it listens; bash does not take the signal before it is told to.
+    script = (
+        f"touch {tmp_path}/up.$RANK; until [ -e {tmp_path}/go ]; do sleep 0.05; done;"
+        f"trap 'touch {tmp_path}/saved.$RANK' USR1;"
+        f"until [ -e {tmp_path}/saved.$RANK ]; do sleep 0.05; done"
+    )
+    process = subprocess.Popen([*MODULE, "--", "bash", "-c", script], env=environment(gpus=2))
+    wait_for(tmp_path / "up.0")
+    wait_for(tmp_path / "up.1")
+    process.send_signal(signal.SIGUSR1)
+    (tmp_path / "go").touch()
+    assert process.wait(30) == 0
+
+
+def test_who_does_not_stop_when_told_to_is_named(tmp_path: Path) -> None:
+    script = (
+        f"[ $RANK = 1 ] && trap '' TERM; touch {tmp_path}/up.$RANK;"
+        f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    )
+    process = subprocess.Popen(
+        [*MODULE, "--kill-after=0.5", "--no-requeue", "--", "bash", "-c", script],
+        env=environment(gpus=2),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tmp_path / "up.0")
+    wait_for(tmp_path / "up.1")
+    process.send_signal(signal.SIGTERM)
+    assert process.stderr is not None
+    said = process.stderr.readline()
+    (tmp_path / "go").touch()
+    process.communicate(timeout=30)
+    assert said.startswith("hetsched-run: rank 1: told to stop 0.5 s ago, and still there")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
@@ -225,6 +310,48 @@ def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path: Path, worke
         time.sleep(0.1)
 
 
+@pytest.mark.parametrize("dead", ["torchrun", "both"])
+def test_workers_do_not_outlive_a_torchrun_that_was_killed(tmp_path: Path, dead: str) -> None:
+    # What torchrun does: workers in sessions of their own, which know nothing of each other.
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\n[ "$1" = -c ] && exit 0\n'
+        f'for rank in 0 1; do setsid sh -c \'trap "" TERM; echo $$ >{tmp_path}/part;'
+        f"mv {tmp_path}/part {tmp_path}/up.$1; sleep 600; true' sh $rank & sleep 0.3; done\n"
+        f"echo $$ >{tmp_path}/torchrun\nwait\n"
+    )
+    python.chmod(0o755)
+    process = subprocess.Popen(
+        [*MODULE, "--torchrun", "--kill-after=0.5", "--", str(python), "train.py"],
+        env=environment(gpus=2),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(tmp_path / "torchrun", "\n")
+    groups = [int((tmp_path / f"up.{rank}").read_text()) for rank in range(2)]
+    looked = _naps(process.pid)
+    while _naps(process.pid) < looked + 3:  # the launcher has looked for children since
+        time.sleep(0.02)
+    if dead == "both":
+        process.kill()
+    os.kill(int((tmp_path / "torchrun").read_text()), signal.SIGKILL)
+    _, said = process.communicate(timeout=30)
+    if dead == "torchrun":
+        assert process.returncode == 128 + signal.SIGKILL
+        assert "was ended by SIGKILL; its workers have 0.5 s to end" in said
+        assert not any(map(_in_group, groups))
+    deadline = time.monotonic() + 20
+    while any(map(_in_group, groups)):
+        assert time.monotonic() < deadline, "workers outlive their launcher"
+        time.sleep(0.1)
+
+
+def _naps(pid: int) -> int:
+    """How often a process has gone to sleep."""
+    said = Path(f"/proc/{pid}/status").read_text()
+    return int(said.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
 def _in_group(group: int) -> bool:
     """Whether a process of a group is there that has not ended."""
     said = subprocess.run(["ps", "-eo", "pgid=,stat="], capture_output=True, text=True, check=True)
@@ -247,6 +374,24 @@ def test_the_output_of_each_rank_is_appended_run_by_run(tmp_path: Path) -> None:
     lines = (tmp_path / "logs" / "77.rank1.log").read_text().splitlines()
     assert [lines[1], lines[3]] == ["1 0", "1 1"]
     assert [line[:17] for line in lines[::2]] == ["=== job 77 run 0,", "=== job 77 run 1,"]
+
+
+def test_a_full_disk_for_logs_loses_neither_the_training_nor_why_it_ended(
+    tmp_path: Path, small_disk: Callable[[str], Path]
+) -> None:
+    disk = small_disk("64k")
+    words = (f"--logs={disk}", "--kill-after=1", "--", "bash", "-c")
+    fill = f"head -c 200k /dev/zero >{disk}/filler 2>/dev/null"
+    done = run(*words, f"{fill}; echo why; exit 3", gpus=1)
+    assert done.returncode == 3
+    assert f"its output is in {disk}/77.rank0.log, on a disk that is full" in done.stderr
+    (disk / "77.rank0.log").unlink()
+    with contextlib.suppress(OSError):
+        (disk / "more").write_bytes(bytes(1 << 20))
+    done = run(*words, "echo why; exit 3", gpus=1)
+    assert done.returncode == 3
+    assert done.stdout == "why\n"
+    assert "No space left on device; its output goes to that of the job instead" in done.stderr
 
 
 def test_as_one_file_it_runs_under_an_old_python_and_brings_the_session_along(

@@ -21,7 +21,7 @@ STARTS = {"run", "Popen", "call", "check_call", "check_output"}
 
 OWN = {
     "hetsched_core/types/making.py": ["exec"],
-    "job_wrappers/launch/guardian.py": ["/bin/sh"],
+    "job_wrappers/guardian.py": ["/bin/sh"],
 }
 """What is our own source alone: the __init__ of our dataclasses, and a fixed script whose only
 words from outside are a number of seconds and numbers of processes."""

@@ -1,4 +1,4 @@
-"""Ends the workers of a launcher that was killed, which could no longer do so itself."""
+"""Ends the processes of one that was killed, which could no longer do so itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ kill -s KILL -- $groups
 
 
 class Guardian:
-    """A process beside a launcher that outlives it by no more than it takes to end its workers.
+    """A process beside a launcher or an executor, which outlives it only to end its workers.
 
     They get SIGTERM first, for which a session saves and torchrun ends its own workers. Process
     groups are ended, so that what a worker has started in its group goes with it.
@@ -41,7 +41,7 @@ class Guardian:
         )
 
     def guard(self, group: int) -> None:
-        """Have it end this process group, should the launcher be killed."""
+        """Have it end this process group, should this process be killed."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{group}\n".encode())
 
@@ -55,6 +55,6 @@ class Guardian:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Send it away: the launcher has seen to its workers."""
+        """Send it away: this process has seen to its workers."""
         self._process.kill()
         self._process.communicate()
