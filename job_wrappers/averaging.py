@@ -112,9 +112,11 @@ def _is_mean(leaf: Any) -> bool:
 
 
 def _is_count(leaf: Any) -> bool:
+    if not hasattr(leaf, "dtype") or _is_mean(leaf):
+        return False
     import torch
 
-    return isinstance(leaf, torch.Tensor) and not _is_mean(leaf) and leaf.dtype != torch.bool
+    return isinstance(leaf, torch.Tensor) and leaf.dtype != torch.bool
 
 
 def _double(leaf: Any) -> Any:

@@ -1,7 +1,8 @@
 """Files of tensors that are whole or not there: a line of JSON, then what `torch.save` makes.
 
-The line can be read without torch. Files are written beside their place, synced and then named, so
-that who reads while another writes, on whatever node, sees all of a file or none.
+The line can be read without torch; a state without tensors is JSON itself and needs none at all.
+Files are written beside their place, synced and then named, so that who reads while another writes,
+on whatever node, sees all of a file or none.
 """
 
 from __future__ import annotations
@@ -83,13 +84,15 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
         ValueError: the file is damaged, or no such file.
         OSError: it cannot be read.
     """
-    import torch
-
     with path.open("rb") as file:
         header = _header(path, file.readline(_MOST_HEADER))
         content = file.read()
     if len(content) != header["bytes"] or zlib.crc32(content) != header["crc32"]:
         raise ValueError(f"{path} is damaged: its content is not what was written")
+    if header.get("plain"):
+        return header, json.loads(content)
+    import torch
+
     try:
         return header, torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises what it likes about what it cannot load
@@ -97,13 +100,27 @@ def read(path: Path) -> tuple[dict[str, Any], Any]:
 
 
 def _packed(header: Mapping[str, object], tensors: object) -> bytes:
+    plain = _is_plain(tensors)
+    content = json.dumps(tensors).encode() if plain else _saved(tensors)
+    own = {"schema": SCHEMA, "plain": plain, "bytes": len(content), "crc32": zlib.crc32(content)}
+    return json.dumps({**header, **own}).encode() + b"\n" + content
+
+
+def _saved(tensors: object) -> bytes:
     import torch
 
     buffer = io.BytesIO()
     torch.save(tensors, buffer)
-    content = buffer.getvalue()
-    own = {"schema": SCHEMA, "bytes": len(content), "crc32": zlib.crc32(content)}
-    return json.dumps({**header, **own}).encode() + b"\n" + content
+    return buffer.getvalue()
+
+
+def _is_plain(state: object) -> bool:
+    """Whether a state comes back from JSON as it was: no tensors, tuples or keys that are none."""
+    if isinstance(state, dict):
+        return all(type(key) is str and _is_plain(part) for key, part in state.items())
+    if isinstance(state, list):
+        return all(map(_is_plain, state))
+    return state is None or type(state) in (bool, int, float, str)
 
 
 def _header(path: Path, line: bytes) -> dict[str, Any]:

@@ -4,6 +4,10 @@ python -m job_wrappers.consolidation FOLDER begin n0=120 n1=60
 python -m job_wrappers.consolidation FOLDER show
 python -m job_wrappers.consolidation FOLDER consolidate
 python -m job_wrappers.consolidation FOLDER finish
+
+or all of it, to the end of the job, beside each of its copies:
+
+python -m job_wrappers.consolidation FOLDER track --steps 100000 --round 360 --name n0
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from job_wrappers.consolidation.rounds import Rules
+from job_wrappers.consolidation.track import Done, track
 from job_wrappers.consolidation.tracker import Averaging, Tracker
 
 
@@ -36,21 +42,39 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     acts.add_parser("show", help="the newest round and the steps reported of it")
     consolidate = acts.add_parser("consolidate", help="average what was reported")
-    consolidate.add_argument(
-        "--averaging",
-        type=Averaging,
-        default=Averaging.STEPS,
-        metavar="|".join(a.value for a in Averaging),
-        help="what a copy's parameters count by (default steps)",
-    )
     acts.add_parser("finish", help="tell the copies that the job is over")
+    every = acts.add_parser("track", help="run the rounds to the end of the job")
+    every.add_argument("--steps", type=int, required=True, help="of the whole job")
+    times = (
+        ("round", Rules.round_s, "how long a round lasts at most"),
+        ("late", Rules.late_s, "how long after its end reports are waited for"),
+        ("gather", Rules.gather_s, "how long the first round waits for more copies"),
+        ("poll", 1.0, "how often to look"),
+    )
+    for name, default, meaning in times:
+        every.add_argument(
+            f"--{name}",
+            type=float,
+            default=default,
+            metavar="SECONDS",
+            help=f"{meaning} (default {default:g})",
+        )
+    every.add_argument("--name", help="the copy beside which this runs (default: it runs alone)")
+    for act in (consolidate, every):
+        act.add_argument(
+            "--averaging",
+            type=Averaging,
+            default=Averaging.STEPS,
+            metavar="|".join(a.value for a in Averaging),
+            help="what a copy's parameters count by (default steps)",
+        )
     given = parser.parse_args(words)
     try:
         said = _act(Tracker(given.folder, given.nonce), given)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"consolidation: {error}\n")
         return 1
-    sys.stdout.write(json.dumps(said) + "\n")
+    _say(said)
     return 0
 
 
@@ -59,10 +83,24 @@ def _act(tracker: Tracker, given: argparse.Namespace) -> object:
         return asdict(tracker.begin(_steps(given.steps), given.ends))
     if given.act == "finish":
         return asdict(tracker.begin({}))
+    if given.act == "track":
+        rules = Rules(given.steps, given.round, given.late, given.gather)
+        averaging, poll_s = given.averaging, given.poll
+        done = track(tracker, rules, given.name, averaging, tell=_tell, poll_s=poll_s)
+        return {"done": done}
     if given.act == "consolidate":
         return asdict(tracker.consolidate(given.averaging))
     now = tracker.round()
     return {"round": asdict(now) if now else None, "arrived": tracker.arrived()}
+
+
+def _tell(done: Done) -> None:
+    _say({"act": type(done.act).__name__.lower(), **asdict(done.result)})
+
+
+def _say(said: object) -> None:
+    sys.stdout.write(json.dumps(said) + "\n")
+    sys.stdout.flush()
 
 
 def _steps(texts: Sequence[str]) -> dict[str, int]:

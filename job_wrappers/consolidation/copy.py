@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
 from job_wrappers import tensor_file
-from job_wrappers.consolidation.folder import Folder, Round, Share, checked_name
+from job_wrappers.consolidation.folder import COPY_SCHEMA, Folder, Round, Share, checked_name
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Copy:
         self._folder = Folder(folder, nonce)
         self._name = checked_name(name)
         self._last = -1
+        self._given_s = time.monotonic()
 
     def offer(self, state: object) -> None:
         """Offer what the first round starts from; that of the copy that comes first is taken.
@@ -71,6 +73,8 @@ class Copy:
     ) -> Turn | None:
         """Return the next turn of this copy; None when the job is over.
 
+        Who waits takes part: a tracker gives it steps from the next round on.
+
         Args:
             timeout_s: how long to wait for one.
             poll_s: how often to look.
@@ -84,10 +88,13 @@ class Copy:
         while True:
             now = self._folder.round()
             if now is not None and not now.shares:
+                self.leave()
                 return None
+            self._join()
             if now is not None and now.number > self._last and self._name in now.shares:
                 turn = self._turn(now, now.shares[self._name])
                 if turn is not None:
+                    self._given_s = time.monotonic()
                     return turn
             if time.monotonic() >= deadline:
                 raise TimeoutError(f"{self._folder.path}: no turn for copy {self._name}")
@@ -109,9 +116,14 @@ class Copy:
             "number": turn.number,
             "copy": self._name,
             "steps": steps,
+            "seconds": time.monotonic() - self._given_s,
         }
         tensor_file.write(self._folder.report_path(turn.number, self._name), header, state)
         self._last = max(self._last, turn.number)
+
+    def leave(self) -> None:
+        """Take no part from the next round on, after a report on this one: for who must stop."""
+        self._folder.present_path(self._name).unlink(missing_ok=True)
 
     def newest_model(self) -> tuple[int, Any]:
         """Return the steps in the newest model, and its state: when the job is over, its result.
@@ -122,8 +134,17 @@ class Copy:
         """
         return self._folder.newest_model()
 
+    def _join(self) -> None:
+        path = self._folder.present_path(self._name)
+        if not path.exists():
+            said = {"schema": COPY_SCHEMA, "nonce": self._folder.nonce, "copy": self._name}
+            content = json.dumps({**said, "joined_s": time.time()}).encode()
+            tensor_file.place_once(path, content)
+
     def _turn(self, now: Round, share: Share) -> Turn | None:
-        """Return the turn in a round; None if it was reported on, or has nothing to start from."""
+        """Return the turn in a round; None if it is over, or has nothing to start from."""
+        if self._folder.model_path(now.number + 1).exists():
+            return None
         try:
             self._folder.header(self._folder.report_path(now.number, self._name), now.number)
             return None

@@ -12,6 +12,7 @@ from typing import Any
 from job_wrappers import tensor_file
 
 SCHEMA = "hetsched-round/1"
+COPY_SCHEMA = "hetsched-copy/1"
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _MOST_BYTES = 1 << 20
@@ -86,6 +87,26 @@ class Folder:
     def report_path(self, number: int, copy: str) -> Path:
         """Return the file with what a copy has made of a round."""
         return self.path / f"round-{number:06}.{checked_name(copy)}.tensors"
+
+    def present_path(self, copy: str) -> Path:
+        """Return the file by which a copy says that it takes part."""
+        return self.path / f"copy-{checked_name(copy)}.json"
+
+    def present(self) -> dict[str, float]:
+        """Return copy -> when it joined (seconds UTC), of those that take part."""
+        joined = map(self._joined, sorted(self.path.glob("copy-*.json")))
+        return dict(each for each in joined if each is not None)
+
+    def _joined(self, path: Path) -> tuple[str, float] | None:
+        """Return a copy and when it joined; None if it has just left, or is of another job."""
+        try:
+            with path.open("rb") as file:
+                said = json.loads(file.read(_MOST_BYTES))
+            if said["schema"] != COPY_SCHEMA or said["nonce"] != self.nonce:
+                return None
+            return checked_name(str(said["copy"])), float(said["joined_s"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
 
     def newest_model(self) -> tuple[int, Any]:
         """Return the steps in the newest model, and what it is, on the host.

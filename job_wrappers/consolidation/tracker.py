@@ -12,6 +12,9 @@ from pathlib import Path
 from job_wrappers import tensor_file
 from job_wrappers.averaging import Mean
 from job_wrappers.consolidation.folder import SCHEMA, Folder, Round, Share, checked_name
+from job_wrappers.consolidation.rounds import Standing
+
+_SILENT = "no report"
 
 
 class Averaging(Enum):
@@ -45,12 +48,15 @@ class Tracker(Folder):
     It has no memory: all it knows is in the folder.
     """
 
-    def begin(self, steps: Mapping[str, int], ends_s: float | None = None) -> Round:
+    def begin(
+        self, steps: Mapping[str, int], ends_s: float | None = None, number: int | None = None
+    ) -> Round:
         """Begin the next round.
 
         Args:
             steps: copy -> steps, 1 or more; none at all tells the copies that the job is over.
             ends_s: when copies are to report whatever they have, seconds UTC.
+            number: which round is meant, if that is sure: one that has begun is left alone.
 
         Returns:
             The round; where another tracker was quicker, the one that it began.
@@ -60,6 +66,8 @@ class Tracker(Folder):
         """
         before = self.round()
         done = first = 0
+        if before is not None and number is not None and before.number >= number:
+            return before
         if before is not None:
             path = self.model_path(before.number + 1)
             if not path.exists():
@@ -82,15 +90,19 @@ class Tracker(Folder):
 
     def arrived(self) -> dict[str, int]:
         """Return copy -> steps of the reports on the newest round; a damaged one is none yet."""
-        now = self.round()
-        steps = {copy: self._reported(now, copy) for copy in now.shares} if now else {}
-        return {copy: own for copy, own in steps.items() if own is not None}
+        return self._arrived(self.round())
 
-    def consolidate(self, averaging: Averaging = Averaging.STEPS) -> Consolidated:
-        """Average what has come of the newest round; its copies' work ends here.
+    def consolidate(
+        self, averaging: Averaging = Averaging.STEPS, of: Round | None = None
+    ) -> Consolidated:
+        """Average what has come of a round; its copies' work ends here.
 
         Copies that did no step have nothing to add, however they are averaged. If no copy has, the
         next round starts from what this one did.
+
+        Args:
+            averaging: what parameters count by.
+            of: the round that is meant; None for the newest.
 
         Returns:
             What became part of the model. Once a round is consolidated, what that was the first
@@ -99,7 +111,7 @@ class Tracker(Folder):
         Raises:
             ValueError: there is no round, or no copy has offered a start yet.
         """
-        now = self.round()
+        now = of or self.round()
         if now is None:
             raise ValueError("there is no round: begin one")
         path = self.model_path(now.number + 1)
@@ -107,6 +119,32 @@ class Tracker(Folder):
             self._average(now, path, averaging)
         header = self.header(path, now.number + 1)
         return Consolidated(now.number, header["steps"], header["left_out"], header["done"])
+
+    def standing(self, now_s: float) -> Standing:
+        """Return what there is to decide on, at a time in seconds UTC.
+
+        Raises:
+            ValueError: the folder is of another job, or what is in it is damaged.
+        """
+        now = self.round()
+        number = 0 if now is None else now.number
+        averaged = now is not None and self.model_path(number + 1).exists()
+        newest = self.model_path(number + 1 if averaged else number)
+        header = self.header(newest, number + 1 if averaged else number) if newest.exists() else {}
+        rates = header.get("rates", {})
+        return Standing(
+            now_s=now_s,
+            round=now,
+            averaged=averaged,
+            done=int(header["done"]) if header else None,
+            present=self.present(),
+            arrived=self._arrived(now),
+            rates={str(copy): float(rate) for copy, rate in rates.items()},
+        )
+
+    def _arrived(self, now: Round | None) -> dict[str, int]:
+        steps = {copy: self._reported(now, copy) for copy in now.shares} if now else {}
+        return {copy: own for copy, own in steps.items() if own is not None}
 
     def _reported(self, now: Round, copy: str) -> int | None:
         """Return the steps that a copy says it did; None while there is no such report."""
@@ -117,24 +155,28 @@ class Tracker(Folder):
 
     def _average(self, now: Round, path: Path, averaging: Averaging) -> None:
         try:
-            start = tensor_file.read(self.model_path(now.number))[1]
+            before, start = tensor_file.read(self.model_path(now.number))
         except FileNotFoundError:
             raise ValueError("no copy has offered a start yet") from None
         mean = Mean(start)
         steps: dict[str, int] = {}
         left_out: dict[str, str] = {}
+        rates: dict[str, float] = dict(before.get("rates", {}))
         # Most steps first: where states differ in form, theirs is the one that counts.
-        by_steps = self.arrived()
+        by_steps = self._arrived(now)
         for copy in sorted(now.shares, key=lambda copy: (-by_steps.get(copy, 0), copy)):
             report = self.report_path(now.number, copy)
             try:
-                own = int(self.header(report, now.number)["steps"])
+                said = self.header(report, now.number)
+                own = int(said["steps"])
                 if not 0 < own <= now.shares[copy].steps:
                     raise ValueError(f"{own} steps of {now.shares[copy].steps} given to it")
                 mean.add(tensor_file.read(report)[1], own if averaging is Averaging.STEPS else 1.0)
                 steps[copy] = own
+                if (seconds := float(said.get("seconds", 0.0))) > 0:
+                    rates[copy] = own / seconds
             except FileNotFoundError:
-                left_out[copy] = "no report"
+                left_out[copy] = _SILENT
             except (OSError, ValueError) as error:
                 left_out[copy] = str(error)
         header = {
@@ -144,8 +186,13 @@ class Tracker(Folder):
             "steps": steps,
             "left_out": left_out,
             "averaging": averaging.value,
+            "rates": rates,
         }
-        tensor_file.write_once(path, header, mean.result() if steps else start)
+        if tensor_file.write_once(path, header, mean.result() if steps else start):
+            for copy, why in left_out.items():
+                if why == _SILENT:
+                    # It died, or hangs; if it lives it joins anew.
+                    self.present_path(copy).unlink(missing_ok=True)
 
     def _clear(self, below: int) -> None:
         """Delete the files of rounds that nobody can still want."""

@@ -293,6 +293,7 @@ def test_files_of_rounds_long_over_are_deleted(tmp_path: Path) -> None:
         tracker.begin({"a": 1})
     names = sorted(p.name for p in tmp_path.iterdir())
     assert names == [
+        "copy-a.json",
         "model-000004.tensors",
         "model-000005.tensors",
         "round-000004.a.tensors",

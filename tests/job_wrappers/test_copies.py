@@ -1,0 +1,344 @@
+"""The tracker of copies: who does how many steps, and what lost copies and trackers cost."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hetsched_core.policies.hadar.copies import split_steps, within_slot
+from job_wrappers import tensor_file
+from job_wrappers.consolidation import Copy, Tracker, Turn
+from job_wrappers.consolidation.folder import Round, Share
+from job_wrappers.consolidation.rounds import (
+    Begin,
+    Consolidate,
+    Finish,
+    Over,
+    Rules,
+    Standing,
+    Wait,
+    divided,
+    next_act,
+)
+from job_wrappers.consolidation.track import Done, place, track
+
+NONCE = "ab12cd34ef56"
+
+
+@given(
+    steps=st.integers(1, 100_000),
+    rates=st.lists(st.floats(0.01, 1000.0), min_size=1, max_size=8),
+    round_s=st.floats(1.0, 1000.0),
+)
+def test_steps_are_divided_as_the_policy_does_it(
+    steps: int, rates: list[float], round_s: float
+) -> None:
+    names = [f"n{at}" for at in range(len(rates))]
+    expected = within_slot(split_steps(steps, rates), rates, round_s)
+    found = divided(steps, names, dict(zip(names, rates, strict=True)), round_s)
+    assert [found.get(name, 0) for name in names] == expected
+
+
+@given(
+    steps=st.integers(1, 10_000),
+    known=st.dictionaries(st.sampled_from("abcd"), st.floats(0.1, 100.0)),
+)
+def test_a_copy_that_nobody_knows_counts_like_the_mean(steps: int, known: dict[str, float]) -> None:
+    names = ["a", "b", "c", "d", "e"]
+    mean = sum(known.values()) / len(known) if known else 1.0
+    filled = {name: known.get(name, mean) for name in names}
+    assert divided(steps, names, known, 1e9) == divided(steps, names, filled, 1e9)
+    assert sum(divided(steps, names, known, 1e9).values()) == steps
+
+
+RULES = Rules(steps=100, round_s=60.0, late_s=10.0, gather_s=5.0)
+RUNNING = Round(3, 40, {"a": Share(6, 40), "b": Share(4, 46)}, ends_s=1000.0)
+BOTH = {"a": 1.0, "b": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("seen", "act"),
+    [
+        (Standing(900.0), Wait("a copy's start")),
+        (Standing(4.0, done=0, present={"a": 0.0}), Wait("more copies")),
+        (Standing(5.0, done=0, present={"a": 0.0}), Begin({"a": 100}, 65.0)),
+        (Standing(999.0, RUNNING, done=40, present=BOTH), Wait("reports of a, b")),
+        (Standing(1009.0, RUNNING, done=40, present=BOTH, arrived={"a": 6}), Wait("reports of b")),
+        # It died, or hangs.
+        (Standing(1010.0, RUNNING, done=40, present=BOTH, arrived={"a": 6}), Consolidate()),
+        # It has left.
+        (Standing(950.0, RUNNING, done=40, present={"a": 1.0}, arrived={"a": 6}), Consolidate()),
+        # All have reported, long before the end.
+        (
+            Standing(950.0, RUNNING, done=40, present=BOTH, arrived={"a": 6, "b": 4}),
+            Consolidate(),
+        ),
+        (
+            Standing(951.0, RUNNING, averaged=True, done=50, present=BOTH, rates={"a": 3, "b": 2}),
+            Begin({"a": 30, "b": 20}, 1011.0),
+        ),
+        (Standing(951.0, RUNNING, averaged=True, done=50), Wait("copies")),
+        (Standing(951.0, RUNNING, averaged=True, done=100, present=BOTH), Finish()),
+        (Standing(951.0, Round(4, 100, {}), done=100), Over()),
+    ],
+)
+def test_what_is_next(seen: Standing, act: object) -> None:
+    assert next_act(seen, RULES) == act
+
+
+@dataclass
+class Node:
+    """A copy in a made-up world: when it joins, how fast it is, and when it dies or leaves."""
+
+    rate: float
+    joins_s: float
+    dies_s: float
+    leaves_s: float
+
+
+@dataclass
+class World:
+    """Rounds of a job as `next_act` runs them, second by second, with nothing but numbers."""
+
+    nodes: Mapping[str, Node]
+    rules: Rules
+    now_s: float = 0.0
+    round: Round | None = None
+    begun_s: float = 0.0
+    averaged: bool = False
+    done: int = 0
+    present: dict[str, float] = field(default_factory=dict)
+    arrived: dict[str, int] = field(default_factory=dict)
+    rates: dict[str, float] = field(default_factory=dict)
+    lost: int = 0
+    rounds: int = 0
+
+    def run(self, most_s: float) -> bool:
+        """Run to the end of the job, or to the end of time; return which."""
+        while self.now_s < most_s:
+            self._move()
+            seen = Standing(
+                *(self.now_s, self.round, self.averaged, self.done),
+                *(dict(self.present), dict(self.arrived), dict(self.rates)),
+            )
+            act = next_act(seen, self.rules)
+            if isinstance(act, Over):
+                return True
+            if isinstance(act, (Begin, Finish)):
+                steps = act.steps if isinstance(act, Begin) else {}
+                assert self.round is None or self.averaged
+                assert sum(steps.values()) <= self.rules.steps - self.done
+                assert set(steps) <= set(self.present)
+                ends_s = act.ends_s if isinstance(act, Begin) else None
+                shares = {name: Share(own, 0) for name, own in steps.items()}
+                self.round = Round(self.rounds, self.done, shares, ends_s)
+                self.rounds, self.begun_s, self.averaged = self.rounds + 1, self.now_s, False
+                self.arrived = {}
+            elif isinstance(act, Consolidate):
+                self._average()
+            self.now_s += 1.0
+        return False
+
+    def _move(self) -> None:
+        now = self.now_s
+        for name, node in self.nodes.items():
+            alive = node.joins_s <= now < node.dies_s
+            share = self.round.shares.get(name) if self.round and not self.averaged else None
+            if share is not None and alive and name not in self.arrived:
+                assert self.round is not None
+                does = int(node.rate * (now - self.begun_s))
+                over = self.round.ends_s is not None and now >= self.round.ends_s
+                if does >= share.steps or over or now >= node.leaves_s:
+                    self.arrived[name] = min(does, share.steps)
+            elif alive and now < node.leaves_s:
+                self.present.setdefault(name, now)
+            if now >= node.leaves_s and alive and (share is None or name in self.arrived):
+                self.present.pop(name, None)
+
+    def _average(self) -> None:
+        assert self.round is not None
+        for name, share in self.round.shares.items():
+            if name not in self.arrived:
+                self.present.pop(name, None)
+                self.lost += share.steps
+            elif self.arrived[name]:
+                self.rates[name] = self.arrived[name] / max(1.0, self.now_s - self.begun_s)
+        self.done += sum(self.arrived.values())
+        self.averaged = True
+
+
+TIMES = st.floats(0.0, 900.0)
+NODES = st.builds(
+    Node,
+    rate=st.floats(0.2, 30.0),
+    joins_s=st.floats(0.0, 300.0),
+    dies_s=st.one_of(st.just(float("inf")), TIMES),
+    leaves_s=st.one_of(st.just(float("inf")), TIMES),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(nodes=st.lists(NODES, min_size=1, max_size=5), steps=st.integers(1, 3000))
+def test_whatever_copies_do_the_job_ends_with_exactly_its_steps(
+    nodes: list[Node], steps: int
+) -> None:
+    steady = Node(rate=1.0, joins_s=0.0, dies_s=float("inf"), leaves_s=float("inf"))
+    named = {f"n{at}": node for at, node in enumerate([steady, *nodes])}
+    world = World(named, Rules(steps, round_s=60.0, late_s=5.0, gather_s=5.0))
+    assert world.run(most_s=20_000.0)
+    assert world.done == steps
+    # A copy that dies costs one part in a round, and nobody else's.
+    gone = [node for node in nodes if node.dies_s < float("inf")]
+    if not gone:
+        assert world.lost == 0
+
+
+def test_without_copies_the_job_waits_and_goes_on_with_the_next() -> None:
+    first = Node(rate=2.0, joins_s=0.0, dies_s=100.0, leaves_s=float("inf"))
+    second = Node(rate=2.0, joins_s=400.0, dies_s=float("inf"), leaves_s=float("inf"))
+    world = World({"a": first, "b": second}, Rules(500, 60.0, 5.0, 5.0))
+    assert world.run(most_s=1000.0)
+    assert (world.done, world.now_s > 400) == (500, True)
+
+
+def worked(copy: Copy, steps: int | None = None) -> Turn:
+    """Let a copy do its turn, without torch."""
+    turn = copy.await_turn(0.0)
+    assert turn is not None
+    own = turn.steps if steps is None else steps
+    copy.report(turn, own, {"steps": turn.done + own})
+    return turn
+
+
+def test_states_without_tensors_are_kept_without_torch(tmp_path: Path) -> None:
+    path = tmp_path / "x.tensors"
+    state: dict[str, Any] = {"a": [1, 2.5, None, True, "text"], "b": {"c": -0.0}}
+    tensor_file.write(path, {"number": 3}, state)
+    header, found = tensor_file.read(path)
+    assert (header["number"], header["plain"], found) == (3, True, state)
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"text", b"test"))
+    with pytest.raises(ValueError, match="damaged"):
+        tensor_file.read(path)
+
+
+def test_who_waits_for_a_turn_takes_part_until_it_leaves_or_falls_silent(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, NONCE)
+    copies = {name: Copy(tmp_path, NONCE, name) for name in "ab"}
+    for copy in copies.values():
+        copy.offer({"steps": 0})
+        with pytest.raises(TimeoutError):
+            copy.await_turn(0.0)
+    Copy(tmp_path, "another job's", "c")._join()
+    assert set(tracker.standing(0.0).present) == {"a", "b"}
+    tracker.begin({"a": 4, "b": 2})
+    worked(copies["a"])
+    tracker.consolidate()
+    seen = tracker.standing(0.0)
+    assert (seen.done, set(seen.present), set(seen.rates)) == (4, {"a"}, {"a"})
+    # It had only been slow.
+    with pytest.raises(TimeoutError):
+        copies["b"].await_turn(0.0)
+    assert set(tracker.present()) == {"a", "b"}
+    copies["b"].leave()
+    assert set(tracker.present()) == {"a"}
+
+
+def test_what_was_decided_of_a_round_that_is_over_does_nothing_to_the_next(tmp_path: Path) -> None:
+    tracker = Tracker(tmp_path, NONCE)
+    copy = Copy(tmp_path, NONCE, "a")
+    copy.offer({"steps": 0})
+    first = tracker.begin({"a": 4})
+    worked(copy)
+    tracker.consolidate()
+    second = tracker.begin({"a": 4})
+    # Another tracker that was slow to act on the first round.
+    assert tracker.consolidate(of=first).steps == {"a": 4}
+    assert tracker.begin({"a": 1}, number=1) == second
+    assert not tracker.standing(0.0).averaged
+    worked(copy)
+    assert tracker.consolidate().done == 8
+
+
+class Crowd:
+    """Copies and their trackers in one process, by turns; a clock that only they move."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        # Copies note down by the wall clock when they joined.
+        self.folder, self.now_s, self.random = folder, time.time(), random.Random(seed)
+        self.copies: dict[str, Copy] = {}
+        self.acts: list[Done] = []
+
+    def work(self, seconds: float) -> None:
+        """Let time pass, in which each living copy may do its turn."""
+        self.now_s += seconds
+        for name, copy in sorted(self.copies.items()):
+            try:
+                turn = copy.await_turn(0.0)
+            except TimeoutError:
+                continue
+            if turn is None:
+                continue
+            if self.random.random() < 0.15 and len(self.copies) > 1:
+                del self.copies[name]  # it dies in the middle of its turn
+                return
+            own = self.random.randint(1, turn.steps)
+            copy.report(turn, own, {"steps": turn.done + own})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_trackers_beside_copies_that_die_come_to_one_sequence_of_rounds(
+    tmp_path: Path, seed: int
+) -> None:
+    crowd = Crowd(tmp_path, seed)
+    for name in "abcd":
+        crowd.copies[name] = Copy(tmp_path, NONCE, name)
+        crowd.copies[name].offer({"steps": 0})
+    tracker, rules = Tracker(tmp_path, NONCE), Rules(200, 60.0, 5.0, 5.0)
+
+    def other(seconds: float) -> None:
+        """Between two looks of one tracker another one may do all that is next, or be killed."""
+        crowd.work(seconds)
+        if crowd.random.random() < 0.5:
+            raise InterruptedError
+
+    done = None
+    while done is None:
+        beside = crowd.random.choice([*crowd.copies, None])
+        try:
+            done = track(
+                *(tracker, rules, beside),
+                tell=crowd.acts.append,
+                clock=lambda: crowd.now_s,
+                sleep=other,
+            )
+        except InterruptedError:
+            continue
+    assert done == 200
+    numbers = [act.result.number for act in crowd.acts if isinstance(act.act, Begin)]
+    assert numbers == sorted(set(numbers))
+    averaged = [act.result.number for act in crowd.acts if isinstance(act.act, Consolidate)]
+    assert averaged == numbers
+    assert {copy.await_turn(0.0) for copy in crowd.copies.values()} == {None}
+    assert tracker.present() == {}
+
+
+def test_the_tracker_of_the_copy_that_comes_first_goes_first() -> None:
+    seen = Standing(0.0, present={"n1": 5.0, "n2": 1.0, "n10": 0.0})
+    assert [place(name, seen) for name in (None, "n1", "n10", "n2", "n3")] == [0, 0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": 0}, {"round_s": 0.0}, {"late_s": -1.0}, {"gather_s": float("nan")}]
+)
+def test_rules_that_no_job_can_have_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"s: (both above|from) 0"):
+        Rules(**{"steps": 1, **wrong})
