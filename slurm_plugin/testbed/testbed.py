@@ -27,7 +27,7 @@ _NVIDIA_MAJOR = 195
 _LONGEST_BASE = 60
 """A socket's path may have 108 bytes."""
 
-_START_S = 60.0
+_START_S = 120.0
 
 
 @dataclass(frozen=True, slots=True)

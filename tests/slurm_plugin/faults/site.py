@@ -99,6 +99,7 @@ class Site:
     options: tuple[str, ...]
     rng: random.Random
     samples: tuple[float, float] = (100.0, 350.0)
+    since: float = field(default_factory=time.time)
     submitted: dict[str, Submitted] = field(default_factory=dict)
     defaults: dict[str, int] = field(default_factory=dict)
     daemon: subprocess.Popen[str] | None = None
@@ -244,16 +245,17 @@ class Site:
 
     # -- what has to hold --------------------------------------------------------------------------
 
-    def verdict(self, lost: Mapping[str, str] | None = None) -> Verdict:
+    def verdict(self, lost: Collection[str] | None = None) -> Verdict:
         """Hold all runs to what has to be true of them, whatever went wrong.
 
         Args:
-            lost: jobs that Slurm has lost: name -> id.
+            lost: the jobs that slurmctld lost when it was killed; None if it never was. It then
+                has forgotten its last seconds: which jobs there are, how often each was started,
+                and what its accounting had not yet been told. What the runs saw is held against
+                them all the same.
         """
-        lost = lost or {}
+        gone = lost or ()
         seen = self.seen()
-        kept = {name: runs for name, runs in seen.items() if name not in lost}
-        rows = _accounted(self.cluster, kept, frozenset(lost.values()))
         wrong: list[str] = []
         done: set[str] = set()
         for name, runs in seen.items():
@@ -262,18 +264,22 @@ class Site:
             said = out.read_text().splitlines() if out.exists() else []
             if self.is_done(name):
                 done.add(name)
-            elif name not in lost:
+            elif name not in gone:
                 wrong.append(f"job {runs[0].job} has not finished: {said[-3:]}")
             samples = [float(n) for n in re.findall(r" (\d+) of \d+ samples done", "\n".join(said))]
             if samples != sorted(samples):
                 wrong.append(f"job {runs[0].job} has lost progress: {samples}")
         wrong += shared_gpus(run for runs in seen.values() for run in runs)
-        wrong += over_full(self.cluster.layout.nodes, rows)
-        wrong += against_records(kept, rows)
+        if lost is None:
+            rows = _accounted(self.cluster, self.since, seen)
+            wrong += miscounted(seen)
+            wrong += untold(rows)
+            wrong += over_full(self.cluster.layout.nodes, rows)
+            wrong += against_records(seen, rows)
         wrong += [
             f"job {job.job} has never run"
             for name, job in self.submitted.items()
-            if name not in seen and name not in lost
+            if name not in seen and name not in gone
         ]
         runs_in_all = sum(map(len, seen.values()))
         killed = sum(run.end is None for runs in seen.values() for run in runs)
@@ -310,9 +316,18 @@ def of_one_job(runs: Sequence[Seen]) -> Iterator[str]:
             yield f"job {before.job} ran twice at once: {before}, {after}"
         if before.nonce != after.nonce:
             yield f"job {before.job} has changed its nonce: {before}, {after}"
-        if before.number >= after.number:
-            yield f"job {before.job}: run {after.number} after run {before.number}"
 
+
+def miscounted(seen: Mapping[str, Sequence[Seen]]) -> Iterator[str]:
+    """Name the runs that do not have a higher number than those before them."""
+    for runs in seen.values():
+        for before, after in itertools.pairwise(runs):
+            if before.number >= after.number:
+                yield f"job {before.job}: run {after.number} after run {before.number}"
+
+
+UNTOLD = "Unknown"
+"""What Slurm's records call an end that they have not heard of."""
 
 FREED_S = 0.5
 """For so long a run may go on telling on its first node what has ended on its others."""
@@ -334,12 +349,13 @@ def shared_gpus(runs: Iterator[Seen]) -> Iterator[str]:
 
 
 def _accounted(
-    cluster: Testbed, seen: Mapping[str, Sequence[Seen]], lost: Collection[str]
+    cluster: Testbed, since: float, seen: Mapping[str, Sequence[Seen]]
 ) -> dict[str, list[Accounted]]:
-    """What Slurm's records say of all runs of all jobs, once they know how all have ended.
+    """What Slurm's records say of the runs that began after a time, seconds UTC.
 
-    Of those that it has lost they may never know. The records lag behind.
+    The records lag behind: they are asked until they know all runs and how they have ended.
     """
+    began = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
     deadline = time.monotonic() + 60
     while True:
         text = cluster.command(
@@ -349,18 +365,15 @@ def _accounted(
         found: dict[str, list[Accounted]] = defaultdict(list)
         for line in text.splitlines():
             job, state, nodes, tres, start, end, restarts = line.split("|")
+            if not start[:1].isdigit() or start < began:
+                continue
             names = frozenset(expanded(nodes)) if "None" not in nodes else frozenset()
             counts = dict(part.split("=") for part in tres.split(",") if part)
             gpus = int(counts.get("gres/gpu", 0))
             found[job].append(Accounted(state, names, gpus, start, end, int(restarts or 0)))
-        ended = {job: [row for row in rows if row.end != "Unknown"] for job, rows in found.items()}
-        # Other tests' jobs may have been lost, too.
-        ours = {run.job for runs in seen.values() for run in runs}.difference(lost)
-        whole = all(found.get(job) == ended.get(job) for job in ours)
-        late = time.monotonic() > deadline
-        if late or (whole and not any(against_records(seen, ended))):
-            assert whole, f"sacct lacks the end of jobs: {text[-2000:]}"
-            return ended
+        lacking = itertools.chain(untold(found), against_records(seen, found))
+        if not any(lacking) or time.monotonic() > deadline:
+            return found
         time.sleep(0.5)
 
 
@@ -375,6 +388,13 @@ def expanded(nodes: str) -> Iterator[str]:
                 yield from (f"{name}{at}" for at in range(int(low), int(high or low) + 1))
 
 
+def untold(rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
+    """Name the jobs of which Slurm's records lack the end of a run."""
+    for job, each in rows.items():
+        if any(row.end == UNTOLD for row in each):
+            yield f"Slurm's records lack the end of job {job}: {each}"
+
+
 def over_full(nodes: Sequence[FakeNode], rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
     """Name the nodes of which Slurm's records have more GPUs in use at once than there are."""
     for node in nodes:
@@ -382,7 +402,7 @@ def over_full(nodes: Sequence[FakeNode], rows: Mapping[str, Sequence[Accounted]]
             Accounted(row.state, row.nodes, row.gpus // len(row.nodes), row.start, row.end, 0)
             for each in rows.values()
             for row in each
-            if node.name in row.nodes
+            if node.name in row.nodes and row.end != UNTOLD
         ]
         most = most_at_once(shares)
         if most > node.gpus:

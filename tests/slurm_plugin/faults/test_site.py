@@ -6,13 +6,16 @@ from datetime import UTC, datetime
 from slurm_plugin.testbed import FakeNode
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted
 from tests.slurm_plugin.faults.site import (
+    UNTOLD,
     Seen,
     against_records,
     expanded,
+    miscounted,
     of_one_job,
     over_full,
     runs_in,
     shared_gpus,
+    untold,
 )
 
 FIRST = Seen("7", 0, "a1", frozenset({("n0", 0), ("n0", 1)}), 10.0, 20.0)
@@ -47,8 +50,19 @@ def test_a_list_of_nodes_is_read() -> None:
 def test_runs_one_after_the_other_are_right_and_two_at_once_are_not() -> None:
     assert list(of_one_job([FIRST, SECOND])) == []
     assert "twice at once" in next(of_one_job([FIRST, replace(SECOND, begin=19.9)]))
-    assert "run 0 after run 0" in next(of_one_job([FIRST, replace(SECOND, number=0)]))
     assert "nonce" in next(of_one_job([FIRST, replace(SECOND, nonce="b2")]))
+
+
+def test_runs_that_are_not_counted_up_are_seen() -> None:
+    assert list(miscounted({"j0": [FIRST, SECOND]})) == []
+    (found,) = miscounted({"j0": [FIRST, replace(SECOND, number=0)]})
+    assert "run 0 after run 0" in found
+
+
+def test_a_record_that_has_no_end_is_seen() -> None:
+    assert list(untold({"7": [ROW]})) == []
+    (found,) = untold({"7": [ROW, replace(ROW, end=UNTOLD)], "8": [ROW]})
+    assert "the end of job 7" in found
 
 
 def test_a_gpu_that_two_jobs_have_is_seen() -> None:
