@@ -23,7 +23,8 @@ class SpoolWriter:
 
     It never stops a job: where the file cannot be begun, `why_not` says so and nothing more is
     tried. Where a line cannot be written whole, say on a full disk, it is left out as a whole, and
-    the next one is tried again.
+    the next one is tried again. A file that somebody has removed meanwhile is put back as it was,
+    as soon as that can be done: the scheduler goes on where it has read to.
 
     Attributes:
         path: the file.
@@ -61,7 +62,7 @@ class SpoolWriter:
                 self.why_not = f"{self.path} is written by another process of this run"
                 return
             self.path.unlink(missing_ok=True)
-            self._file = self.path.open("xb", buffering=0)
+            self._file = self.path.open("x+b", buffering=0)
             # Whatever the user's umask: the daemon may have to read through the folder's group.
             os.fchmod(self._file.fileno(), 0o640)
         except OSError as error:
@@ -86,6 +87,8 @@ class SpoolWriter:
 
         It holds for the instant `when` of the clock; for now without.
         """
+        if not self._in_place():
+            return
         if self._start is not None:
             self._begin(self._start)
         if self._start is None and (self._bytes < MOST_BYTES or kind == "end"):
@@ -97,6 +100,44 @@ class SpoolWriter:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+    def _in_place(self) -> bool:
+        """Whether the file is where it belongs; puts it back if it was removed."""
+        if self._file is None:
+            return False
+        try:
+            mine = os.fstat(self._file.fileno())
+            try:
+                there = self.path.stat()
+            except FileNotFoundError:
+                self._put_back()
+                return True
+            if not os.path.samestat(mine, there):
+                self.why_not = f"{self.path} is written by another process by now"
+                return False
+        except OSError as error:
+            self.why_not = f"{self.path} was removed, and cannot be put back: {error.strerror}"
+            return False
+        return True
+
+    def _put_back(self) -> None:
+        assert self._file is not None
+        told = os.pread(self._file.fileno(), self._bytes, 0)
+        part = self.path.with_name(f".{self.path.name}.part")
+        self.path.parent.mkdir(mode=0o750, exist_ok=True)
+        part.unlink(missing_ok=True)
+        anew = part.open("x+b", buffering=0)
+        try:
+            os.fchmod(anew.fileno(), 0o640)
+            if (anew.write(told) or 0) < len(told):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            part.rename(self.path)
+        except BaseException:
+            anew.close()
+            part.unlink(missing_ok=True)
+            raise
+        self._file.close()
+        self._file = anew
 
     def _begin(self, start: Mapping[str, object]) -> None:
         """Write the first line, or keep it for the next try."""

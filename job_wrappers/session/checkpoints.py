@@ -67,7 +67,7 @@ class Checkpoints:
         self.place: Place | None = None
         self.random: Any = None
         folder = CheckpointFolder(Path(path).absolute(), keep)
-        self._saver = Saver(torch, folder, rank=peers.rank, size=peers.size, on_saved=on_saved)
+        self._saver = Saver(torch, folder, peers, on_saved)
 
         def prepare() -> Any:
             self._lock = lock_for_job(folder.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -12,6 +13,23 @@ LEAST_TORCH = (2, 1)
 
 class SessionError(Exception):
     """Training cannot begin, or go on, as asked; the message says why and what to do."""
+
+
+def told_plainly() -> None:
+    """Have this process show a `SessionError` that nobody catches as its message alone."""
+    before = sys.excepthook
+    if getattr(before, "tells_plainly", False):
+        return
+
+    def show(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        if isinstance(error, SessionError):
+            rank = os.environ.get("RANK")
+            sys.stderr.write(f"hetsched: {'' if rank is None else f'rank {rank}: '}{error}\n")
+        else:
+            before(kind, error, trace)
+
+    show.tells_plainly = True  # type: ignore[attr-defined]
+    sys.excepthook = show
 
 
 def not_writable(folder: Path, error: OSError) -> SessionError:
@@ -31,10 +49,15 @@ def torch_here() -> Any:
     least = ".".join(map(str, LEAST_TORCH))
     try:
         import torch
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise SessionError(
             f"TrainingSession needs torch {least} or later, and {sys.executable} has none "
             f"({error}); install it into the environment that the job runs in"
+        ) from None
+    except Exception as error:  # a library that it needs is missing, or of another version
+        raise SessionError(
+            f"the torch of {sys.executable} cannot be imported ({type(error).__name__}: {error}); "
+            "install it anew into the environment that the job runs in"
         ) from None
     version = str(torch.__version__)
     found = re.match(r"(\d+)\.(\d+)", version)

@@ -85,10 +85,13 @@ class CheckpointFolder:
             sys.stderr.write(f"hetsched: {path} is damaged ({found}); trying the one before\n")
             with contextlib.suppress(OSError):
                 path.rename(path.with_name(path.name + ".damaged"))
-        if damaged:
+        # Those of runs before count too: Slurm may start a job again before anybody has looked.
+        kept = sorted(self.path.glob("step-*.damaged"))
+        if damaged or kept:
+            found = "; ".join(damaged) or ", ".join(path.name for path in kept)
             raise SessionError(
-                "no checkpoint is whole: " + "; ".join(damaged) + "; they are kept as *.damaged; "
-                "start again to begin anew, or put one of them right"
+                f"no checkpoint in {self.path} is whole: {found}; they are kept as *.damaged: put "
+                "one of them right and name it as it was, or move them away to begin anew"
             )
         return None
 

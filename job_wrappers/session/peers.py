@@ -32,6 +32,8 @@ class Peers:
         self.rank = 0 if alone else int(dist.get_rank())
         self.size = 1 if alone else int(dist.get_world_size())
         self._group = dist.new_group(backend="gloo") if self.size > 1 else None
+        # For the threads that write checkpoints, which must not come between what training says.
+        self._writers = dist.new_group(backend="gloo") if self.size > 1 else None
         told = os.environ.get("WORLD_SIZE") or "1"
         if alone and told != "1":
             raise SessionError(
@@ -60,6 +62,17 @@ class Peers:
         if said[1] is not None:
             raise SessionError(said[1])
         return said[0]
+
+    def from_all(self, mine: Any) -> list[Any]:
+        """Return what each rank says, by rank; only the thread that writes checkpoints may ask.
+
+        Raises:
+            RuntimeError: a rank is gone.
+        """
+        said = [mine] * self.size
+        if self._dist is not None and self.size > 1:
+            self._dist.all_gather_object(said, mine, group=self._writers)
+        return said
 
     def most(self, values: list[int]) -> tuple[Any, Any]:
         """Begin to find the greatest of each value over all ranks; return (work, tensor)."""

@@ -15,16 +15,12 @@ from typing import Any, Callable
 from job_wrappers.files import write_whole
 from job_wrappers.session.errors import SessionError
 from job_wrappers.session.folder import CheckpointFolder, FoundCheckpoint
+from job_wrappers.session.peers import Peers
 from job_wrappers.session.raw import Layout, Summing, checksum, read_tensors, write_tensors
 from job_wrappers.session.state import Split
 
 SHARD_BYTES = 256 << 20
 """A state at least this large is written by all ranks, each a part of what they have in common."""
-
-PEERS_S = 600.0
-"""How long a rank waits for the others to have written their parts."""
-
-_POLL_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -42,15 +38,14 @@ class Saver:
         self,
         torch: Any,
         folder: CheckpointFolder,
-        *,
-        rank: int,
-        size: int,
+        peers: Peers,
         on_saved: Callable[[Saved], None],
     ) -> None:
-        """Write to `folder` as one of `size` ranks; rank 0 says what counts by `on_saved`."""
+        """Write to `folder` as one of some ranks; rank 0 says what counts by `on_saved`."""
         self._torch = torch
         self._folder = folder
-        self._rank, self._size = rank, size
+        self._peers = peers
+        self._rank, self._size = peers.rank, peers.size
         self._on_saved = on_saved
         self._buffers: dict[int, Any] = {}
         self._thread: threading.Thread | None = None
@@ -143,17 +138,20 @@ class Saver:
         saved: Saved,
     ) -> None:
         try:
-            self._write(step, copies, text, progress)
-        except Exception as error:
-            # Whatever it is, nothing was saved. The other ranks see by this that there is nothing
-            # to wait for.
-            shutil.rmtree(self._folder.part_of(step), ignore_errors=True)
-            self.why_not = f"the checkpoint of step {step} could not be written: {error}"
-            sys.stderr.write(f"hetsched: {self.why_not}; {self._what_counts()}\n")
+            self.why_not = self._write_together(step, copies, text, progress)
+        except Exception as error:  # a rank is gone
+            self.why_not = _said(error)
+        if self._rank != 0:
             return
-        self.why_not = ""
-        if self._rank == 0:
+        if not self.why_not:
             self._on_saved(saved)
+            return
+        # Whatever it is, nothing was saved.
+        shutil.rmtree(self._folder.part_of(step), ignore_errors=True)
+        sys.stderr.write(
+            f"hetsched: the checkpoint of step {step} could not be written: {self.why_not}; "
+            f"{self._what_counts()}\n"
+        )
 
     def _what_counts(self) -> str:
         try:
@@ -162,9 +160,33 @@ class Saver:
             return "what is there cannot be looked at"
         return "there is none: a restart begins anew" if none else "the one before still counts"
 
-    def _write(
+    def _write_together(
         self, step: int, copies: Mapping[int, Any], text: bytes, progress: Mapping[str, Any]
-    ) -> None:
+    ) -> str:
+        """Write what this rank has, and make the checkpoint count if all could; return why not.
+
+        The ranks tell each other what came of it, so that none waits for one that has failed.
+        """
+        files: dict[str, tuple[int, int]] = {}
+        why_not = ""
+        try:
+            files = self._write(step, copies, text)
+        except Exception as error:
+            why_not = f"rank {self._rank}: {_said(error)}" if self._size > 1 else _said(error)
+        told = self._peers.from_all((files, why_not))
+        why_not = "; ".join(why for _, why in told if why)
+        if self._rank == 0 and not why_not:
+            try:
+                all_files = {name: each for files, _ in told for name, each in files.items()}
+                self._folder.finish(step, self._size, progress, all_files)
+            except Exception as error:
+                why_not = _said(error)
+        return str(self._peers.from_all(why_not)[0])
+
+    def _write(
+        self, step: int, copies: Mapping[int, Any], text: bytes
+    ) -> dict[str, tuple[int, int]]:
+        """Write this rank's files; return checksum and size of each."""
         part = self._folder.part_of(step)
         part.mkdir(exist_ok=True)
         name = f"rank-{self._rank}"
@@ -178,38 +200,15 @@ class Saver:
 
         write_whole(part / f"{name}.tensors", write_raw)
         write_whole(part / f"{name}.pt", lambda file: file.write(text))
-        files[f"{name}.pt"] = checksum(part / f"{name}.pt")
-        # The last of a rank's files: with it, its part is on disk.
-        said = json.dumps({"files": files, "layout": layout}).encode()
+        said = json.dumps({"layout": layout}).encode()
         write_whole(part / f"{name}.json", lambda file: file.write(said))
-        if self._rank == 0:
-            self._finish(step, progress)
-            return
-        self._await(lambda: not part.exists(), "rank 0 to finish it")
-        if not self._folder.path_of(step).exists():
-            raise OSError("another rank could not write its part")
+        for last in (f"{name}.pt", f"{name}.json"):
+            files[last] = checksum(part / last)
+        return files
 
-    def _finish(self, step: int, progress: Mapping[str, Any]) -> None:
-        part = self._folder.part_of(step)
-        told = [part / f"rank-{rank}.json" for rank in range(self._size)]
-        self._await(
-            lambda: all(path.exists() for path in told) or not part.exists(),
-            "the other ranks' parts",
-        )
-        if not part.exists():
-            raise OSError("another rank could not write its part")
-        files = {}
-        for path in told:
-            files.update(json.loads(path.read_text())["files"])
-            files[path.name] = checksum(path)
-        self._folder.finish(step, self._size, progress, files)
 
-    def _await(self, there: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PEERS_S
-        while not there():
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"waited {PEERS_S:g} s for {what}")
-            time.sleep(_POLL_S)
+def _said(error: Exception) -> str:
+    return str(error) or type(error).__name__
 
 
 def load(torch: Any, found: FoundCheckpoint, rank: int) -> tuple[Any, dict[int, Any], Any]:

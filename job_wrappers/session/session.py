@@ -15,7 +15,7 @@ from job_wrappers.learning_rate import LearningRateRule
 from job_wrappers.outcome import tell_stopped
 from job_wrappers.session.batches import Batches, length_of
 from job_wrappers.session.checkpoints import Checkpoints, Place
-from job_wrappers.session.errors import SessionError, torch_here
+from job_wrappers.session.errors import SessionError, told_plainly, torch_here
 from job_wrappers.session.peers import Agreement, Peers, Wishes
 from job_wrappers.session.phases import PhaseTimer
 from job_wrappers.session.report import Report
@@ -78,6 +78,7 @@ class TrainingSession:
         Raises:
             SessionError: something is missing, or the checkpoint does not fit.
         """
+        told_plainly()
         torch = self._torch = torch_here()
         self._peers = peers = Peers(torch)
         self._parts = TrainedParts(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -45,6 +46,36 @@ def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, versi
     assert version in str(no.value)
     fake.__version__ = "2.10.0a0+git"
     assert torch_here() is fake
+
+
+def test_a_torch_that_is_broken_is_told_and_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12: cannot open it')")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(SessionError, match=r"OSError: libcudart.so.12: cannot open it.*anew"):
+        torch_here()
+
+
+def test_what_is_wrong_is_shown_as_a_sentence_and_other_errors_as_ever() -> None:
+    script = (
+        "import sys; from job_wrappers.session.errors import *; told_plainly(); told_plainly()\n"
+        "raise (SessionError('it is so') if sys.argv[1] == 'ours' else ValueError('else'))"
+    )
+
+    def said(which: str) -> tuple[int, str]:
+        done = subprocess.run(
+            [sys.executable, "-c", script, which],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "RANK": "3"},
+        )
+        return done.returncode, done.stderr
+
+    assert said("ours") == (1, "hetsched: rank 3: it is so\n")
+    code, text = said("other")
+    assert (code, text.count("Traceback"), text.count("ValueError: else")) == (1, 1, 1)
 
 
 def test_a_file_is_on_disk_before_it_gets_its_name_and_the_name_before_it_counts(
@@ -130,9 +161,15 @@ def test_where_none_is_whole_nothing_begins_anew_unasked(tmp_path: Path) -> None
     folder = CheckpointFolder(tmp_path, keep=3)
     folder.prepare()
     (put(folder, 5) / "rank-0.tensors").unlink()
-    with pytest.raises(SessionError, match="no checkpoint is whole"):
+    with pytest.raises(SessionError, match=r"no checkpoint in .* is whole: .* is missing"):
         folder.newest()
-    assert (tmp_path / "step-000000000005.damaged").is_dir()
+    kept = tmp_path / "step-000000000005.damaged"
+    assert kept.is_dir()
+    # Nor does the next run, which Slurm may start before anybody has looked.
+    with pytest.raises(SessionError, match=r"step-000000000005\.damaged.*move them away to begin"):
+        folder.newest()
+    kept.rename(tmp_path / "away")
+    assert folder.newest() is None
 
 
 def test_what_a_killed_run_left_half_done_is_removed(tmp_path: Path) -> None:
@@ -315,6 +352,39 @@ def test_a_file_ends_before_the_scheduler_would_stop_reading_it(tmp_path: Path) 
     size = spool.path.stat().st_size
     assert MOST_BYTES <= size < MOST_BYTES + 4096
     assert b'"end"' in lines_of(spool.path)[-1]
+
+
+@pytest.mark.parametrize("gone", ["file", "folder"])
+def test_a_file_that_was_removed_is_put_back_as_it_was_and_goes_on(
+    tmp_path: Path, gone: str
+) -> None:
+    spool = SpoolWriter(tmp_path, allocation())
+    spool.tell("loss", training_round=1, loss=0.5)
+    before = spool.path.read_bytes()
+    if gone == "folder":
+        shutil.rmtree(spool.path.parent)
+        spool.path.parent.touch()  # nothing can be put there
+        spool.tell("loss", training_round=2, loss=0.5)
+        assert "cannot be put back" in spool.why_not
+        spool.path.parent.unlink()
+    else:
+        spool.path.unlink()
+    spool.tell("loss", training_round=3, loss=0.5)
+    assert spool.why_not == ""
+    spool.close()
+    assert spool.path.read_bytes().startswith(before)
+    assert [json.loads(line).get("training_round") for line in lines_of(spool.path)] == [None, 1, 3]
+    assert [each.name for each in spool.path.parent.iterdir()] == [spool.path.name]
+
+
+def test_a_file_that_another_process_has_put_in_place_is_left_alone(tmp_path: Path) -> None:
+    spool = SpoolWriter(tmp_path, allocation())
+    spool.path.unlink()
+    spool.path.write_text("other")
+    spool.tell("loss", training_round=1, loss=0.5)
+    assert "by another process by now" in spool.why_not
+    spool.close()
+    assert spool.path.read_text() == "other"
 
 
 def test_a_spool_that_hangs_holds_nobody_up(

@@ -165,3 +165,12 @@ def test_torchrun_starts_the_same_training_and_lets_it_save(tmp_path: Path, whol
     assert stopped.code == 99, stopped.said
     assert launch(tmp_path, *words, gpus=2, run=1).code == 0
     assert losses(tmp_path) == losses(left_alone)
+
+
+def test_a_rank_that_cannot_write_holds_no_other_up_and_is_named(tmp_path: Path) -> None:
+    words = ("--epochs=2", "--nap=0.03")
+    stopped = launch(tmp_path, *words, "--spoil", "--signal-at=10", gpus=2)
+    assert stopped.code == 99, stopped.said
+    assert "could not be written: rank 1: read-only here; there is none" in stopped.said
+    assert "NOT saved" in stopped.said
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["lock"]

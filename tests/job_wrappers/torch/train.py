@@ -7,7 +7,9 @@ import argparse
 import os
 import signal
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import IO, Any
 
 import torch
 from torch import nn
@@ -32,6 +34,7 @@ parser.add_argument("--nap", type=float, default=0.0, help="seconds that each st
 parser.add_argument("--save-every", type=float, default=1e9)
 parser.add_argument("--keep", type=int, default=3)
 parser.add_argument("--shard", action="store_true", help="have all ranks write checkpoints")
+parser.add_argument("--spoil", action="store_true", help="rank 1 can write no checkpoint")
 args = parser.parse_args()
 if args.shard:
     saver.SHARD_BYTES = 0
@@ -42,6 +45,24 @@ several = int(os.environ.get("WORLD_SIZE", "1")) > 1
 if several:
     torch.distributed.init_process_group("gloo")
 rank = int(os.environ.get("RANK", "0"))
+
+if args.spoil:
+    # Rank 1 fails before rank 0 begins.
+    write = saver.write_tensors
+
+    def spoiled(file: IO[bytes], tensors: Mapping[int, Any]) -> Any:
+        if rank == 1:
+            raise OSError("read-only here")
+        return write(file, tensors)
+
+    make = Path.mkdir
+
+    def late(path: Path, *how: Any, **more: Any) -> None:
+        if rank == 0 and path.suffix == ".part":
+            time.sleep(0.5)
+        make(path, *how, **more)
+
+    saver.write_tensors, Path.mkdir = spoiled, late  # type: ignore[assignment,method-assign]
 
 inputs = torch.randn(args.samples, 12)
 data = TensorDataset(inputs, (inputs @ torch.randn(12)).tanh())
