@@ -64,6 +64,9 @@ class JobProgress:
                 return replace(
                     since, at_s=now_s, checkpoint_samples=line.samples, checkpoint_s=now_s
                 )
+            case End(how="stopped") if 0 < since.checkpoint_samples < line.samples:
+                # It could not be saved, and goes on from the checkpoint before.
+                return replace(since, at_s=now_s, samples=since.checkpoint_samples)
             case End():
                 return replace(since, at_s=now_s, samples=line.samples)
         return since

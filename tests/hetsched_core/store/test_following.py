@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ def test_progress_is_what_the_latest_run_said_last(store: Store, folder: Path) -
     runs = {("7", number): RUN for number in (0, 1)}
     first, second = folder / "7.0.0.jsonl", folder / "7.1.0.jsonl"
     saved = {"type": "checkpoint", "t_s": 3.0, "samples": 90.0, "stopped_s": 0.1}
-    ended = {"type": "end", "t_s": 4.0, "samples": 120.0, "how": "stopped"}
+    ended = {"type": "end", "t_s": 4.0, "samples": 120.0, "how": "failed"}
     first.write_bytes(lines(0, progress(2.0, 100.0), saved, ended))
     (heard,) = store.ingest([first], runs, NOW).progress
     assert heard == JobProgress(RUN.nonce, "7", 0, NOW, 120.0, 50.0, 90.0, NOW)
@@ -59,6 +60,27 @@ def test_progress_is_what_the_latest_run_said_last(store: Store, folder: Path) -
     (folder / "7.0.0.jsonl").write_bytes(first.read_bytes() + json.dumps(ended).encode() + b"\n")
     assert store.ingest([first], runs, NOW + 9).progress == ()
     assert store.progress() == {RUN.nonce: heard}
+
+
+def test_a_run_that_stopped_without_saving_goes_on_from_its_last_checkpoint(
+    store: Store, folder: Path
+) -> None:
+    path = folder / "7.0.0.jsonl"
+    saved = {"type": "checkpoint", "t_s": 3.0, "samples": 90.0, "stopped_s": 0.1}
+    stopped = {"type": "end", "t_s": 4.0, "samples": 120.0, "how": "stopped"}
+    path.write_bytes(lines(0, progress(2.0, 100.0), saved, stopped))
+    (heard,) = store.ingest([path], {("7", 0): RUN}, NOW).progress
+    assert (heard.samples, heard.checkpoint_samples) == (90.0, 90.0)
+    # Of one that tells of no checkpoint nothing is known.
+    other = folder / "8.0.0.jsonl"
+    run = replace(RUN, nonce="other-nonce")
+    other.write_bytes(lines(0, stopped).replace(b'"7"', b'"8"').replace(*_nonces(RUN, run)))
+    (heard,) = store.ingest([other], {("8", 0): run}, NOW).progress
+    assert heard.samples == 120.0
+
+
+def _nonces(one: SpoolRun, other: SpoolRun) -> tuple[bytes, bytes]:
+    return one.nonce.encode(), other.nonce.encode()
 
 
 def test_other_ranks_say_nothing_of_progress(store: Store, folder: Path) -> None:
