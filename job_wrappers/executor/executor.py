@@ -13,6 +13,7 @@ from types import TracebackType
 from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.memory import kept
 from job_wrappers.executor.process import JobFailedError, Process
+from job_wrappers.guardian import Guardian
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,8 @@ class Executor(AbstractContextManager["Executor"]):
         self._failed: dict[str, str] = {}
         self._begun: set[str] = set()
         self._working: dict[str, int] = {}
+        # A job that hangs does not see that the executor is gone.
+        self._guardian = Guardian(kill_after_s=0.0)
         self._stand_by()
 
     def __exit__(
@@ -107,6 +110,7 @@ class Executor(AbstractContextManager["Executor"]):
             process.kill()
         self._standby.clear()
         self._running.clear()
+        self._guardian.__exit__(kind, error, trace)
 
     @property
     def processes(self) -> Mapping[str, int]:
@@ -231,7 +235,7 @@ class Executor(AbstractContextManager["Executor"]):
             self._standby.append(self._start())
 
     def _start(self) -> Process:
-        return Process(self._device, self._threads)
+        return Process(self._device, self._threads, self._guardian.guard)
 
     def _try(self, name: str, act: Callable[[Process], object]) -> None:
         """Do something with another job's process, whose failure is not the running job's."""

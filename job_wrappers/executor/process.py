@@ -11,7 +11,7 @@ import sys
 import time
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 
 class JobFailedError(Exception):
@@ -27,8 +27,8 @@ class Process:
         connection: readable when there is an answer.
     """
 
-    def __init__(self, device: str, threads: int) -> None:
-        """Start it; it gets ready by itself."""
+    def __init__(self, device: str, threads: int, started: Callable[[int], object]) -> None:
+        """Start it, in a process group of its own, of which `started` is told; it gets ready."""
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
         path = os.pathsep.join(p for p in (root, os.environ.get("PYTHONPATH", "")) if p)
@@ -41,7 +41,9 @@ class Process:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
             )
+        started(self._process.pid)
         self.connection = Connection(ours.detach())
         self._due = 1
         self.size = self.held = 0

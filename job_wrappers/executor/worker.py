@@ -28,7 +28,13 @@ def main(words: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     connection = Connection(int(words[0]))
     try:
-        _warm_up(words[1], int(words[2]))
+        try:
+            _warm_up(words[1], int(words[2]))
+        except (
+            Exception
+        ) as error:  # not the job's fault, and nothing that its code is to be seen in
+            _say(connection, failed=f"{words[1]} cannot be used here: {error}"[:2000])
+            return 1
         _say(connection, ready=True)
         _serve(connection, words[1])
     except (EOFError, BrokenPipeError, ConnectionResetError):
@@ -51,6 +57,9 @@ def _warm_up(device: str, threads: int) -> None:
         torch.set_num_threads(threads)
     where = torch.device(device)
     if where.type == "cuda":
+        count = torch.cuda.device_count()
+        if (where.index or 0) >= count:
+            raise ValueError(f"torch {torch.__version__} sees {count} CUDA devices")
         torch.cuda.set_device(where)
     some = torch.randn(32, 32, device=where, requires_grad=True)
     (some @ some).sum().backward()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -159,6 +161,50 @@ def test_what_was_killed_goes_on_where_it_was_and_no_process_stays_behind(tmp_pa
     assert same(final(tmp_path, well), alone(well))
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_job_that_hangs_does_not_outlive_an_executor_that_was_killed(tmp_path: Path) -> None:
+    hangs = job("vandal", 2, 1, how="hangs", in_round=0)
+    plan = {"jobs": [hangs.as_json()], "order": [["vandal", 0, 0]]}
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    script = (
+        "import sys\nfrom job_wrappers.executor import process\n"
+        "from job_wrappers.executor.__main__ import main\n"
+        "ask = process.Process.ask\n"
+        "def told(self, do, **more):\n"
+        "    ask(self, do, **more)\n"
+        "    if do == 'train': print(self.pid, flush=True)\n"
+        "process.Process.ask = told\nmain()\n"
+    )
+    words = [str(tmp_path / "plan.json"), f"--folder={tmp_path}"]
+    executor = subprocess.Popen(
+        [sys.executable, "-c", script, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert executor.stdout is not None
+    worker = int(executor.stdout.readline())
+    executor.kill()
+    executor.communicate()
+    deadline = time.monotonic() + 60
+    while _runs(worker):
+        assert time.monotonic() < deadline, "it goes on for ever"
+        time.sleep(0.1)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [("cuda:99", "sees [0-9]+ CUDA devices"), ("nonsense", "device type"), ("cuda:x", "Invalid")],
+)
+def test_a_device_that_is_not_there_is_named(tmp_path: Path, device: str, why: str) -> None:
+    with Executor(tmp_path, [THREE[0]], device=device, standby=1) as executor:
+        (outcome,) = executor.run(THREE[0].tasks()[:1])
+    assert re.match(f"{device} cannot be used here: .*{why}", outcome.failed), outcome.failed
 
 
 def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from job_wrappers.session import TrainingSession, saver
+from job_wrappers.session import TrainingSession, raw, saver
 
 parser = argparse.ArgumentParser()
 parser.add_argument("out", type=Path)
@@ -48,7 +48,7 @@ rank = int(os.environ.get("RANK", "0"))
 
 if args.spoil:
     # Rank 1 fails before rank 0 begins.
-    write = saver.write_tensors
+    write = raw.write_tensors
 
     def spoiled(file: IO[bytes], tensors: Mapping[int, Any]) -> Any:
         if rank == 1:
@@ -62,7 +62,8 @@ if args.spoil:
             time.sleep(0.5)
         make(path, *how, **more)
 
-    saver.write_tensors, Path.mkdir = spoiled, late  # type: ignore[assignment,method-assign]
+    vars(saver)["write_tensors"] = spoiled
+    Path.mkdir = late  # type: ignore[method-assign]
 
 inputs = torch.randn(args.samples, 12)
 data = TensorDataset(inputs, (inputs @ torch.randn(12)).tanh())
