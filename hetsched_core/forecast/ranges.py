@@ -1,14 +1,18 @@
-"""From possible starts to a range that holds as often as it says: conformal calibration.
+"""From possible starts to a range that holds as often as it says: conformal calibration, online.
 
-Source: conformalised quantile regression (Romano, Patterson, Candès, NeurIPS 2019), each end of the
-range for itself, over the latest ranges whose true starts are known. Distances are in units of the
-range's own width: waits span seconds to days, and what was wide to begin with errs by more.
+Of n futures as likely as the true one, the k-th in order lies above it with a chance of k / (n+1):
+so the ends of a range are quantiles at such ranks (Weibull's). What the futures do not know of is
+learned from past ranges, each end for itself, by quantile tracking (Angelopoulos, Candès,
+Tibshirani, Conformal PID Control, NeurIPS 2023, section 2.2): a start beyond an end moves that end
+outward for those that come, one within it a little inward. In the long run starts lie beyond it as
+often as they may, whatever happens and however alike the errors of neighbours in a queue are, as
+long as no end has to be moved further than it may; and there is nothing to be fitted. Distances are
+in units of the range's own width: waits span seconds to days, and what was wide to begin with errs
+by more.
 """
 
 from __future__ import annotations
 
-import math
-from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -20,11 +24,8 @@ LOW, HIGH = 0.1, 0.9
 MISS = 0.08
 """How often the true start may lie beyond either end: both together leave 84 % inside."""
 
-REMEMBERED = 300
-"""How many past ranges count."""
-
-LEAST = 20
-"""With fewer, a range is as drawn."""
+_STEP = 0.05
+"""How far one start moves an end, in widths: a miss by nearly as much, a hit by `MISS` of it."""
 
 _GRAIN_S = 30.0
 """Widths below this do not count."""
@@ -60,42 +61,37 @@ class StartRange:
 
 
 class Calibration:
-    """How far the ends of ranges were off, for those that come."""
+    """How far the ends of ranges are to be moved outward, for those that come."""
 
     def __init__(self, past: Iterable[tuple[StartRange, float]] = ()) -> None:
         """Begin with past ranges and the true starts, in the order of the starts."""
-        self._low: deque[float] = deque(maxlen=REMEMBERED)
-        self._high: deque[float] = deque(maxlen=REMEMBERED)
+        self._low = self._high = 0.0
         for given, start_s in past:
             self.learn(given, start_s)
 
     def learn(self, given: StartRange, start_s: float) -> None:
         """Take note of a true start, seconds UTC."""
-        unit_s = _unit_s(given.at_s, given.drawn_low_s, given.drawn_high_s)
-        self._low.append((given.drawn_low_s - start_s) / unit_s)
-        self._high.append((start_s - given.drawn_high_s) / unit_s)
+        self._low = _moved(self._low, start_s < given.low_s)
+        self._high = _moved(self._high, start_s > given.high_s)
 
     def range_of(self, at_s: float, starts: Sequence[float]) -> StartRange:
         """Return the range for a job with these possible starts (at least one)."""
-        drawn_low_s, drawn_high_s = (float(q) for q in np.quantile(starts, (LOW, HIGH)))
+        ends = np.quantile(starts, (LOW, HIGH), method="weibull")
+        drawn_low_s, drawn_high_s = (float(end) for end in ends)
         unit_s = _unit_s(at_s, drawn_low_s, drawn_high_s)
         middle_s = (drawn_low_s + drawn_high_s) / 2
-        low_s = min(drawn_low_s - _corrected(self._low) * unit_s, middle_s)
-        high_s = max(drawn_high_s + _corrected(self._high) * unit_s, middle_s)
+        low_s = min(drawn_low_s - self._low * unit_s, middle_s)
+        high_s = max(drawn_high_s + self._high * unit_s, middle_s)
         return StartRange(
             at_s, drawn_low_s, drawn_high_s, max(at_s, low_s), max(at_s, high_s), len(starts)
         )
 
 
+def _moved(widths: float, missed: bool) -> float:
+    """Return by how many widths an end is moved once it is known whether a start lay beyond it."""
+    return min(max(widths + _STEP * (missed - MISS), -_MOST), _MOST)
+
+
 def _unit_s(at_s: float, low_s: float, high_s: float) -> float:
     """Return the width by which the errors of a range are measured."""
     return max(high_s - low_s, _LEAST_WIDTH * (high_s - at_s), _GRAIN_S)
-
-
-def _corrected(scores: Iterable[float]) -> float:
-    """Return by how many widths an end is to be moved outward."""
-    known = sorted(scores)
-    if len(known) < LEAST:
-        return 0.0
-    rank = min(len(known) - 1, math.ceil((1 - MISS) * (len(known) + 1)) - 1)
-    return min(known[rank], _MOST)

@@ -5,7 +5,6 @@ import pytest
 
 from hetsched_core.forecast import Calibration, StartRange, judged
 from hetsched_core.forecast.judged import interval_score
-from hetsched_core.forecast.ranges import LEAST
 
 
 @pytest.mark.parametrize(("bias", "drawn_sd"), [(1.0, 0.8), (1.0, 0.15), (1.6, 0.3), (0.6, 0.3)])
@@ -29,19 +28,48 @@ def test_ranges_come_to_hold_as_often_as_they_say_however_wrong_the_draws(
         assert np.mean(raw) < 0.7
 
 
-def test_a_range_is_as_drawn_until_enough_starts_are_known() -> None:
+def test_errors_that_neighbours_have_in_common_widen_no_range_for_good() -> None:
+    rng = np.random.default_rng(5)
+    calibration, widths, inside = Calibration(), [], []
+    for queue in range(60):
+        common = float(np.exp(rng.normal(0, 0.3)))
+        # In each queue all starts come to be known only after its last range was given.
+        given = []
+        for place in range(12):
+            at_s, scale_s = 1e6 * queue + place, 3000.0 * (place + 1)
+            # Each future errs by as much as the truth, and for the whole queue alike.
+            starts = at_s + scale_s * np.exp(rng.normal(0, 0.3, 24))
+            given.append((calibration.range_of(at_s, sorted(starts)), at_s + scale_s * common))
+        for each, true_s in given:
+            calibration.learn(each, true_s)
+            widths.append((each.high_s - each.low_s) / (each.drawn_high_s - each.drawn_low_s))
+            inside.append(each.holds(true_s))
+    assert 0.78 < np.mean(inside) < 0.95
+    assert np.median(widths) < 1.6
+
+
+def test_the_ends_of_a_range_are_ranks_of_as_many_equally_likely_futures() -> None:
+    rng = np.random.default_rng(7)
+    inside = []
+    for _ in range(2000):
+        drawn = rng.normal(5000.0, 800.0, 13)
+        given = Calibration().range_of(0.0, sorted(drawn[1:]))
+        inside.append(given.holds(drawn[0]))
+    assert np.mean(inside) == pytest.approx(0.8, abs=0.03)
+
+
+def test_a_range_moves_out_with_each_miss_and_never_without_end() -> None:
     calibration = Calibration()
-    starts = tuple(1000.0 + 60.0 * k for k in range(11))
-    for _ in range(LEAST - 1):
-        given = calibration.range_of(1000.0, starts)
-        assert (given.low_s, given.high_s) == pytest.approx((1060.0, 1540.0))
-        calibration.learn(given, 5000.0)
+    starts = tuple(1000.0 + 60.0 * k for k in range(1, 10))
+    given = calibration.range_of(1000.0, starts)
+    assert (given.low_s, given.high_s) == pytest.approx((1060.0, 1540.0))
     calibration.learn(given, 5000.0)
-    assert calibration.range_of(1000.0, starts).high_s > 1540.0
-    # And never without end.
-    for _ in range(50):
+    after = calibration.range_of(1000.0, starts)
+    assert given.high_s < after.high_s < given.high_s + 0.05 * 480.0
+    assert given.low_s < after.low_s < given.low_s + 0.01 * 480.0
+    for _ in range(200):
         calibration.learn(given, 1e9)
-    assert calibration.range_of(1000.0, starts).high_s <= 1540.0 + 5.0 * 480.0
+    assert calibration.range_of(1000.0, starts).high_s == pytest.approx(1540.0 + 5.0 * 480.0)
 
 
 def test_a_range_never_ends_before_it_was_given() -> None:
