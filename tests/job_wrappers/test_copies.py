@@ -331,6 +331,33 @@ def test_trackers_beside_copies_that_die_come_to_one_sequence_of_rounds(
     assert tracker.present() == {}
 
 
+class Frozen(Tracker):
+    """A tracker that is stopped for three rounds between its first look and what it does then."""
+
+    def standing(self, now_s: float) -> Standing:
+        seen = super().standing(now_s)
+        if seen.round is not None and seen.round.number == 0:
+            Tracker.consolidate(self)
+            for _ in range(3):
+                self.begin({"a": 2})
+                worked(Copy(self.path, NONCE, "a"))
+                Tracker.consolidate(self)
+        return seen
+
+
+def test_a_tracker_that_was_stopped_for_some_rounds_looks_again_before_it_acts(
+    tmp_path: Path,
+) -> None:
+    tracker, copy = Frozen(tmp_path, NONCE), Copy(tmp_path, NONCE, "a")
+    copy.offer({"steps": 0})
+    tracker.begin({"a": 4})
+    worked(copy)
+    acts: list[Done] = []
+    rules = Rules(10, 60.0, 5.0, 0.0)
+    assert track(tracker, rules, tell=acts.append, clock=lambda: 0.0, sleep=lambda _: None) == 10
+    assert [act.act for act in acts] == [Finish()]
+
+
 def test_the_tracker_of_the_copy_that_comes_first_goes_first() -> None:
     seen = Standing(0.0, present={"n1": 5.0, "n2": 1.0, "n10": 0.0})
     assert [place(name, seen) for name in (None, "n1", "n10", "n2", "n3")] == [0, 0, 1, 2, 3]
