@@ -70,6 +70,12 @@ def main(words: Sequence[str] | None = None) -> int:
         )
     given = parser.parse_args(words)
     try:
+        if given.act in ("begin", "track"):
+            given.folder.mkdir(parents=True, exist_ok=True)
+        elif not given.folder.is_dir():
+            raise ValueError(
+                f"{given.folder} is no folder: name the one that the copies were given"
+            )
         said = _act(Tracker(given.folder, given.nonce), given)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"consolidation: {error}\n")

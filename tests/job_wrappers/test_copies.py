@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 from hetsched_core.policies.hadar.copies import split_steps, within_slot
 from job_wrappers import tensor_file
 from job_wrappers.consolidation import Copy, Tracker, Turn
+from job_wrappers.consolidation.__main__ import main
 from job_wrappers.consolidation.folder import Round, Share
 from job_wrappers.consolidation.rounds import (
     Begin,
@@ -369,3 +371,15 @@ def test_the_tracker_of_the_copy_that_comes_first_goes_first() -> None:
 def test_rules_that_no_job_can_have_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"s: (both above|from) 0"):
         Rules(**{"steps": 1, **wrong})
+
+
+def test_a_folder_is_made_for_the_first_round_and_asked_for_by_everything_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "shared" / "job7"
+    for act in ("finish", "show", "consolidate"):
+        assert main([str(folder), "--nonce=job7", act]) == 1
+        assert f"{folder} is no folder: name the one" in capsys.readouterr().err
+    assert main([str(folder), "--nonce=job7", "begin", "n0=3"]) == 0
+    assert main([str(folder), "--nonce=job7", "show"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["round"]["number"] == 0

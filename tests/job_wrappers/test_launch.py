@@ -20,10 +20,8 @@ import pytest
 from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, free_port
 from job_wrappers.launch.worker import NodeShare, torchrun_command
 from job_wrappers.learning_rate import LearningRateRule
-from tests.job_wrappers.test_stub import ROOT, environment, wait_for
+from tests.job_wrappers.test_stub import JOB_PYTHON, ROOT, environment, wait_for
 
-# A job's own Python may be older than that of these tests: HETSCHED_JOB_PYTHON names one.
-JOB_PYTHON = os.environ.get("HETSCHED_JOB_PYTHON", sys.executable)
 MODULE = (JOB_PYTHON, "-m", "job_wrappers.launch")
 SHOW = "import os, json; print(json.dumps(dict(os.environ)))"
 OLD_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.9.*/bin/python3"))

@@ -32,6 +32,8 @@ from job_wrappers.stub import speeds_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NONCE = "ab12cd34ef56"
+JOB_PYTHON = os.environ.get("HETSCHED_JOB_PYTHON", sys.executable)
+"""A job's own Python may be older than that of these tests."""
 BY_MODULE = ("-m", "job_wrappers.stub")
 BY_PATH = (str(ROOT / "job_wrappers" / "stub.py"),)
 
@@ -54,7 +56,7 @@ def begin(
     (folder / "spool").mkdir(exist_ok=True)
     usual = ("--gpu-type=a100", "--speed=a100=400", "--spool=spool", "--report-every=0.1")
     return subprocess.Popen(
-        [sys.executable, *how, *usual, *words],
+        [JOB_PYTHON, *how, *usual, *words],
         cwd=folder,
         env=environment(run, gpus),
         stdout=subprocess.PIPE,
@@ -170,7 +172,7 @@ def test_what_is_no_checkpoint_is_not_written_over(tmp_path: Path) -> None:
 def test_a_spool_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "spool").write_text("a file, no directory")
     process = subprocess.run(
-        [sys.executable, *BY_MODULE, "--samples=80", "--speed=400", "--spool=spool"],
+        [JOB_PYTHON, *BY_MODULE, "--samples=80", "--speed=400", "--spool=spool"],
         cwd=tmp_path,
         env=environment(more={"HETSCHED_GPU_TYPE": "v100"}),
         capture_output=True,
@@ -183,7 +185,7 @@ def test_a_spool_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 
 def test_outside_of_a_job_it_says_what_to_do(tmp_path: Path) -> None:
     process = subprocess.run(
-        [sys.executable, *BY_MODULE, "--samples=80"],
+        [JOB_PYTHON, *BY_MODULE, "--samples=80"],
         cwd=tmp_path,
         env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)},
         capture_output=True,

@@ -9,7 +9,7 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -50,7 +50,7 @@ if args.spoil:
     # Rank 1 fails before rank 0 begins.
     write = raw.write_tensors
 
-    def spoiled(file: IO[bytes], tensors: Mapping[int, Any]) -> Any:
+    def spoiled(file: raw.Summing, tensors: Mapping[int, Any]) -> Any:
         if rank == 1:
             raise OSError("read-only here")
         return write(file, tensors)
@@ -63,7 +63,7 @@ if args.spoil:
         make(path, *how, **more)
 
     vars(saver)["write_tensors"] = spoiled
-    Path.mkdir = late  # type: ignore[method-assign]
+    Path.mkdir = late  # type: ignore[assignment,method-assign]
 
 inputs = torch.randn(args.samples, 12)
 data = TensorDataset(inputs, (inputs @ torch.randn(12)).tanh())
