@@ -8,16 +8,14 @@ evaluation computes it. All are pure functions of numbers, for policies and repo
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.types import Cluster, Job, RequirementSet, Speeds
-from hetsched_core.types.making import cheaply_made
 
 Floats = NDArray[np.float64]
 Number = TypeVar("Number", float, Floats)
@@ -131,9 +129,7 @@ class RunTimes:
         return sum(self._gpus[t] * s for t, s in seconds.items()) / gpus if gpus else None
 
 
-@cheaply_made
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(NamedTuple):
     """What a job's run time per sample depends on."""
 
     profile: str

@@ -133,11 +133,17 @@ class PlanRecords(Sequence[PlanRecord]):
 
     def append(self, record: PlanRecord) -> None:
         """Add a record."""
-        self._at_s.append(record.at_s)
-        self._triggers.append(_number_of(record.triggers))
-        self._plan_s.append(record.plan_s)
-        self._placed.append(record.placed)
-        self._waiting.append(record.waiting)
+        self.add(record.at_s, record.triggers, record.plan_s, record.placed, record.waiting)
+
+    def add(
+        self, at_s: float, triggers: frozenset[Trigger], plan_s: float, placed: int, waiting: int
+    ) -> None:
+        """Add the record of these fields, without making it first."""
+        self._at_s.append(at_s)
+        self._triggers.append(_number_of(triggers))
+        self._plan_s.append(plan_s)
+        self._placed.append(placed)
+        self._waiting.append(waiting)
 
     @property
     def plan_s(self) -> NDArray[np.float64]:

@@ -185,9 +185,9 @@ def _look(
     """Find the windows (WINDOWS, C, M) of node `i` for the number of GPUs in column `c`."""
     at_s, gpus, _, following, heads = chains
     kept, longest_s, begun_s = 0, 0.0, math.inf
-    step = heads[member[HOST]]
+    step, place = heads[member[HOST]], member[PLACE]
     while step >= 0:
-        if gpus[step, member[PLACE]] >= count:
+        if gpus[step, place] >= count:
             begun_s = min(begun_s, at_s[step])
         elif begun_s < math.inf:
             if at_s[step] - begun_s > longest_s:

@@ -57,9 +57,9 @@ class FreeGpus:
                 sets[self._free[at]] |= 1 << at
                 self._idle[node.gpu_type] = self._idle.get(node.gpu_type, 0) + self._free[at]
             if node.host not in self._cpus:
-                siblings = [cluster[name] for name in cluster.on_host(node.host)]
-                self._cpus[node.host] = max(n.cpus for n in siblings) or float("inf")
-                self._memory_mb[node.host] = max(n.memory_mb for n in siblings) or float("inf")
+                cpus, memory_mb = cluster.shared_on(node.host)
+                self._cpus[node.host] = cpus or float("inf")
+                self._memory_mb[node.host] = memory_mb or float("inf")
             self._cpus[node.host] -= view.foreign_cpus
             self._memory_mb[node.host] -= view.foreign_memory_mb
 
@@ -88,18 +88,18 @@ class FreeGpus:
 
     def take(self, job: Needs, configuration: Configuration) -> None:
         """Take the GPUs, CPUs and memory of a configuration."""
-        for name, gpus in configuration:
+        for name, gpus in configuration.pieces:
             self._change(job, name, -gpus)
 
     def give(self, job: Needs, configuration: Configuration) -> None:
         """Give them back."""
-        for name, gpus in configuration:
+        for name, gpus in configuration.pieces:
             self._change(job, name, gpus)
 
     def fits(self, job: Needs, configuration: Configuration) -> bool:
         """Whether all of a configuration is free, on nodes that are not down."""
         on_host: dict[str, int] = {}
-        for name, gpus in configuration:
+        for name, gpus in configuration.pieces:
             at = self._cluster.index(name)
             host = self._cluster.nodes[at].host
             if gpus > self._usable(job, at, host, on_host.get(host, 0)):
@@ -134,7 +134,7 @@ class FreeGpus:
                 lowest = members & -members
                 at = lowest.bit_length() - 1
                 if count <= self._usable(job, at, nodes[at].host):
-                    return _on_one_node(nodes[at].name, count)
+                    return on_one_node(nodes[at].name, count)
                 members ^= lowest
         return None
 
@@ -222,8 +222,8 @@ class FreeGpus:
 
 
 @lru_cache(1 << 16)
-def _on_one_node(name: str, count: int) -> Configuration:
-    """Return the same object for equal ones: few are different, and run logs hold millions."""
+def on_one_node(name: str, count: int) -> Configuration:
+    """Return so many GPUs of one node: few are different, and run logs hold millions."""
     return Configuration(((name, count),))
 
 

@@ -13,6 +13,7 @@ from operator import itemgetter
 from typing import overload
 
 from hetsched_core.kernels.backfill import Floats, Ints
+from hetsched_core.placement.free import on_one_node
 from hetsched_core.types import Cluster, Configuration, Reservation
 from hetsched_core.types.making import cheaply_made
 
@@ -69,7 +70,7 @@ class Starts:
 
     def by(self, when_s: float) -> Iterator[Start]:
         """Yield those that are no later than this, in the order of the queue."""
-        if not (self.start_s <= when_s).any():
+        if not (self.start_s <= when_s).nonzero()[0].size:
             return iter(())
         return self._of(self.pieces[self.start_s[self.pieces[:, 0]] <= when_s])
 
@@ -79,12 +80,14 @@ class Starts:
 
     def _of(self, pieces: Ints) -> Iterator[Start]:
         nodes = self.cluster.nodes
-        for at, parts in groupby(pieces.tolist(), key=itemgetter(0)):
-            yield Start(
-                self.queue.jobs[at],
-                Configuration.of((nodes[node].name, gpus) for _, node, gpus in parts),
-                float(self.start_s[at]),
-            )
+        for at, group in groupby(pieces.tolist(), key=itemgetter(0)):
+            (_, node, gpus), *more = group
+            if more:
+                parts = ((node, gpus), *((node, gpus) for _, node, gpus in more))
+                configuration = Configuration.of((nodes[node].name, gpus) for node, gpus in parts)
+            else:
+                configuration = on_one_node(nodes[node].name, gpus)
+            yield Start(self.queue.jobs[at], configuration, float(self.start_s[at]))
 
 
 @cheaply_made

@@ -62,7 +62,7 @@ class Timeline:
         """Note that a job that holds nothing is expected to hold GPUs until then (UTC)."""
         assert job.id not in self._rows, f"job {job.id} holds GPUs already"
         rows = self._rows[job.id] = []
-        for name, gpus in configuration:
+        for name, gpus in configuration.pieces:
             host, place = self._where[self._cluster.index(name)]
             if not self._unused[host]:
                 self._grow()
@@ -103,9 +103,8 @@ class Timeline:
         kinds, chains = self._kinds, self._chains
         kinds.draw_up()
         start_s = np.empty(len(queue))
-        pieces = np.empty((len(queue) * kinds.most_nodes, 3), np.int64)
-        used = np.empty(1, np.int64)
-        chains.fit(self._held.shape[1], len(pieces), len(kinds.sizes), len(self._members))
+        most = len(queue) * kinds.most_nodes
+        chains.fit(self._held.shape[1], most, len(kinds.sizes), len(self._members))
         expect_room(
             now_s,
             OVERDUE_S,
@@ -142,10 +141,10 @@ class Timeline:
             queue.kinds,
             queue.limits_s,
             start_s,
-            pieces,
-            used,
+            chains.pieces,
+            chains.used,
         )
-        return Starts(queue, start_s, pieces[: used[0]].copy(), self._cluster)
+        return Starts(queue, start_s, chains.pieces[: chains.used[0]].copy(), self._cluster)
 
     def _grow(self) -> None:
         rows = self._held.shape[1]
@@ -158,10 +157,14 @@ class Timeline:
 
 
 class _Chains:
-    """The chains of all hosts as the kernels keep them, made anew only where something changed."""
+    """The chains of all hosts as the kernels keep them, made anew only where something changed.
+
+    Beside them what the kernels write at every pass and nobody keeps.
+    """
 
     def __init__(self, hosts: int, places: int) -> None:
         self.holds_until_s = np.full(hosts, AGAIN)
+        self.used = np.empty(1, np.int64)
         self._places = places
         self._shape = (0, 0, 0)
 
@@ -179,6 +182,7 @@ class _Chains:
         self.room = np.empty((steps, 2))
         self.following = np.empty(steps, np.int64)
         self.ready_s = np.empty((sizes, members))
+        self.pieces = np.empty((pieces, 3), np.int64)
 
 
 class _Kinds:
@@ -218,10 +222,9 @@ class _Kinds:
 
 def _room(cluster: Cluster, views: Sequence[NodeView], host: str) -> tuple[float, float]:
     """CPUs and MiB of a host that managed jobs may use; infinite where they are not counted."""
+    cpus, memory_mb = cluster.shared_on(host)
     siblings = [views[cluster.index(name)] for name in cluster.on_host(host)]
-    cpus = max(view.node.cpus for view in siblings) or math.inf
-    memory_mb = max(view.node.memory_mb for view in siblings) or math.inf
     return (
-        cpus - sum(view.foreign_cpus for view in siblings),
-        memory_mb - sum(view.foreign_memory_mb for view in siblings),
+        (cpus or math.inf) - sum(view.foreign_cpus for view in siblings),
+        (memory_mb or math.inf) - sum(view.foreign_memory_mb for view in siblings),
     )

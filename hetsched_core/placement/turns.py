@@ -33,7 +33,10 @@ from hetsched_core.types import (
     Speeds,
     Waiting,
 )
+from hetsched_core.types.making import maker
 from hetsched_core.types.snapshot import NOTHING_RAN
+
+_make_placed, _make_placement = maker(Placed), maker(Placement)
 
 Key = Any
 """What jobs are ordered by: any values that can be compared, unique to each job."""
@@ -264,7 +267,7 @@ class InTurn:
     ) -> None:
         free.take(job, configuration)
         self._placed[job.id] = (job, configuration)
-        changes[job.id] = Placed((Placement(configuration),))
+        changes[job.id] = _make_placed((_make_placement(configuration),))
 
     def _find(
         self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: set[str]

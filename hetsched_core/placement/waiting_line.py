@@ -47,6 +47,6 @@ class WaitingLine:
         """Return the first so many."""
         return Queue(
             self._jobs[:most],
-            np.array(self._kinds[:most], np.int64),
-            np.array(self._limits_s[:most], np.float64),
+            np.frombuffer(self._kinds[:most], np.int64),
+            np.frombuffer(self._limits_s[:most], np.float64),
         )

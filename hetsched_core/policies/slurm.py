@@ -36,8 +36,18 @@ from hetsched_core.placement.fewest import fewest_fit
 from hetsched_core.placement.starts import Promises
 from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
 from hetsched_core.policy import PolicyInfo, parameter
-from hetsched_core.types import Entry, Job, Knowledge, Plan, Replan, Reservation, Snapshot, Trigger
-from hetsched_core.types.making import cheaply_made
+from hetsched_core.types import (
+    Entry,
+    Job,
+    Knowledge,
+    Plan,
+    Replan,
+    Reservation,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
+from hetsched_core.types.making import maker
 
 _DAY_S = 86_400.0
 _VERSION = 1
@@ -116,9 +126,10 @@ class Slurm:
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs, start who is in turn, and now and then who can go before."""
         now, turns = snapshot.now, self._backfill.turns
+        ranks_change = self._ranking.weights.change_with_time
         notes = _Notes.read(snapshot.previous.memory)
-        if self._ranking.weights.change_with_time:
-            notes = self._rank(snapshot, notes)
+        if ranks_change:
+            self._rank(snapshot, notes)
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()
         again_s = math.inf
@@ -128,7 +139,7 @@ class Slurm:
                 again_s = due_s
                 reservations = self._still_kept(snapshot, changes)
             else:
-                notes = replace(notes, backfilled_s=now)
+                notes.backfilled_s = now
                 waited = turns.queue_length
                 reservations = self._backfill.fill(
                     snapshot,
@@ -139,14 +150,14 @@ class Slurm:
                 if turns.queue_length < waited and waited > self.bf_max_job_test:
                     # Others move up into what a pass looks at.
                     again_s = now + self.bf_interval_s
-        if self._ranking.weights.change_with_time:
-            notes = replace(notes, usage=notes.usage.holding(turns.placed.values()))
+        if ranks_change:
+            notes.usage = notes.usage.holding(turns.placed.values())
             if turns.queue_length:
                 again_s = min(again_s, notes.ranked_s + self.calc_period_s)
         return turns.conclude(
             snapshot,
             changes,
-            Replan(_ON, again_s if again_s < math.inf else None),
+            _make_replan(_ON, again_s if again_s < math.inf else None),
             reservations=reservations,
             memory=notes.written(),
         )
@@ -156,34 +167,38 @@ class Slurm:
     ) -> Sequence[Reservation]:
         """Return what the last pass promised, but for those who no longer wait."""
         kept, waiting = snapshot.previous.reservations, self._backfill.turns.waiting
-        concerned = itertools.chain(changes, snapshot.changed, snapshot.gone)
-        left = {job_id for job_id in concerned if job_id not in waiting}
         if isinstance(kept, Promises):
+            before = snapshot.previous.entries
+            concerned = itertools.chain(changes, snapshot.changed, snapshot.gone)
+            left = {
+                job_id
+                for job_id in concerned
+                if job_id not in waiting and isinstance(before.get(job_id), Waiting)
+            }
             return kept.without(left) if left else kept
         return tuple(promise for promise in kept if promise.job in waiting)
 
     def _limit_s(self, job: Job) -> float:
         return self.default_time_s if job.time_limit_s is None else job.time_limit_s
 
-    def _rank(self, snapshot: Snapshot, notes: _Notes) -> _Notes:
+    def _rank(self, snapshot: Snapshot, notes: _Notes) -> None:
         """Carry the usage on to now, and put the jobs into the order that holds now."""
         usage = notes.usage.carried_on(snapshot.now, self.decay_half_life_s)
         unknown = snapshot.changed if usage.gpu_s else snapshot.jobs
-        usage = usage.knowing(snapshot.jobs[name].job for name in unknown)
-        notes = replace(notes, usage=usage)
+        notes.usage = usage.knowing(snapshot.jobs[name].job for name in unknown)
         if snapshot.now >= notes.ranked_s + self.calc_period_s:
-            notes = replace(notes, ranked_s=snapshot.now, shares=fair_tree(usage.gpu_s))
+            notes.ranked_s, notes.shares = snapshot.now, fair_tree(notes.usage.gpu_s)
         ranking = replace(self._ranking, at_s=notes.ranked_s, shares=notes.shares)
         if ranking != self._backfill.turns.key:
             self._backfill.turns.reorder(ranking)
-        return notes
 
+
+_make_replan = maker(Replan)
 
 _UNUSED = Usage()
 
 
-@cheaply_made
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Notes:
     """What the policy remembers from plan to plan."""
 

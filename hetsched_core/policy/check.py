@@ -53,12 +53,12 @@ class _Usage:
 
     def add(self, snapshot: Snapshot, job: Job, what: Configuration, sign: int = 1) -> None:
         cluster = snapshot.cluster
-        for name, gpus in what:
-            if name in cluster:
-                host = cluster[name].host
+        for name, gpus in what.pieces:
+            node = cluster.get(name)
+            if node is not None:
                 self.gpus[name] += sign * gpus
-                self.cpus[host] += sign * gpus * job.cpus_per_gpu
-                self.memory_mb[host] += sign * gpus * job.memory_mb_per_gpu
+                self.cpus[node.host] += sign * gpus * job.cpus_per_gpu
+                self.memory_mb[node.host] += sign * gpus * job.memory_mb_per_gpu
 
     def copy(self) -> _Usage:
         return _Usage(
@@ -124,23 +124,22 @@ class PlanChecker:
         if not found:
             self._usage, self._used = _Usage(), {}
             self._closed = not all(node.open for node in snapshot.node_views())
-            self._account(snapshot, plan, sorted(plan.entries))
+            self._account(snapshot, _with_entries(snapshot, plan, sorted(plan.entries)))
         return found
 
     def _check_changes(
         self, snapshot: Snapshot, plan: Plan, changed: frozenset[str]
     ) -> tuple[Violation, ...]:
         found: list[Violation] = []
-        in_order = sorted(changed)
-        pairs = [(snapshot.jobs.get(job_id), plan.entries.get(job_id)) for job_id in in_order]
-        if len(plan.entries) != len(snapshot.jobs) or any(
-            (view is None) != (entry is None) for view, entry in pairs
-        ):
-            found += _accounting(snapshot, plan)
-        for view, entry in pairs:
+        in_order = _with_entries(snapshot, plan, sorted(changed))
+        unaccounted = len(plan.entries) != len(snapshot.jobs)
+        for _, view, entry in in_order:
+            unaccounted |= (view is None) != (entry is None)
             if view is not None and isinstance(entry, Placed) and not self._checked(view, entry):
                 found += _entry(snapshot, view, entry, self._model)
-        touched = self._account(snapshot, plan, in_order)
+        if unaccounted:
+            found[:0] = _accounting(snapshot, plan)
+        touched = self._account(snapshot, in_order)
         usage = self._usage
         if plan.profiles:
             usage = usage.copy()
@@ -156,10 +155,9 @@ class PlanChecker:
         same = self._used.get(view.job.id) == (view.job, entry.placements)
         return same and view.blocked is None and not self._closed
 
-    def _account(self, snapshot: Snapshot, plan: Plan, job_ids: Iterable[str]) -> set[str]:
+    def _account(self, snapshot: Snapshot, jobs: Iterable[_WithEntry]) -> set[str]:
         touched: set[str] = set()
-        for job_id in job_ids:
-            view, entry = snapshot.jobs.get(job_id), plan.entries.get(job_id)
+        for job_id, view, entry in jobs:
             old = self._used.get(job_id)
             new = None
             if view is not None and isinstance(entry, Placed):
@@ -176,6 +174,15 @@ class PlanChecker:
                     self._usage.add(snapshot, new[0], placement.configuration)
                     touched.update([name for name, _ in placement.configuration])
         return touched
+
+
+_WithEntry = tuple[str, JobView | None, Entry | None]
+"""A job, if it is active, and what a plan says of it."""
+
+
+def _with_entries(snapshot: Snapshot, plan: Plan, job_ids: Iterable[str]) -> list[_WithEntry]:
+    jobs, entries = snapshot.jobs, plan.entries
+    return [(job_id, jobs.get(job_id), entries.get(job_id)) for job_id in job_ids]
 
 
 def _accounting(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
@@ -210,7 +217,7 @@ def _entry(
 
 def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[Violation]:
     what = placement.configuration
-    for name, _ in what:
+    for name, _ in what.pieces:
         if name not in snapshot.cluster:
             yield Violation("unknown-node", f"job {view.id} on node {name}")
             return
@@ -412,9 +419,10 @@ def _capacity(snapshot: Snapshot, usage: _Usage, names: Iterable[str]) -> Iterat
                 "capacity", f"{usage.gpus[name]} GPUs promised on {name}, which has {view.capacity}"
             )
     for host in sorted(hosts):
+        cpus, memory_mb = snapshot.cluster.shared_on(host)
+        if not (cpus or memory_mb):
+            continue
         siblings = [snapshot.nodes[name] for name in snapshot.cluster.on_host(host)]
-        cpus = max(view.node.cpus for view in siblings)
-        memory_mb = max(view.node.memory_mb for view in siblings)
         free_cpus = cpus - sum(view.foreign_cpus for view in siblings)
         free_mb = memory_mb - sum(view.foreign_memory_mb for view in siblings)
         if cpus and usage.cpus[host] > free_cpus + ROUNDING:

@@ -6,6 +6,7 @@ same actions come out again, and once it has, none do. Whoever applies them need
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from hetsched_core.types import (
     Purpose,
     submission_order,
 )
-from hetsched_core.types.making import cheaply_made
+from hetsched_core.types.making import cheaply_made, maker
 
 
 @cheaply_made
@@ -76,6 +77,8 @@ class Grant:
 
 Action = Stop | Grant | Start
 
+_make_key, _make_start = maker(RunKey), maker(Start)
+
 
 class State(Protocol):
     """What is true now, as far as actions depend on it; a `Snapshot` is one."""
@@ -119,13 +122,19 @@ def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[
         among: the jobs to look at: at least those whose entry or runs changed since the last call,
             and those with a run that drains or a start that waits. None: all.
     """
-    chosen = state.jobs if among is None else [j for j in among if j in state.jobs]
-    views = sorted((state.jobs[name] for name in chosen), key=submission_order)
-    if not views:
-        return ()
     profiles: dict[str, list[Placement]] = defaultdict(list)
     for profile in plan.profiles:
         profiles[profile.job].append(profile.placement)
+    # Most of those that change only come to wait: nothing of theirs runs, or is to run.
+    views = [
+        view
+        for job_id in (state.jobs if among is None else among)
+        if (view := state.jobs.get(job_id)) is not None
+        and (view.runs or isinstance(plan.entries.get(job_id), Placed) or job_id in profiles)
+    ]
+    if not views:
+        return ()
+    views.sort(key=submission_order)
 
     stops: list[Stop] = []
     grants: list[Grant] = []
@@ -153,7 +162,7 @@ def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[
                 elsewhere = bool(placements) and run.purpose is Purpose.RUN
                 stops.append(Stop(key, StopCause.MOVE if elsewhere else StopCause.PREEMPT))
         wanted += [
-            (view.job, RunKey(view.id, *which), placement)
+            (view.job, _make_key(view.id, *which), placement)
             for which, placement in desired.items()
             # A profiling run that was given up is over, though the plan still names it.
             if placement.until_s is None or state.now < placement.until_s
@@ -168,7 +177,7 @@ def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[
             own = [RunKey(job.id, run.purpose, run.copy) for run in runs]
         # A copy goes on elsewhere only when it has left where it was.
         if not own and room.take(job, placement):
-            starts.append(Start(key, placement, ready=True))
+            starts.append(_make_start(key, placement, ready=True))
             continue
         in_the_way = [k for name, _ in placement.configuration for k in leaving[name]]
         after = tuple(dict.fromkeys(own + in_the_way))
@@ -189,7 +198,7 @@ class _Room:
         """Book the placement if everything that it needs is free now."""
         cluster = self._state.cluster
         by_host: dict[str, int] = defaultdict(int)
-        for name, gpus in placement.configuration:
+        for name, gpus in placement.configuration.pieces:
             self._look_up(name)
             if gpus > self._gpus[name]:
                 return False
@@ -200,7 +209,7 @@ class _Room:
                 or gpus * job.memory_mb_per_gpu > self._memory_mb[host] + ROUNDING
             ):
                 return False
-        for name, gpus in placement.configuration:
+        for name, gpus in placement.configuration.pieces:
             self._gpus[name] -= gpus
         for host, gpus in by_host.items():
             self._cpus[host] -= gpus * job.cpus_per_gpu
@@ -216,10 +225,12 @@ class _Room:
         host = view.node.host
         if host in self._cpus:
             return
+        cpus, memory_mb = self._state.cluster.shared_on(host)
+        self._cpus[host] = self._memory_mb[host] = math.inf
         siblings = [self._state.nodes[n] for n in self._state.cluster.on_host(host)]
-        cpus = max(v.node.cpus for v in siblings) or float("inf")
-        memory_mb = max(v.node.memory_mb for v in siblings) or float("inf")
-        self._cpus[host] = cpus - sum(v.held_cpus + v.foreign_cpus for v in siblings)
-        self._memory_mb[host] = memory_mb - sum(
-            v.held_memory_mb + v.foreign_memory_mb for v in siblings
-        )
+        if cpus:
+            self._cpus[host] = cpus - sum(v.held_cpus + v.foreign_cpus for v in siblings)
+        if memory_mb:
+            self._memory_mb[host] = memory_mb - sum(
+                v.held_memory_mb + v.foreign_memory_mb for v in siblings
+            )

@@ -22,7 +22,7 @@ from hetsched_core.policy import (
     diff,
     settings_of,
 )
-from hetsched_core.runlog import PlanRecord, RunEnd, RunLog, RunLogHeader
+from hetsched_core.runlog import RunEnd, RunLog, RunLogHeader
 from hetsched_core.simulate.events import (
     Arrives,
     Cancelled,
@@ -64,6 +64,7 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
+from hetsched_core.types.making import maker
 
 MAX_IDLE_ROUNDS = 1000
 """After so many instants in a row at which nothing runs and no job comes, nothing ever will."""
@@ -191,6 +192,8 @@ class Simulation:
         self._waiting = 0
         # Jobs whose next run waits for GPUs that are being vacated.
         self._in_transit: set[str] = set()
+        # The time for which a timer was set last.
+        self._timer_s = -math.inf
         self._round_due = math.inf
         self._round = Round(0, math.inf, -math.inf)
         self._idle_instants = 0
@@ -207,8 +210,7 @@ class Simulation:
         begun = self._stopwatch()
         while world.heap and not self._over():
             world.now = world.heap.next_s
-            while world.heap.next_s == world.now:
-                event = world.heap.pop()
+            for event in world.heap.due(world.now):
                 if self._floor is not None and not isinstance(event, TasksDue):
                     self._floor.catch_up()
                 self._happen(event)
@@ -246,8 +248,8 @@ class Simulation:
             case RoundStarts():
                 self._round_due = math.inf
                 world.triggers.add(Trigger.ROUND)
-            case TimerRings(plan):
-                if plan.identity is self._plan.identity:
+            case TimerRings(wanted_s):
+                if self._plan.replan.at_s == wanted_s:
                     world.triggers.add(Trigger.TIMER)
             case PlanTakesEffect(plan):
                 awaited = self._awaited
@@ -357,14 +359,9 @@ class Simulation:
                 + (f"; and {len(violations) - 5} more" if len(violations) > 5 else "")
             )
         self._count_waiting(plan)
-        world.log.plans.append(
-            PlanRecord(
-                world.now,
-                snapshot.triggers,
-                took,
-                len(snapshot.jobs) - self._waiting,
-                self._waiting,
-            )
+        waiting = self._waiting
+        world.log.plans.add(
+            world.now, snapshot.triggers, took, len(snapshot.jobs) - waiting, waiting
         )
         self._decided_s = snapshot.effective_s
         effective_s = max(snapshot.effective_s, plan.valid_from_s)
@@ -392,7 +389,7 @@ class Simulation:
 
     def _snapshot(self) -> Snapshot:
         world, settings = self._world, self._world.settings
-        snapshot = Snapshot(
+        snapshot = _make_snapshot(
             now=world.now,
             triggers=frozenset(world.triggers),
             round=self._present_round(),
@@ -422,8 +419,11 @@ class Simulation:
         self._plan = plan
         if self._floor is not None:
             self._floor.assign(plan.sequences)
-        if plan.replan.at_s is not None and plan.replan.at_s > self._world.now:
-            self._world.heap.push(plan.replan.at_s, Priority.TIMER, TimerRings(plan))
+        again_s = plan.replan.at_s
+        # Plan after plan may name the same time.
+        if again_s is not None and again_s > self._world.now and again_s != self._timer_s:
+            self._timer_s = again_s
+            self._world.heap.push(again_s, Priority.TIMER, TimerRings(again_s))
         self._apply({*among, *profiled})
 
     def _apply(self, among: Iterable[str]) -> None:
@@ -524,6 +524,9 @@ _DISTURBING = (Cancelled, JobCrashed, NodeLost, NodeDrained, NodeBack)
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
+
+
+_make_snapshot = maker(Snapshot)
 
 
 def _without(plan: Plan, over: Collection[ProfilingRun]) -> Plan:

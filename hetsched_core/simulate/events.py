@@ -68,12 +68,11 @@ class RoundStarts:
     """The next round of the grid begins."""
 
 
-@cheaply_made
 @dataclass(frozen=True, slots=True)
 class TimerRings:
-    """The time has come at which a plan wanted to be made again; void once it is replaced."""
+    """The time has come at which a plan wanted to be made again; void unless that in force does."""
 
-    plan: Plan
+    wanted_s: float
 
 
 @dataclass(frozen=True, slots=True)

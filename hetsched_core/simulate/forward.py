@@ -100,7 +100,7 @@ class _Forward(Simulation):
             world.triggers.add(Trigger.ARRIVAL)
         elif plan.replan.at_s is not None:
             at_s = max(plan.replan.at_s, world.now)
-            world.heap.push(at_s, Priority.TIMER, TimerRings(plan))
+            world.heap.push(at_s, Priority.TIMER, TimerRings(plan.replan.at_s))
         world.dirty.update(world.active)
         self._round = snapshot.round
         self._step()
@@ -109,8 +109,8 @@ class _Forward(Simulation):
             if not go_on():
                 return None
             world.now = world.heap.next_s
-            while world.heap.next_s == world.now:
-                self._happen(world.heap.pop())
+            for event in world.heap.due(world.now):
+                self._happen(event)
             self._decide()
             self._note(wanted, starts)
         return starts

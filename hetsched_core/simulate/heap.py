@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Generic, TypeVar
 
@@ -48,6 +49,21 @@ class EventHeap(Generic[E]):
         if self._known and not (self._heap and self._heap[0] < self._known[-1]):
             return self._known.pop()[3]
         return heapq.heappop(self._heap)[3]
+
+    def due(self, now: float) -> Iterator[E]:
+        """Take out the events of an instant in order, with those scheduled for it meanwhile.
+
+        Nothing may be sorted meanwhile.
+        """
+        # In one place and not by `next_s` and `pop`: this passes every event of a replay.
+        heap, known = self._heap, self._known
+        while True:
+            if known and known[-1][0] == now and not (heap and heap[0] < known[-1]):
+                yield known.pop()[3]
+            elif heap and heap[0][0] == now:
+                yield heapq.heappop(heap)[3]
+            else:
+                return
 
     @property
     def next_s(self) -> float:

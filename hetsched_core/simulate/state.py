@@ -17,8 +17,11 @@ from hetsched_core.types import (
     Submission,
     TaskProgress,
 )
+from hetsched_core.types.making import maker
 
 _CRUMB = 1e-9
+
+_make_run, _make_view = maker(Run), maker(JobView)
 
 RunId = tuple[Purpose, int]
 """Tells the runs of one job apart: purpose and copy."""
@@ -105,7 +108,7 @@ class Held:
 
     def seen(self) -> Run:
         """Return the run as policies see it."""
-        return Run(
+        return _make_run(
             number=self.number,
             configuration=self.placement.configuration,
             since_s=self.since_s,
@@ -166,7 +169,7 @@ class Active:
         for (purpose, _), held in self.runs.items():
             if purpose is Purpose.RUN and held.estimated is not None:
                 unseen += held.samples - held.samples_seen
-        return JobView(
+        return _make_view(
             job=self.job,
             observed_s=self.observed_s,
             runs=tuple(held.seen() for held in self.runs.values()),
@@ -207,14 +210,12 @@ class Active:
 
     def next_budget_at(self) -> float:
         """When the first run will have used up its budget, if nothing changes before."""
-        return min(
-            (
-                max(self.observed_s, held.progress_from_s) + held.left / held.speed
-                for held in self.runs.values()
-                if 0 < held.left < math.inf and held.speed > 0
-            ),
-            default=math.inf,
-        )
+        soonest_s = math.inf
+        for held in self.runs.values():
+            if held.budget is not None and held.left > 0 and held.speed > 0:
+                begun_s = max(self.observed_s, held.progress_from_s)
+                soonest_s = min(soonest_s, begun_s + held.left / held.speed)
+        return soonest_s
 
 
 def finish_time(work: float, workers: Iterable[tuple[float, float]]) -> float:
@@ -232,7 +233,7 @@ def finish_time(work: float, workers: Iterable[tuple[float, float]]) -> float:
 def gpus_by_type(cluster: Cluster, configuration: Configuration) -> tuple[tuple[str, int], ...]:
     """Return (GPU type, GPUs) pairs of a configuration, in its node order."""
     totals: dict[str, int] = {}
-    for name, gpus in configuration:
+    for name, gpus in configuration.pieces:
         gpu_type = cluster[name].gpu_type
         totals[gpu_type] = totals.get(gpu_type, 0) + gpus
     return tuple(totals.items())

@@ -32,6 +32,10 @@ from hetsched_core.types import (
     Submission,
     Trigger,
 )
+from hetsched_core.types.making import maker
+
+_make_held, _make_measured, _make_work_due = maker(Held), maker(Measured), maker(WorkDue)
+_make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
 
 SEEN_AFTER_S = 30.0
 """How long a run must make progress until its speed is known: the wrapper's reporting interval."""
@@ -149,6 +153,8 @@ class World:
     def hold(self, active: Active, placement: Placement, speed: float, delay_s: float) -> Held:
         """Give a job the GPUs of a placement from now on; it makes progress after `delay_s`."""
         held = self.take(active, placement, speed, delay_s)
+        if self.speeds is self.truth:
+            return held
         estimated = self.speeds.speed(active.job.profile, placement.configuration)
         if estimated != speed:
             held.estimated = estimated
@@ -160,7 +166,7 @@ class World:
     def take(self, active: Active, placement: Placement, speed: float, delay_s: float) -> Held:
         """Give a job GPUs as `hold` does, at a speed that is no secret."""
         active.settle(self.now)
-        held = Held(
+        held = _make_held(
             number=active.run_numbers,
             placement=placement,
             since_s=self.now,
@@ -246,7 +252,7 @@ class World:
         held = active.runs.pop(run_id)
         self._book(active, held, -1)
         own_work = held.placement.purpose is Purpose.RUN
-        record = RunRecord(
+        record = _make_run_record(
             job=active.job.id,
             number=held.number,
             copy=held.placement.copy,
@@ -260,7 +266,7 @@ class World:
         )
         self.log.runs.append(record)
         self.estimates.observe(
-            Measured(
+            _make_measured(
                 active.job,
                 held.placement.purpose,
                 held.placement.configuration,
@@ -277,7 +283,7 @@ class World:
         done_s, budget_s = active.done_at(), active.next_budget_at()
         at_s = min(done_s, budget_s)
         if at_s < math.inf:
-            due = WorkDue(active.job.id, active.generation, done_s <= budget_s)
+            due = _make_work_due(active.job.id, active.generation, done_s <= budget_s)
             self.heap.push(max(at_s, self.now), Priority.WORK, due)
 
     # -- nodes -------------------------------------------------------------------------------------
@@ -299,7 +305,7 @@ class World:
 
     def _book(self, active: Active, held: Held, sign: int) -> None:
         job = active.job
-        for name, gpus in held.placement.configuration:
+        for name, gpus in held.placement.configuration.pieces:
             more = sign * gpus
             view = self.nodes[name].holding(
                 more, more * job.cpus_per_gpu, more * job.memory_mb_per_gpu
@@ -312,7 +318,7 @@ class World:
 
     def _record(self, active: Active, state: EndState, end_s: float | None) -> JobRecord:
         job, samples = active.submission.whole_job, active.submission.samples
-        return JobRecord(
+        return _make_job_record(
             job=job,
             end_s=end_s,
             end_state=state,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.types.making import cheaply_made
+from hetsched_core.types.making import cheaply_made, maker
 
 MAX_GPUS_PER_NODE = 4096
 
@@ -53,6 +53,7 @@ class Cluster:
     name: str = "cluster"
     _index: dict[str, int] = field(init=False, repr=False)
     _hosts: dict[str, tuple[str, ...]] = field(init=False, repr=False)
+    _shared: dict[str, tuple[int, int]] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse duplicate names and a cluster without GPUs."""
@@ -62,10 +63,14 @@ class Cluster:
             twice = next(n.name for n in self.nodes if n.name in seen or seen.add(n.name))  # type: ignore[func-returns-value]
             raise InputError(f"node {twice!r} is listed twice; every node needs its own name")
         hosts: dict[str, tuple[str, ...]] = {}
+        shared: dict[str, tuple[int, int]] = {}
         for node in self.nodes:
             hosts[node.host] = (*hosts.get(node.host, ()), node.name)
+            cpus, memory_mb = shared.get(node.host, (0, 0))
+            shared[node.host] = max(cpus, node.cpus), max(memory_mb, node.memory_mb)
         object.__setattr__(self, "_index", index)
         object.__setattr__(self, "_hosts", hosts)
+        object.__setattr__(self, "_shared", shared)
         if self.gpus == 0:
             raise InputError(
                 f"cluster {self.name!r} has 0 GPUs in {len(self.nodes)} nodes; "
@@ -109,9 +114,20 @@ class Cluster:
         """Return the names of the nodes that share this host's CPUs and memory."""
         return self._hosts[host]
 
+    def shared_on(self, host: str) -> tuple[int, int]:
+        """Return the CPUs and the memory (MiB) of a host; 0 where they are not counted."""
+        return self._shared[host]
+
+    def get(self, name: str) -> Node | None:
+        """Return the node of this name, None if there is none."""
+        at = self._index.get(name)
+        return None if at is None else self.nodes[at]
+
     def __getitem__(self, name: str) -> Node:
         """Return the node of this name."""
-        return self.nodes[self.index(name)]
+        # The index is asked here, since every start and end of a run comes by.
+        at = self._index.get(name)
+        return self.nodes[self.index(name) if at is None else at]
 
     def __contains__(self, name: object) -> bool:
         """Whether a node has this name."""
@@ -228,7 +244,7 @@ class NodeView:
     def holding(self, gpus: int, cpus: float, memory_mb: float) -> NodeView:
         """Return the node with so much more (or, below 0, less) held by runs of ours."""
         # Built by hand: this happens at every start and end of a run.
-        return NodeView(
+        return _make_node_view(
             self.node,
             self.condition,
             self.foreign_gpus,
@@ -243,3 +259,6 @@ class NodeView:
     def open(self) -> bool:
         """Whether new work may start here."""
         return self.condition is NodeCondition.UP
+
+
+_make_node_view = maker(NodeView)

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from hetsched_core.errors import InputError
 from hetsched_core.types.cluster import Configuration, Shape
-from hetsched_core.types.making import cheaply_made
+from hetsched_core.types.making import cheaply_made, maker
 from hetsched_core.types.reason import Reason
 from hetsched_core.types.requirement import LearningRate, RequirementSet
 
@@ -95,15 +95,16 @@ class Job:
         if hide_size and tasks is not None and tasks.rounds is not None:
             tasks = replace(tasks, rounds=None)
         # What `replace` does, for every job of a replay: all fields are looked up at once.
-        shown = dict(zip(_JOB_FIELDS, _every_field(self), strict=True))
-        shown["total_samples"] = None if hide_size else self.total_samples
-        shown["time_limit_s"] = self.time_limit_s if Knowledge.TIME_LIMIT in knows else None
-        shown["tasks"] = tasks
-        return Job(**shown)
+        shown = list(_every_field(self))
+        shown[_AT["total_samples"]] = None if hide_size else self.total_samples
+        shown[_AT["time_limit_s"]] = self.time_limit_s if Knowledge.TIME_LIMIT in knows else None
+        shown[_AT["tasks"]] = tasks
+        return _make_job(*shown)
 
 
-_JOB_FIELDS = tuple(field.name for field in fields(Job))
-_every_field = attrgetter(*_JOB_FIELDS)
+_make_job = maker(Job)
+_AT = {field.name: at for at, field in enumerate(fields(Job))}
+_every_field = attrgetter(*_AT)
 
 
 class Purpose(StrEnum):

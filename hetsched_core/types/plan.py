@@ -11,7 +11,7 @@ from immutables import Map
 
 from hetsched_core.types.cluster import Configuration
 from hetsched_core.types.job import Purpose
-from hetsched_core.types.making import cheaply_made
+from hetsched_core.types.making import cheaply_made, maker
 from hetsched_core.types.reason import Reason
 
 
@@ -207,7 +207,7 @@ class Plan:
                     del edit[job]
                     changed.add(job)
             revised = edit.finish()
-        return Plan(
+        return _make_plan(
             revised,
             profiles=profiles,
             sequences=sequences,
@@ -220,6 +220,8 @@ class Plan:
             changed=frozenset(changed),
         )
 
+
+_make_plan = maker(Plan)
 
 EMPTY_PLAN = Plan(Map())
 """The plan in force before the first one: no jobs."""

@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, replace
 import pytest
 
 from hetsched_core.types import Snapshot
-from hetsched_core.types.making import cheaply_made
+from hetsched_core.types.making import cheaply_made, maker
 
 
 @cheaply_made
@@ -81,3 +81,20 @@ def test_a_class_that_checks_or_computes_a_field_is_refused() -> None:
     for cls in (Checked, Computed, WithoutSlots):
         with pytest.raises(TypeError, match="needs the __init__ that dataclass gives it"):
             cheaply_made(cls)
+        with pytest.raises(TypeError, match="needs the __init__ that dataclass gives it"):
+            maker(cls)
+
+
+@pytest.mark.parametrize("cls", [Plain, Cheap])
+def test_what_a_maker_makes_is_what_the_class_makes(cls: type[Plain]) -> None:
+    make = maker(cls)
+    for given, named in (((1,), {}), ((1, "a", [2]), {"named": 3.0}), ((), {"first": 4})):
+        made, plain = make(*given, **named), cls(*given, **named)
+        assert made == plain
+        assert type(made) is cls
+        assert replace(made, usual="b") == replace(plain, usual="b")
+    assert make(1).made is not make(1).made
+    with pytest.raises(FrozenInstanceError):
+        made.first = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="first"):
+        make()

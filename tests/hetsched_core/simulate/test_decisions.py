@@ -13,7 +13,7 @@ from hetsched_core.policy import PolicyInfo, make_policy
 from hetsched_core.types import Entry, Plan, Replan, Snapshot, Trigger
 from tests.hetsched_core.simulate.runs import FIFO, ends, held, record, run
 from tests.hetsched_core.simulate.timetable import timetable
-from tests.hetsched_core.worlds import NO_ROOM, placed, submission
+from tests.hetsched_core.worlds import NO_ROOM, placed, plan_of, submission
 
 
 def test_a_plan_takes_effect_after_the_decision_time_and_nothing_is_asked_meanwhile() -> None:
@@ -62,6 +62,28 @@ def test_a_snapshot_says_which_round_it_is_and_when_a_plan_would_take_effect() -
         (45.0, 2, 40.0, 60.0),
     ]
     assert {s.effective_s - s.now for s in seen} == {0.0}
+
+
+def test_only_the_time_that_the_last_plan_named_comes_and_comes_once() -> None:
+    @dataclass(frozen=True)
+    class Waking:
+        info: ClassVar[PolicyInfo] = PolicyInfo(name="waking", summary="as told", paper="")
+
+        def plan(self, snapshot: Snapshot) -> Plan:
+            wake_s = {0.0: 40.0, 10.0: 60.0, 20.0: 60.0}.get(snapshot.now)
+            chosen = placed(a=1) if wake_s is None else NO_ROOM
+            entries = {job: chosen if job == "j" else NO_ROOM for job in snapshot.jobs}
+            on = frozenset({Trigger.ARRIVAL})
+            return replace(plan_of(entries), replan=Replan(on, wake_s))
+
+    jobs = [submission(f"j{at or ''}", 10.0, submit_s=at) for at in (0, 10, 20)]
+    log = run(jobs, Waking())
+    assert [(plan.at_s, Trigger.TIMER in plan.triggers) for plan in log.plans] == [
+        (0.0, False),
+        (10.0, False),
+        (20.0, False),
+        (60.0, True),
+    ]
 
 
 def test_a_timer_rings_though_the_plan_names_no_trigger() -> None:

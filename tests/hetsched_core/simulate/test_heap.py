@@ -47,6 +47,42 @@ def test_events_scheduled_while_others_come_out_take_their_place(steps: list[flo
     assert len(heap) == len(waiting)
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(list(Priority)))),
+    st.lists(st.tuples(st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(list(Priority)))),
+    st.booleans(),
+)
+def test_what_is_due_comes_out_as_it_would_one_by_one(
+    known: list[tuple[float, Priority]], later: list[tuple[float, Priority]], known_at_first: bool
+) -> None:
+    together: EventHeap[int] = EventHeap()
+    for serial, (at_s, priority) in enumerate(known):
+        together.push(at_s, priority, serial)
+    if known_at_first:
+        together.sort()
+    one_by_one: EventHeap[int] = EventHeap()
+    for serial, (at_s, priority) in enumerate(known):
+        one_by_one.push(at_s, priority, serial)
+    coming = list(enumerate(later, len(known)))
+    for now in (0.0, 1.0, 2.0):
+        left = list(coming)
+        came = []
+        for event in together.due(now):
+            came.append(event)
+            # Each event leads to another of its instant, or of a later one.
+            if left and left[0][1][0] >= now:
+                serial, (at_s, priority) = left.pop(0)
+                together.push(at_s, priority, serial)
+        expected = []
+        while one_by_one.next_s == now:
+            expected.append(one_by_one.pop())
+            if coming and coming[0][1][0] >= now:
+                serial, (at_s, priority) = coming.pop(0)
+                one_by_one.push(at_s, priority, serial)
+        assert came == expected
+    assert len(together) == len(one_by_one)
+
+
 def test_events_need_not_be_comparable() -> None:
     heap: EventHeap[object] = EventHeap()
     one, two = object(), object()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -235,13 +236,13 @@ def test_no_stretch_begins_on_a_node_that_takes_no_work_though_the_plan_still_sa
 
 def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     moments: list[float] = []
-    pop = EventHeap.pop
+    due = EventHeap.due
 
-    def watched(heap: EventHeap[Event]) -> Event:
-        moments.append(heap.next_s)
-        return pop(heap)
+    def watched(heap: EventHeap[Event], now: float) -> Iterator[Event]:
+        moments.append(now)
+        return due(heap, now)
 
-    monkeypatch.setattr(EventHeap, "pop", watched)
+    monkeypatch.setattr(EventHeap, "due", watched)
     for seed in range(20):
         jobs, speeds, incidents = world(Random(seed))
         moments.clear()
