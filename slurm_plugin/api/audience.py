@@ -19,6 +19,9 @@ from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import CycleReport, Daemon
 from slurm_plugin.daemon.journal import Journal
 
+_LAST_S = 20.0
+"""How long a plan of a possible future is waited for at the end."""
+
 
 class Audience:
     """Is told of each cycle, by the thread of the loop."""
@@ -49,9 +52,13 @@ class Audience:
         self._thread.start()
 
     def close(self) -> None:
-        """Draw no more futures, and lend nothing."""
+        """Draw no more futures, and lend nothing.
+
+        A future is drawn to the end of a plan: Python cannot end with a thread in a solver.
+        """
         self._forecasts.close()
         self._past.close()
+        self._thread.join(_LAST_S)
 
     def adopt(self, configuration: Configuration) -> None:
         """Go on with another configuration."""

@@ -194,9 +194,10 @@ class Forecasts:
             self._end.wait(max(LEAST_REST_S, REST * took_s))
 
     def close(self) -> None:
-        """End `serve`, at its next turn."""
+        """End `serve`, and what is being drawn, at the next turn of each."""
         self._end.set()
         self._come.set()
+        self._free.set()
 
     def _is_new(self, known: Known, view: JobView) -> bool:
         entry = known.plan.entries.get(view.id)
@@ -263,6 +264,7 @@ class Forecasts:
             free = self._free.wait(max(0.0, begun + LONGEST_S - asked))
             now = self._stopwatch()
             stood_s += now - asked
+            free &= not self._end.is_set()
             return free and now - begun < LONGEST_S and now - begun - stood_s < MOST_S
 
         def count() -> None:

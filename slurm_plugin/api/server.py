@@ -10,6 +10,7 @@ import socketserver
 import struct
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,9 @@ _LONGEST = 4096
 
 _PATIENCE_S = 5.0
 """How long an asker may take to send its line, and to read the answer."""
+
+_LAST_S = 20.0
+"""How long those who are being answered are waited for at the end."""
 
 _MOST_AT_ONCE = 64
 """How many askers are heard at once; one more is turned away."""
@@ -49,10 +53,14 @@ class AnswerServer:
         threading.Thread(target=self._server.serve_forever, name="answers", daemon=True).start()
 
     def close(self) -> None:
-        """Answer no more."""
+        """Answer no more, and wait for those whose answers are being made.
+
+        A thread that is in compiled code (a solver, the database) when Python ends aborts it.
+        """
         self._server.shutdown()
         self._server.server_close()
         self._path.unlink(missing_ok=True)
+        self._server.wait(_LAST_S)
 
 
 def _clear(path: Path) -> None:
@@ -92,6 +100,13 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
+
+    def wait(self, most_s: float) -> None:
+        """Wait until all askers have their answers, but not for longer than so many seconds."""
+        until_s = time.monotonic() + most_s
+        for _ in range(_MOST_AT_ONCE):
+            if not self._free.acquire(timeout=max(0.0, until_s - time.monotonic())):
+                return
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave an asker that has gone alone; whatever else went wrong goes to stderr."""

@@ -62,12 +62,13 @@ def serve(read: Callable[[], Configuration]) -> None:
         )
         daemon.check_partitions(configuration)
         audience = Audience(configuration, time.time(), lambda: database.store, time.perf_counter)
-        stack.callback(audience.close)
         try:
             server = AnswerServer(configuration.socket, audience.publisher.answer)
             stack.callback(server.close)
         except InputError as error:
             log.warning("no_answers", words=str(error))
+        # Before the server: who asks for a range is answered sooner if none is drawn any more.
+        stack.callback(audience.close)
         if configuration.metrics:
             try:
                 stack.callback(serve_meters(configuration.metrics, audience.meters).shutdown)

@@ -6,6 +6,7 @@ import pwd
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -158,3 +159,21 @@ def test_without_a_daemon_or_a_folder_the_error_says_what_to_do(path: Path) -> N
         AnswerServer(path.with_name("x" * 300), echo)
     with pytest.raises(InputError, match=r"no socket at .*: AF_UNIX path too long"):
         AnswerServer(path.with_name("x" * 200), echo)
+
+
+def test_the_end_waits_for_answers_that_are_being_made(path: Path) -> None:
+    asked, told = threading.Event(), []
+
+    def slow(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
+        asked.set()
+        time.sleep(0.5)
+        told.append(peer.user)
+        return {}
+
+    server = AnswerServer(path, slow)
+    asker = threading.Thread(target=ask, args=(path, "status"))
+    asker.start()
+    assert asked.wait(10)
+    server.close()
+    assert len(told) == 1
+    asker.join()

@@ -88,6 +88,13 @@ def events(bench: Bench, job_id: str) -> list[tuple[str, str]]:
     return [(each.event, each.detail) for each in bench.store.events(job_id)]
 
 
+def test_no_thread_is_left_that_python_could_not_end_with(bench: Bench) -> None:
+    bench.cycle(*map(job, range(1, 9)))
+    assert "forecasts" in {thread.name for thread in threading.enumerate()}
+    bench.audience.close()
+    assert "forecasts" not in {thread.name for thread in threading.enumerate()}
+
+
 def test_a_job_is_followed_from_its_coming_to_its_end(bench: Bench) -> None:
     first, second = job(1), job(2)
     bench.cycle(first, second)
