@@ -106,7 +106,7 @@ class PhaseTimer:
         self._model = model
         self._optimizer = optimizer
         self._hooks: list[Any] = []
-        self._looking = False
+        self._away = False
         self.stepped = False
         self.steps = 0
         optimizer.register_step_post_hook(self._on_stepped)
@@ -118,30 +118,41 @@ class PhaseTimer:
                 self._model.register_forward_hook(self._on_output),
                 self._optimizer.register_step_pre_hook(self._on_step),
             ]
-        self._looking = True
 
     def look_away(self) -> None:
         """Cut off only the data from now on."""
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        self._looking = False
+
+    def pause(self) -> None:
+        """Measure nothing until `resume`: the steps between are nobody's."""
+        self._away = True
+
+    def resume(self) -> None:
+        """Measure again, from a step that begins here."""
+        self._away = False
+        self.begin()
 
     def begin(self) -> None:
         """Begin a step: everything before it is nobody's."""
-        self._cuts = [(UPDATE, self._marks.mark())]
+        if not self._away:
+            self._cuts = [(UPDATE, self._marks.mark())]
 
     def got_data(self) -> None:
         """Note that a batch has come."""
-        self._cuts.append((DATA, self._marks.mark()))
+        if not self._away:
+            self._cuts.append((DATA, self._marks.mark()))
 
     def end_step(self) -> None:
         """End the step, and begin the next one at this instant."""
+        self.stepped = False
+        if self._away:
+            return
         last = self._marks.mark()
         self._cuts.append((UPDATE, last))
         self._finished.append(self._cuts)
         self._cuts = [(UPDATE, last)]
-        self.stepped = False
 
     def settle(self) -> None:
         """Wait until all that was measured can be read."""
@@ -157,7 +168,8 @@ class PhaseTimer:
             yield StepTimes(*sums)
 
     def _on_output(self, _module: Any, _inputs: Any, output: Any) -> None:
-        tensor = self._first_with_gradient(output)
+        # The hook stays while nothing is measured: a compiled model may not like it to come and go.
+        tensor = None if self._away else self._first_with_gradient(output)
         if tensor is not None:
             tensor.register_hook(self._on_backward)
 
@@ -169,7 +181,8 @@ class PhaseTimer:
         self._cuts.append((BACKWARD, self._marks.mark()))
 
     def _on_step(self, *_: object) -> None:
-        self._cuts.append((WAIT, self._marks.mark()))
+        if not self._away:
+            self._cuts.append((WAIT, self._marks.mark()))
 
     def _on_stepped(self, *_: object) -> None:
         self.stepped = True

@@ -27,7 +27,8 @@ class Report:
     """Measures by a timer and tells: rank 0 speaks for the job.
 
     Profiling mode lasts for the first steps of a run and cuts them into all their parts; running
-    mode measures data and waiting alone (Hops, section 3.2).
+    mode measures data and waiting alone (Hops, section 3.2), and of short steps no more than a line
+    has room for: looking costs the more the shorter they are.
 
     Attributes:
         batch: samples of a step on one rank.
@@ -72,6 +73,8 @@ class Report:
         self.profile: Profile | None = None
         self._measured: list[StepTimes] = []
         self._steps = 0
+        self._apart = self._left = 1
+        self._looking = True
         self._loading: deque[float] = deque(maxlen=MOST_VALUES)
         self._recent: deque[StepTimes] = deque(maxlen=MOST_VALUES)
         now = time.monotonic()
@@ -92,7 +95,8 @@ class Report:
 
     def loaded(self, seconds: float) -> None:
         """Note how long a loading process took for a batch."""
-        self._loading.append(seconds / self._loaders)
+        if self._looking:
+            self._loading.append(seconds / self._loaders)
 
     def step(self, samples: float, steps: int, loss: Any) -> None:
         """Take in a step that has ended."""
@@ -100,11 +104,12 @@ class Report:
         self._steps += 1
         if self.profile is None:
             self._measure()
-        elif self._now < self._due_s:
             return
-        else:
+        if self._now >= self._due_s:
             self._recent.extend(self._timer.finished())
             self._tell_progress(samples, steps, loss)
+        if self._apart > 1 or not self._looking:
+            self._look_now_and_then()
 
     def saved(self, samples: float, stopped_s: float) -> None:
         """Tell of a checkpoint that is on disk."""
@@ -126,6 +131,8 @@ class Report:
             self._loading.clear()
         if self._steps < WARM_UP + ITERATIONS:
             return
+        whole_s = sum(step.whole_s for step in self._measured) / len(self._measured)
+        self._apart = _apart(self._every_s / max(whole_s, 1e-9))
         self.profile = profile_of(self._measured, list(self._loading), self._size)
         self._measured.clear()
         if self._size == 1:
@@ -169,6 +176,19 @@ class Report:
                 self._telling.tell("loss", training_round=steps, loss=value)
         self._told_s, self._told_samples = self._now, samples
         self._due_s = self._now + self._every_s
+        self._apart, self._steps = _apart(self._steps), 0
+
+    def _look_now_and_then(self) -> None:
+        """Look at one step in so many: let the next one be measured, or those until then not."""
+        self._left -= 1
+        if self._left > 0:
+            if self._looking:
+                self._looking = False
+                self._timer.pause()
+        else:
+            self._left = self._apart
+            self._looking = True
+            self._timer.resume()
 
     def _fluctuating(self) -> tuple[list[float], list[float]]:
         """Return T_d and T_w of recent steps, as the profile counts them."""
@@ -184,6 +204,11 @@ class Report:
         if self._size == 1:
             wait_s = [0.0] * len(data_s)
         return data_s, wait_s[: len(data_s)]
+
+
+def _apart(steps: float) -> int:
+    """Return of how many steps one is looked at, where so many come from line to line."""
+    return max(1, math.ceil(steps / MOST_VALUES))
 
 
 def _rounded(values: Any) -> list[float]:

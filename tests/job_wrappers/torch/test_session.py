@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from job_wrappers.session import SessionError, TrainingSession
-from job_wrappers.session.phases import PhaseTimer
+from job_wrappers.session.phases import CpuMarks, PhaseTimer
 from job_wrappers.session.session import Stopped
 from tests.job_wrappers.torch.runs import launch, losses, weights
 
@@ -228,6 +228,38 @@ def test_whether_loading_runs_beside_training_is_found_out(workers: int, pattern
     assert profile.update_s >= 0.03
     # Beside training, the forward pass hides nearly nothing of it.
     assert min(profile.data_s) > (0.02 if workers == 0 else 0.01)
+    session.finish()
+
+
+def test_of_short_steps_so_many_are_measured_as_a_line_has_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    marks: list[int] = []
+    session, model, optimizer = session_of()
+    report = session.report
+    mark = CpuMarks.mark
+
+    def counted() -> float:
+        marks.append(session.steps)
+        return mark()
+
+    monkeypatch.setattr(CpuMarks, "mark", staticmethod(counted))
+    told: list[tuple[list[float], list[float]]] = []
+    fluctuating = report._fluctuating
+
+    def kept() -> tuple[list[float], list[float]]:
+        told.append(fluctuating())
+        return told[-1]
+
+    monkeypatch.setattr(report, "_fluctuating", kept)
+    train(session, model, optimizer, 500)
+    # Of 500 steps that take far less than 5 s, those that were profiled and few others.
+    assert len({step for step in marks if step > 30}) < 100
+    report._due_s = 0.0
+    train(session, model, optimizer, 3)
+    ((data_s, wait_s),) = told
+    assert 1 <= len(data_s) == len(wait_s) < 100
+    assert all(0 < each < 1 for each in data_s)
     session.finish()
 
 
