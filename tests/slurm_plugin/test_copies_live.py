@@ -1,6 +1,7 @@
-"""One job as copies on three nodes of different speed, under trackers beside them, on a real Slurm.
+"""Training as copies on three nodes of different speed, with trackers beside them, on a real Slurm.
 
-No torch: the copies sleep through their steps.
+Once as one array that Slurm places, once as three jobs that the daemon places; both at a time, and
+both lose a node. No torch: the copies sleep through their steps.
 """
 
 from __future__ import annotations
@@ -10,15 +11,18 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from job_wrappers.consolidation import Tracker
+from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed, TestbedError
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
+from tests.slurm_plugin.jobs import Submitter
 
 pytestmark = pytest.mark.slurm
 
@@ -27,66 +31,100 @@ STEPS = 300
 
 SCRIPT = """\
 #!/bin/bash
-#SBATCH --array=0-2 --nodes=1 --exclusive --gpus-per-node=4 --exclude=n3,n4,n5
-#SBATCH --requeue --open-mode=append --output={folder}/%a.out
-export PYTHONPATH={root} HETSCHED_NONCE=$SLURM_ARRAY_JOB_ID
+#SBATCH --requeue --open-mode=append --output={folder}/%x.%a.out
+{options}
+export PYTHONPATH={root} HETSCHED_NONCE={nonce}
 cd {folder}
 {python} -m job_wrappers.consolidation rounds track --steps {steps} --name $SLURMD_NODENAME \\
-    --round 3 --late 2 --gather 3 --poll 0.2 >>$SLURMD_NODENAME.track &
+    --round 3 --late 4 --gather 3 --poll 0.2 >>$SLURMD_NODENAME.track &
 {python} -m job_wrappers.consolidation.stub rounds --speed a100=16 --speed v100=10 --speed t4=6 &
 copy=$!
 echo "$PPID $$ $(jobs -p | tr '\\n' ' ')" >$SLURMD_NODENAME.pids
 trap 'kill -TERM $copy' TERM
 while kill -0 $copy 2>/dev/null; do wait $copy; status=$?; done
 wait
-# What is left of the job has nothing to do any more.
-[ $status = 0 ] && scancel --state=PENDING $SLURM_ARRAY_JOB_ID
+# What still waits for a node has nothing to do any more.
+[ $status = 0 ] && {ended}
 exit $status
 """
 
 
-def told(folder: Path, name: str) -> list[dict[str, Any]]:
-    """What the tracker beside a copy has said."""
-    path = folder / f"{name}.track"
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [json.loads(line) for line in lines]
+@dataclass(frozen=True)
+class Copies:
+    """Three copies of one training, in a folder of their own."""
+
+    testbed: Testbed
+    folder: Path
+    nonce: str
+
+    def submit(self, name: str, options: str, ended: str) -> str:
+        """Submit a job of which each run, or element, is a copy."""
+        (self.folder / "rounds").mkdir(parents=True, exist_ok=True)
+        script = self.folder / f"{name}.sh"
+        words = {"folder": self.folder, "root": ROOT, "python": sys.executable, "steps": STEPS}
+        text = SCRIPT.format(options=options, nonce=self.nonce, ended=ended, **words)
+        script.write_text(text)
+        return self.testbed.command("sbatch", "--parsable", f"--job-name={name}", script).strip()
+
+    def rounds(self) -> dict[int, dict[str, Any]]:
+        """How each round ended, as the tracker that ended it has said."""
+        texts = [path.read_text() for path in self.folder.glob("*.track")]
+        # The last line may be half written.
+        lines = [line for text in texts for line in text.split("\n")[:-1]]
+        ended = [said for said in map(json.loads, lines) if said.get("act") == "consolidate"]
+        found = {said["number"]: said for said in ended}
+        assert len(found) == len(ended)
+        return dict(sorted(found.items()))
+
+    def reported(self) -> dict[tuple[int, str], int]:
+        """(round, copy) -> the steps that a copy says it has done."""
+        texts = [path.read_text() for path in self.folder.glob("*.out")]
+        lines = [line for text in texts for line in text.splitlines() if line.startswith("{")]
+        return {(said["round"], said["copy"]): said["steps"] for said in map(json.loads, lines)}
+
+    def ran_with(self, copies: int) -> bool:
+        """Whether a round has ended with what so many copies have done."""
+        return any(len(said["steps"]) == copies for said in self.rounds().values())
+
+    def lose_a_node(self) -> str:
+        """Kill all that runs on the node of the copy whose tracker goes first; return which."""
+        node = min(path.stem for path in self.folder.glob("*.pids"))
+        # From Slurm's own step on, so that it tells nobody.
+        for pid in (self.folder / f"{node}.pids").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        self.testbed.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
+        return node
+
+    def check(self, lost: str) -> None:
+        """Hold the rounds to the job's steps, the copies' own words and the node that was lost."""
+        ended = self.rounds()
+        assert list(ended) == list(range(len(ended)))
+        assert sum(sum(said["steps"].values()) for said in ended.values()) == STEPS
+        assert Tracker(self.folder / "rounds", self.nonce).newest_model()[0] == STEPS
+        own = self.reported()
+        for number, said in ended.items():
+            assert said["steps"] == {copy: own[number, copy] for copy in said["steps"]}
+        # Faster ones have done more: a100, v100, t4, in the order of their nodes.
+        first = next(said["steps"] for said in ended.values() if len(said["steps"]) == 3)
+        assert [first[node] for node in sorted(first)] == sorted(first.values(), reverse=True)
+        # It has cost its part in one round. Once the node is back a copy there takes part again.
+        without = [said["left_out"][lost] for said in ended.values() if lost in said["left_out"]]
+        assert without == ["no report"]
 
 
-def rounds(folder: Path) -> dict[int, dict[str, Any]]:
-    """How each round ended, whoever averaged it."""
-    every = [said for name in ("n0", "n1", "n2") for said in told(folder, name)]
-    ended = [said for said in every if said.get("act") == "consolidate"]
-    found = {said["number"]: said for said in ended}
-    assert len(found) == len(ended)
-    return dict(sorted(found.items()))
+def states(testbed: Testbed, job: str) -> list[str]:
+    """Slurm's words for how a job is, or each of its elements, sorted."""
+    words = ("squeue", "-h", "-r", "--states=all", "--format=%T", f"--jobs={job}")
+    return sorted(testbed.command(*words).split())
 
 
-def ran_with(folder: Path, copies: set[str]) -> Callable[[], bool]:
-    """Whether a round has ended with what these have done."""
-    return lambda: any(set(said["steps"]) == copies for said in rounds(folder).values())
+def ended_well(testbed: Testbed, job: str) -> bool:
+    """Whether the elements of an array have, but for one whose node is not back."""
+    first, *others = states(testbed, job)
+    return others == ["COMPLETED"] * 2 and first in ("CANCELLED", "COMPLETED")
 
 
-def reported(folder: Path) -> dict[tuple[int, str], int]:
-    """(round, copy) -> the steps that a copy says it has done."""
-    texts = [path.read_text() for path in folder.glob("?.out")]
-    lines = [line for text in texts for line in text.splitlines() if line.startswith("{")]
-    return {(said["round"], said["copy"]): said["steps"] for said in map(json.loads, lines)}
-
-
-def states(testbed: Testbed, job: str) -> dict[str, str]:
-    """Element -> Slurm's word for how it is."""
-    text = testbed.command("squeue", "-h", "-r", "--states=all", "--format=%K %T", f"--jobs={job}")
-    return {line.split()[0]: line.split()[1] for line in text.splitlines()}
-
-
-def over(testbed: Testbed, job: str) -> bool:
-    """Whether a job has ended well: all elements, or but for the one whose node is not back."""
-    seen = states(testbed, job)
-    lost = seen.pop("0", "")
-    return seen == {"1": "COMPLETED", "2": "COMPLETED"} and lost in ("COMPLETED", "CANCELLED")
-
-
-def back(testbed: Testbed, node: str) -> bool:
+def is_back(testbed: Testbed, node: str) -> bool:
     """Whether a node is up, once it has been told to be."""
     with contextlib.suppress(TestbedError):
         # It is already, or not yet done with being down.
@@ -94,38 +132,43 @@ def back(testbed: Testbed, node: str) -> bool:
     return testbed.command("sinfo", "-h", f"--nodes={node}", "--format=%T").strip() == "idle"
 
 
-def test_a_job_of_three_copies_loses_a_node_and_comes_to_its_steps(
-    testbed: Testbed, tmp_path: Path
+def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, tmp_path: Path
 ) -> None:
-    (tmp_path / "rounds").mkdir()
-    script = tmp_path / "copies.sh"
-    text = SCRIPT.format(folder=tmp_path, root=ROOT, python=sys.executable, steps=STEPS)
-    script.write_text(text)
-    job = testbed.command("sbatch", "--parsable", script).strip()
+    array = Copies(testbed, tmp_path / "array", "array")
+    options = "--array=0-2 --nodes=1 --exclusive --gpus-per-node=4 --exclude=n3,n4,n5"
+    job = array.submit("array", f"#SBATCH {options}", "scancel --state=PENDING $SLURM_ARRAY_JOB_ID")
+    wait_until(lambda: states(testbed, job) == ["RUNNING"] * 3, "the array to run", 60)
+    managed = Copies(testbed, tmp_path / "managed", "managed")
+    # On n3, n4 and n5: the array leaves no others with so many GPUs.
+    wanted = {"a100": 4, "v100": 8, "t4": 4}
+    jobs = [
+        managed.submit(kind, f"#HETSCHED --gpu-set={gpus} --gpu-types={kind} --can-checkpoint", ":")
+        for kind, gpus in wanted.items()
+    ]
+    daemon = daemon_of(backend)
+    lost: dict[str, str] = {}
+    both = (array, managed)
+
+    def three() -> bool:
+        """Whether both have lost a node, each once all its copies have been in one round."""
+        for each in both:
+            if each.nonce not in lost and each.ran_with(3):
+                lost[each.nonce] = each.lose_a_node()
+        return len(lost) == 2
+
     try:
-        wait_until(ran_with(tmp_path, {"n0", "n1", "n2"}), "a round of three", 90)
-        # All that runs on the node of the copy whose tracker goes first, from Slurm's own step on.
-        for pid in (tmp_path / "n0.pids").read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
-        testbed.command("scontrol", "update", "node=n0", "state=down", "reason=test")
-        wait_until(ran_with(tmp_path, {"n1", "n2"}), "a round of two", 90)
-        wait_until(lambda: over(testbed, job), "the end of the job", 180)
+        drive(daemon, three, timeout_s=120)
+        drive(daemon, lambda: all(each.ran_with(2) for each in both), timeout_s=120)
+        drive(daemon, lambda: ended_well(testbed, job), timeout_s=180)
+        # The daemon has placed the copy anew whose node was lost.
+        over = [["COMPLETED"]] * 3
+        drive(daemon, lambda: [states(testbed, each) for each in jobs] == over, timeout_s=180)
     finally:
-        testbed.command("scancel", job)
-        wait_until(lambda: back(testbed, "n0"), "n0 to be back", 60)
+        testbed.command("scancel", job, *jobs)
+        for node in lost.values():
+            wait_until(lambda node=node: is_back(testbed, node), f"{node} to be back", 60)  # type: ignore[misc]
         testbed.await_idle()
-    ended = rounds(tmp_path)
-    assert list(ended) == list(range(len(ended)))
-    assert [said["done"] for said in ended.values()][-1] == STEPS
-    assert sum(sum(said["steps"].values()) for said in ended.values()) == STEPS
-    done, _ = Tracker(tmp_path / "rounds", job).newest_model()
-    assert done == STEPS
-    # What counts is what the copies have done, and faster ones have done more.
-    own = reported(tmp_path)
-    for number, said in ended.items():
-        assert said["steps"] == {copy: own[number, copy] for copy in said["steps"]}
-    first = next(said["steps"] for said in ended.values() if len(said["steps"]) == 3)
-    assert first["n0"] > first["n1"] > first["n2"]
-    # The node that was lost has cost its part in one round. Once it is back it may take part again.
-    lost = [said["left_out"]["n0"] for said in ended.values() if "n0" in said["left_out"]]
-    assert lost == ["no report"]
+    for each in both:
+        each.check(lost[each.nonce])
+    assert {node for _, node in managed.reported()} >= {"n3", "n4", "n5"}
