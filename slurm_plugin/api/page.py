@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
@@ -18,7 +18,10 @@ MOST_ROWS = 200
 
 
 def live_state(published: Published, past: Past) -> LiveState:
-    """Return what everybody may see: where jobs are private, their numbers alone."""
+    """Return what everybody may see: where jobs are private, their numbers alone.
+
+    Those that are to begin later come after all others that wait.
+    """
     snapshot, plan = published.snapshot, published.plan
     jobs = snapshot.by_submission()
     running = [view for view in jobs if view.runs]
@@ -28,6 +31,8 @@ def live_state(published: Published, past: Past) -> LiveState:
         for view in waiting
         if isinstance(entry := plan.entries.get(view.id), Waiting)
     )
+    later = tuple(published.later.values())
+    reasons.update(view.blocked.code.word for view in later if view.blocked is not None)
     shown = 0 if published.private_jobs else MOST_ROWS
     promised = {each.job: each for each in plan.reservations}
     return LiveState(
@@ -49,11 +54,13 @@ def live_state(published: Published, past: Past) -> LiveState:
             for view in snapshot.node_views()
         ),
         running_jobs=len(running),
-        waiting_jobs=len(waiting),
+        waiting_jobs=len(waiting) + len(later),
         longest_wait_s=max((view.wait_at(snapshot.now) for view in waiting), default=0.0),
         reasons=dict(reasons.most_common()),
         running=tuple(_job(published, view, promised) for view in islice(running, shown)),
-        waiting=tuple(_job(published, view, promised) for view in islice(waiting, shown)),
+        waiting=tuple(
+            _job(published, view, promised) for view in islice(chain(waiting, later), shown)
+        ),
         past=past,
     )
 
@@ -73,7 +80,7 @@ def _job(published: Published, view: JobView, promised: Mapping[str, Reservation
         restarts=view.restarts,
         gpus=sum(gpus for _, gpus in pieces),
         where=_folded(node for node, _ in pieces),
-        reason="" if pieces else _why(entry),
+        reason="" if pieces else _why(entry) if entry else _kept_back(view),
         planned_s=promised[view.id].start_s if view.id in promised else None,
     )
 
@@ -87,6 +94,12 @@ def _why(entry: Entry | None) -> str:
             nodes = (node for each in placements for node, _ in each.configuration)
             return f"to start on {_folded(nodes)}"
     return ""
+
+
+def _kept_back(view: JobView) -> str:
+    """Return why a job is in no plan yet."""
+    reason = view.blocked
+    return "" if reason is None else f"{reason.code.word}, {reason.detail}"
 
 
 def _folded(nodes: Iterable[str]) -> str:

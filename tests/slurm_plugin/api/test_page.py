@@ -25,8 +25,11 @@ from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.cli.page import page
 from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.managed import to_begin_later
+from slurm_plugin.daemon.mark import read_mark
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+from tests.slurm_plugin.backend.fake import PENDING
 
 CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
 CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
@@ -102,6 +105,21 @@ def test_a_job_that_is_to_start_says_where() -> None:
     said = publisher.answer({"ask": "page"}, ROOT)["page"]
     assert said["waiting"][0]["reason"] == "to start on n[1-2]"
     assert said["reasons"] == {}
+
+
+def test_jobs_that_are_to_begin_later_come_last_and_are_counted() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0)
+    mark = read_mark('hetsched/1 {"nonce":"a1","default":2,"gpu-set":"2","begin":87000}')
+    assert mark is not None
+    later = to_begin_later(replace(PENDING, id="9", submit_s=500.0), mark)
+    publisher.publish(*busy(), 7, later={"9": later})
+    said = publisher.answer({"ask": "page"}, ROOT)["page"]
+    assert said["waiting_jobs"] == 3
+    assert said["reasons"]["begin"] == 1
+    assert said["longest_wait_s"] == 1000.0
+    last = said["waiting"][-1]
+    assert (last["job"], last.get("waited_s", 0.0), last["user"]) == ("9", 0.0, "ann")
+    assert last["reason"] == "begin, from 1970-01-02T00:10:00Z on"
 
 
 def test_a_page_is_figured_out_once_for_all_who_ask(monkeypatch: pytest.MonkeyPatch) -> None:
