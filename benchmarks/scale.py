@@ -3,8 +3,9 @@
     python benchmarks/scale.py --policies fifo,slurm --jobs 10000,30000,100000
 
 Each replay is a process of its own, reading of the workload and measures included. Its line is put
-into `docs/benchmarks/scale.csv`, in the place of an older one of the same policy and size, and
-`docs/benchmarks/scale.svg` is drawn from all lines; without `--jobs` it is only drawn.
+into `docs/benchmarks/scale.csv`, in the place of an older one of the same policy and size. Then
+`docs/benchmarks/scale.svg` and the table of `docs/benchmarks.md` are made of all lines; without
+`--jobs` nothing is measured.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import NamedTuple
@@ -25,6 +27,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
+PAGE = FOLDER.with_suffix(".md")
+HEAD = "| jobs | `fifo`: CPU s / elapsed s / MiB / plans | `slurm`: the same |"
 CLUSTER = "--gpus 2000 --types a100,v100,t4 --name scale"
 LOAD = 0.8
 
@@ -96,8 +100,31 @@ def draw(lines: list[Line], path: Path) -> None:
         figure.savefig(path, metadata={"Date": None})
 
 
+def fill(page: str, known: Mapping[tuple[str, int], Line]) -> str:
+    """Return the page with the rows of its table made of these lines."""
+    lines = page.splitlines()
+    begin = lines.index(HEAD) + 2
+    end = lines.index("", begin)
+    lines[begin:end] = [
+        f"| {jobs:,} | {_cell(known.get(('fifo', jobs)))} | {_cell(known.get(('slurm', jobs)))} |"
+        for jobs in sorted({jobs for _, jobs in known})
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(line: Line | None) -> str:
+    if line is None:
+        return "not measured"
+    cpu_s, elapsed_s = _seconds(line.cpu_s), _seconds(line.elapsed_s)
+    return f"{cpu_s} / {elapsed_s} / {line.peak_mib:,} / {line.plans:,}"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f}" if seconds < 200 else f"{seconds:.0f}"
+
+
 def main() -> None:
-    """Measure what is asked for, then draw everything that was ever measured."""
+    """Measure what is asked for, then show everything that was ever measured."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--policies", default="fifo,slurm")
     parser.add_argument("--jobs", default="")
@@ -118,6 +145,7 @@ def main() -> None:
             # At once: the next one may take long.
             _write(known, table)
     draw([known[key] for key in sorted(known)], FOLDER / "scale.svg")
+    PAGE.write_text(fill(PAGE.read_text(), known))
 
 
 def _write(known: dict[tuple[str, int], Line], table: Path) -> None:
