@@ -8,7 +8,7 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo test test-torch pyz soak bench man lock clean
+.PHONY: help env env-torch replay demo test test-torch pyz soak soak-gangs bench man lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -18,6 +18,7 @@ help:
 	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH)); PYTEST_ARGS=... too"
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
 	@echo "make soak    the daemon killed 200 times on a private Slurm; result in docs/live/soak.md"
+	@echo "make soak-gangs  30 jobs of uneven and mixed shapes, the daemon killed 20 times"
 	@echo "make bench   benchmarks"
 	@echo "make man     write the manual pages anew from the commands and settings as they are declared"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
@@ -68,6 +69,9 @@ build/hetsched-run.pyz: $(shell find job_wrappers -name '*.py')
 
 soak: env
 	$(BIN)/python -m tests.slurm_plugin.faults.soak docs/live/soak.md
+
+soak-gangs: env
+	$(BIN)/python -m tests.slurm_plugin.faults.gang_kills
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)

@@ -231,7 +231,7 @@ def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[
                 "gpu-type", f"job {view.id} does not accept {node.node.gpu_type} ({name})"
             )
     shape = shape_of(what, snapshot.cluster)
-    if shape not in snapshot.shapes_for(view.job):
+    if shape not in snapshot.shapes_for(view.job) and not _stays(view, placement):
         yield Violation("shape", f"job {view.id}: {what} is {shape.value}, not realisable here")
 
 

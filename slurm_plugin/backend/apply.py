@@ -20,7 +20,7 @@ from slurm_plugin.backend.change import (
 from slurm_plugin.backend.errors import AwayError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
 
-_ORDER = {
+_ORDER: dict[type[Change], int] = {
     Signal: 0,
     Cancel: 0,
     Requeue: 0,
@@ -30,8 +30,13 @@ _ORDER = {
     Push: 3,
     Release: 4,
     Place: 5,
-    Together: 5,
 }
+
+
+def _order(change: Change) -> int:
+    """Return when to make a change; what is done together, when its last step is due."""
+    last = change.steps[-1] if isinstance(change, Together) else change
+    return _ORDER[type(last)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,7 @@ class Outcome:
     """What became of a cycle's changes.
 
     Attributes:
-        made: those that Slurm accepted; for a `Together` its placements.
+        made: those that Slurm accepted; for a `Together` its steps.
         refused: those that it did not, each with its words. A refused `Place` was parked again, and
             so was all that had been placed together with it.
         put_off: those that were not tried, or not known to be made, because Slurm went away.
@@ -78,11 +83,11 @@ def apply_changes(
     """
     made: list[Change] = []
     refused: list[tuple[Change, str]] = []
-    queue = sorted(changes, key=lambda change: _ORDER[type(change)])
+    queue = sorted(changes, key=_order)
     left = list(queue)
     try:
         for change in queue:
-            steps = change.places if isinstance(change, Together) else (change,)
+            steps = change.steps if isinstance(change, Together) else (change,)
             for at, step in enumerate(steps):
                 try:
                     _attempt(backend, step, sleep, backoff_s)

@@ -71,10 +71,13 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class Together:
-    """Place several elements of one gang, in this order: all, or none if one is refused."""
+    """Change several elements of one gang, in this order.
+
+    Where a step is refused those behind it are not tried, and placements before it are undone.
+    """
 
     job: str
-    places: tuple[Place, ...]
+    steps: tuple[Place | Park | SetAside, ...]
 
 
 @dataclass(frozen=True, slots=True)

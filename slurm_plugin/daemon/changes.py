@@ -16,11 +16,20 @@ from slurm_plugin.backend import (
     Push,
     Release,
     Requeue,
+    SetAside,
     Signal,
     Together,
 )
 from slurm_plugin.daemon.checkpoint import warning_for
-from slurm_plugin.daemon.gangs import broken, element_id, stopped_as, tidied, together
+from slurm_plugin.daemon.gangs import (
+    broken,
+    complete,
+    element_id,
+    finishing,
+    stopped_as,
+    tidied,
+    together,
+)
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.world import LiveWorld
@@ -70,16 +79,12 @@ def changes_for(
         if known.slurm.state is JobState.RUNNING and known.stopped == known.slurm.restarts:
             # A controller that died has forgotten that it stopped this run, which is over.
             changes.append(Requeue(stopped_as(known.slurm)))
-        elif (
-            known.partial_s is not None
-            and now - known.partial_s > settings.start_timeout_s
-            and job not in stopped
-        ):
-            # All or none: the rest has not started in time.
+        elif job not in stopped and _is_half(known, settings, now):
             changes.append(Requeue(stopped_as(known.slurm)))
+        tidy: tuple[Change, ...] = ()
         if known.slurm.array:
             starting = known.run is not None and job not in stopped
-            changes += tidied(known.slurm, placed.get(job), starting)
+            tidy = tuple(tidied(known.slurm, placed.get(job), starting))
             changes += broken(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
@@ -87,11 +92,23 @@ def changes_for(
                 # Nobody else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
                 changes += [_park(known, settings), Release(element_id(known.slurm))]
             elif _astray(known):
-                changes.append(_park(known, settings))
+                changes.append(_parked(_park(known, settings), tidy))
+                continue
             else:
                 # Those that are held, too: Slurm starts at once what is released and due.
                 kept.append(known)
+        changes += tidy
     return (*changes, *world.leaderless, *_pushes(kept, settings, now))
+
+
+def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:
+    """Whether a part of a gang runs that does not become whole, or not in time: all or none."""
+    if known.partial_s is None:
+        return False
+    # Of what has ended long ago Slurm tells nothing any more.
+    known_whole = len(known.slurm.members) == known.mark.elements - 1
+    hopeless = known_whole and complete(known.slurm) and not finishing(known.slurm)
+    return hopeless or now - known.partial_s > settings.start_timeout_s
 
 
 def _place(
@@ -133,6 +150,12 @@ def _park(known: Managed, settings: DaemonSettings) -> Park:
         mark.default_type,
         known.needs.terms(mark.default_gpus_per_node, limit),
     )
+
+
+def _parked(park: Park, tidy: tuple[Change, ...]) -> Change:
+    """Return a parking; of a gang members are set aside only if the leader has not begun since."""
+    aside = tuple(change for change in tidy if isinstance(change, SetAside))
+    return Together(park.job, (park, *aside)) if aside else park
 
 
 def _astray(known: Managed) -> bool:

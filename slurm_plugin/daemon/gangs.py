@@ -125,6 +125,13 @@ def _ended_with(leader: SlurmJob, member: SlurmJob) -> bool:
     return member.start_s >= leader.start_s - _TOGETHER_S
 
 
+def finishing(seen: SlurmJob) -> bool:
+    """Whether a part of a job's present run has ended well, and the rest is about to."""
+    return seen.state is JobState.RUNNING and any(
+        _ended_with(seen, member) for member in seen.members
+    )
+
+
 def complete(seen: SlurmJob) -> bool:
     """Whether all that take part in the present run of a job have started."""
     return not any(member.state is JobState.PENDING and member.pinned for member in seen.members)
@@ -192,7 +199,7 @@ def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> I
             yield SetAside(f"{seen.array}_[1-{rest}]", leader)
         return
     taking_part = (
-        {place.job for place in placed.places} if isinstance(placed, Together) else frozenset()
+        {place.job for place in placed.steps} if isinstance(placed, Together) else frozenset()
     )
     ended = seen.state is JobState.COMPLETING
     for member in seen.members:
@@ -217,6 +224,9 @@ def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> I
                 yield SetAside(name, leader)
         elif member.state is JobState.RUNNING and ended and leads_alone(seen):
             # Its leader has been stopped, or has not begun: there is no half a gang.
+            yield Requeue(name)
+        elif member.outcome == "COMPLETED" and seen.state is JobState.PENDING:
+            # It ended just as its leader was stopped, which goes on and needs it.
             yield Requeue(name)
 
 

@@ -126,9 +126,9 @@ def _tell_decision(log: FilteringBoundLogger, report: CycleReport, plan: Plan, n
 
 def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number: int) -> None:
     match change:
-        case Together(_, places):
-            for place in places:
-                _tell_change(log, prefix, place, number)
+        case Together(_, steps):
+            for step in steps:
+                _tell_change(log, prefix, step, number)
         case Place(job, nodes, gpus):
             log.info(
                 f"{prefix}place",

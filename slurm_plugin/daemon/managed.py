@@ -19,7 +19,7 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.gangs import spares
+from slurm_plugin.daemon.gangs import finishing, spares
 from slurm_plugin.daemon.mark import Mark
 from slurm_plugin.daemon.terms import NO_NEEDS, Needs
 
@@ -112,7 +112,7 @@ class Managed:
 
 def editable(seen: SlurmJob) -> tuple[object, ...]:
     """Return what a job's user may change of what its view is made from."""
-    return seen.asked, seen.time_limit_s, seen.qos, seen.account, spares(seen)
+    return seen.asked, seen.time_limit_s, seen.qos, seen.account, spares(seen), finishing(seen)
 
 
 def share_of(seen: SlurmJob, needs: Needs) -> dict[str, tuple[float, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.gangs import complete, pieces_held, pieces_pinned
+from slurm_plugin.daemon.gangs import complete, finishing, pieces_held, pieces_pinned
 from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, configuration_of, share_of
 from slurm_plugin.daemon.settings import DaemonSettings
 
@@ -35,9 +35,13 @@ def run_of(
     configuration = _held(known, seen, cluster)
     if configuration is None:
         return None
-    part = seen.state is JobState.RUNNING and not complete(seen)
+    running = seen.state is JobState.RUNNING
+    half = bool(seen.array) and configuration.gpus not in known.mark.requirements
+    part = running and (half or not complete(seen))
     known.partial_s = (known.partial_s or now) if part else None
-    if seen.state is JobState.RUNNING:
+    if running and half:
+        return None
+    if running:
         known.share = share_of(seen, known.needs)
     if seen.state is JobState.COMPLETING:
         until_s = now + settings.grace_s
@@ -57,13 +61,11 @@ def _held(known: Managed, seen: SlurmJob, cluster: Cluster) -> Configuration | N
     A gang whose members end one after another keeps what it has had until its leader ends.
     """
     configuration = configuration_of(pieces_held(seen), cluster)
-    if configuration is None or not seen.array or seen.state is JobState.COMPLETING:
-        return configuration
-    if configuration.gpus in known.mark.requirements:
-        return configuration
     before = known.run
-    same = before is not None and before.number == seen.restarts
-    return before.configuration if before is not None and same else None
+    if configuration is None or before is None or before.number != seen.restarts:
+        return configuration
+    lost = seen.array and configuration.gpus not in known.mark.requirements
+    return before.configuration if lost and finishing(seen) else configuration
 
 
 def _starting(

@@ -33,7 +33,7 @@ from slurm_plugin.backend import Cancel, JobState, SlurmJob, SlurmNode, SlurmSit
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
-from slurm_plugin.daemon.gangs import folded, leftover, pieces_held, spares
+from slurm_plugin.daemon.gangs import finishing, folded, leftover, pieces_held, spares
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     Managed,
@@ -392,7 +392,7 @@ class LiveWorld:
             requirements=wishes.requirements,
             gpu_types=wishes.gpu_types,
             profile=profile,
-            preemptible=movable,
+            preemptible=movable and not finishing(seen),
             time_limit_s=known.limit_s if mark.limit_s is not None else seen.time_limit_s,
             cpus_per_gpu=float(known.needs.cpus_per_gpu),
             memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
@@ -408,8 +408,9 @@ class LiveWorld:
 
     def _shapes(self, mark: Mark, seen: SlurmJob) -> frozenset[Shape]:
         """Return the shapes that a job takes beside those that one Slurm job can have."""
-        # In shadow nothing was made of it, and nothing is placed.
-        whole = mark.shadow or spares(seen) >= mark.elements - 1
+        # In shadow nothing was made of it, and nothing is placed. What runs may stay as it is.
+        waits = seen.state is JobState.PENDING and not mark.shadow
+        whole = not waits or spares(seen) >= mark.elements - 1
         return ALL_SHAPES - LIVE_SHAPES if mark.any_shape and whole else frozenset()
 
     @property

@@ -1,0 +1,152 @@
+"""Uneven and mixed shapes on a real Slurm: an array is one job, started and stopped together."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.types import Configuration, Shape, shape_of
+from slurm_plugin.backend import Change, JobState, Place, SlurmBackend
+from slurm_plugin.daemon import Daemon, DaemonSettings
+from slurm_plugin.testbed import Testbed
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
+from tests.slurm_plugin.faults.gang_kills import run_gangs_with_kills
+from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
+from tests.slurm_plugin.jobs import Submitter
+
+pytestmark = pytest.mark.slurm
+
+SETTINGS = DaemonSettings(
+    partitions=frozenset({"gpu"}), round_s=4.0, restart_cost_s=0.0, grace_s=5.0
+)
+
+
+@pytest.fixture
+def gangs(testbed: Testbed, submitter: Submitter, tmp_path: Path) -> Gangs:
+    """Submits gangs; whatever is left of them is cancelled after the test."""
+    return Gangs(testbed, tmp_path)
+
+
+class Watched:
+    """A daemon's cycles, and what each run of a job was planned as."""
+
+    def __init__(self, daemon: Daemon, gangs: Gangs) -> None:
+        self.daemon, self.gangs = daemon, gangs
+        self.planned: dict[tuple[str, int], Configuration] = {}
+
+    def note(self) -> bool:
+        """Take in the present cycle; return whether all jobs have ended."""
+        for job, known in self.daemon.world.managed.items():
+            if known.placement is not None and known.slurm.state is JobState.RUNNING:
+                self.planned[job, known.slurm.restarts] = known.placement.configuration
+        return not self.gangs.queue()
+
+
+def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
+    backend: SlurmBackend, gangs: Gangs
+) -> None:
+    daemon = daemon_of(backend, "las", settings=SETTINGS)
+    watched, rng = Watched(daemon, gangs), random.Random(1)
+    jobs = [gangs.submit_some(at, rng.uniform(3.0, 6.0)) for at in range(12)]
+    drive(daemon, lambda: len([job for job in jobs if gangs.seen(job)]) >= 3, 60)
+    running = [job for job, known in daemon.world.managed.items() if known.run is not None]
+    cancelled = {jobs[-1]: jobs[-1], jobs[-2]: f"{jobs[-2]}_1", running[-1]: running[-1]}
+    for which in cancelled.values():
+        gangs.cluster.command("scancel", which)
+    drive(daemon, watched.note, 150)
+    assert list(wrong_in(gangs, cancelled)) == []
+    cluster = daemon.world.cluster
+    assert cluster is not None
+    moved = 0
+    shapes = {shape_of(planned, cluster) for planned in watched.planned.values()}
+    for job in jobs:
+        accounted = gangs.accounted(job)
+        moved += len(gangs.seen(job).get(0, ())) > 1
+        for element, runs in gangs.seen(job).items():
+            for run in runs:
+                nodes = tuple(node for node, _ in run.pieces)
+                assert (nodes, sum(gpus for _, gpus in run.pieces)) in accounted[str(element)]
+        for number, pieces in gangs.shapes(job).items():
+            if (job, number) in watched.planned and job not in cancelled:
+                assert pieces == dict(watched.planned[job, number])
+    assert shapes >= {Shape.UNEVEN, Shape.MIXED_TYPES}
+    assert moved > 0
+    assert all(node.gpus_used == () for node in backend.read().nodes)
+
+
+def test_the_end_of_one_element_that_its_user_cancels_is_the_end_of_all(
+    backend: SlurmBackend, gangs: Gangs
+) -> None:
+    daemon = daemon_of(backend, settings=SETTINGS)
+    job = gangs.submit("5", "--gpu-types=a100,t4", seconds=60)
+    drive(daemon, lambda: len(gangs.seen(job)) == 2, 60)
+    gangs.cluster.command("scancel", f"{job}_1")
+    drive(daemon, lambda: not gangs.queue(), 30)
+    assert not gangs.done(job)
+
+
+class Draining:
+    """A backend that closes the node of the first member that is placed, as soon as it is."""
+
+    def __init__(self, backend: SlurmBackend, cluster: Testbed) -> None:
+        self.read, self.site, self._apply = backend.read, backend.site, backend.apply
+        self._cluster, self.node = cluster, ""
+
+    def apply(self, change: Change) -> None:
+        """Make one change."""
+        self._apply(change)
+        if isinstance(change, Place) and change.job.endswith("_1") and not self.node:
+            (self.node,) = change.nodes
+            self.set_state("DRAIN")
+
+    def set_state(self, state: str) -> None:
+        """Close the node, or open it."""
+        self._cluster.command(
+            "scontrol", "update", f"NodeName={self.node}", f"State={state}", "Reason=test"
+        )
+
+
+def test_an_element_that_does_not_start_in_time_takes_the_others_back(
+    backend: SlurmBackend, gangs: Gangs
+) -> None:
+    draining = Draining(backend, gangs.cluster)
+    daemon = daemon_of(draining, settings=replace(SETTINGS, start_timeout_s=5.0))
+    job = gangs.submit("5", "--gpu-types=a100,t4")
+    try:
+        drive(daemon, lambda: gangs.done(job) and not gangs.queue(), 120)
+    finally:
+        draining.set_state("RESUME")
+    ((number, whole),) = gangs.shapes(job).items()
+    # Its script has not gone on while only a part had started.
+    assert number > 0
+    assert sum(whole.values()) == 5
+    assert draining.node not in whole
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["never seen", "seen and half placed"])
+def test_without_a_daemon_the_leader_runs_alone_and_its_end_is_that_of_its_spares(
+    backend: SlurmBackend, gangs: Gangs, known: bool
+) -> None:
+    job = gangs.submit("4,5,7", seconds=3)
+    if known:
+        # A daemon has set spares aside and pinned one; then it was killed.
+        daemon_of(backend, "fifo", settings=SETTINGS).cycle()
+        gangs.cluster.command(
+            *("scontrol", "update", f"JobId={job}_1", "ReqNodeList=n1", "StartTime=now"),
+            *("TresPerNode=gres/gpu:v100:1", f"Dependency=after:{job}_0"),
+        )
+        gangs.cluster.command("scontrol", "update", f"JobId={job}_0", "StartTime=now")
+    else:
+        gangs.cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    await_that(lambda: gangs.done(job), 60, gangs.queue)
+    await_that(lambda: not gangs.queue(), 30, gangs.queue)
+    assert list(gangs.shapes(job)) == [0]
+    assert [sum(pieces.values()) for pieces in gangs.shapes(job).values()] == [4]
+    assert set(gangs.seen(job)) == {0}
+
+
+def test_kills_of_the_daemon_leave_no_half_gang(gangs: Gangs) -> None:
+    assert run_gangs_with_kills(gangs, 6, 3, random.Random(7)) == []
