@@ -15,6 +15,7 @@ from pathlib import Path
 
 from job_wrappers.allocation import Allocation, gpu_type_of
 from job_wrappers.guardian import Guardian
+from job_wrappers.launch.gang import PART, Part, part_of
 from job_wrappers.launch.meeting import address_of, free_port
 from job_wrappers.launch.options import Options, own_root, python_path, read_options
 from job_wrappers.launch.requeue import requeue
@@ -48,18 +49,22 @@ def main(words: Sequence[str] | None = None) -> int:
     options = read_options(words, os.environ)
     try:
         allocation = Allocation.of(os.environ)
+        part = part_of(os.environ)
     except ValueError as error:
         say(f"{error}{'' if os.environ.get('SLURM_JOB_ID') else _WITHOUT_SLURM}")
         return 2
     # From here on a signal is kept for the workers, and does not end a launcher that has none yet.
     with Watch().listening() as watch:
-        return _run(options, allocation, sys.argv[1:] if words is None else list(words), watch)
+        given = sys.argv[1:] if words is None else list(words)
+        return _run(options, allocation, part, given, watch)
 
 
-def _run(options: Options, allocation: Allocation, words: list[str], watch: Watch) -> int:
+def _run(
+    options: Options, allocation: Allocation, part: Part | None, words: list[str], watch: Watch
+) -> int:
     if options.meet:
         try:
-            share = _share(allocation, options.meet)
+            share = _share(allocation, part, options.meet)
         except ValueError as error:
             say(str(error))
             return 2
@@ -76,12 +81,12 @@ def _run(options: Options, allocation: Allocation, words: list[str], watch: Watc
     began_s = time.monotonic()
     with _outcome() as outcome:
         os.environ[OUTCOME] = str(outcome)
-        os.environ.update(_told(options, allocation))
+        os.environ.update(_told(options, allocation, part))
         alone = allocation.node_count == 1
         address = "127.0.0.1" if alone else address_of(allocation.host)
-        meet = f"{address}:{free_port(random.SystemRandom())}"
+        meet = f"{address}:{free_port(random.SystemRandom())}" if part is None else part.meet
         if alone:
-            code = _on_node(options, allocation, _share(allocation, meet), watch)
+            code = _on_node(options, allocation, _share(allocation, part, meet), watch)
         else:
             code = _on_all_nodes(options, words, allocation, meet, watch)
         stopped = code == STOPPED or was_stopped(outcome)
@@ -109,7 +114,7 @@ def run() -> None:
     sys.exit(main())
 
 
-def _share(allocation: Allocation, meet: str) -> NodeShare:
+def _share(allocation: Allocation, part: Part | None, meet: str) -> NodeShare:
     address, _, port = meet.rpartition(":")
     node = os.environ.get("SLURM_NODEID", "0") if allocation.node_count > 1 else "0"
     if not node.isdecimal() or int(node) >= allocation.node_count:
@@ -119,7 +124,11 @@ def _share(allocation: Allocation, meet: str) -> NodeShare:
         )
     if not port.isdecimal():
         raise ValueError(f"--meet {meet}: expected ADDRESS:PORT; leave it out, it is set by itself")
-    return NodeShare(int(node), allocation.node_count, allocation.gpus_per_node, address, int(port))
+    nodes, gpus = allocation.node_count, allocation.gpus_per_node
+    if part is None:
+        return NodeShare(int(node), nodes, gpus, address, int(port))
+    at, first = part.first_node + int(node), part.first_rank + int(node) * gpus
+    return NodeShare(at, part.nodes, gpus, address, int(port), first, part.gpus)
 
 
 def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: Watch) -> int:
@@ -167,12 +176,13 @@ def _own_path() -> Path:
     return root if zipfile.is_zipfile(root) else root / "job_wrappers" / "launch"
 
 
-def _told(options: Options, allocation: Allocation) -> Mapping[str, str]:
+def _told(options: Options, allocation: Allocation, part: Part | None) -> Mapping[str, str]:
     """Return what all workers are told by their environment."""
-    rate = options.rate.at(allocation.gpus)
+    gpus = allocation.gpus if part is None else part.gpus
+    rate = options.rate.at(gpus)
     told = {
-        "HETSCHED_GPUS": str(allocation.gpus),
-        "HETSCHED_NODES": str(allocation.node_count),
+        "HETSCHED_GPUS": str(gpus),
+        "HETSCHED_NODES": str(allocation.node_count if part is None else part.nodes),
         "HETSCHED_RESTARTS": str(allocation.run),
         "HETSCHED_GPU_TYPE": options.gpu_type or gpu_type_of(allocation.host) or "gpu",
         "HETSCHED_LR_SCALING": options.rate.scaling,
@@ -180,6 +190,8 @@ def _told(options: Options, allocation: Allocation) -> Mapping[str, str]:
     }
     if rate is not None:
         told["HETSCHED_LEARNING_RATE"] = repr(rate)
+    if part is not None:
+        told[PART] = part.text()
     if options.spool is not None:
         told["HETSCHED_SPOOL"] = str(options.spool)
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")

@@ -24,6 +24,8 @@ class NodeShare:
         nodes: how many nodes there are.
         gpus: on each of them.
         address, port: where rank 0 waits for the others.
+        first: the rank of its first worker; None where all nodes have as many.
+        workers: on all nodes; None likewise.
     """
 
     node: int
@@ -31,17 +33,20 @@ class NodeShare:
     gpus: int
     address: str
     port: int
+    first: int | None = None
+    workers: int | None = None
 
     def ranks(self) -> range:
         """Return the ranks of this node's workers."""
-        return range(self.node * self.gpus, (self.node + 1) * self.gpus)
+        first = self.node * self.gpus if self.first is None else self.first
+        return range(first, first + self.gpus)
 
     def environment(self, rank: int) -> dict[str, str]:
         """Return what tells a worker its place, in torchrun's words."""
         return {
             "RANK": str(rank),
-            "LOCAL_RANK": str(rank % self.gpus),
-            "WORLD_SIZE": str(self.nodes * self.gpus),
+            "LOCAL_RANK": str(rank - self.ranks()[0]),
+            "WORLD_SIZE": str(self.nodes * self.gpus if self.workers is None else self.workers),
             "LOCAL_WORLD_SIZE": str(self.gpus),
             "GROUP_RANK": str(self.node),
             "GROUP_WORLD_SIZE": str(self.nodes),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,3 +151,29 @@ def test_without_a_daemon_the_leader_runs_alone_and_its_end_is_that_of_its_spare
 
 def test_kills_of_the_daemon_leave_no_half_gang(gangs: Gangs) -> None:
     assert run_gangs_with_kills(gangs, 6, 3, random.Random(7)) == []
+
+
+def test_hetsched_run_ranks_the_workers_of_all_elements(
+    backend: SlurmBackend, gangs: Gangs
+) -> None:
+    show = (
+        "'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
+        "$HETSCHED_GPUS $MASTER_ADDR:$MASTER_PORT >>ranks; sleep 5'"
+    )
+    script = gangs.folder / "run.sh"
+    script.write_text(
+        "#!/bin/bash\n#HETSCHED --gpu-set=10 --gpu-types=a100,t4 --gpu-shapes=any\n"
+        f"cd {gangs.folder}\n{sys.executable} -m job_wrappers.launch -- bash -c {show}\n"
+    )
+    daemon = daemon_of(backend, settings=SETTINGS)
+    path = f"PYTHONPATH={Path(__file__).parents[3]}"
+    gangs.cluster.command("sbatch", f"--export=ALL,{path}", "--output=/dev/null", script)
+    drive(daemon, lambda: not gangs.queue(), 60)
+    lines = [line.split() for line in (gangs.folder / "ranks").read_text().splitlines()]
+    assert sorted(int(line[0]) for line in lines) == list(range(10))
+    # The elements: two nodes of four GPUs and one of two.
+    parts = {(line[4], line[3]) for line in lines}
+    assert parts == {("0", "4"), ("1", "4"), ("2", "2")}
+    assert all(int(line[1]) == int(line[0]) - 4 * int(line[4]) for line in lines)
+    (said,) = {(line[2], line[5], line[6], line[7]) for line in lines}
+    assert said[:3] == ("10", "3", "10")

@@ -1,0 +1,107 @@
+"""A run over several elements of a Slurm array: docs/live/shapes.md.
+
+Every element has its own batch script and its own launcher, and each asks Slurm the same: which
+elements run, where, and since when. So all come to the same ranks and the same meeting place
+without a word to each other. The script of each goes on only once all have started.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, address_of
+
+PART = "HETSCHED_PART"
+"""Tells a launcher that srun has started which part of the run its element is."""
+
+_RUNNING = re.compile(r"(\d+)\|(\d+)\|\S*?gpu[:=](?:[^:=,|]+[:=])?(\d+)\|(\S+)\|(\S+)")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one element has of a run.
+
+    Attributes:
+        first_rank, first_node: of its workers and nodes, among all of the run.
+        gpus, nodes: of the whole run.
+        meet: ADDRESS:PORT of rank 0.
+    """
+
+    first_rank: int
+    first_node: int
+    gpus: int
+    nodes: int
+    meet: str
+
+    def text(self) -> str:
+        """Return it as the value of `PART`."""
+        return f"{self.first_rank} {self.first_node} {self.gpus} {self.nodes} {self.meet}"
+
+    @classmethod
+    def of(cls, text: str) -> Part:
+        """Read what `text` wrote."""
+        *numbers, meet = text.split()
+        first_rank, first_node, gpus, nodes = map(int, numbers)
+        return cls(first_rank, first_node, gpus, nodes, meet)
+
+
+def part_of(environment: Mapping[str, str]) -> Part | None:
+    """Return what this element has of its run; None where the run has no other element.
+
+    Raises:
+        ValueError: Slurm does not tell which elements run.
+    """
+    if "HETSCHED_ELEMENTS" not in environment:
+        return None
+    if PART in environment:
+        return Part.of(environment[PART])
+    array, me = environment.get("SLURM_ARRAY_JOB_ID", ""), environment.get("SLURM_ARRAY_TASK_ID")
+    said = _ask("squeue", "-hr", "--states=R", f"--jobs={array}", "--format=%K|%D|%b|%N|%S")
+    return part_among(said, f"{environment.get('HETSCHED_NONCE', '')}", me or "")
+
+
+def part_among(said: str, nonce: str, me: str) -> Part | None:
+    """Return what an element has of the run that squeue shows; None for all of it.
+
+    Args:
+        said: lines `element|nodes|GPUs on each|their names|start`.
+        nonce: names the job.
+        me: the element.
+
+    Raises:
+        ValueError: it is not among them.
+    """
+    rows = sorted(
+        (int(found[1]), int(found[2]), int(found[3]), found[4], found[5])
+        for found in map(_RUNNING.fullmatch, said.split())
+        if found
+    )
+    if me not in {str(row[0]) for row in rows}:
+        raise ValueError(f"Slurm does not show element {me} as running, but:\n{said}")
+    if len(rows) == 1:
+        return None
+    # Of the same run all elements know when its leader began. Who listens there by chance already
+    # ends the run, and the next one meets somewhere else.
+    _, _, _, nodes, start = rows[0]
+    ports = random.Random(f"{nonce} {start}")
+    first = _ask("scontrol", "show", "hostnames", nodes).split()
+    meet = f"{address_of(first[0] if first else nodes)}:{ports.randrange(FIRST_PORT, LAST_PORT)}"
+    before = [row for row in rows if row[0] < int(me)]
+    return Part(
+        sum(row[1] * row[2] for row in before),
+        sum(row[1] for row in before),
+        sum(row[1] * row[2] for row in rows),
+        sum(row[1] for row in rows),
+        meet,
+    )
+
+
+def _ask(*command: str) -> str:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise ValueError(f"{command[0]}: {error}") from None
