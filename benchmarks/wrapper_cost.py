@@ -1,11 +1,13 @@
 """What a `TrainingSession` costs the loop around which it lies, on CPU.
 
-    python benchmarks/wrapper_cost.py running|profiling [--model tiny] [--processes 2]
-    python benchmarks/wrapper_cost.py checkpoint [--gigabytes 1]
+    python -m benchmarks.wrapper_cost table
+    python -m benchmarks.wrapper_cost running|profiling [--model tiny] [--processes 2]
+    python -m benchmarks.wrapper_cost checkpoint [--gigabytes 1]
 
 Two equal trainings take turns, block by block, one in a plain loop and one in a session. What is
 told is the mean difference of a step, and the ratio of the blocks of each pair with its 95 %
-interval. `checkpoint` saves a state of a size while small steps go on.
+interval. `checkpoint` saves a state of a size while small steps go on. `table` does it all, each in
+a process of its own, and writes it into docs/live/training.md.
 """
 
 from __future__ import annotations
@@ -27,9 +29,23 @@ import torch
 from torch.utils.data import DataLoader
 
 from benchmarks.wrappers.models import CASES, Case
+from docs.reproduction.page import filled
 from job_wrappers.session import TrainingSession, report
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "live" / "training.md"
+ROW = "row | "
+
+ROWS = {
+    "running mode, a step of Python mostly": "running",
+    "the same on two processes": "running --processes 2",
+    "running mode, a small convolution": "running --model convolution --steps 20 --pairs 20",
+    "profiling mode, the same": "profiling --model convolution --steps 20 --pairs 20",
+    "profiling mode, a transformer on two processes": (
+        "profiling --model transformer --processes 2 --steps 20 --pairs 20"
+    ),
+}
+"""What the page tells of, and how each is measured; some 4 minutes together."""
 
 
 def say(line: str) -> None:
@@ -56,7 +72,7 @@ def training(case: Case, in_session: bool) -> Iterator[None]:
             yield
 
 
-def compare(case: Case, steps: int, pairs: int) -> None:
+def compare(case: Case, steps: int, pairs: int, as_row: bool) -> None:
     """Let both take turns, and tell on rank 0."""
     plain, ours = training(case, False), training(case, True)
     for loop in (plain, ours):
@@ -80,6 +96,17 @@ def compare(case: Case, steps: int, pairs: int) -> None:
     ratios = [math.log(b / a) for a, b in zip(blocks[False], blocks[True], strict=True)]
     mean, half = statistics.fmean(ratios), 1.96 * statistics.stdev(ratios) / math.sqrt(pairs)
     more = [b - a for a, b in zip(worked[False], worked[True], strict=True)]
+    # Of each middle, where it lies with 95 %: the ranks of a binomial.
+    low, high = _middle(extra)
+    if as_row:
+        cells = (
+            f"{plain_s * 1e3:.2f} ms",
+            f"{statistics.median(more) * 1e6:+.0f} µs",
+            f"{statistics.median(extra) * 1e6:+.0f} µs ({low * 1e6:+.0f} to {high * 1e6:+.0f})",
+            f"{math.exp(mean - half):.3f} to {math.exp(mean + half):.3f}",
+        )
+        say(f"{ROW}{' | '.join(cells)} |")
+        return
     say(
         f"plain {plain_s * 1e3:.3f} ms a step, in a session {ours_s * 1e3:.3f} ms; "
         f"{statistics.median(extra) * 1e6:+.0f} us a step (median of {pairs} pairs of {steps}); "
@@ -87,6 +114,40 @@ def compare(case: Case, steps: int, pairs: int) -> None:
         f"{math.exp(mean + half):.4f}; CPU of the training thread "
         f"{statistics.median(more) * 1e6:+.0f} us a step"
     )
+
+
+def _middle(values: list[float]) -> tuple[float, float]:
+    """Return between what the median lies, with 95 %."""
+    ordered = sorted(values)
+    off = math.floor(0.98 * math.sqrt(len(values)))
+    at = len(values) // 2
+    return ordered[max(0, at - 1 - off)], ordered[min(len(values) - 1, at + off)]
+
+
+def table() -> None:
+    """Measure everything that the page tells, and write it there."""
+    before = os.getloadavg()[0]
+    lines = [
+        "| | a step without | CPU of a step more | wall time of a step more, 95 % | ratio, 95 % |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for name, words in ROWS.items():
+        said = _said(*words.split(), "--row")
+        cells = next(line for line in said if line.startswith(ROW))
+        lines.append(f"| {name} (`{words.partition(' --steps')[0]}`) {cells.removeprefix('row ')}")
+        say(lines[-1])
+    turns = [line for line in _said("checkpoint") if "stopped" in line]
+    load = f"load average {before:.1f} at the beginning and {os.getloadavg()[0]:.1f} at the end"
+    lines += ["", f"{os.cpu_count()} cores, {load}. A checkpoint of 1 GB (`checkpoint`):", ""]
+    lines += [f"- {line}" for line in turns]
+    say("\n".join(lines))
+    PAGE.write_text(filled(PAGE.read_text(), {"costs": "\n".join(lines)}))
+
+
+def _said(*words: str) -> list[str]:
+    command = [sys.executable, "-m", "benchmarks.wrapper_cost", *words]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return done.stdout.splitlines()
 
 
 def checkpoint(gigabytes: float) -> None:
@@ -136,18 +197,27 @@ def checkpoint(gigabytes: float) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").strip().splitlines()[0])
-    parser.add_argument("what", choices=["running", "profiling", "checkpoint"])
+    parser.add_argument("what", choices=["table", "running", "profiling", "checkpoint"])
     parser.add_argument("--model", default="tiny", choices=CASES)
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--steps", type=int, default=50, help="in a block")
     parser.add_argument("--pairs", type=int, default=40)
     parser.add_argument("--gigabytes", type=float, default=1.0)
+    parser.add_argument("--row", action="store_true", help="print a row of the table")
     given = parser.parse_args()
+    if given.what == "table":
+        table()
+        return
     if given.processes > 1 and "RANK" not in os.environ:
         os.environ |= {"SLURM_JOB_ID": "9", "SLURM_GPUS_ON_NODE": str(given.processes)}
         os.environ["PYTHONPATH"] = str(ROOT)
         launcher = [sys.executable, "-m", "job_wrappers.launch", "--no-requeue", "--"]
-        sys.exit(subprocess.call([*launcher, sys.executable, *sys.argv], cwd=ROOT))
+        sys.exit(
+            subprocess.call(
+                [*launcher, sys.executable, "-m", "benchmarks.wrapper_cost", *sys.argv[1:]],
+                cwd=ROOT,
+            )
+        )
     torch.set_num_threads(1)
     if given.processes > 1:
         torch.distributed.init_process_group("gloo")
@@ -157,7 +227,7 @@ def main() -> None:
     else:
         if given.what == "profiling":
             report.ITERATIONS = 10**9
-        compare(CASES[given.model], given.steps, given.pairs)
+        compare(CASES[given.model], given.steps, given.pairs, given.row)
     if int(os.environ.get("RANK", "0")) == 0:
         say(f"{load} before, {os.getloadavg()[0]:.1f} after")
 
