@@ -1,0 +1,131 @@
+"""Figures of docs/reproduction/shapes.md: what uneven and mixed shapes gain over even ones alone.
+
+    python -m docs.reproduction.shapes
+
+writes them between the markers of the page (about six minutes of one core).
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from docs.reproduction.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, Column, Row
+from docs.reproduction.comparison_runs import shown as cell
+from docs.reproduction.fidelity import markdown
+from docs.reproduction.page import filled
+from hetsched_core.cli import main as hetsched
+from hetsched_core.policy import make_policy
+from hetsched_core.replay import replay
+from hetsched_core.report.estimates import relative_change
+from hetsched_core.simulate import Settings
+from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
+from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.sacct import SacctOptions
+from hetsched_core.types import ALL_SHAPES, Cluster, Node, Shape
+
+PAGE = Path(__file__).with_suffix(".md")
+BUNDLED = Path(__file__).parents[2] / "hetsched_core/traces/bundled"
+CLUSTER = Cluster(
+    tuple(
+        Node(f"{kind}-{number}", kind, 8) for kind in ("a100", "v100", "t4") for number in range(3)
+    )
+)
+JOBS = ("--jobs", "400", "--load", "0.9", "--elastic-share", "1", "--models", "hops")
+SEEDS = (0, 1, 2)
+GRACE_S = 30.0
+
+POLICIES: Mapping[str, Mapping[str, str]] = {"hops": {}, "hadar": {"replan": "full"}}
+"""Those whose papers make such shapes."""
+
+EVEN = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
+SHAPES = {"even": EVEN, "and uneven": EVEN | {Shape.UNEVEN}, "and mixed": ALL_SHAPES}
+COLUMNS = (
+    JCT,
+    Column("99 % JCT h", lambda row: None if (s := row["p99_jct_s"]) is None else s / 3600.0, 1),
+    WAIT,
+    FRAGMENTS,
+    RESTARTS,
+)
+
+
+def generated(seed: int, folder: Path) -> Loaded:
+    """Return generated jobs, a few of which use sixteen GPUs, accepting several counts."""
+    cluster, jobs = folder / "cluster.toml", folder / f"jobs-{seed}.jsonl"
+    cluster.write_text(format_cluster(ClusterFile(CLUSTER)))
+    made = ["workload", "generate", "--cluster", str(cluster), *JOBS, "--seed", str(seed)]
+    if hetsched([*made, str(jobs)]) != 0:
+        raise SystemExit("the workload could not be generated")
+    return load_workload([jobs], ClusterFile(CLUSTER))
+
+
+def logged(seed: int, *, elastic: bool) -> Loaded:
+    """Return the bundled log, models drawn with a seed; `elastic` jobs accept several counts."""
+    sacct = SacctOptions(zone=ZoneInfo("UTC"))
+    options = LoadOptions(elastic=elastic, sacct=sacct, seed=seed)
+    return load_workload([BUNDLED / "sacct.txt"], read_cluster(BUNDLED / "cluster.toml"), options)
+
+
+WORKLOADS: Mapping[str, Callable[[int, Path], Loaded]] = {
+    "the bundled log": lambda seed, _: logged(seed, elastic=False),
+    "the same, elastic": lambda seed, _: logged(seed, elastic=True),
+    "generated, elastic": generated,
+}
+
+
+def measured(loaded: Loaded, policy: str, shapes: frozenset[Shape]) -> Row:
+    """Return the measures of one replay."""
+    settings = Settings(grace_s=GRACE_S, shapes=shapes)
+    (result,) = replay(loaded, {policy: make_policy(policy, POLICIES[policy])}, settings)
+    found = result.measures
+    return {
+        name: getattr(found, name)
+        for name in ("avg_jct_s", "p99_jct_s", "avg_wait_s", "avg_fragments", "restarts")
+    }
+
+
+def gain(even: Mapping[int, Row], other: Mapping[int, Row], column: Column) -> str:
+    """Return how a measure changes against even shapes, seed by seed, in per cent."""
+    change = relative_change(
+        [column.of(even[seed]) for seed in SEEDS], [column.of(other[seed]) for seed in SEEDS]
+    )
+    if change is None:
+        return ""
+    width = "" if change.half_width is None else f" ± {change.half_width * 100:.1f}"
+    return f"{change.mean * 100:+.1f}{width}"
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """Yield the lines of the table, one for each workload, policy and set of shapes."""
+    with tempfile.TemporaryDirectory() as name:
+        for workload, load in WORKLOADS.items():
+            loaded = {seed: load(seed, Path(name)) for seed in SEEDS}
+            for policy in POLICIES:
+                found: dict[str, dict[int, Row]] = {}
+                for label, shapes in SHAPES.items():
+                    found[label] = {s: measured(loaded[s], policy, shapes) for s in SEEDS}
+                    of = found[label]
+                    figures = [cell(column.over_seeds(of), column.digits) for column in COLUMNS]
+                    gains = [gain(found["even"], of, column) for column in (JCT, FRAGMENTS)]
+                    yield (
+                        workload,
+                        policy,
+                        label,
+                        *figures,
+                        *(gains if label != "even" else ("", "")),
+                    )
+
+
+def main() -> int:
+    """Fill in the page."""
+    heads = ("workload", "policy", "shapes", *(column.head for column in COLUMNS))
+    table = markdown((*heads, "JCT, % of even", "fragments, % of even"), list(rows()))
+    PAGE.write_text(filled(PAGE.read_text(), {"shapes": table}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
