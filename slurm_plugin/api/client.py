@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
@@ -33,7 +34,7 @@ def ask(path: Path, question: str, **about: str) -> dict[str, Any]:
     except OSError as error:
         raise HetschedError(
             f"no daemon answers at {path} ({error.strerror or error}); is hetschedd running? "
-            "Another socket: --socket or HETSCHED_SOCKET"
+            f"Another socket: --socket or HETSCHED_SOCKET{_without_slurm()}"
         ) from None
     if not line:
         raise HetschedError(f"the daemon at {path} has too many questions at once; ask again")
@@ -44,3 +45,13 @@ def ask(path: Path, question: str, **about: str) -> dict[str, Any]:
     if "error" in said:
         raise HetschedError(said["error"])
     return dict(said)
+
+
+def _without_slurm() -> str:
+    """Return what somebody can do who has no Slurm, in words; "" where there is one."""
+    if shutil.which("scontrol") is not None:
+        return ""
+    return (
+        ". There is no Slurm on this machine: `hetsched replay` needs none, and `hetsched testbed "
+        "up` brings one to try"
+    )

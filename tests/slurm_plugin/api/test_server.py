@@ -161,6 +161,17 @@ def test_without_a_daemon_or_a_folder_the_error_says_what_to_do(path: Path) -> N
         AnswerServer(path.with_name("x" * 200), echo)
 
 
+def test_who_has_no_slurm_is_told_what_to_do(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(HetschedError, match=r"no Slurm on this machine: .*hetsched testbed up"):
+        ask(path, "status")
+    (tmp_path / "scontrol").touch(0o755)
+    with pytest.raises(HetschedError, match=r"or HETSCHED_SOCKET$"):
+        ask(path, "status")
+
+
 def test_the_end_waits_for_answers_that_are_being_made(path: Path) -> None:
     asked, told = threading.Event(), []
 
