@@ -451,7 +451,7 @@ local function mark(jd, parts, now)
   -- Last, so that a failure above leaves no mark.
   jd.admin_comment = text
   if nodes > 1 then
-    slurm.log_user("hetsched: until it is placed it asks Slurm for %d nodes of %d GPUs; --nodes=N chooses others",
+    slurm.log_user("hetsched: until it is placed it asks Slurm for %d nodes of %d GPUs, and is refused where there are not so many; --nodes=N chooses others",
                    nodes, count / nodes)
   end
 end

@@ -96,7 +96,7 @@ def test_srun_within_a_job_takes_all_that_the_run_was_given(
         (("--ntasks=4",), "--ntasks gives way to one task on each node; start one worker per GPU"),
         (
             ("--gpus=16",),
-            "until it is placed it asks Slurm for 2 nodes of 8 GPUs; --nodes=N chooses others",
+            "it asks Slurm for 2 nodes of 8 GPUs, and is refused where there are not so many",
         ),
         ((), ""),
     ],
