@@ -20,12 +20,14 @@ from slurm_plugin.api.audience import Audience
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
+from slurm_plugin.daemon.claims import Claims, slurm_conf
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.database import Database
 from slurm_plugin.daemon.lock import DaemonLock
 from slurm_plugin.daemon.log import open_log, tell
 from slurm_plugin.daemon.notify import notify
+from slurm_plugin.daemon.settings import Mode
 
 _FIXED = ("database", "backend", "log", "socket", "metrics")
 """Settings that a running daemon keeps."""
@@ -47,6 +49,8 @@ def serve(read: Callable[[], Configuration]) -> None:
     asked = _Asked()
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
+        claims = stack.enter_context(Claims(slurm_conf()))
+        claims.hold(_acted_on(configuration))
         database = stack.enter_context(Database(configuration.database))
         for words in database.open(time.time()):
             log.warning("database", words=words)
@@ -81,9 +85,20 @@ def serve(read: Callable[[], Configuration]) -> None:
             mode=configuration.mode.value,
             partitions=",".join(sorted(configuration.partitions)),
         )
-        _run(daemon, _Held(lock, database), configuration, read, asked, audience, log)
+
+        def read_again() -> Configuration:
+            found = read()
+            claims.hold(_acted_on(found))
+            return found
+
+        _run(daemon, _Held(lock, database), configuration, read_again, asked, audience, log)
     notify("STOPPING=1")
     log.info("down")
+
+
+def _acted_on(configuration: Configuration) -> frozenset[str]:
+    """Return the partitions in which jobs are placed; many may look on in shadow mode."""
+    return configuration.partitions if configuration.mode is Mode.ENFORCE else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
