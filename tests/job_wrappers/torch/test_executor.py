@@ -183,7 +183,8 @@ def test_a_job_that_hangs_does_not_outlive_an_executor_that_was_killed(tmp_path:
     assert executor.stdout is not None
     worker = int(executor.stdout.readline())
     executor.kill()
-    executor.communicate()
+    executor.wait()
+    executor.stdout.close()
     deadline = time.monotonic() + 60
     while _runs(worker):
         assert time.monotonic() < deadline, "it goes on for ever"
