@@ -64,11 +64,15 @@ class Trained:
 
 @dataclass(frozen=True)
 class Turn:
-    """One prediction held against what was measured, in seconds; T_d hidden or not."""
+    """One prediction held against what was measured, in seconds; T_d hidden or not.
+
+    `own_s` is what is predicted of the profiled steps from nothing but themselves.
+    """
 
     measured_s: float
     profiled_s: float
     predicted_s: float
+    own_s: float
     pattern: int
 
 
@@ -156,13 +160,14 @@ def turns(case: str, steps: int, folder: Path) -> dict[str, Turn]:
 def _turn(run: Trained, profile: Trained, communication: float) -> Turn:
     (line,) = (line for line in profile.lines if isinstance(line, Profile))
     predicted = predicted_s(profile.lines, communication)
-    return Turn(run.mean_s, run.profiled_s, predicted, line.pattern)
+    own = predicted_s([line], communication)
+    return Turn(run.mean_s, run.profiled_s, predicted, own, line.pattern)
 
 
 def row(case: str, processes: str, found: list[Turn]) -> str:
     """Return a line of the table: medians over the turns, and how far the errors lie apart."""
     errors = [100 * (turn.predicted_s / turn.measured_s - 1) for turn in found]
-    model = [100 * (turn.predicted_s / turn.profiled_s - 1) for turn in found]
+    model = [100 * (turn.own_s / turn.profiled_s - 1) for turn in found]
     patterns = "/".join(sorted({str(turn.pattern) for turn in found}))
     cells = [
         *(case, "stable" if CASES[case].stable else "unstable", processes, patterns),
