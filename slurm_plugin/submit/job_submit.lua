@@ -327,11 +327,12 @@ end
 -- element to nodes. Where the first, which leads, has started without a pin, the daemon is away: it
 -- runs alone, in its default count, and its spares are set aside (what they wait for cannot be, and
 -- Slurm cancels them when it ends); a spare that starts all the same ends at once.
-local GUARD = "if p=$(squeue -ho %%n -j ${SLURM_ARRAY_JOB_ID}_0); then if [ -n \"$p\" ]; then " ..
-  "while squeue -hro %%n -t PD -j $SLURM_ARRAY_JOB_ID | grep -q .; do sleep 0.5; done; " ..
+local GUARD = "until p=$(squeue -ho %%n -j ${SLURM_ARRAY_JOB_ID}_0); do [ $? = 127 ] && exit 127; sleep 1; done; " ..
+  "if [ -n \"$p\" ]; then " ..
+  "until p=$(squeue -hro %%n -t PD -j $SLURM_ARRAY_JOB_ID) && [ -z \"$(echo $p)\" ]; do sleep 0.5; done; " ..
   "elif [ $SLURM_ARRAY_TASK_ID = 0 ]; then scontrol update JobId=${SLURM_ARRAY_JOB_ID}_[1-%d] " ..
   "Dependency=afterok:${SLURM_ARRAY_JOB_ID}_0,afternotok:${SLURM_ARRAY_JOB_ID}_0 2>/dev/null; " ..
-  "else exit 0; fi; fi # hetsched"
+  "else exit 0; fi # hetsched"
 
 local SHELLS = { sh = true, bash = true, dash = true, ksh = true, zsh = true }
 

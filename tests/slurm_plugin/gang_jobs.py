@@ -181,7 +181,8 @@ def wrong_in(gangs: Gangs, cancelled: Mapping[str, object]) -> Iterator[str]:
             yield f"{job} has not finished"
         for number, pieces in gangs.shapes(job).items():
             if sum(pieces.values()) not in counts and job not in cancelled:
-                yield f"run {number} of {job} had {pieces}, which is none of {sorted(counts)}"
+                seen = dict(gangs.seen(job))
+                yield f"run {number} of {job} had {pieces} of {sorted(counts)}: {seen}"
         for run in gangs.leaderless(job, 2.0):
             yield f"{job} had {run} without its leader"
 

@@ -67,7 +67,8 @@ def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
         accounted = gangs.accounted(job)
         moved += len(gangs.seen(job).get(0, ())) > 1
         for element, runs in gangs.seen(job).items():
-            for run in runs:
+            # One that was stopped at once may not have asked yet what it holds.
+            for run in (run for run in runs if run.pieces):
                 nodes = tuple(node for node, _ in run.pieces)
                 assert (nodes, sum(gpus for _, gpus in run.pieces)) in accounted[str(element)]
         for number, pieces in gangs.shapes(job).items():
