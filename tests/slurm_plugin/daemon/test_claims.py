@@ -66,12 +66,15 @@ def test_the_second_daemon_of_a_partition_is_told_of_the_first(conf: Path, tmp_p
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="takes other users' rights")
 def test_a_claim_of_any_user_keeps_no_daemon_away(conf: Path) -> None:
-    with holding(conf, 65_534) as hostile, holding(conf, 1) as daemon:
-        for each in (hostile, daemon):
-            assert each.stdout is not None
-            assert each.stdout.readline() == "held\n"
+    with holding(conf, 65_534) as hostile:
+        assert hostile.stdout is not None
+        assert hostile.stdout.readline() == "held\n"
+        # Another user's daemon goes on.
+        with holding(conf, 1) as daemon:
+            assert daemon.stdout is not None
+            assert daemon.stdout.readline() == "held\n"
+            daemon.kill()
         # Root is told who it is.
         with Claims(conf) as claims, pytest.raises(InputError, match=" of nobody"):
             claims.hold(["gpu"])
         hostile.kill()
-        daemon.kill()
