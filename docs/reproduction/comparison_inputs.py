@@ -95,11 +95,15 @@ def _gavel(data: Path, trace: str, cluster: str) -> Loaded:
 
 
 def _jobs(workload: Workload, which: slice) -> Workload:
-    """Return some jobs, counted in order of submission, the first of them at time 0."""
+    """Return some jobs, counted in order of submission, the first of them at time 0.
+
+    What was assumed of them names files by their paths, and a run is named by what is in its
+    inputs: with it, the same jobs would be run again wherever these files lie elsewhere.
+    """
     chosen = workload.submissions[which]
     start_s = chosen[0].job.submit_s
     moved = tuple(_earlier(submission, start_s) for submission in chosen)
-    return replace(workload, submissions=moved, rejected=())
+    return replace(workload, submissions=moved, rejected=(), assumptions=())
 
 
 def _earlier(submission: Submission, by_s: float) -> Submission:

@@ -25,6 +25,7 @@ from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.report.estimates import Estimate
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.sweep.file import read_sweep
+from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Speeds
 
 
@@ -90,6 +91,13 @@ def test_on_the_frontier_is_who_is_beaten_in_both_measures_by_nobody() -> None:
     points = {"a": (1.0, 9.0), "b": (2.0, 3.0), "c": (2.0, 4.0), "d": (3.0, 3.0), "e": (9.0, 1.0)}
     assert frontier(points) == ["a", "b", "e"]
     assert frontier({"a": (1.0, 1.0), "b": (1.0, 1.0)}) == ["a", "b"]
+
+
+def test_an_input_is_the_same_wherever_the_files_lie(data_dir: Path) -> None:
+    made = next(made for made in inputs(data_dir) if made.name == "bundled")
+    text = "".join(workload_lines(made.workload))
+    assert str(SWEEPS.parents[2]) not in text
+    assert str(data_dir) not in text
 
 
 def test_the_figures_of_a_trace_are_those_of_the_page(data_dir: Path) -> None:
