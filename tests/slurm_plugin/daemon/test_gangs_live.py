@@ -51,7 +51,7 @@ def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
 ) -> None:
     daemon = daemon_of(backend, "las", settings=SETTINGS)
     watched, rng = Watched(daemon, gangs), random.Random(1)
-    jobs = [gangs.submit_some(at, rng.uniform(3.0, 6.0)) for at in range(12)]
+    jobs = [gangs.submit_some(at, rng.uniform(2.7, 4.5)) for at in range(10)]
     drive(daemon, lambda: len([job for job in jobs if gangs.seen(job)]) >= 3, 60)
     running = [job for job, known in daemon.world.managed.items() if known.run is not None]
     cancelled = {jobs[-1]: jobs[-1], jobs[-2]: f"{jobs[-2]}_1", running[-1]: running[-1]}
@@ -151,7 +151,7 @@ def test_without_a_daemon_the_leader_runs_alone_and_its_end_is_that_of_its_spare
 
 
 def test_kills_of_the_daemon_leave_no_half_gang(gangs: Gangs) -> None:
-    assert run_gangs_with_kills(gangs, 6, 3, random.Random(7)) == []
+    assert run_gangs_with_kills(gangs, 4, 2, random.Random(7)) == []
 
 
 def test_hetsched_run_ranks_the_workers_of_all_elements(

@@ -78,6 +78,7 @@ def test_lua_and_python_agree_on_what_a_set_means(
         ("--gpu-set=1 --total-samples=many", "--total-samples=many: expected a number above 0"),
         ("--gpu-set=1 --gpu-types=a100,,t4", "--gpu-types=a100,,t4: expected GPU types, for exa"),
         ("--gpu-set=1 --gpu-mem=lots", "--gpu-mem=lots: expected .* for example 40G or 24000M"),
+        ("--gpu-set=4 --gpu-shapes=odd", "--gpu-shapes=odd: expected even, .*, or any"),
         ("--gpu-set=1 --gpu-mem=0G", "--gpu-mem=0G: expected the memory of one GPU"),
         ("--gpu-set=1 --profile-key=" + "x" * 1000, "characters of mark, at most 1024 are allowed"),
         ("--gpu-set=1 --profile-key=a/b", "expected letters, digits"),
