@@ -31,6 +31,7 @@ from slurm_plugin.daemon.gangs import (
     together,
 )
 from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.runs import late_in_part
 from slurm_plugin.daemon.settings import DaemonSettings
 from slurm_plugin.daemon.world import LiveWorld
 
@@ -108,7 +109,7 @@ def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:
     # Of what has ended long ago Slurm tells nothing any more.
     known_whole = len(known.slurm.members) == known.mark.elements - 1
     hopeless = known_whole and complete(known.slurm) and not finishing(known.slurm)
-    return hopeless or now - known.partial_s > settings.start_timeout_s
+    return hopeless or late_in_part(known, settings, now)
 
 
 def _place(

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from enum import Enum
 
 from slurm_plugin.backend import (
     Cancel,
@@ -19,6 +20,7 @@ from slurm_plugin.backend import (
     JobState,
     Park,
     Place,
+    Release,
     Requeue,
     SetAside,
     SlurmJob,
@@ -34,6 +36,37 @@ _TOGETHER_S = 1.0
 
 Pieces = Iterator[tuple[str, int]]
 """(node, GPUs) pairs."""
+
+
+class Part(Enum):
+    """What a member is to the present run of its leader.
+
+    SPARE: set aside, it holds nothing. STRAY: it waits and is to be set aside: let go of, or still
+    pinned. DUE: pinned, it starts with the leader or behind it. BEGUN: it has started, and has not
+    ended. ENDED: it has taken part in the run and ended. PAST: it has ended before.
+    """
+
+    SPARE = "spare"
+    STRAY = "stray"
+    DUE = "due"
+    BEGUN = "begun"
+    ENDED = "ended"
+    PAST = "past"
+
+
+def part_of(leader: SlurmJob, member: SlurmJob) -> Part:
+    """Return what a member is to the present run of its leader, or of the gang that it leads."""
+    if member.state in _ACTIVE:
+        return Part.BEGUN
+    if member.state is JobState.ENDED:
+        if member.start_s is None or leader.start_s is None:
+            return Part.PAST
+        return Part.ENDED if member.start_s >= leader.start_s - _TOGETHER_S else Part.PAST
+    # What the user has it wait for may look alike, but for the leader's id.
+    aside = f"afternotok:{leader.array}_0" in member.dependency
+    if member.pinned:
+        return Part.STRAY if aside else Part.DUE
+    return Part.SPARE if aside else Part.STRAY
 
 
 def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[SlurmJob, ...]]:
@@ -103,46 +136,59 @@ def pieces_held(seen: SlurmJob) -> Pieces:
         yield name, seen.gpus_per_node
     running = seen.state in (JobState.RUNNING, JobState.SUSPENDED)
     for member in seen.members:
-        if member.state in _ACTIVE or (running and _ended_with(seen, member)):
+        part = part_of(seen, member)
+        nodes: tuple[str, ...] = ()
+        if part is Part.BEGUN or (running and part is Part.ENDED):
             nodes = member.nodes
-        else:
-            nodes = member.pinned if running and member.state is JobState.PENDING else ()
+        elif running and part is Part.DUE:
+            nodes = member.pinned
         for name in nodes:
             yield name, member.gpus_per_node
 
 
 def pieces_pinned(seen: SlurmJob) -> Pieces:
     """Yield where a job is pinned to."""
-    for element in (seen, *seen.members) if seen.pinned else ():
-        for name in element.pinned if element.state is JobState.PENDING else ():
+    if seen.state is not JobState.PENDING or not seen.pinned:
+        return
+    for element in (seen, *(each for each in seen.members if part_of(seen, each) is Part.DUE)):
+        for name in element.pinned:
             yield name, element.gpus_per_node
-
-
-def _ended_with(leader: SlurmJob, member: SlurmJob) -> bool:
-    """Whether a member took part in the leader's present run and has ended."""
-    if member.state is not JobState.ENDED or member.start_s is None or leader.start_s is None:
-        return False
-    return member.start_s >= leader.start_s - _TOGETHER_S
 
 
 def finishing(seen: SlurmJob) -> bool:
     """Whether a part of a job's present run has ended well, and the rest is about to."""
     return seen.state is JobState.RUNNING and any(
-        _ended_with(seen, member) for member in seen.members
+        part_of(seen, member) is Part.ENDED for member in seen.members
     )
 
 
 def complete(seen: SlurmJob) -> bool:
     """Whether all that take part in the present run of a job have started."""
-    return not any(member.state is JobState.PENDING and member.pinned for member in seen.members)
+    return not any(part_of(seen, member) is Part.DUE for member in seen.members)
+
+
+def missed(seen: SlurmJob) -> bool:
+    """Whether a job waits and has members that have ended and are to be queued again."""
+    return seen.state is JobState.PENDING and any(map(_returns, seen.members))
+
+
+def _returns(member: SlurmJob) -> bool:
+    """Whether a member has ended and comes back with its leader; not one that was cancelled."""
+    return member.state is JobState.ENDED and member.outcome != "CANCELLED"
 
 
 def spares(seen: SlurmJob) -> int:
     """Return how many members a job still has that could be placed, now or later."""
     if seen.unsplit:
-        low, _, high = seen.unsplit.partition("%")[0].partition("-")
-        return int(high) - int(low) if low == "0" and high.isdecimal() else 0
+        last = _unsplit_members(seen).removeprefix("1-")
+        return int(last) if last.isdecimal() else 0
     return sum(member.state is not JobState.ENDED for member in seen.members)
+
+
+def _unsplit_members(seen: SlurmJob) -> str:
+    """Return the members, such as `1-3`, that Slurm keeps as one with their leader; "" for none."""
+    low, dash, rest = seen.unsplit.partition("%")[0].partition("-")
+    return f"1-{rest}" if low == "0" and dash else ""
 
 
 def together(
@@ -160,7 +206,9 @@ def together(
     first = Place(leader, nodes, gpus, park, gpu_type, terms)
     if not seen.array:
         return None if others else first
-    free = [member for member in seen.members if member.state is JobState.PENDING]
+    free = [
+        member for member in seen.members if member.state is JobState.PENDING and not member.held
+    ]
     if seen.unsplit or len(free) < len(others):
         return None
     placed = []
@@ -194,48 +242,55 @@ def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> I
     """
     leader = f"{seen.array}_0"
     if seen.unsplit:
-        low, dash, rest = seen.unsplit.partition("%")[0].partition("-")
-        if low == "0" and dash:
-            yield SetAside(f"{seen.array}_[1-{rest}]", leader)
+        if members := _unsplit_members(seen):
+            yield SetAside(f"{seen.array}_[{members}]", leader)
         return
     taking_part = (
         {place.job for place in placed.steps} if isinstance(placed, Together) else frozenset()
     )
-    ended = seen.state is JobState.COMPLETING
+    runs = seen.state is JobState.RUNNING
+    # Its leader has been stopped, or has not begun: there is no half a gang.
+    half = seen.state is JobState.COMPLETING and leads_alone(seen)
     for member in seen.members:
         name = element_id(seen, member.element)
-        if member.state is JobState.PENDING and name not in taking_part:
-            waits_for_leader = member.dependency.startswith("after:")
-            aside = "afternotok:" in member.dependency
-            if member.pinned and seen.state is JobState.RUNNING and not aside:
-                if waits_for_leader:
-                    # Slurm would look at it again by itself, at its next round.
-                    yield Place(
-                        name,
-                        member.pinned,
-                        member.gpus_per_node,
-                        SetAside(name, leader),
-                        member.gpu_type,
-                        dependency="",
-                    )
-            elif member.pinned and starting:
-                pass
-            elif member.pinned or not aside:
+        if name in taking_part:
+            continue
+        match part_of(seen, member):
+            case Part.STRAY:
                 yield SetAside(name, leader)
-        elif member.state is JobState.RUNNING and ended and leads_alone(seen):
-            # Its leader has been stopped, or has not begun: there is no half a gang.
-            yield Requeue(name)
-        elif member.outcome == "COMPLETED" and seen.state is JobState.PENDING:
-            # It ended just as its leader was stopped, which goes on and needs it.
-            yield Requeue(name)
+            case Part.DUE if runs and member.dependency.startswith("after:"):
+                # Slurm would look at it again by itself, at its next round.
+                yield Place(
+                    name,
+                    member.pinned,
+                    member.gpus_per_node,
+                    SetAside(name, leader),
+                    member.gpu_type,
+                    dependency="",
+                )
+            case Part.DUE if not runs and not starting:
+                yield SetAside(name, leader)
+            case Part.BEGUN if half and member.state is JobState.RUNNING:
+                yield Requeue(name)
+            case Part.ENDED | Part.PAST if seen.state is JobState.PENDING and _returns(member):
+                # As its leader was stopped or lost, which goes on and needs it.
+                yield Requeue(name)
+            case _:
+                pass
+        if member.held_by_slurm and not runs:
+            # Nobody else would let go of it.
+            yield Release(name)
 
 
 def broken(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
-    """Yield the end of a gang that has lost a member: cancelled, or failed a while ago."""
+    """Yield the end of a gang that has lost a member: cancelled, or failed a while ago.
+
+    One that has failed since its leader was stopped, or lost, is no loss.
+    """
     for member in seen.members:
-        if member.outcome in ("COMPLETED", ""):
-            continue
-        if member.outcome == "CANCELLED" or (member.end_s or 0.0) + patience_s < now:
+        lost = seen.state is JobState.RUNNING and part_of(seen, member) is Part.ENDED
+        failed = lost and member.outcome != "COMPLETED"
+        if member.outcome == "CANCELLED" or (failed and (member.end_s or 0.0) + patience_s < now):
             yield Cancel(seen.array)
             return
 
@@ -243,10 +298,17 @@ def broken(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
 def leftover(
     left: Iterable[SlurmJob], jobs: Mapping[str, SlurmJob], now: float, patience_s: float
 ) -> Iterator[Cancel]:
-    """Yield the end of members whose leader has ended; one that ended well lets them finish."""
+    """Yield the end of members whose leader has ended.
+
+    One that ended well lets them finish, and Slurm cancels spares by itself, in a while.
+    """
     for member in left:
         leader = jobs.get(member.array)
-        well = leader is not None and leader.outcome == "COMPLETED"
-        over_s = (leader.end_s or 0.0) + patience_s if leader is not None and well else 0.0
-        if member.state is JobState.PENDING or over_s < now:
+        over_s = 0.0
+        if leader is not None:
+            waits = member.state is JobState.PENDING
+            well = leader.outcome == "COMPLETED"
+            left_alone = part_of(leader, member) is Part.SPARE if waits else well
+            over_s = (leader.end_s or 0.0) + patience_s if left_alone else 0.0
+        if over_s < now:
             yield Cancel(element_id(member, member.element))

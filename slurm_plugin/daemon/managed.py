@@ -179,7 +179,8 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
     """Return why a waiting job may not start at all, as far as Slurm says."""
     if seen.state is not JobState.PENDING:
         return None
-    if seen.held or seen.reason in _HELD:
+    # An element of a gang that is held keeps the others from starting without it.
+    if seen.held or seen.reason in _HELD or any(member.held for member in seen.members):
         return Reason(ReasonCode.HELD)
     if seen.reason == "Dependency":
         return Reason(ReasonCode.DEPENDENCY)

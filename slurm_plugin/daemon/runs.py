@@ -39,6 +39,10 @@ def run_of(
     half = bool(seen.array) and configuration.gpus not in known.mark.requirements
     part = running and (half or not complete(seen))
     known.partial_s = (known.partial_s or now) if part else None
+    if late_in_part(known, settings, now) and known.quota is None:
+        # What keeps its other elements back may do so again.
+        waited = f"a part of it has not started within {settings.start_timeout_s:g} s"
+        known.quota = Reason(ReasonCode.REFUSED, detail=waited), now + QUOTA_S
     if running and half:
         return None
     if running:
@@ -53,6 +57,11 @@ def run_of(
         since_s = seen.start_s if seen.start_s is not None else now
     number = before.number if before is not None and until_s is not None else seen.restarts
     return as_run(known, number, configuration, since_s, until_s, speeds, settings)
+
+
+def late_in_part(known: Managed, settings: DaemonSettings, now: float) -> bool:
+    """Whether a part of a gang has run for too long without the rest."""
+    return known.partial_s is not None and now - known.partial_s > settings.start_timeout_s
 
 
 def _held(known: Managed, seen: SlurmJob, cluster: Cluster) -> Configuration | None:

@@ -33,7 +33,7 @@ from slurm_plugin.backend import Cancel, JobState, SlurmJob, SlurmNode, SlurmSit
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
-from slurm_plugin.daemon.gangs import finishing, folded, leftover, pieces_held, spares
+from slurm_plugin.daemon.gangs import finishing, folded, leftover, missed, pieces_held, spares
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     Managed,
@@ -51,6 +51,7 @@ from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min, needs_of
 
 _PART = "only a part of it runs"
+_MISSED = "some of its elements are queued again"
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -299,7 +300,8 @@ class LiveWorld:
         down = {node.name for node in state.nodes if node.condition is NodeCondition.DOWN}
         for job_id, known in self.managed.items() if down else ():
             seen, was = state.jobs.get(job_id), known.slurm
-            again = seen is not None and seen.state is JobState.PENDING
+            # That of a gang reads as ending while others of its elements still run.
+            again = seen is not None and seen.state in (JobState.PENDING, JobState.COMPLETING)
             held = {name for name, _ in pieces_held(was)}
             if again and was.state is not JobState.PENDING and not down.isdisjoint(held):
                 waits_s = min(self._settings.grace_s, QUOTA_S)
@@ -334,6 +336,8 @@ class LiveWorld:
         blocked = known.refused or self._quota(known, seen, now) or blocked_by(seen)
         if seen.array and seen.state is JobState.RUNNING and run is None:
             blocked = Reason(ReasonCode.RESTARTING, detail=_PART)
+        elif blocked is None and missed(seen):
+            blocked = Reason(ReasonCode.RESTARTING, detail=_MISSED)
         same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
@@ -359,11 +363,11 @@ class LiveWorld:
         named = blocked_by(seen)
         if named is not None and named.code is ReasonCode.QUOTA:
             known.quota = named, now + QUOTA_S
-        elif seen.state is not JobState.PENDING or (
+        elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
             known.quota and not now < known.quota[1] <= now + QUOTA_S
         ):
             known.quota = None
-        return known.quota[0] if known.quota else None
+        return known.quota[0] if known.quota and seen.state is JobState.PENDING else None
 
     def _reread(self, known: Managed, seen: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""

@@ -4,18 +4,25 @@ from dataclasses import replace
 
 import pytest
 
+from hetsched_core.types import NodeCondition, Reason, ReasonCode
 from slurm_plugin.backend import (
     Cancel,
     JobState,
     Park,
     Place,
+    Release,
     Requeue,
     SetAside,
     SlurmJob,
+    SlurmNode,
+    SlurmState,
     Terms,
     Together,
 )
+from slurm_plugin.daemon import Daemon
 from slurm_plugin.daemon.gangs import (
+    broken,
+    complete,
     folded,
     job_of,
     leftover,
@@ -25,7 +32,9 @@ from slurm_plugin.daemon.gangs import (
     tidied,
     together,
 )
-from tests.slurm_plugin.daemon.test_cycle import WAITING
+from slurm_plugin.daemon.managed import blocked_by
+from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.daemon.test_cycle import SETTINGS, WAITING, Clock, daemon_of, node, state
 
 ASIDE = "afterok:7_0(unfulfilled),afternotok:7_0(unfulfilled)"
 PARK = Park("7_0", 4, 60)
@@ -60,13 +69,20 @@ def test_elements_are_one_job_that_holds_what_they_hold() -> None:
 
 def test_a_job_without_a_leader_that_has_ended_leaves_members_to_be_cancelled() -> None:
     ended = element(0, JobState.ENDED, outcome="COMPLETED", end_s=50.0)
-    jobs = {each.id: each for each in (ended, element(1), running(2, ("n1",), 2))}
-    found, left = folded(jobs)
-    assert list(leftover(left, found, now=55.0, patience_s=10.0)) == [Cancel("7_1")]
-    assert list(leftover(left, found, now=61.0, patience_s=10.0)) == [Cancel("7_1"), Cancel("7_2")]
+    others = element(1), running(2, ("n1",), 2), element(3, dependency="")
+    jobs = {each.id: each for each in (ended, *others)}
+
+    def cancelled(now: float) -> list[str]:
+        found, left = folded(jobs)
+        return [change.job for change in leftover(left, found, now, patience_s=10.0)]
+
+    # Slurm cancels spares by itself, and what still runs is given its time.
+    assert cancelled(55.0) == ["7_3"]
+    assert cancelled(61.0) == ["7_1", "7_2", "7_3"]
+    jobs["7_0"] = replace(ended, outcome="FAILED")
+    assert cancelled(55.0) == ["7_2", "7_3"]
     del jobs["7_0"]
-    found, left = folded(jobs)
-    assert list(leftover(left, found, now=55.0, patience_s=10.0)) == [Cancel("7_1"), Cancel("7_2")]
+    assert cancelled(55.0) == ["7_1", "7_2", "7_3"]
 
 
 def test_members_are_placed_before_their_leader_and_wait_for_it() -> None:
@@ -91,15 +107,139 @@ def test_spares_are_set_aside_before_anything_else_is_done_to_an_array() -> None
     [
         (element(1, pinned=("n3",), dependency="after:7_0"), SetAside("7_1", "7_0")),
         (element(1, dependency=""), SetAside("7_1", "7_0")),
+        (element(1, dependency="afternotok:6_0(unfulfilled)"), SetAside("7_1", "7_0")),
+        (element(1, pinned=("n3",)), SetAside("7_1", "7_0")),
         (element(1, JobState.ENDED, outcome="COMPLETED", end_s=1.0), Requeue("7_1")),
+        (element(1, JobState.ENDED, outcome="FAILED", end_s=1.0), Requeue("7_1")),
         (running(1, ("n3",), 1), Requeue("7_1")),
     ],
-    ids=["pinned", "let go of", "ended", "running"],
+    ids=["pinned", "let go of", "user's", "aside and pinned", "ended", "failed", "running"],
 )
 def test_a_member_whose_leader_waits_is_brought_back_to_it(
     member: SlurmJob, wanted: SetAside | Requeue
 ) -> None:
     assert list(tidied(gang(element(0), member), None, starting=False)) == [wanted]
+
+
+def test_an_element_that_fails_after_its_leader_was_lost_is_no_loss() -> None:
+    failed = element(1, JobState.ENDED, outcome="FAILED", start_s=100.0, end_s=150.0)
+    lead = running(0, ("n0",), 4)
+    assert list(broken(gang(lead, failed), now=159.0, patience_s=10.0)) == []
+    assert list(broken(gang(lead, failed), now=161.0, patience_s=10.0)) == [Cancel("7")]
+    # Slurm has queued the leader again, or has started it since.
+    for other in (element(0), replace(lead, start_s=155.0)):
+        assert list(broken(gang(other, failed), now=999.0, patience_s=10.0)) == []
+    cancelled = replace(failed, outcome="CANCELLED")
+    waits = gang(element(0), cancelled)
+    assert list(tidied(waits, None, starting=False)) == []
+    assert list(broken(waits, now=151.0, patience_s=10.0)) == [Cancel("7")]
+
+
+def test_a_member_that_was_set_aside_with_its_pin_takes_no_part() -> None:
+    seen = gang(running(0, ("n0",), 4), element(1, pinned=("n3",), gpus_per_node=2))
+    assert dict(pieces_held(seen)) == {"n0": 4}
+    assert complete(seen)
+    assert list(tidied(seen, None, starting=True)) == [SetAside("7_1", "7_0")]
+    due = replace(seen, members=(replace(seen.members[0], dependency=""),))
+    assert dict(pieces_held(due)) == {"n0": 4, "n3": 2}
+    assert not complete(due)
+
+
+def test_a_member_that_is_held_is_not_placed_and_let_go_of_if_slurm_holds_it() -> None:
+    held = gang(element(0), element(1, held=True, reason="JobHeldUser"))
+    assert together(held, [(("n0",), 4, "", Terms()), (("n3",), 1, "", Terms())], PARK) is None
+    assert blocked_by(held) == Reason(ReasonCode.HELD)
+    assert list(tidied(held, None, starting=False)) == []
+    by_slurm = element(1, held=True, reason="launch failed requeued held")
+    assert list(tidied(gang(element(0), by_slurm), None, starting=False)) == [Release("7_1")]
+    assert list(tidied(gang(running(0, ("n0",), 4), by_slurm), None, starting=False)) == []
+
+
+GANG = 'hetsched/1 {"nonce":"a7","default":4,"gpu-set":"4,5","gpu-shapes":"any","elements":2}'
+"""Five GPUs are 4 and 1."""
+
+TWO_NODES = (node("n0"), node("n1"))
+
+
+def cycles(daemon: Daemon, clock: Clock, seconds: int) -> list[object]:
+    """Run a cycle a second; return what was wrong with the plans."""
+    found: list[object] = []
+    for _ in range(seconds):
+        clock.now += 1
+        found += daemon.cycle().violations
+    return found
+
+
+def shown(
+    *elements: SlurmJob, nodes: tuple[SlurmNode, ...] = TWO_NODES, mark: str = GANG
+) -> SlurmState:
+    """What Slurm shows of a gang."""
+    return state(*(replace(each, mark=mark) for each in elements), nodes=nodes)
+
+
+def whole(started_s: float) -> tuple[SlurmJob, SlurmJob]:
+    """A gang of 4 and 1 that runs."""
+    lead = running(0, ("n0",), 4, start_s=started_s)
+    return lead, running(1, ("n1",), 1, start_s=started_s)
+
+
+def test_a_gang_that_loses_its_leader_waits_for_its_elements_and_for_its_node() -> None:
+    used = (node("n0", used=4), node("n1", used=1))
+    lead, member = whole(990.0)
+    backend, clock = FakeBackend(shown(lead, member, nodes=used)), Clock()
+    daemon = daemon_of(backend, clock)
+    assert cycles(daemon, clock, 2) == []
+    # Its node goes down, and Slurm queues it again while the other still runs, which then fails.
+    down = (node("n0", condition=NodeCondition.DOWN), node("n1", used=1))
+    again = element(0, restarts=1, begin_s=clock.now + 121.0, pinned=("n0",), gpus_per_node=4)
+    backend.state = shown(again, member, nodes=down)
+    assert cycles(daemon, clock, 1) == []
+    failed = replace(member, state=JobState.ENDED, outcome="FAILED", end_s=clock.now)
+    backend.state = shown(replace(again, pinned=()), failed)
+    backend.calls.clear()
+    assert cycles(daemon, clock, 20) == []
+    assert Requeue("7_1") in backend.calls
+    assert not any(isinstance(call, Place | Together | Cancel) for call in backend.calls)
+    assert "its node went down" in str(daemon.world.jobs["7"].blocked)
+    assert cycles(daemon, clock, 20) == []
+    assert "queued again" in str(daemon.world.jobs["7"].blocked)
+    backend.state = shown(replace(again, pinned=()), element(1, restarts=1))
+    assert cycles(daemon, clock, 1) == []
+    assert isinstance(backend.calls[-1], Place | Together)
+
+
+def test_a_gang_of_which_a_part_does_not_start_is_not_placed_again_at_once() -> None:
+    lead, _ = whole(1000.0)
+    due = element(1, dependency="", pinned=("n1",), gpus_per_node=1, reason="JobArrayTaskLimit")
+    used = (node("n0", used=4), node("n1"))
+    backend, clock = FakeBackend(shown(lead, due, nodes=used)), Clock()
+    daemon = daemon_of(backend, clock)
+    while Requeue("7_0") not in backend.calls:
+        assert cycles(daemon, clock, 1) == []
+        assert clock.now < 1100
+    assert clock.now - 1000 == pytest.approx(SETTINGS.start_timeout_s, abs=3)
+    backend.state = shown(element(0, restarts=1), element(1))
+    backend.calls.clear()
+    cycles(daemon, clock, 50)
+    assert not any(isinstance(call, Place | Together) for call in backend.calls)
+    assert "a part of it has not started" in str(daemon.world.jobs["7"].blocked)
+    cycles(daemon, clock, 12)
+    assert any(isinstance(call, Place | Together) for call in backend.calls)
+
+
+def test_a_leader_that_runs_alone_is_left_alone_by_a_daemon_that_comes_back() -> None:
+    lead = running(0, ("n0",), 4, start_s=990.0, pinned=())
+    aside = element(1, pinned=("n1",), gpus_per_node=1)
+    backend, clock = (
+        FakeBackend(shown(lead, aside, nodes=(node("n0", used=4), node("n1")))),
+        Clock(),
+    )
+    daemon = daemon_of(backend, clock)
+    cycles(daemon, clock, 60)
+    assert set(backend.calls) == {SetAside("7_1", "7_0")}
+    run = daemon.world.managed["7"].run
+    assert run is not None
+    assert dict(run.configuration) == {"n0": 4}
 
 
 def test_ids_of_elements_tell_their_job() -> None:
