@@ -323,29 +323,42 @@ local function elements_for(largest, most)
   return math.min(found, MAX_ELEMENTS)
 end
 
+-- What the members of array %s wait for while they are spare: it cannot be.
+local NEVER = "afterok:%s_0,afternotok:%s_0"
+
 -- Every element runs the script, once all that take part have started. Only the daemon pins an
 -- element to nodes. Where the first, which leads, has started without a pin, the daemon is away: it
 -- runs alone, in its default count, and its spares are set aside (what they wait for cannot be, and
 -- Slurm cancels them when it ends); a spare that starts all the same ends at once.
 local GUARD = "until p=$(squeue -ho %%n -j ${SLURM_ARRAY_JOB_ID}_0); do [ $? = 127 ] && exit 127; sleep 1; done; " ..
   "if [ -n \"$p\" ]; then " ..
-  "until p=$(squeue -hro %%n -t PD -j $SLURM_ARRAY_JOB_ID) && [ -z \"$(echo $p)\" ]; do sleep 0.5; done; " ..
+  "until p=$(squeue -hro %%n -t PD -j $SLURM_ARRAY_JOB_ID) && [ -z \"$(echo $p)\" ]; do sleep 1; done; " ..
   "elif [ $SLURM_ARRAY_TASK_ID = 0 ]; then scontrol update JobId=${SLURM_ARRAY_JOB_ID}_[1-%d] " ..
-  "Dependency=afterok:${SLURM_ARRAY_JOB_ID}_0,afternotok:${SLURM_ARRAY_JOB_ID}_0 2>/dev/null; " ..
+  "Dependency=" .. NEVER:gsub("%%s", "${SLURM_ARRAY_JOB_ID}") .. " 2>/dev/null; " ..
   "else exit 0; fi # hetsched"
 
 local SHELLS = { sh = true, bash = true, dash = true, ksh = true, zsh = true }
 
+-- What runs a script with such a first line: `bash` of `#!/bin/bash -l` and `#!/usr/bin/env -S bash -l`.
+local function interpreter(first)
+  local through_env = false
+  for word in first:sub(3):gmatch("%S+") do
+    local name = word:match("[^/]*$")
+    if through_env and not word:match("^%-") or not through_env and name ~= "env" then return name end
+    through_env = true
+  end
+end
+
 local function gang(jd, elements)
   local first, rest = jd.script:match("^(#![^\n]*)\n(.*)$")
-  local shell = first and (first:match("env%s+(%w+)") or first:match("([^/%s]+)%s*$") or first:match("([^/%s]+)%s"))
-  if not SHELLS[shell or ""] then
+  if not SHELLS[first and interpreter(first) or ""] then
     fail("--gpu-shapes=any needs a shell script, whose first line is for example #!/bin/bash")
   end
   jd.script = first .. "\n" .. string.format(GUARD, elements - 1) .. "\n" .. rest
   jd.array_inx = "0-" .. integer(elements - 1)
   jd.bitflags = with_flag(jd.bitflags, slurm.KILL_INV_DEP or 1)
   jd.environment["HETSCHED_ELEMENTS"] = integer(elements)
+  slurm.log_user("hetsched: the job is an array, whose first element leads: what is to wait for it names that, as in --dependency=afterok:ID_0")
 end
 
 local function described(jd, found, count, nodes, begin, shadow, elements)
@@ -483,6 +496,14 @@ local function touched(jd)
   return nil
 end
 
+-- Whether an element of a gang that follows its leader would wait for something else than it does.
+local function let_go(jd, rec)
+  if jd.dependency == nil or not rec.admin_comment:match('"elements":') then return false end
+  local follows = given(rec.array_task_id) and rec.array_task_id > 0
+  -- The line in the leader's script sets them aside, as the job's owner.
+  return follows and jd.dependency ~= NEVER:gsub("%%s", integer(rec.array_job_id))
+end
+
 function slurm_job_modify(jd, rec, parts, uid)
   -- Others may not touch the job anyway, but for operators, of whom the daemon is one.
   if uid == 0 or uid ~= rec.user_id then return slurm.SUCCESS end
@@ -491,6 +512,10 @@ function slurm_job_modify(jd, rec, parts, uid)
   local edit = here and touched(jd)
   if edit then
     slurm.log_user("hetsched manages this job: %s is not yours to change", edit)
+    return slurm.ERROR
+  end
+  if here and let_go(jd, rec) then
+    slurm.log_user("hetsched manages this job: what its elements but the first wait for is not yours to change")
     return slurm.ERROR
   end
   if (here or there) and jd.partition ~= nil and jd.partition ~= rec.partition then

@@ -75,6 +75,29 @@ def test_the_rest_is(testbed: Testbed, job: str, edit: str, name: str, now: str)
     assert shown(testbed, job)[name] == now
 
 
+def test_what_a_member_of_a_gang_waits_for_is_not_its_user_s(
+    testbed: Testbed, submitter: Submitter
+) -> None:
+    words = ("--parsable", "--output=/dev/null", "--gpu-set=4,5", "--gpu-shapes=any")
+    said = as_nobody(testbed, "sbatch", *words, "--wrap=sleep 60")
+    assert "names that, as in --dependency=afterok:ID_0" in said.stderr
+    job = said.stdout.strip()
+
+    def update(element: int, dependency: str) -> str:
+        edit = (f"JobId={job}_{element}", f"Dependency={dependency}")
+        return as_nobody(testbed, "scontrol", "update", *edit).stderr
+
+    try:
+        for dependency in ("", f"after:{job}_0", f"afterany:{job}_0"):
+            assert "the first wait for is not yours to change" in update(1, dependency)
+        # As the line in the leader's script does.
+        assert update(1, f"afterok:{job}_0,afternotok:{job}_0") == ""
+        assert "afternotok" in testbed.command("squeue", "--noheader", "--format=%E", f"-j{job}_1")
+        assert update(0, "") == ""
+    finally:
+        testbed.command("scancel", job)
+
+
 def test_a_job_does_not_change_between_managed_and_other_partitions(
     testbed: Testbed, job: str
 ) -> None:

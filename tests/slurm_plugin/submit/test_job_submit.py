@@ -98,6 +98,30 @@ def test_a_bad_value_is_refused_with_what_would_do(
         submitter.submit(options)
 
 
+@pytest.mark.parametrize(
+    ("first", "taken"),
+    [
+        ("#!/bin/bash -l", True),
+        ("#!/usr/bin/env -S bash -l", True),
+        ("#! /usr/bin/env bash", True),
+        ("#!/bin/sh", True),
+        ("#!/usr/bin/env python3", False),
+        ("#!/usr/bin/python3 -bash", False),
+        ("#!/usr/bin/env -S", False),
+    ],
+)
+def test_a_gang_needs_a_shell_of_whatever_options(
+    testbed: Testbed, submitter: Submitter, tmp_path: Path, first: str, taken: bool
+) -> None:
+    script = tmp_path / "gang.sh"
+    script.write_text(f"{first}\n#HETSCHED --gpu-set=4,5 --gpu-shapes=any\ntrue\n")
+    if taken:
+        assert sbatch(testbed, script)
+    else:
+        with pytest.raises(TestbedError, match="needs a shell script, whose first line is for ex"):
+            sbatch(testbed, script)
+
+
 @pytest.mark.parametrize("line", ["#hetsched --gpu-set=2", "# HETSCHED --gpu-set=2"])
 def test_a_line_that_only_looks_like_one_of_ours_is_said_to_be_a_comment(
     testbed: Testbed, tmp_path: Path, line: str
