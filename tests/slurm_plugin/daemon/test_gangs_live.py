@@ -51,7 +51,7 @@ def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
 ) -> None:
     daemon = daemon_of(backend, "las", settings=SETTINGS)
     watched, rng = Watched(daemon, gangs), random.Random(1)
-    jobs = [gangs.submit_some(at, rng.uniform(2.7, 4.5)) for at in range(10)]
+    jobs = [gangs.submit_some(at, rng.uniform(2.7, 4.5)) for at in range(7)]
     drive(daemon, lambda: len([job for job in jobs if gangs.seen(job)]) >= 3, 60)
     running = [job for job, known in daemon.world.managed.items() if known.run is not None]
     cancelled = {jobs[-1]: jobs[-1], jobs[-2]: f"{jobs[-2]}_1", running[-1]: running[-1]}
@@ -79,12 +79,25 @@ def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
     assert all(node.gpus_used == () for node in backend.read().nodes)
 
 
-def test_the_end_of_one_element_that_its_user_cancels_is_the_end_of_all(
+def test_a_gang_outlives_the_loss_of_its_leader_and_ends_with_an_element_that_is_cancelled(
     backend: SlurmBackend, gangs: Gangs
 ) -> None:
     daemon = daemon_of(backend, settings=SETTINGS)
     job = gangs.submit("5", "--gpu-types=a100,t4", seconds=60)
-    drive(daemon, lambda: len(gangs.seen(job)) == 2, 60)
+
+    def failed() -> list[JobState]:
+        jobs = backend.read().jobs.values()
+        return [each.state for each in jobs if each.array == job and each.outcome == "FAILED"]
+
+    def runs() -> list[int]:
+        return [len(each) for each in gangs.seen(job).values()]
+
+    drive(daemon, lambda: runs() == [1, 1], 60)
+    # As where its node is lost: the other element fails before the daemon looks again.
+    gangs.cluster.command("scontrol", "requeue", f"{job}_0")
+    gangs.cluster.command("scancel", "--batch", "--signal=KILL", f"{job}_1")
+    await_that(lambda: failed() == [JobState.ENDED], 30, gangs.queue)
+    drive(daemon, lambda: runs() == [2, 2], 60)
     gangs.cluster.command("scancel", f"{job}_1")
     drive(daemon, lambda: not gangs.queue(), 30)
     assert not gangs.done(job)
@@ -117,15 +130,19 @@ def test_an_element_that_does_not_start_in_time_takes_the_others_back(
     draining = Draining(backend, gangs.cluster)
     daemon = daemon_of(draining, settings=replace(SETTINGS, start_timeout_s=5.0))
     job = gangs.submit("5", "--gpu-types=a100,t4")
+
+    def waits_again() -> bool:
+        known = daemon.world.managed.get(job)
+        return known is not None and known.slurm.restarts > 0 and known.run is None
+
     try:
-        drive(daemon, lambda: gangs.done(job) and not gangs.queue(), 120)
+        drive(daemon, waits_again, 60)
     finally:
         draining.set_state("RESUME")
-    ((number, whole),) = gangs.shapes(job).items()
     # Its script has not gone on while only a part had started.
-    assert number > 0
-    assert sum(whole.values()) == 5
-    assert draining.node not in whole
+    assert gangs.seen(job) == {}
+    # Nor would it be of use to place it again at once.
+    assert "a part of it has not started" in str(daemon.world.jobs[job].blocked)
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["never seen", "seen and half placed"])
@@ -159,7 +176,7 @@ def test_hetsched_run_ranks_the_workers_of_all_elements(
 ) -> None:
     show = (
         "'echo $RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE $GROUP_RANK $GROUP_WORLD_SIZE "
-        "$HETSCHED_GPUS $MASTER_ADDR:$MASTER_PORT >>ranks; sleep 5'"
+        "$HETSCHED_GPUS $MASTER_ADDR:$MASTER_PORT >>ranks; sleep 3'"
     )
     script = gangs.folder / "run.sh"
     script.write_text(
