@@ -9,7 +9,7 @@ from random import Random
 
 from hetsched_core.contract.fits import Fit, fit
 from hetsched_core.contract.logs import over_allocated
-from hetsched_core.contract.settle import carry_out, let_drain, runs_of, unlike
+from hetsched_core.contract.settle import carry_out, let_drain, nobody_runs, runs_of, unlike
 from hetsched_core.contract.trial import (
     TooManyDecisionsError,
     Trial,
@@ -18,6 +18,7 @@ from hetsched_core.contract.trial import (
 )
 from hetsched_core.policy import PlanChecker, Start, check_plan, diff
 from hetsched_core.types import (
+    ALL_SHAPES,
     EMPTY_PLAN,
     ExecutionModel,
     Horizon,
@@ -26,6 +27,7 @@ from hetsched_core.types import (
     Placement,
     Reason,
     ReasonCode,
+    Shape,
     Snapshot,
     Trigger,
     Waiting,
@@ -33,6 +35,11 @@ from hetsched_core.types import (
 
 MAX_MEMORY_BYTES = 16 << 20
 """How much a policy may note down (JSON text)."""
+
+_FEW = 4
+"""Of how many decisions the contract on shapes that come and go makes several."""
+
+_FEW_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 
 
 def policy_describes_itself(trial: Trial) -> Iterator[str]:
@@ -92,13 +99,7 @@ def reasons_are_true(trial: Trial) -> Iterator[str]:
             if not isinstance(entry, Waiting) or job not in snapshot.jobs:
                 continue
             if job not in fits:
-                fits[job] = fit(
-                    snapshot.jobs[job].job,
-                    snapshot.cluster,
-                    snapshot.speeds,
-                    snapshot.shapes,
-                    trial.scenario.model,
-                )
+                fits[job] = _fit(trial, snapshot, job)
             never = entry.reason.code.horizon is Horizon.NEVER
             if never and fits[job] is Fit.YES:
                 yield f"{decision}: job {job} fits and is told {str(entry.reason)!r}"
@@ -107,6 +108,11 @@ def reasons_are_true(trial: Trial) -> Iterator[str]:
             for other in entry.reason.behind:
                 if other not in snapshot.jobs or other == job:
                     yield f"{decision}: job {job} waits behind {other}, which is not active"
+
+
+def _fit(trial: Trial, snapshot: Snapshot, job_id: str) -> Fit:
+    job, shapes = snapshot.jobs[job_id].job, snapshot.shapes_for(snapshot.jobs[job_id].job)
+    return fit(job, snapshot.cluster, snapshot.speeds, shapes, trial.scenario.model)
 
 
 def same_snapshot_same_plan(trial: Trial) -> Iterator[str]:
@@ -175,6 +181,48 @@ def _live(snapshot: Snapshot, rng: Random) -> Snapshot:
         nodes=nodes,
         changed=snapshot.changed | set(chosen),
         nodes_changed=True,
+    )
+
+
+def shapes_come_and_go(trial: Trial) -> Iterator[str]:
+    """A job that may no longer have the shape it is to start in gets another place, or waits."""
+    if trial.policy.info.model is not ExecutionModel.GANG:
+        return
+    rng = Random(trial.scenario.seed)
+    for decision in trial.sample[:_FEW]:
+        snapshot, plan = nobody_runs(decision.snapshot), EMPTY_PLAN
+        some = frozenset(rng.sample(sorted(snapshot.jobs), len(snapshot.jobs) // 2))
+        # What every job takes changes with what single ones do, unless there is one that never may.
+        others = rng.choice((_FEW_SHAPES, ALL_SHAPES))
+        for lost, when in ((frozenset(), "had"), (some, "lost"), (frozenset(), "had again")):
+            every = _FEW_SHAPES if lost else others
+            trigger = rng.choice((Trigger.ROUND, Trigger.END))
+            snapshot = _shaped(replace(snapshot, shapes=every, previous=plan), lost, trigger)
+            plan = trial.policy.plan(snapshot)
+            for violation in check_plan(snapshot, plan, trial.policy.info.model):
+                yield f"{decision}, with shapes {when}: {violation}"
+            for job, entry in sorted(plan.entries.items()):
+                never = isinstance(entry, Waiting) and entry.reason.code.horizon is Horizon.NEVER
+                if never and _fit(trial, snapshot, job) is Fit.YES:
+                    yield f"{decision}, with shapes {when}: job {job} fits and is told never"
+
+
+def _shaped(snapshot: Snapshot, lost: frozenset[str], trigger: Trigger) -> Snapshot:
+    """Return the snapshot with all jobs but these taking every shape, as those may live."""
+    before, jobs = snapshot.previous.entries, snapshot.jobs
+    changed = set()
+    for name, view in jobs.items():
+        shapes = frozenset() if name in lost else ALL_SHAPES - _FEW_SHAPES
+        if view.job.shapes != shapes or name not in before:
+            changed.add(name)
+            jobs = jobs.set(name, replace(view, job=replace(view.job, shapes=shapes)))
+    return replace(
+        snapshot,
+        triggers=frozenset({trigger}),
+        jobs=jobs,
+        changed=frozenset(changed),
+        gone=frozenset(),
+        nodes_changed=not before,
     )
 
 

@@ -51,6 +51,11 @@ def let_drain(snapshot: Snapshot) -> Snapshot:
     return _with(snapshot, staying, snapshot.now + GRACE_S)
 
 
+def nobody_runs(snapshot: Snapshot) -> Snapshot:
+    """Return the state with every run gone."""
+    return _with(snapshot, {}, snapshot.now)
+
+
 def unlike(snapshot: Snapshot, plan: Plan) -> str:
     """Return the first job that does not hold what the plan gives it, or ""."""
     held: dict[str, list[tuple[object, ...]]] = {job: [] for job in snapshot.jobs}

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.ways import Way, ways_to_fit
 from hetsched_core.types import (
@@ -108,7 +109,7 @@ def staying(snapshot: Snapshot) -> dict[str, Placed]:
         has = present(snapshot, view)
         if has is None or view.blocked is not None:
             continue
-        if (view.configuration == has or not free.closed(has)) and free.fits(view.job, has):
+        if may_keep(snapshot, view, has) and free.fits(view.job, has):
             free.take(view.job, has)
             stay[view.id] = _placed(snapshot, view, has)
     return stay
@@ -207,8 +208,9 @@ class _Assignment:
             return
         if choice.nodes is not None and len(configuration) > choice.nodes:
             return
-        closed = self._idle.closed(configuration) and view.configuration != configuration
-        if closed or not self._idle.fits(view.job, configuration):
+        if not may_keep(self._snapshot, view, configuration):
+            return
+        if not self._idle.fits(view.job, configuration):
             return
         self._idle.take(view.job, configuration)
         self._kept[view.id] = view.job, _placed(self._snapshot, view, configuration)

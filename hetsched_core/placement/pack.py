@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.ways import Way, rigid_way
 from hetsched_core.types import (
     Configuration,
@@ -129,7 +130,7 @@ class _Packer:
                 self._release(view)
                 self._take(view, kept)
             return kept
-        if before is NO_ROOM or before is AHEAD:
+        if (before is NO_ROOM or before is AHEAD) and view.id not in self._snapshot.changed:
             # It fits in principle, so when nobody can start there is nothing to work out.
             if self._packing is not Packing.IN_TURN:
                 if self._left.full:
@@ -170,11 +171,11 @@ class _Packer:
     def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""
         placed = before
-        # The plan in force was valid; only a change of the nodes, or a run that ended on a node
-        # that has closed, can have made it otherwise.
+        # The plan in force was valid; only a change of the nodes or of the job, whose run may have
+        # ended on a node that has closed, can have made it otherwise.
         changed = self._snapshot.nodes_changed or view.job.id in self._snapshot.changed
         if before is None or changed:
-            placed = _placed_before(view, before, self._idle)
+            placed = _placed_before(self._snapshot, view, before, self._idle)
         if placed is None:
             return
         configuration = placed.placements[0].configuration
@@ -214,7 +215,9 @@ class _Packer:
                 raise AssertionError(f"no room for {wanted} although nobody holds its nodes")
 
 
-def _placed_before(view: JobView, before: Placed | None, free: FreeGpus) -> Placed | None:
+def _placed_before(
+    snapshot: Snapshot, view: JobView, before: Placed | None, free: FreeGpus
+) -> Placed | None:
     """What the job has and can keep, if anything."""
     placed = before
     if placed is None:
@@ -224,6 +227,6 @@ def _placed_before(view: JobView, before: Placed | None, free: FreeGpus) -> Plac
             return None
         placed = Placed((Placement(running),))
     configuration = placed.placements[0].configuration
-    if free.closed(configuration) and view.configuration != configuration:
+    if not may_keep(snapshot, view, configuration):
         return None
     return placed if free.fits(view.job, configuration) else None

@@ -17,6 +17,7 @@ from typing import Any
 from immutables import Map
 
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Fit, Packing, fastest_fit, pack
 from hetsched_core.placement.ways import Way, rigid_way
 from hetsched_core.types import (
@@ -29,6 +30,7 @@ from hetsched_core.types import (
     Plan,
     Replan,
     Reservation,
+    Shape,
     Snapshot,
     Speeds,
     Waiting,
@@ -59,6 +61,7 @@ class InTurn:
     fit: Fit = fastest_fit
     _last: Plan | None = None
     _speeds: Speeds | None = None
+    _shapes: frozenset[Shape] = frozenset()
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class InTurn:
             self._last is not None
             and snapshot.previous.identity is self._last.identity
             and not snapshot.nodes_changed
+            and snapshot.shapes == self._shapes
         )
 
     def _revised(self, snapshot: Snapshot) -> bool:
@@ -149,6 +153,7 @@ class InTurn:
             changes, snapshot.gone, replan=replan, reservations=reservations, memory=memory
         )
         self._speeds, self._past_run_s = snapshot.speeds, snapshot.past_run_s
+        self._shapes = snapshot.shapes
         return self._last
 
     @property
@@ -203,14 +208,15 @@ class InTurn:
             self._forget(job_id, free)
             entry = Waiting(view.blocked)
             return None if before == entry else entry
-        if held := self._placed.get(job_id):
-            if view.configuration == held[1] or not free.closed(held[1]):
-                return None
-            # Its run ended on a node that takes no new work.
-            self._forget(job_id, free)
-        if job_id in self._waiting or before is NEVER:
+        held, waited = self._placed.get(job_id), job_id in self._waiting
+        if held is not None and may_keep(snapshot, view, held[1]):
             return None
-        return AHEAD if self._enqueue(snapshot, view) else NEVER
+        if held is not None or waited:
+            # Its run ended where none may begin, or it may have other shapes than before.
+            self._forget(job_id, free)
+        if not self._enqueue(snapshot, view):
+            return None if before is NEVER else NEVER
+        return None if waited else AHEAD
 
     def _enqueue(self, snapshot: Snapshot, view: JobView) -> bool:
         way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)

@@ -48,7 +48,8 @@ class Snapshot:
         past_run_s: profile key -> mean seconds for which its completed jobs that told no size held
             GPUs: what stands in for the run time of the next one.
         effective_s: when a plan made now takes effect (UTC).
-        shapes: the shapes of configuration that can be realised here for every job.
+        shapes: the shapes of configuration that can be realised here for every job. They, and those
+            of a job, may change; a job for which `shapes_for` says other ones is in `changed`.
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
             any number. Live it is 1: a gang is one Slurm job.
         seed: for policies that draw random numbers.

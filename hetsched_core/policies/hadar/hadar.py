@@ -32,6 +32,7 @@ import numpy as np
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, rigid_way
 from hetsched_core.placement.assign import immovable, present, staying
+from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pack import NEVER, NO_ROOM, fastest_fit
 from hetsched_core.policies.hadar.market import Bids, OpenNodes
 from hetsched_core.policies.hadar.prices import UTILITIES, Utility
@@ -117,7 +118,11 @@ class Hadar:
             if view.id not in kept:
                 queue.append(len(jobs))
                 configuration = present(snapshot, view) if full else None
-                if configuration is not None and _on_open_nodes(snapshot, configuration):
+                if (
+                    configuration is not None
+                    and may_keep(snapshot, view, configuration)
+                    and _on_open_nodes(snapshot, configuration)
+                ):
                     has[len(jobs)] = configuration
             jobs.append((view, way))
         placed, left, diagnostics = kept, {}, Diagnostics(method="nobody waits")

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.placement.assign import present
+from hetsched_core.placement.keep import may_keep
 from hetsched_core.policies.hops import profiling_queue
 from hetsched_core.policies.hops.classes import classes_of, node_speeds
 from hetsched_core.policies.hops.configurations import (
@@ -278,8 +279,10 @@ class Moment:
             if view.first_start_s is not None:
                 credit[at] = self._credit(view, length_s)
             has = present(snapshot, view)
-            pieces = None if has is None else pieces_of(snapshot.cluster, has)
-            if has is not None and pieces is not None and demand.accepts(at, *pieces, layout):
+            if has is None or not may_keep(snapshot, view, has):
+                continue
+            pieces = pieces_of(snapshot.cluster, has)
+            if demand.accepts(at, *pieces, layout):
                 held[at] = pieces
                 held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
         return Setting(

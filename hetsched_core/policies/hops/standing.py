@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hetsched_core.placement.assign import present, staying
+from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling_queue
 from hetsched_core.policies.hops.room import Room
@@ -49,7 +50,7 @@ def keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Con
         if has is None:
             continue
         closed = any(not snapshot.nodes[name].open for name, _ in has)
-        if (runs == has) if closed else (fixed or not new_round):
+        if may_keep(snapshot, view, has) and (closed or fixed or not new_round):
             keep[view.job.id] = has
     taken = room.copy()
     _take(snapshot, taken, keep)

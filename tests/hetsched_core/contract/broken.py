@@ -11,6 +11,7 @@ from immutables import Map
 from hetsched_core.placement import Packing, pack
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import (
+    ALL_SHAPES,
     Configuration,
     Entry,
     JobView,
@@ -336,6 +337,25 @@ class IgnoresForeignJobs(Sound):
         """Pack as if all GPUs were there for managed jobs."""
         ours = {name: replace(view, foreign_gpus=0) for name, view in snapshot.nodes.items()}
         return super().plan(replace(snapshot, nodes=Map(ours)))
+
+
+class IgnoresLostShapes(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Pack as if who was told a place could still have every shape."""
+        jobs = snapshot.jobs
+        for job, entry in snapshot.previous.entries.items():
+            if isinstance(entry, Placed) and job in jobs:
+                shaped = replace(jobs[job].job, shapes=ALL_SHAPES)
+                jobs = jobs.set(job, replace(jobs[job], job=shaped))
+        return super().plan(replace(snapshot, jobs=jobs))
+
+
+class NeverAgain(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Let whoever was told "never" be told so for good."""
+        before = snapshot.previous.entries
+        lost = [job for job, entry in before.items() if entry == NEVER and job in snapshot.jobs]
+        return changed(super().plan(snapshot), dict.fromkeys(lost, NEVER))
 
 
 @dataclass

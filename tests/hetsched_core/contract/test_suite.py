@@ -74,6 +74,8 @@ WRONG = [
     (broken.IgnoresBlocks(), "blocked-jobs", "is placed but may not start"),
     (broken.GivesAnotherReason(), "blocked-jobs", "is told 'not yet: too few GPUs"),
     (broken.IgnoresForeignJobs(), "blocked-jobs", "capacity: "),
+    (broken.IgnoresLostShapes(), "shapes", "with shapes lost: shape: "),
+    (broken.NeverAgain(), "shapes", "with shapes had again: job "),
     (broken.NotFrozen(), "description", "is no frozen dataclass"),
     (broken.BadName(), "description", "'My Policy' is not one lower-case word"),
     (broken.TwoLines(), "description", "is not one line"),

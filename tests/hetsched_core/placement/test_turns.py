@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from random import Random
 from typing import ClassVar
 
 import pytest
@@ -11,10 +12,11 @@ from hetsched_core.contract import random_scenario
 from hetsched_core.placement import InTurn, Packing, pack
 from hetsched_core.placement.fewest import fewest_fit
 from hetsched_core.placement.pack import NEVER, Fit, fastest_fit
-from hetsched_core.policy import PolicyInfo
+from hetsched_core.policy import PolicyInfo, check_plan
 from hetsched_core.simulate import simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.types import (
+    ALL_SHAPES,
     ExecutionModel,
     JobView,
     Placed,
@@ -22,6 +24,7 @@ from hetsched_core.types import (
     Reason,
     ReasonCode,
     Replan,
+    Shape,
     Snapshot,
     Waiting,
     submission_order,
@@ -88,6 +91,91 @@ def test_the_plans_are_those_of_the_naive_twin(seed: int, fit: Fit) -> None:
         incidents=scenario.incidents,
     )
     assert any(compared.followed)
+
+
+FEW = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
+
+
+@dataclass(frozen=True)
+class ComesAndGoes:
+    """Plans with another policy, to which jobs lose shapes and get them back, as they do live."""
+
+    info: ClassVar[PolicyInfo] = Compared.info
+    compared: Compared
+    rng: Random
+    always_few: bool
+    lost: set[str] = field(default_factory=set)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        before = set(self.lost)
+        if self.rng.random() < 0.5:
+            self.lost.clear()
+            share = self.rng.choice((0.0, 0.5))
+            self.lost.update(j for j in sorted(snapshot.jobs) if self.rng.random() < share)
+        jobs = snapshot.jobs
+        for job_id, seen in snapshot.jobs.items():
+            shapes = frozenset() if job_id in self.lost else ALL_SHAPES - FEW
+            jobs = jobs.set(job_id, replace(seen, job=replace(seen.job, shapes=shapes)))
+        shown = replace(
+            snapshot,
+            jobs=jobs,
+            shapes=FEW if self.always_few or self.lost & set(jobs) else ALL_SHAPES,
+            changed=snapshot.changed | ((before ^ self.lost) & set(jobs)),
+        )
+        plan = self.compared.plan(shown)
+        assert check_plan(shown, plan, ExecutionModel.GANG) == ()
+        return plan
+
+
+@pytest.mark.parametrize("fit", [fastest_fit, fewest_fit])
+@pytest.mark.parametrize("seed", range(12))
+def test_the_plans_are_those_of_the_naive_twin_and_valid_while_shapes_come_and_go(
+    seed: int, fit: Fit
+) -> None:
+    scenario = random_scenario(seed)
+    policy = ComesAndGoes(Compared(InTurn(by_submission, fit)), Random(seed), seed % 2 == 0)
+    simulate(
+        scenario.submissions,
+        scenario.cluster,
+        policy,
+        scenario.truth,
+        replace(scenario.settings, shapes=ALL_SHAPES),
+        estimates=scenario.estimates,
+        incidents=scenario.incidents,
+    )
+    assert any(policy.compared.followed)
+
+
+def test_a_place_that_is_not_taken_yet_is_given_up_with_its_shape_and_no_sooner() -> None:
+    cluster = cluster_of(n0=("a100", 4), n1=("a100", 2))
+    wide = view("a", counts=(6,))
+    takes_all = replace(wide, job=replace(wide.job, shapes=ALL_SHAPES - FEW))
+    speeds = linear_speeds(cluster, {"m": {"a100": 1.0}})
+    turns = InTurn(by_submission)
+    plan = turns.plan(snapshot_of(cluster, [takes_all], speeds=speeds, shapes=FEW), Replan())
+    assert plan.entries["a"] == placed(n0=4, n1=2)
+    runs = replace(wide, runs=(held(on(n0=4, n1=2)),))
+    for seen, entry in (
+        (takes_all, plan.entries["a"]),
+        (runs, plan.entries["a"]),
+        (wide, NEVER),
+        (takes_all, plan.entries["a"]),
+    ):
+        told = snapshot_of(
+            cluster,
+            [seen],
+            speeds=speeds,
+            shapes=FEW,
+            previous=plan,
+            changed=frozenset({"a"}),
+            nodes_changed=False,
+        )
+        assert turns.follows(told)
+        plan = turns.plan(told, Replan())
+        assert plan.entries["a"] == entry
+        assert check_plan(told, plan, ExecutionModel.GANG) == ()
+    # What was expected of even shapes alone holds no more where all jobs take others.
+    assert not turns.follows(replace(told, previous=plan, shapes=ALL_SHAPES))
 
 
 def by_estimates(view: JobView, snapshot: Snapshot) -> tuple[float, float, str]:
