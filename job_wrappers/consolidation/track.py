@@ -23,7 +23,7 @@ from job_wrappers.consolidation.rounds import (
     Wait,
     next_act,
 )
-from job_wrappers.consolidation.tracker import Averaging, Consolidated, Tracker
+from job_wrappers.consolidation.tracker import Averaging, Consolidated, OvertakenError, Tracker
 
 PATIENCE_S = 5.0
 
@@ -82,7 +82,11 @@ def track(
         if isinstance(act, Wait) or not mine or tracker.round() != seen.round:
             sleep(poll_s)
             continue
-        tell(Done(act, number, _carried_out(tracker, act, seen.round, averaging)))
+        try:
+            done = _carried_out(tracker, act, seen.round, averaging)
+        except OvertakenError:
+            continue
+        tell(Done(act, number, done))
 
 
 def place(name: str | None, seen: Standing) -> int:

@@ -24,6 +24,10 @@ class Averaging(Enum):
     PLAIN = "plain"
 
 
+class OvertakenError(ValueError):
+    """Others have averaged a round, and have gone on so far that nothing is left of it."""
+
+
 @dataclass(frozen=True)
 class Consolidated:
     """How a round ended.
@@ -110,6 +114,7 @@ class Tracker(Folder):
 
         Raises:
             ValueError: there is no round, or no copy has offered a start yet.
+            OvertakenError: others have done it, and what that was is no longer known.
         """
         now = of or self.round()
         if now is None:
@@ -117,7 +122,10 @@ class Tracker(Folder):
         path = self.model_path(now.number + 1)
         if not path.exists():
             self._average(now, path, averaging)
-        header = self.header(path, now.number + 1)
+        try:
+            header = self.header(path, now.number + 1)
+        except FileNotFoundError:
+            raise OvertakenError(f"round {now.number} is long over") from None
         return Consolidated(now.number, header["steps"], header["left_out"], header["done"])
 
     def standing(self, now_s: float) -> Standing:
@@ -157,6 +165,8 @@ class Tracker(Folder):
         try:
             before, start = tensor_file.read(self.model_path(now.number))
         except FileNotFoundError:
+            if self._past(now):
+                return
             raise ValueError("no copy has offered a start yet") from None
         mean = Mean(start)
         steps: dict[str, int] = {}
@@ -188,11 +198,19 @@ class Tracker(Folder):
             "averaging": averaging.value,
             "rates": rates,
         }
+        if self._past(now):
+            # Reports that are missing may have been deleted since: nobody was silent.
+            return
         if tensor_file.write_once(path, header, mean.result() if steps else start):
             for copy, why in left_out.items():
                 if why == _SILENT:
                     # It died, or hangs; if it lives it joins anew.
                     self.present_path(copy).unlink(missing_ok=True)
+
+    def _past(self, now: Round) -> bool:
+        """Whether a later round has begun, so that somebody has averaged this one."""
+        newest = self.round()
+        return newest is not None and newest.number > now.number
 
     def _clear(self, below: int) -> None:
         """Delete the files of rounds that nobody can still want."""

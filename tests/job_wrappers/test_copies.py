@@ -360,6 +360,38 @@ def test_a_tracker_that_was_stopped_for_some_rounds_looks_again_before_it_acts(
     assert [act.act for act in acts] == [Finish()]
 
 
+@pytest.mark.parametrize("reads", [1, 2])
+def test_a_tracker_that_is_overtaken_while_it_averages_leaves_no_trace_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    tracker, copy = Tracker(tmp_path, NONCE), Copy(tmp_path, NONCE, "a")
+    copy.offer({"steps": 0})
+    with pytest.raises(TimeoutError):
+        copy.await_turn(0.0)
+    tracker.begin({"a": 4})
+    worked(copy)
+    read, left = tensor_file.read, [reads]
+
+    def slow(path: Path) -> tuple[dict[str, Any], Any]:
+        left[0] -= 1
+        if left[0] == 0:
+            for _ in range(3):
+                tracker.consolidate()
+                tracker.begin({"a": 2})
+                worked(copy)
+            tracker.consolidate()
+        return read(path)
+
+    monkeypatch.setattr(tensor_file, "read", slow)
+    acts: list[Done] = []
+    rules = Rules(10, 60.0, 5.0, 0.0)
+    assert track(tracker, rules, tell=acts.append, clock=lambda: 0.0, sleep=lambda _: None) == 10
+    assert [act.act for act in acts] == [Finish()]
+    assert set(tracker.present()) == {"a"}
+    models = sorted(path.name for path in tmp_path.glob("model-*"))
+    assert models == [f"model-{number:06}.tensors" for number in (3, 4)]
+
+
 def test_the_tracker_of_the_copy_that_comes_first_goes_first() -> None:
     seen = Standing(0.0, present={"n1": 5.0, "n2": 1.0, "n10": 0.0})
     assert [place(name, seen) for name in (None, "n1", "n10", "n2", "n3")] == [0, 0, 1, 2, 3]
