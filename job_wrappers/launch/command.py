@@ -16,7 +16,7 @@ from pathlib import Path
 from job_wrappers.allocation import Allocation, gpu_type_of
 from job_wrappers.guardian import Guardian
 from job_wrappers.launch.gang import PART, Part, part_of
-from job_wrappers.launch.meeting import address_of, free_port
+from job_wrappers.launch.meeting import address_of, free_port, is_free
 from job_wrappers.launch.options import Options, own_root, python_path, read_options
 from job_wrappers.launch.requeue import requeue
 from job_wrappers.launch.saying import say
@@ -76,6 +76,11 @@ def _run(
     if options.torchrun and (problem := _torch_missing(options.command)):
         say(problem)
         return 2
+    if part is not None and part.first_rank == 0 and not is_free(int(part.meet.rpartition(":")[2])):
+        say(f"somebody listens on {part.meet} already, where the workers of this run were to meet")
+        if options.requeue:
+            say(f"the next run meets elsewhere; {requeue(allocation.job)}")
+        return STOPPED
     if options.unscaled:
         say(options.unscaled)
     began_s = time.monotonic()

@@ -10,13 +10,20 @@ from __future__ import annotations
 import random
 import re
 import subprocess
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, address_of
+from job_wrappers.launch.saying import say
 
 PART = "HETSCHED_PART"
 """Tells a launcher that srun has started which part of the run its element is."""
+
+PATIENCE_S = 600.0
+"""For how long Slurm is asked again that does not answer: slurmctld may be starting anew."""
+
+_AGAIN_S = 5.0
 
 _RUNNING = re.compile(r"(\d+)\|(\d+)\|\S*?gpu[:=](?:[^:=,|]+[:=])?(\d+)\|(\S+)\|(\S+)")
 
@@ -53,7 +60,7 @@ def part_of(environment: Mapping[str, str]) -> Part | None:
     """Return what this element has of its run; None where the run has no other element.
 
     Raises:
-        ValueError: Slurm does not tell which elements run.
+        ValueError: Slurm does not tell which elements run, for `PATIENCE_S`.
     """
     if "HETSCHED_ELEMENTS" not in environment:
         return None
@@ -84,8 +91,8 @@ def part_among(said: str, nonce: str, me: str) -> Part | None:
         raise ValueError(f"Slurm does not show element {me} as running, but:\n{said}")
     if len(rows) == 1:
         return None
-    # Of the same run all elements know when its leader began. Who listens there by chance already
-    # ends the run, and the next one meets somewhere else.
+    # Of the same run all elements know when its leader began. Where somebody listens there by
+    # chance, the leader has itself queued again, and the next run meets somewhere else.
     _, _, _, nodes, start = rows[0]
     ports = random.Random(f"{nonce} {start}")
     first = _ask("scontrol", "show", "hostnames", nodes).split()
@@ -101,7 +108,21 @@ def part_among(said: str, nonce: str, me: str) -> Part | None:
 
 
 def _ask(*command: str) -> str:
-    try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
-    except (OSError, subprocess.SubprocessError) as error:
-        raise ValueError(f"{command[0]}: {error}") from None
+    """Return what a command of Slurm's says, asked again while it fails."""
+    until_s, told = time.monotonic() + PATIENCE_S, False
+    while True:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+            if done.returncode == 0:
+                return done.stdout
+            problem = done.stderr.strip() or f"it ended with {done.returncode}"
+        except subprocess.TimeoutExpired as error:
+            problem = str(error)
+        except OSError as error:
+            raise ValueError(f"{command[0]}: {error}") from None
+        if time.monotonic() >= until_s:
+            raise ValueError(f"{command[0]}: {problem}")
+        if not told:
+            told = True
+            say(f"{command[0]}: {problem}; asked again for {PATIENCE_S:g} s")
+        time.sleep(_AGAIN_S)

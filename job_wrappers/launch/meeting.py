@@ -26,6 +26,16 @@ def address_of(node: str) -> str:
     return found[1] if found else node
 
 
+def is_free(port: int) -> bool:
+    """Whether nobody listens on a port here."""
+    with socket.socket() as probe:
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
 def free_port(chance: random.Random) -> int:
     """Return a port that nobody listens on here, searched for from anywhere.
 
@@ -39,10 +49,6 @@ def free_port(chance: random.Random) -> int:
     begin = chance.randrange(ports)
     for step in range(ports):
         port = FIRST_PORT + (begin + step) % ports
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
+        if is_free(port):
             return port
     raise OSError(f"no free port from {FIRST_PORT} to {LAST_PORT}")

@@ -1,0 +1,110 @@
+"""A launcher whose run reaches over several elements, where Slurm is only two commands."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from job_wrappers.launch import gang
+from job_wrappers.launch.gang import part_among, part_of
+from tests.job_wrappers.test_launch import run, shown
+from tests.job_wrappers.test_stub import NONCE
+
+ROWS = "0|1|gpu:2|n0|2026-11-22T07:00:00\\n1|1|gpu:a100:3|n1|2026-11-22T07:00:01\\n"
+
+
+def tool(folder: Path, name: str, script: str) -> None:
+    """Write a command of Slurm's that answers by a shell script."""
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
+    """Element 0 of two, of a Slurm that answers; the commands of Slurm lie in `tmp_path`."""
+    tool(tmp_path, "squeue", f"case $* in *%T) echo RUNNING;; *) printf '{ROWS}';; esac")
+    tool(
+        tmp_path,
+        "scontrol",
+        'case "$1 $2" in "requeue 77") touch "$(dirname "$0")/requeued";;'
+        ' "show hostnames") echo n0;; *) echo NodeName=n0 NodeAddr=127.0.0.1;; esac',
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    own = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "0", "HETSCHED_ELEMENTS": "2"}
+    return {**own, "PATH": path, "HETSCHED_NONCE": NONCE}
+
+
+def meeting_port() -> int:
+    """Return where the elements meet."""
+    part = part_among(ROWS.replace("\\n", "\n"), NONCE, "0")
+    assert part is not None
+    return int(part.meet.rpartition(":")[2])
+
+
+def test_slurm_is_asked_again_while_it_does_not_answer(
+    element: Mapping[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(gang, "_AGAIN_S", 0.01)
+    down = (
+        'asked="$(dirname "$0")/asked"; echo >>"$asked"; [ "$(wc -l <"$asked")" -gt 3 ] ||'
+        f" {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}; printf '{ROWS}'"
+    )
+    tool(tmp_path, "squeue", down)
+    part = part_of(element)
+    assert part is not None
+    assert (part.first_rank, part.gpus, part.nodes) == (0, 5, 2)
+    said = capsys.readouterr().err
+    assert said.count("Unable to contact slurm controller; asked again") == 1
+
+
+def test_slurm_is_not_asked_for_ever(
+    element: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gang, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(gang, "PATIENCE_S", 0.1)
+    tool(tmp_path, "squeue", "exit 3")
+    with pytest.raises(ValueError, match="squeue: it ended with 3"):
+        part_of(element)
+    (tmp_path / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(gang, "PATIENCE_S", 600.0)
+    with pytest.raises(ValueError, match="No such file"):
+        part_of(element)
+
+
+def test_the_leader_whose_port_is_taken_has_itself_queued_again(
+    element: Mapping[str, str], tmp_path: Path
+) -> None:
+    with socket.socket() as other:
+        other.bind(("", meeting_port()))
+        other.listen()
+        done = run("--", "touch", str(tmp_path / "ran"), more=element)
+        assert (done.returncode, (tmp_path / "requeued").exists()) == (99, True), done.stderr
+        assert f":{meeting_port()} already" in done.stderr
+        # The others meet on that node, not on their own.
+        member = {**element, "SLURM_ARRAY_TASK_ID": "1"}
+        assert shown(gpus=3, more=member)[0]["RANK"] == "2"
+    assert not (tmp_path / "ran").exists()
+    found = shown(more=element)
+    assert [one["WORLD_SIZE"] for one in found] == ["5", "5"]
+    assert {one["MASTER_PORT"] for one in found} == {str(meeting_port())}
+
+
+def test_a_leader_that_may_not_be_queued_again_ends_all_the_same(
+    element: Mapping[str, str], tmp_path: Path
+) -> None:
+    with socket.socket() as other:
+        other.bind(("", meeting_port()))
+        other.listen()
+        done = run("--no-requeue", "--", "touch", str(tmp_path / "ran"), more=element)
+    assert done.returncode == 99
+    assert [name for name in ("ran", "requeued") if (tmp_path / name).exists()] == []
