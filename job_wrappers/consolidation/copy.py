@@ -44,7 +44,10 @@ class Copy:
     """
 
     def __init__(self, folder: Path, nonce: str, name: str) -> None:
-        """Be the copy of this name, which no other process is: that of its node, for example."""
+        """Be the copy of this name, which no other process is.
+
+        That of its node and job, for example: one node may have copies of several jobs.
+        """
         self._folder = Folder(folder, nonce)
         self._name = checked_name(name)
         self._last = -1

@@ -33,7 +33,12 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--nonce", default=os.environ.get("HETSCHED_NONCE", ""), help="default HETSCHED_NONCE"
     )
-    parser.add_argument("--name", default=host, help="of the copy (default: the node)")
+    job = os.environ.get("SLURM_JOB_ID")
+    parser.add_argument(
+        "--name",
+        default=f"{host}-{job}" if job else host,
+        help="of the copy (default: the node and the job, of which one node may have several)",
+    )
     parser.add_argument(
         "--speed",
         action="append",

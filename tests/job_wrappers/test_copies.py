@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,7 +18,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.policies.hadar.copies import split_steps, within_slot
 from job_wrappers import tensor_file
-from job_wrappers.consolidation import Copy, Tracker, Turn
+from job_wrappers.consolidation import Consolidated, Copy, Tracker, Turn
 from job_wrappers.consolidation.__main__ import main
 from job_wrappers.consolidation.folder import Round, Share
 from job_wrappers.consolidation.rounds import (
@@ -31,6 +33,7 @@ from job_wrappers.consolidation.rounds import (
     next_act,
 )
 from job_wrappers.consolidation.track import Done, place, track
+from tests.job_wrappers.test_stub import environment
 
 NONCE = "ab12cd34ef56"
 
@@ -268,6 +271,30 @@ def test_what_was_decided_of_a_round_that_is_over_does_nothing_to_the_next(tmp_p
     assert not tracker.standing(0.0).averaged
     worked(copy)
     assert tracker.consolidate().done == 8
+
+
+def test_two_copies_on_one_node_are_two(tmp_path: Path) -> None:
+    tracker, rules = Tracker(tmp_path, NONCE), Rules(60, 30.0, 30.0, 0.0)
+    words = [sys.executable, "-m", "job_wrappers.consolidation.stub", tmp_path, "--speed=200"]
+    jobs = [
+        subprocess.Popen(
+            words,
+            env=environment(more={"SLURM_JOB_ID": job, "HETSCHED_NONCE": NONCE}),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for job in ("7", "8")
+    ]
+    deadline = time.monotonic() + 60
+    while set(tracker.present()) != {"n0-7", "n0-8"} and time.monotonic() < deadline:
+        time.sleep(0.05)
+    acts: list[Done] = []
+    assert track(tracker, rules, tell=acts.append, poll_s=0.05) == 60
+    begun = next(act.result for act in acts if isinstance(act.result, Round))
+    assert begun.shares == {"n0-7": Share(30, 0), "n0-8": Share(30, 30)}
+    ended = [act.result.steps for act in acts if isinstance(act.result, Consolidated)]
+    assert ended == [{"n0-7": 30, "n0-8": 30}]
+    assert ["done at 60 steps" in job.communicate(timeout=60)[0] for job in jobs] == [True, True]
 
 
 class Crowd:

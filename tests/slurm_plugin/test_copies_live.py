@@ -37,7 +37,8 @@ export PYTHONPATH={root} HETSCHED_NONCE={nonce}
 cd {folder}
 {python} -m job_wrappers.consolidation rounds track --steps {steps} --name $SLURMD_NODENAME \\
     --round 3 --late 4 --gather 3 --poll 0.2 >>$SLURMD_NODENAME.track &
-{python} -m job_wrappers.consolidation.stub rounds --speed a100=16 --speed v100=10 --speed t4=6 &
+{python} -m job_wrappers.consolidation.stub rounds --name $SLURMD_NODENAME \\
+    --speed a100=16 --speed v100=10 --speed t4=6 &
 copy=$!
 echo "$PPID $$ $(jobs -p | tr '\\n' ' ')" >$SLURMD_NODENAME.pids
 trap 'kill -TERM $copy' TERM
