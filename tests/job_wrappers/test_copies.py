@@ -275,7 +275,7 @@ def test_what_was_decided_of_a_round_that_is_over_does_nothing_to_the_next(tmp_p
 
 def test_two_copies_on_one_node_are_two(tmp_path: Path) -> None:
     tracker, rules = Tracker(tmp_path, NONCE), Rules(60, 30.0, 30.0, 0.0)
-    words = [sys.executable, "-m", "job_wrappers.consolidation.stub", tmp_path, "--speed=200"]
+    words = [sys.executable, "-m", "job_wrappers.consolidation.stub", str(tmp_path), "--speed=200"]
     jobs = [
         subprocess.Popen(
             words,
