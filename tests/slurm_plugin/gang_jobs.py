@@ -32,6 +32,8 @@ done=$(cat $me.saved 2>/dev/null || echo 0)
 trap 'echo $done >$me.saved; echo "end $EPOCHREALTIME" >>$me.seen; exit 0' TERM
 if [ "${{SLURM_ARRAY_TASK_ID:-0}}" = 0 ]; then
     while [ $done -lt {steps} ]; do sleep 0.1; done=$((done + 1)); done
+    # Slurm queues it again if it is told to just as it ends: what is done is not done twice.
+    echo $done >$me.saved
     touch {token}.done
 else
     while [ ! -e {token}.done ]; do sleep 0.1; done
