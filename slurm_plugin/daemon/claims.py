@@ -13,11 +13,18 @@ import pwd
 import socket
 import struct
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from hetsched_core.errors import InputError
+
+_WAITING = 128
+"""How many can look whose a claim is until its holder answers."""
+
+_PATIENCE_S = 10.0
+"""How long to wait for a holder's answer, which comes once a cycle, if so many have looked."""
 
 
 class Claims:
@@ -46,7 +53,7 @@ class Claims:
             claim = socket.socket(socket.AF_UNIX)
             try:
                 claim.bind(address)
-                claim.listen(1)
+                claim.listen(_WAITING)
             except OSError:
                 claim.close()
                 if holder := _holder(address):
@@ -55,7 +62,15 @@ class Claims:
                         "first, or give this one other partitions or mode shadow"
                     ) from None
                 continue
+            claim.setblocking(False)
             self._held[partition] = claim
+
+    def answer(self) -> None:
+        """Let those go who have looked whose the claims are, so that more can look."""
+        for claim in self._held.values():
+            with suppress(BlockingIOError):
+                while True:
+                    claim.accept()[0].close()
 
     def __enter__(self) -> Self:
         """Return the claims."""
@@ -81,6 +96,7 @@ def _holder(address: str) -> str:
     """
     form = "3i"
     with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(_PATIENCE_S)
         try:
             probe.connect(address)
         except OSError:

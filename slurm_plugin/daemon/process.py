@@ -91,7 +91,7 @@ def serve(read: Callable[[], Configuration]) -> None:
             claims.hold(_acted_on(found))
             return found
 
-        _run(daemon, _Held(lock, database), configuration, read_again, asked, audience, log)
+        _run(daemon, _Held(lock, claims, database), configuration, read_again, asked, audience, log)
     notify("STOPPING=1")
     log.info("down")
 
@@ -106,6 +106,7 @@ class _Held:
     """What the daemon has for itself, and what can be taken from it while it runs."""
 
     lock: DaemonLock
+    claims: Claims
     database: Database
 
     def check(self, daemon: Daemon, log: FilteringBoundLogger) -> None:
@@ -115,6 +116,7 @@ class _Held:
             InputError: another daemon runs.
         """
         self.lock.check()
+        self.claims.answer()
         for words in self.database.check(time.time(), daemon.store_failure):
             log.warning("database", words=words)
         if self.database.store is not daemon.store:

@@ -78,3 +78,13 @@ def test_a_claim_of_any_user_keeps_no_daemon_away(conf: Path) -> None:
         with Claims(conf) as claims, pytest.raises(InputError, match=" of nobody"):
             claims.hold(["gpu"])
         hostile.kill()
+
+
+def test_however_many_have_looked_the_next_is_told_as_well(conf: Path) -> None:
+    with Claims(conf) as first, Claims(conf) as second:
+        first.hold(["gpu"])
+        for at in range(300):
+            with pytest.raises(InputError, match=f"partition gpu: process {os.getpid()} of "):
+                second.hold(["gpu"])
+            if at % 100 == 99:
+                first.answer()
