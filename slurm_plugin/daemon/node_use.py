@@ -56,7 +56,8 @@ def node_views(
     """Yield the nodes as they stand now.
 
     What is in use and not held by jobs of ours is somebody else's. Nodes are read a moment before
-    jobs are, so that what ended in between is not: a node may still count it.
+    jobs are, so that a node may still count what has ended since the last look, or no longer:
+    within what that leaves open, others use what they used.
 
     Args:
         nodes: as Slurm shows them.
@@ -76,19 +77,28 @@ def node_views(
     for node in nodes:
         if node.name not in views:
             continue
-        ours = begun.get(node.name, _NOTHING).or_more(before.get(node.name, _NOTHING))
+        now = begun.get(node.name, _NOTHING)
+        perhaps = now.or_more(before.get(node.name, _NOTHING))
+        view = views[node.name]
         holds = held.get(node.name, _NOTHING)
         used = sum(count for _, count in node.gpus_used)
         yield NodeView(
-            views[node.name].node,
+            view.node,
             node.condition,
-            foreign_gpus=max(0, used - ours.gpus),
-            foreign_cpus=max(0.0, node.cpus_used - ours.cpus),
-            foreign_memory_mb=max(0.0, node.memory_used_mb - ours.memory_mb),
+            foreign_gpus=round(_others(used, now.gpus, perhaps.gpus, view.foreign_gpus)),
+            foreign_cpus=_others(node.cpus_used, now.cpus, perhaps.cpus, view.foreign_cpus),
+            foreign_memory_mb=_others(
+                node.memory_used_mb, now.memory_mb, perhaps.memory_mb, view.foreign_memory_mb
+            ),
             held_gpus=holds.gpus,
             held_cpus=holds.cpus,
             held_memory_mb=holds.memory_mb,
         )
+
+
+def _others(used: float, ours: float, perhaps_ours: float, before: float) -> float:
+    """Return what others use: what they used `before`, as far as `used` allows for it."""
+    return max(0.0, min(max(before, used - perhaps_ours), used - ours))
 
 
 def not_ours(view: NodeView) -> tuple[object, ...]:

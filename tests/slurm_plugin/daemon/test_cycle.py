@@ -606,6 +606,23 @@ def test_what_ended_after_the_nodes_were_read_is_not_taken_for_somebody_else_s()
     assert (view.foreign_gpus, view.foreign_cpus) == (4, 8.0)
 
 
+def test_what_others_use_is_still_theirs_when_a_job_of_ours_ends_beside_it() -> None:
+    running = replace(
+        PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0, gpus_per_node=2, cpus=4
+    )
+    backend = FakeBackend(state(running, nodes=(replace(node("n0", used=3), cpus_used=32),)))
+    daemon = daemon_of(backend, clock := Clock())
+    daemon.cycle()
+    view = daemon.world.nodes["n0"]
+    assert (view.foreign_gpus, view.foreign_cpus) == (1, 28.0)
+    freed = replace(node("n0", used=1), cpus_used=28)
+    backend.state = state(replace(running, state=JobState.ENDED), nodes=(freed,))
+    clock.now += 1
+    daemon.cycle()
+    view = daemon.world.nodes["n0"]
+    assert (view.foreign_gpus, view.foreign_cpus) == (1, 28.0)
+
+
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
     limited = replace(WAITING, mark=WAITING.mark.replace('"default"', '"limit":10,"default"'))
     full = (node("n0", used=4),)
