@@ -32,8 +32,12 @@ done=$(cat $job.saved 2>/dev/null || echo 0)
 trap 'echo $done >$job.saved; exit 0' TERM
 echo "$SLURM_JOB_NODELIST $SLURM_GPUS_ON_NODE ${{SLURM_RESTART_COUNT:-0}} $HETSCHED_NONCE $done"
 while [ $done -lt {steps} ]; do sleep 0.1; echo $((done += 1)) >>$job.steps; done
+echo $done >$job.saved
 """
-"""A step is counted and noted down by one command, so that no signal comes in between."""
+"""A step is counted and noted down by one command, so that no signal comes in between.
+
+What is done is saved at the end, too: what ends in the moment that it is stopped is queued again.
+"""
 
 LONG, SHORT = 60, 3
 SLOTS = {"first_threshold_s": "1", "threshold_factor": "2"}
