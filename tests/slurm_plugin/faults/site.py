@@ -415,14 +415,16 @@ def against_records(
     """Say where what a run saw is not what Slurm has recorded of it."""
     for runs in seen.values():
         for run in runs:
+            nodes = {node for node, _ in run.gpus}
+            # A run that was stopped before its srun had told what it holds has seen nothing.
             recorded = [
                 row
                 for row in rows.get(run.job, ())
-                if row.restarts == run.number and row.nodes == {node for node, _ in run.gpus}
+                if row.restarts == run.number and (row.nodes == nodes or not nodes)
             ]
             if not recorded:
                 yield f"Slurm has no record of {run}; it has {rows.get(run.job)}"
-            elif all(row.gpus != len(run.gpus) for row in recorded):
+            elif nodes and all(row.gpus != len(run.gpus) for row in recorded):
                 yield f"Slurm has recorded other GPUs than {run} had: {recorded}"
 
 

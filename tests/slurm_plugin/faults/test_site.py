@@ -104,3 +104,8 @@ def test_a_run_that_is_not_as_it_was_recorded_is_seen() -> None:
     ):
         (found,) = against_records({"j0": [FIRST]}, records)
         assert "no record" in found
+    stopped_at_once = replace(FIRST, gpus=frozenset())
+    assert list(against_records({"j0": [stopped_at_once]}, {"7": [ROW]})) == []
+    for records in ({}, {"7": [replace(ROW, restarts=1)]}):
+        (found,) = against_records({"j0": [stopped_at_once]}, records)
+        assert "no record" in found
