@@ -17,7 +17,7 @@ from hetsched_core.cli.group import hetsched
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.store import Store
 from slurm_plugin.api.server import AnswerServer
-from tests.slurm_plugin.daemon.test_cycle import Clock
+from tests.slurm_plugin.daemon.fake_slurm import Clock
 from tests.slurm_plugin.daemon.test_journal import Bench, bench_on, job, running
 
 

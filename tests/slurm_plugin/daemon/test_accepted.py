@@ -31,7 +31,7 @@ from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.mark import Mark, read_mark
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.test_cycle import WAITING, Clock, node
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, node
 
 FOUR = GpuLimits(qos={"small": {"MaxTRESPerJob": 4}})
 CLUSTER = Cluster((Node("n0", "a100", 8), Node("n1", "t4", 4), Node("n2", "abacus", 4)), "test")

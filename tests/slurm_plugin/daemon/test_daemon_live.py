@@ -24,7 +24,7 @@ from slurm_plugin.backend import JobState, SlurmBackend, SlurmState, open_backen
 from slurm_plugin.daemon import CycleReport, Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.test_cycle import WAITING
+from tests.slurm_plugin.daemon.fake_slurm import WAITING
 from tests.slurm_plugin.jobs import Submitter
 
 pytestmark = pytest.mark.slurm

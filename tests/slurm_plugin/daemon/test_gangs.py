@@ -34,7 +34,7 @@ from slurm_plugin.daemon.gangs import (
 )
 from slurm_plugin.daemon.managed import blocked_by
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.test_cycle import SETTINGS, WAITING, Clock, daemon_of, node, state
+from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemon_of, node, state
 
 ASIDE = "afterok:7_0(unfulfilled),afternotok:7_0(unfulfilled)"
 PARK = Park("7_0", 4, 60)

@@ -22,7 +22,7 @@ from slurm_plugin.daemon import Daemon, Mode
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import CycleReport
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.test_cycle import WAITING, Clock, node, state
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, node, state
 
 ROOT = Peer("root", admin=True)
 CONFIGURATION = Configuration(partitions=frozenset({"gpu"}))

@@ -13,7 +13,7 @@ from slurm_plugin.backend import AwayError, Place, Push, RefusedError
 from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.keeping_back import keeping_back
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.test_cycle import WAITING, Clock, daemon_of, state
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, state
 
 PATIENCE_S = 30.0
 PUSHES = (Push("1", 60), Push("2", 60))

@@ -34,7 +34,7 @@ from slurm_plugin.daemon.profiling import SILENT_S, ProfilingRuns
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
-from tests.slurm_plugin.daemon.test_cycle import PINNED, SETTINGS, node
+from tests.slurm_plugin.daemon.fake_slurm import PINNED, SETTINGS, node
 
 ME = Account(os.getuid(), os.getgid())
 KEY = ProfileKey("net", "ann")

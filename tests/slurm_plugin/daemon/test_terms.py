@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hetsched_core.policy import make_policy
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -18,7 +19,8 @@ from hetsched_core.types import (
 from slurm_plugin.backend import Asked, Terms
 from slurm_plugin.daemon.mark import Mark, read_mark
 from slurm_plugin.daemon.terms import limit_min, needs_of
-from tests.slurm_plugin.daemon.test_cycle import WAITING
+from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.daemon.fake_slurm import PINNED, WAITING, Clock, daemon_of, node, state
 
 CLUSTER = Cluster(
     (Node("a0", "a100", 4), Node("v0", "v100", 8), Node("v1", "v100", 8), Node("t0", "t4", 4))
@@ -136,3 +138,23 @@ def test_a_daemon_that_sees_the_placed_job_first_finds_the_same_needs(cpus: int,
     assert terms.memory_mb is not None
     placed = replace(WAITING, asked=Asked(terms.cpus, terms.memory_mb), gpus_per_node=gpus)
     assert needs_of(placed, mark()) == needs
+
+
+def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
+    limited = replace(WAITING, mark=WAITING.mark.replace('"default"', '"limit":10,"default"'))
+    full = (node("n0", used=4),)
+    backend = FakeBackend(state(limited, nodes=full))
+    daemon = daemon_of(backend, Clock(), make_policy("sjf"))
+    daemon.cycle()
+    assert daemon.world.managed["1"].limit_s == 600.0
+    backend.state = state(replace(limited, time_limit_s=300.0), nodes=full)
+    daemon.cycle()
+    assert daemon.world.managed["1"].limit_s == 300.0
+    # What a placed job shows is the limit of its run.
+    pinned = replace(PINNED, mark=limited.mark, time_limit_s=9000.0)
+    backend.state = state(pinned, nodes=full)
+    daemon.cycle()
+    assert daemon.world.managed["1"].limit_s == 300.0
+    another = daemon_of(backend, Clock(), make_policy("sjf"))
+    another.cycle()
+    assert another.world.managed["1"].limit_s == 600.0
