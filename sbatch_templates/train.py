@@ -63,3 +63,6 @@ for epoch in session.epochs(args.epochs):
     scheduler.step()
     if os.environ.get("RANK", "0") == "0":
         print(f"epoch {epoch}: loss {loss.item():.3f}", flush=True)
+
+if workers > 1:
+    torch.distributed.destroy_process_group()

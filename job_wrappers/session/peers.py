@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -85,6 +86,28 @@ class Peers:
         """Wait for all ranks."""
         if self._dist is not None and self.size > 1:
             self._dist.barrier(group=self._group)
+
+    def leave(self) -> None:
+        """Leave the groups, at the exit of a process that has nothing more to say in them.
+
+        gloo's threads let go of the tensors of a work a little after it is done. Where the
+        interpreter ends before that, they abort a process that has done all it had to ("terminate
+        called without an active exception", PyTorch's issue 190489). A group that goes waits for
+        its threads. Training's own is kept by a model in DDP, and by torch itself; but its last
+        work was before all that is said here at the end.
+
+        Training's own groups under NCCL are the program's to destroy: that may be a collective
+        act, in which a rank would wait here for another that does no such thing.
+        """
+        dist, groups = self._dist, [self._group, self._writers]
+        self._dist = self._group = self._writers = None
+        if dist is None or not dist.is_initialized():
+            return
+        if dist.get_backend() == "gloo":
+            groups = [None]  # all of them
+        while groups:
+            with contextlib.suppress(ValueError, AssertionError):  # others have destroyed it
+                dist.destroy_process_group(groups.pop())
 
 
 @dataclass

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import sys
-import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from job_wrappers.allocation import Allocation
 from job_wrappers.learning_rate import LearningRateRule
-from job_wrappers.outcome import tell_stopped
 from job_wrappers.session.batches import Batches, length_of
 from job_wrappers.session.checkpoints import Checkpoints, Place
 from job_wrappers.session.errors import SessionError, told_plainly, torch_here
-from job_wrappers.session.peers import Agreement, Peers, Wishes
-from job_wrappers.session.phases import PhaseTimer
-from job_wrappers.session.report import Report
+from job_wrappers.session.peers import Peers
+from job_wrappers.session.run import Run
 from job_wrappers.session.saver import Saved
 from job_wrappers.session.state import TrainedParts, new_random_state, set_random_state
-
-
-class Stopped(SystemExit):
-    """The run was told to stop and has saved its state; ends the process unless it is caught."""
 
 
 class TrainingSession:
@@ -119,25 +109,19 @@ class TrainingSession:
         self._random: Any = None
         if self._checkpoints is not None and place is not None:
             self._go_on(place, rule, self._checkpoints.random)
-        self._timer = PhaseTimer(torch, model, optimizer)
-        self._timer.steps = self.steps
-        self._wishes = Wishes()
-        if threading.current_thread() is threading.main_thread():
-            self._wishes.listen()
-        self._agreement = Agreement(peers, self._wishes)
-        self.report = Report(
-            _allocation(),
-            self._timer,
-            rank=peers.rank,
-            size=peers.size,
-            parameters=self._parts.parameters(),
+        self._run = Run(
+            torch,
+            peers,
+            model,
+            optimizer,
             loaders=self._batches.workers,
-            every_s=report_every_s,
+            report_every_s=report_every_s,
             save_every_s=save_every_s if checkpoint is not None else float("inf"),
             samples=self.samples,
+            steps=self.steps,
+            on_end=self._release,
         )
-        self._over = False
-        atexit.register(self._ended_early)
+        self.report = self._run.report
 
     @property
     def loss(self) -> Any:
@@ -161,7 +145,7 @@ class TrainingSession:
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches that are left of the epoch."""
-        batches, timer = self._batches, self._timer
+        batches, timer = self._batches, self._run.timer
         position = self._position
         iterator = batches.of(self.epoch, position)
         if self._random is not None:
@@ -198,7 +182,7 @@ class TrainingSession:
                 self.report.batch = max(self.report.batch, taken // self._peers.size)
                 taken = 0
                 self._boundary()
-        self._act(*self._agreement.close())
+        self._act(*self._run.settle())
 
     def save(self) -> None:
         """Save here and now; all ranks have to call this, between two steps."""
@@ -221,29 +205,25 @@ class TrainingSession:
 
     def finish(self) -> None:
         """End the session: training is done, and saved as such."""
-        if self._over:
+        if self._run.over:
             return
-        self._agreement.close()
+        self._run.settle()
         self.save()
         if self._peers.rank == 0 and self._checkpoints is not None and not self._checkpoints.saved:
             # No error: what the program still does with its model is worth more than its exit code.
             sys.stderr.write(
                 f"hetsched: training is over after {self.steps} steps, and its end is NOT saved\n"
             )
-        self._end("completed")
+        self._run.complete(self.samples, self.steps)
 
     # -- boundaries --------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
         report = self.report
         measuring = report.profile is None
-        report.step(self.samples, self.steps, self._loss)
+        stop, save = self._run.boundary(self.samples, self.steps, self._loss, saving=self.saving)
         if measuring and report.profile is not None and self._checkpoints is not None:
             self._checkpoints.prepare()
-        if self._peers.rank == 0 and report.save_due and not self.saving:
-            report.save_begun()
-            self._wishes.save = True
-        stop, save = self._agreement.at_boundary()
         if stop or save:
             self._act(stop, save)
 
@@ -253,21 +233,13 @@ class TrainingSession:
         elif save:
             self._save()
             # What was saved is no part of a step.
-            self._timer.begin()
+            self._run.timer.begin()
 
     def _stop(self) -> None:
         self._save()
         self.wait()
-        # Nobody leaves before all have written: the launcher would take it for a failure.
-        self._peers.barrier()
-        if self._peers.rank == 0:
-            saved = self._checkpoints is not None and self._checkpoints.saved
-            sys.stderr.write(
-                f"hetsched: stopped after {self.steps} steps, {self.samples} samples; "
-                f"{'all of it is saved' if saved else 'NOT saved'}\n"
-            )
-        self._end("stopped")
-        raise Stopped(tell_stopped(os.environ, self._peers.rank))
+        saved = self._checkpoints is not None and self._checkpoints.saved
+        raise self._run.stop(self.samples, self.steps, saved=saved)
 
     def _save(self) -> None:
         if self._checkpoints is not None:
@@ -282,16 +254,9 @@ class TrainingSession:
             )
             self._checkpoints.save(place)
 
-    def _end(self, how: str) -> None:
-        self._over = True
-        self.report.end(self.samples, self.steps, how)
+    def _release(self) -> None:
         if self._checkpoints is not None:
             self._checkpoints.release()
-
-    def _ended_early(self) -> None:
-        if not self._over:
-            with contextlib.suppress(Exception):
-                self._end("failed")
 
     def _go_on(self, place: Place, rule: LearningRateRule, random_before: Any) -> None:
         """Take a place over, and fit what was restored to the ranks that there are now."""
@@ -324,10 +289,3 @@ class TrainingSession:
 
 
 _NOTHING = object()
-
-
-def _allocation() -> Allocation | None:
-    try:
-        return Allocation.of(os.environ)
-    except ValueError:
-        return None

@@ -45,10 +45,6 @@ class TrainedParts:
             if not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
                 raise SessionError(f"{name} has no state_dict and load_state_dict to save it by")
 
-    def parameters(self) -> int:
-        """Return how many numbers are trained."""
-        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-
     def split(self) -> Split:
         """Return the state as it is now; its tensors are the live ones."""
         tensors: list[Any] = []

@@ -51,13 +51,14 @@ def launch(
     run: int = 0,
     options: tuple[str, ...] = (),
     more: Mapping[str, str] | None = None,
+    script: Path = SCRIPT,
 ) -> Ended:
-    """Run the training script in a folder by `hetsched-run`, to its end."""
+    """Run a training script in a folder by `hetsched-run`, to its end."""
     folder.mkdir(exist_ok=True)
     (folder / "spool").mkdir(exist_ok=True)
     command = [
         *(sys.executable, "-m", "job_wrappers.launch", f"--spool={folder}/spool"),
-        *("--kill-after=5", *options, "--", sys.executable, str(SCRIPT), str(folder), *words),
+        *("--kill-after=5", *options, "--", sys.executable, str(script), str(folder), *words),
     ]
     done = subprocess.run(
         command, env=environment(run, gpus, more), capture_output=True, text=True, timeout=120

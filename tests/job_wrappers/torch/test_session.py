@@ -13,7 +13,7 @@ import pytest
 
 from job_wrappers.session import SessionError, TrainingSession
 from job_wrappers.session.phases import CpuMarks, PhaseTimer
-from job_wrappers.session.session import Stopped
+from job_wrappers.session.run import Stopped
 from tests.job_wrappers.torch.runs import launch, losses, weights
 
 

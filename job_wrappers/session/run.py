@@ -1,0 +1,153 @@
+"""One run of a training: measured, told of, and ended at a step that all ranks agree on."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+from typing import Any, Callable
+
+from job_wrappers.allocation import Allocation
+from job_wrappers.outcome import tell_stopped
+from job_wrappers.session.peers import Agreement, Peers, Wishes
+from job_wrappers.session.phases import PhaseTimer
+from job_wrappers.session.report import Report
+
+
+class Stopped(SystemExit):
+    """The run was told to stop and has saved its state; ends the process unless it is caught."""
+
+
+class Run:
+    """What is the same whoever owns the loop: a session, or the trainer of a framework.
+
+    The owner says by `timer` where a batch has come, and by `boundary` where a step has ended.
+
+    Attributes:
+        timer: cuts steps into their parts.
+        report: what was measured.
+        samples: that all ranks have trained on at the last boundary, over all runs.
+        steps: of the optimiser, likewise.
+    """
+
+    def __init__(
+        self,
+        torch: Any,
+        peers: Peers,
+        model: Any,
+        optimizer: Any,
+        *,
+        loaders: int,
+        report_every_s: float,
+        save_every_s: float,
+        samples: int,
+        steps: int,
+        on_end: Callable[[], object],
+    ) -> None:
+        """Begin to measure, and to take the signals.
+
+        Args:
+            torch: the module.
+            peers: all ranks.
+            model: what is trained.
+            optimizer: its optimiser.
+            loaders: processes that load beside training.
+            report_every_s: seconds from one line about progress to the next.
+            save_every_s: seconds from one wish to save to the next.
+            samples: that were trained on in the runs before.
+            steps: that were made in them.
+            on_end: is called once when the run ends, however it does.
+        """
+        self._peers = peers
+        self.samples, self.steps = samples, steps
+        self._on_end = on_end
+        self.timer = PhaseTimer(torch, model, optimizer)
+        self.timer.steps = steps
+        self._wishes = Wishes()
+        self.listen()
+        self._agreement = Agreement(peers, self._wishes)
+        self.report = Report(
+            _allocation(),
+            self.timer,
+            rank=peers.rank,
+            size=peers.size,
+            parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
+            loaders=loaders,
+            every_s=report_every_s,
+            save_every_s=save_every_s,
+            samples=samples,
+        )
+        self._over = False
+        self._process = os.getpid()
+        atexit.register(self._at_exit)
+
+    @property
+    def over(self) -> bool:
+        """Whether the run has ended."""
+        return self._over
+
+    def listen(self) -> None:
+        """Take the signals, whoever has taken them since."""
+        if threading.current_thread() is threading.main_thread():
+            self._wishes.listen()
+
+    def boundary(self, samples: int, steps: int, loss: Any, *, saving: bool) -> tuple[bool, bool]:
+        """Take in a step that has ended; return whether all ranks stop here, or save.
+
+        Args:
+            samples: that all ranks have trained on, over all runs.
+            steps: of the optimiser, over all runs.
+            loss: of the step; None where nobody is to know it.
+            saving: whether a checkpoint is still being written, so that none is due.
+        """
+        self.samples, self.steps = samples, steps
+        self.report.step(samples, steps, loss)
+        if self._peers.rank == 0 and self.report.save_due and not saving:
+            self.report.save_begun()
+            self._wishes.save = True
+        return self._agreement.at_boundary()
+
+    def settle(self) -> tuple[bool, bool]:
+        """Return what the ranks have agreed on and not heard yet; all have done as many steps."""
+        return self._agreement.close()
+
+    def complete(self, samples: int, steps: int) -> None:
+        """End the run: training is done."""
+        self._end(samples, steps, "completed")
+
+    def stop(self, samples: int, steps: int, *, saved: bool) -> Stopped:
+        """End the run, which wants to go on some other time; return what is to be raised."""
+        # Nobody leaves before all have written: the launcher would take it for a failure.
+        self._peers.barrier()
+        if self._peers.rank == 0:
+            sys.stderr.write(
+                f"hetsched: stopped after {steps} steps, {samples} samples; "
+                f"{'all of it is saved' if saved else 'NOT saved'}\n"
+            )
+        self._end(samples, steps, "stopped")
+        return Stopped(tell_stopped(os.environ, self._peers.rank))
+
+    def _end(self, samples: int, steps: int, how: str) -> None:
+        self._over = True
+        self.samples, self.steps = samples, steps
+        self.report.end(samples, steps, how)
+        self._on_end()
+
+    def _at_exit(self) -> None:
+        if os.getpid() != self._process:
+            return  # forked from the one that trains, whose lock and spool file these are
+        if not self._over:
+            with contextlib.suppress(Exception):
+                self._end(self.samples, self.steps, "failed")
+        elif not hasattr(sys, "last_type"):
+            # Of a process that an error ends others may not know yet, and wait for it.
+            self._peers.leave()
+
+
+def _allocation() -> Allocation | None:
+    try:
+        return Allocation.of(os.environ)
+    except ValueError:
+        return None
