@@ -1,0 +1,102 @@
+"""Real training over the elements of a gang: uneven counts, then two GPU types, on a real Slurm."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from hetsched_core.policy import PolicyInfo
+from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
+from hetsched_core.types import Configuration, Placed, Placement, Plan, Replan, Snapshot, Trigger
+from slurm_plugin.backend import SlurmBackend
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.testbed import Testbed
+from tests.hetsched_core.worlds import plan_of
+from tests.job_wrappers.torch.runs import launch, losses, weights
+from tests.job_wrappers.torch.test_on_slurm import submit
+from tests.slurm_plugin.conftest import backend, installation, submitter, testbed
+from tests.slurm_plugin.daemon.test_daemon_live import drive
+from tests.slurm_plugin.jobs import Submitter
+
+pytestmark = pytest.mark.slurm
+__all__ = ["backend", "installation", "submitter", "testbed"]
+
+
+@dataclass
+class InShape:
+    """A policy that gives every job the same nodes, other ones from one round to the next."""
+
+    pieces: Mapping[str, int]
+    info: ClassVar[PolicyInfo] = PolicyInfo(name="in-shape", summary="as told", paper="")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Place all jobs on the pieces of the day."""
+        placed = Placed((Placement(Configuration.of(self.pieces)),))
+        made = plan_of(dict.fromkeys(snapshot.jobs, placed))
+        return Plan(made.entries, replan=Replan(on=frozenset(Trigger)))
+
+
+def test_a_training_moved_from_uneven_counts_to_mixed_types_in_mid_epoch_is_the_same_training(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+) -> None:
+    words = ("--epochs=3", "--samples=240", "--global-batch=12")
+    out = tmp_path / "moved"
+    options = "#HETSCHED --gpu-set=2,3 --gpu-shapes=any --can-checkpoint"
+    job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
+    settings = DaemonSettings(
+        partitions=frozenset({"gpu"}),
+        restart_cost_s=0.0,
+        grace_s=10.0,
+        round_s=2.0,
+        spool=out / "spool",
+        spool_s=0.5,
+    )
+    # An a100 node, another one, and a t4 node.
+    one, other, third = "n0", "n3", "n2"
+    policy = InShape({one: 2, other: 1})
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = Daemon(
+            backend,
+            policy,
+            settings,
+            mode=Mode.ENFORCE,
+            clock=time.time,
+            sleep=time.sleep,
+            store=store,
+            stopwatch=time.perf_counter,
+        )
+        begun = out / "losses.txt"
+        drive(daemon, lambda: begun.exists() and len(losses(out)) > 4, timeout_s=120)
+        policy.pieces = {other: 1, third: 1}
+        drive(daemon, lambda: (out / "weights.pt").exists(), timeout_s=120)
+        drive(daemon, lambda: not testbed.command("squeue", "-h").strip(), timeout_s=60)
+    said = (out / "job.out").read_text()
+    (steps,) = re.findall(r"resumed after (\d+) steps", said)
+    # 20 steps an epoch.
+    assert int(steps) % 20, said
+    assert "on 2 GPUs (3 before)" in said
+    held = sorted(line.split()[2:] for line in (out / "runs.txt").read_text().splitlines())
+    # An element for each count: two at first, then one for both types.
+    assert held == sorted([[one, "2"], [other, "1"], ["n[2-3]", "1"]])
+    launch(tmp_path / "whole", *words, gpus=3)
+    found, expected = losses(out), losses(tmp_path / "whole")
+    assert [row[:2] for row in found] == [row[:2] for row in expected]
+    # Sums in another order, in double precision.
+    assert [row[2] for row in found] == pytest.approx([row[2] for row in expected], rel=1e-6)
+    a, b = weights(out), weights(tmp_path / "whole")
+    assert (a["lr"], a["steps"], a["samples"]) == (b["lr"], b["steps"], b["samples"])
+    for name in b["model"]:
+        assert a["model"][name].flatten().tolist() == pytest.approx(
+            b["model"][name].flatten().tolist(), rel=1e-5, abs=1e-8
+        )
+    assert testbed.command("sacct", "-Xn", "-j", f"{job}_0", "-o", "State,ExitCode").split() == [
+        "COMPLETED",
+        "0:0",
+    ]
