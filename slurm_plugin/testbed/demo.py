@@ -36,7 +36,7 @@ _JOBS = (
     ("late-3", "8", 30),
 )
 _LATE_S = 5.0
-_MOST_S = 100.0
+_MOST_S = 300.0
 
 
 def show(installed: Installation, say: Callable[[str], None]) -> None:

@@ -28,6 +28,7 @@ _LONGEST_BASE = 60
 """A socket's path may have 108 bytes."""
 
 _START_S = 120.0
+_STOP_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,15 +131,14 @@ class Testbed:
 
     def down(self) -> None:
         """Stop everything and remove the directory; whatever does not run is passed over."""
-        layout = self.layout
-        self._stop(f"{layout.runtime}/slurmctld.pid")
-        for node in layout.nodes:
-            self._stop(f"{layout.runtime}/slurmd-{node.name}.pid")
+        self._stop("slurmctld", *(f"slurmd-{node.name}" for node in self.layout.nodes))
         for process in self._job_processes():
             _kill(process, signal.SIGKILL)
-        for name in ("slurmdbd", "mariadbd", "munged"):
-            self._stop(f"{layout.runtime}/{name}.pid")
-        shutil.rmtree(layout.base, ignore_errors=True)
+        self._stop("slurmdbd")
+        # What it has not written yet is about to be removed.
+        self._kill_now("mariadbd")
+        self._stop("munged")
+        shutil.rmtree(self.layout.base, ignore_errors=True)
 
     def status(self) -> Status:
         """Return what runs."""
@@ -182,7 +182,7 @@ class Testbed:
 
     def stop_munge(self) -> None:
         """Stop the authentication daemon."""
-        self._stop(f"{self.layout.runtime}/munged.pid")
+        self._stop("munged")
 
     def start_controller(self) -> None:
         """Start slurmctld and wait until it answers."""
@@ -196,15 +196,11 @@ class Testbed:
 
     def stop_controller(self) -> None:
         """Stop slurmctld as an orderly shutdown does."""
-        self._stop(f"{self.layout.runtime}/slurmctld.pid")
+        self._stop("slurmctld")
 
     def kill_controller(self) -> None:
         """End slurmctld as nobody can prepare for, and wait until it is gone."""
-        path = Path(f"{self.layout.runtime}/slurmctld.pid")
-        process = self._process(path)
-        if process is not None:
-            _kill(process, signal.SIGKILL)
-        wait_until(lambda: self._process(path) is None, "the end of slurmctld", _START_S)
+        self._kill_now("slurmctld")
 
     # -- the rest ----------------------------------------------------------------------------------
 
@@ -315,12 +311,12 @@ class Testbed:
         return not _fails(lambda: self.command(name, *arguments))
 
     def _runs(self, name: str) -> bool:
-        return self._process(Path(f"{self.layout.runtime}/{name}.pid")) is not None
+        return self._process(name) is not None
 
-    def _process(self, pid_file: Path) -> int | None:
-        """Return the process that a file names, if it is alive and one of this testbed's."""
+    def _process(self, name: str) -> int | None:
+        """Return the process of a daemon, if it is alive and one of this testbed's."""
         try:
-            process = int(pid_file.read_text())
+            process = int(Path(f"{self.layout.runtime}/{name}.pid").read_text())
             command = Path(f"/proc/{process}/cmdline").read_bytes()
             state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, ValueError):
@@ -329,16 +325,28 @@ class Testbed:
         ours = ours or str(self.installed.prefix).encode() in command
         return process if ours and state != "Z" else None
 
-    def _stop(self, pid_file: str) -> None:
-        path = Path(pid_file)
-        process = self._process(path)
-        if process is None:
-            return
-        _kill(process, signal.SIGTERM)
-        try:
-            wait_until(lambda: self._process(path) is None, "", 15.0)
-        except TestbedError:
-            _kill(process, signal.SIGKILL)
+    def _stop(self, *names: str) -> None:
+        """Stop daemons, all at once, and kill those that take too long."""
+        for name in names:
+            self._signal(name, signal.SIGTERM)
+        for name in names:
+            try:
+                self._await_end(name, _STOP_S)
+            except TestbedError:
+                self._kill_now(name)
+
+    def _kill_now(self, name: str) -> None:
+        """End a daemon as nobody can prepare for, and wait until it is gone."""
+        self._signal(name, signal.SIGKILL)
+        self._await_end(name, _STOP_S)
+
+    def _await_end(self, name: str, timeout_s: float) -> None:
+        wait_until(lambda: not self._runs(name), f"the end of {name}", timeout_s)
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        process = self._process(name)
+        if process is not None:
+            _kill(process, number)
 
     def _job_processes(self) -> Iterator[int]:
         """Yield what jobs have left behind: processes told of this cluster, and their keepers."""
