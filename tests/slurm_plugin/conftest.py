@@ -17,8 +17,7 @@ from slurm_plugin.testbed import (
     install,
     why_unavailable,
 )
-from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.jobs import Submitter, end_all
 
 
 @pytest.fixture(scope="session")
@@ -51,9 +50,7 @@ def testbed(installation: Installation) -> Iterator[Testbed]:
 def submitter(testbed: Testbed, tmp_path: Path) -> Iterator[Submitter]:
     """Submits jobs; whatever is left of them is cancelled, and gone, when the test has ended."""
     yield Submitter(testbed, tmp_path)
-    testbed.command("scancel", "--user=root", "--full", "--signal=KILL")
-    testbed.command("scancel", "--user=root")
-    wait_until(lambda: not testbed.command("squeue", "--noheader"), "an empty queue", 30)
+    end_all(testbed)
 
 
 @pytest.fixture

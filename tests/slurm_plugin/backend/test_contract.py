@@ -38,6 +38,9 @@ pytestmark = pytest.mark.parametrize(
 )
 
 
+PATIENCE_S = 60.0
+
+
 def gpus_by_node(testbed: Testbed, job: str) -> dict[str, int]:
     """The GPUs that Slurm itself says a job holds on each node."""
     found: dict[str, int] = {}
@@ -62,7 +65,7 @@ def test_nodes_are_read_with_their_gpus(backend: SlurmBackend, testbed: Testbed)
 def test_a_running_job_that_asked_for_gpus_in_all_tells_those_on_its_only_node(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
-    said = testbed.command("sbatch", "--gpus=3", "--output=/dev/null", "--wrap=sleep 60")
+    said = testbed.command("sbatch", "--gpus=3", "--output=/dev/null", "--wrap=sleep 600")
     seen = await_job(backend, said.split()[-1], running)
     assert len(seen.nodes) == 1
     assert (seen.gpus_per_node, seen.gpu_type) == (3, "")
@@ -106,9 +109,7 @@ def test_a_job_is_placed_exactly(
     assert gpus_by_node(testbed, job) == dict.fromkeys(nodes, gpus)
     used = {node.name: sum(count for _, count in node.gpus_used) for node in backend.read().nodes}
     assert used == {name: gpus if name in nodes else 0 for name in used}
-    wait = time.monotonic() + 5
-    while not submitter.told(job) and time.monotonic() < wait:
-        time.sleep(0.05)
+    wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
     (told,) = submitter.told(job)
     assert told.gpus_per_node == gpus
     assert told.nonce in seen.mark
@@ -117,17 +118,18 @@ def test_a_job_is_placed_exactly(
 def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
-    job = submitter.submit("--gpu-set=1-8", checkpoint_s=1)
+    seen_to_drain = submitter.folder / "seen"
+    saving = f"until [ -e {seen_to_drain} ]; do sleep 0.05; done"
+    job = submitter.submit("--gpu-set=1-8", saving=saving)
     backend.apply(Place(job, ("n1", "n4"), 4, Park(job, 1, 60)))
     await_job(backend, job, running)
-    wait = time.monotonic() + 5
-    while not submitter.told(job) and time.monotonic() < wait:
-        time.sleep(0.05)
+    wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
     backend.apply(Requeue(job))
     draining = backend.read().jobs[job]
     assert draining.state is JobState.COMPLETING
     assert set(draining.nodes) <= {"n1", "n4"}
     assert draining.nodes
+    seen_to_drain.touch()
     waiting = await_job(backend, job, pending)
     assert waiting.restarts == 1
     assert waiting.nodes == ()
@@ -136,9 +138,7 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     seen = await_job(backend, job, running)
     assert seen.nodes == ("n0",)
     assert gpus_by_node(testbed, job) == {"n0": 2}
-    wait = time.monotonic() + 5
-    while len(submitter.told(job)) < 2 and time.monotonic() < wait:
-        time.sleep(0.05)
+    wait_until(lambda: len(submitter.told(job)) == 2, "a word of the second run", PATIENCE_S)
     assert [(told.gpus_per_node, told.restarts) for told in submitter.told(job)] == [(4, 0), (2, 1)]
 
 
@@ -209,9 +209,9 @@ def test_a_signal_reaches_just_whom_it_is_meant_for(
         lines = out.read_text().splitlines() if out.exists() else []
         return {"ready", "script", "step"} & set(lines)
 
-    wait_until(lambda: bool(said()), "a step", 20)
+    wait_until(lambda: bool(said()), "a step", PATIENCE_S)
     backend.apply(Signal(job, "USR1", to))
-    wait_until(lambda: said() >= expected, str(expected), 10)
+    wait_until(lambda: said() >= expected, str(expected), PATIENCE_S)
     time.sleep(0.3)
     assert said() == expected
 
@@ -234,12 +234,15 @@ def test_a_parked_job_keeps_no_pin_and_starts_by_itself_when_nobody_acts(
         backend.apply(Place(job, ("n1", "n4"), 5, Park(job, 2, 60)))
         stuck = await_job(backend, job, lambda seen: seen.pinned == ("n1", "n4"))
         assert stuck.state is JobState.PENDING
+        parked_s = time.time()
         backend.apply(Park(job, 2, 3))
         parked = backend.read().jobs[job]
-        assert (parked.pinned, parked.gpus_per_node, parked.state) == ((), 2, JobState.PENDING)
+        assert (parked.pinned, parked.gpus_per_node) == ((), 2)
         seen = await_job(backend, job, running)
     finally:
         testbed.command("scontrol", "update", "node=n1", "state=resume")
+    assert seen.start_s is not None
+    assert seen.start_s >= parked_s + 2
     assert len(seen.nodes) == 1
     assert list(gpus_by_node(testbed, job).values()) == [2]
 
@@ -249,10 +252,12 @@ def test_pushing_moves_the_begin_time_and_nothing_else(
 ) -> None:
     job = submitter.submit("--gpu-set=4")
     before = backend.read().jobs[job]
+    begun = time.time()
     for _ in range(2):
         backend.apply(Push(job, 500))
     after = backend.read().jobs[job]
-    assert after.begin_s == pytest.approx(time.time() + 500, abs=3)
+    assert after.begin_s is not None
+    assert begun + 499 <= after.begin_s <= time.time() + 501
     assert (after.mark, after.gpus_per_node, after.pinned, after.state) == (
         before.mark,
         before.gpus_per_node,
@@ -278,8 +283,8 @@ def test_a_job_that_its_user_requeues_into_a_hold_waits(
     backend.apply(Place(job, ("n0",), 1, Park(job, 1, 60)))
     await_job(backend, job, running)
     testbed.command("scontrol", "requeuehold", *options, job)
-    wait_until(lambda: backend.read().jobs[job].state is JobState.PENDING, "a job that waits", 30)
-    assert backend.read().jobs[job].held
+    seen = await_job(backend, job, pending)
+    assert seen.held
 
 
 def test_an_element_of_an_array_is_not_taken_for_another_job(
@@ -359,6 +364,7 @@ def test_a_controller_that_is_away_is_said_to_be_away_and_found_again(
         outcome = apply_changes(backend, [Push(job, 900)], lambda _: None, backoff_s=())
     finally:
         testbed.start_controller()
+        testbed.await_idle()
     assert outcome.put_off == (Push(job, 900),)
     assert outcome.away
     assert backend.read().jobs[job].state is JobState.PENDING
@@ -373,7 +379,14 @@ def test_munge_that_is_away_is_said_to_be_away_and_found_again(
             backend.read()
     finally:
         testbed.start_munge()
-    assert len(backend.read().nodes) == 6
+
+    def answers() -> bool:
+        try:
+            return len(backend.read().nodes) == 6
+        except AwayError:
+            return False
+
+    wait_until(answers, "an answer", PATIENCE_S)
 
 
 def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter) -> None:

@@ -35,7 +35,7 @@ def test_where_cpus_are_short_nothing_is_planned_that_slurm_could_not_start(
     for name, cpus in (("n0", 28), ("n1", 28), ("n2", 28), ("n3", 28), ("n4", 28), ("n5", 12)):
         other = testbed.command(
             *("sbatch", "--parsable", f"--nodelist={name}", f"--cpus-per-task={cpus}"),
-            *("--output=/dev/null", "--wrap=sleep 120"),
+            *("--output=/dev/null", "--wrap=sleep 600"),
         ).strip()
         await_job(backend, other, running)
     jobs = [submitter.submit("--gpu-set=1", "--cpus-per-task=8", seconds=1) for _ in range(4)]
@@ -116,7 +116,7 @@ def test_a_move_lets_the_job_save_its_state_on_its_own_signal_first(
     script.write_text(
         "#!/bin/bash\n#HETSCHED --gpu-set=4,8\n#SBATCH --signal=B:USR1@3 --open-mode=append\n"
         "trap 'echo saved' USR1; trap 'echo stopped; exit 0' TERM\n"
-        "echo begun $SLURM_RESTART_COUNT\nfor i in $(seq 150); do sleep 0.1; done\n"
+        "echo begun $SLURM_RESTART_COUNT\nfor i in $(seq 600); do sleep 0.1; done\n"
     )
 
     def submit(count: int) -> list[str]:
