@@ -56,7 +56,7 @@ def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:
     reader.start()
     with replacing(pipe) as file:
         file.write("new")
-    reader.join(timeout=10)
+    reader.join(timeout=60)
     assert read == ["new"]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
 

@@ -111,7 +111,7 @@ def run(*args: str, env: dict[str, str] | None = None) -> subprocess.CompletedPr
         env=env,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
         preexec_fn=interruptible,
     )
@@ -144,7 +144,7 @@ def test_help_imports_nothing_heavy() -> None:
         "print(*sys.modules, file=sys.stderr)"
     )
     result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     heavy = {"ClusterShell", "cattrs", "duckdb", "highspy", "numba", "numpy", "rich", "scipy"}
     assert heavy.isdisjoint(result.stderr.split())
@@ -254,7 +254,7 @@ def test_an_interrupt_exits_with_130_and_no_traceback(third_party: dict[str, str
         assert process.stdout is not None
         assert process.stdout.readline() == "asleep\n"
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=120)
     assert process.returncode == 130
     assert stderr.split("\n") == ["", "hetsched: interrupted", ""]  # the first ends the line of ^C
 
@@ -288,7 +288,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly(
             stdout=write_end,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=30,
+            timeout=120,
             check=False,
         )
     finally:

@@ -161,7 +161,7 @@ def test_a_file_that_somebody_reads_is_closed_once_they_are_done(tmp_path: Path)
         closing.join(0.3)
         assert closing.is_alive()
         assert transaction.rows("SELECT count(*) FROM job") == [(1,)]
-    closing.join(10)
+    closing.join(60)
     assert not closing.is_alive()
     # What is at that path now is another store, and no part of the old one.
     (tmp_path / "store").rename(tmp_path / "old")

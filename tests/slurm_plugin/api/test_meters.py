@@ -43,7 +43,7 @@ PLACE = Place("1", ("n0",), 3, Park("1", 1, 60))
 
 
 def scraped(address: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    with urlopen(f"http://{address}/metrics", timeout=10) as answer:
+    with urlopen(f"http://{address}/metrics", timeout=60) as answer:
         text = answer.read().decode()
     return {
         (sample.name, frozenset(sample.labels.items())): sample.value
