@@ -23,6 +23,7 @@ def frail(installation: Installation) -> Iterator[Testbed]:
             # A slurmctld that is killed before it has saved all it has does not start again.
             cluster.stop_controller()
             cluster.start_controller()
+            cluster.await_idle()
             yield cluster
         finally:
             cluster.down()
@@ -41,4 +42,4 @@ def site(frail: Testbed, tmp_path: Path) -> Iterator[Site]:
         one.daemon.kill()
         one.daemon.wait()
     end_all(frail)
-    wait_until(lambda: not one.queue(), "an empty queue", 60)
+    wait_until(lambda: not one.queue(), "an empty queue", 240)

@@ -20,6 +20,7 @@ from pathlib import Path
 from slurm_plugin.testbed import FakeNode, Testbed, TestbedError, fake_nodes
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted, most_at_once
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
+from tests.slurm_plugin.jobs import deadline
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -137,7 +138,7 @@ class Site:
         """End it in an orderly way."""
         assert self.daemon is not None
         self.daemon.terminate()
-        assert self.daemon.wait(60) == 0, self.log[-3000:]
+        assert self.daemon.wait(120) == 0, self.log[-3000:]
 
     def await_log(self, text: str, timeout_s: float = 60.0, after: int = 0) -> None:
         """Wait until the daemons' log says something, beyond its first `after` characters."""
@@ -145,10 +146,18 @@ class Site:
 
     def await_that(self, true: Callable[[], bool], timeout_s: float, what: str) -> None:
         """Wait for something to come about."""
-        deadline = time.monotonic() + timeout_s
+        latest = deadline(timeout_s)
         while not true():
-            assert time.monotonic() < deadline, f"not so: {what}; the log: {self.log[-3000:]}"
+            assert time.monotonic() < latest, f"not so: {what}; the log: {self.log[-3000:]}"
             time.sleep(0.2)
+
+    def await_saved(self, at_s: float) -> None:
+        """Wait until slurmctld has saved all that it knew at a time, seconds UTC.
+
+        What it is told while it begins to save is saved the next time.
+        """
+        saved = self.cluster.layout.base / "state/job_state"
+        self.await_that(lambda: saved.stat().st_mtime > at_s + 1.0, 60, "slurmctld has saved that")
 
     # -- jobs --------------------------------------------------------------------------------------
 
@@ -224,10 +233,10 @@ class Site:
 
     def await_all(self, timeout_s: float) -> None:
         """Wait until the queue is empty; the daemon may not end meanwhile."""
-        deadline = time.monotonic() + timeout_s
+        latest = deadline(timeout_s)
         while queue := self.queue():
             assert self.daemon is None or self.daemon.poll() is None, self.log[-3000:]
-            assert time.monotonic() < deadline, f"stranded: {queue}; {self.log[-3000:]}"
+            assert time.monotonic() < latest, f"stranded: {queue}; {self.log[-3000:]}"
             time.sleep(0.5)
 
     def lost(self) -> dict[str, str]:
@@ -329,7 +338,7 @@ def miscounted(seen: Mapping[str, Sequence[Seen]]) -> Iterator[str]:
 UNTOLD = "Unknown"
 """What Slurm's records call an end that they have not heard of."""
 
-FREED_S = 0.5
+FREED_S = 1.5
 """For so long a run may go on telling on its first node what has ended on its others."""
 
 
@@ -356,7 +365,7 @@ def _accounted(
     The records lag behind: they are asked until they know all runs and how they have ended.
     """
     began = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
-    deadline = time.monotonic() + 60
+    latest = deadline(60)
     while True:
         text = cluster.command(
             *("sacct", "-X", "-D", "-n", "-P", "--starttime=now-1days", "--noconvert"),
@@ -372,7 +381,7 @@ def _accounted(
             gpus = int(counts.get("gres/gpu", 0))
             found[job].append(Accounted(state, names, gpus, start, end, int(restarts or 0)))
         lacking = itertools.chain(untold(found), against_records(seen, found))
-        if not any(lacking) or time.monotonic() > deadline:
+        if not any(lacking) or time.monotonic() > latest:
             return found
         time.sleep(0.5)
 

@@ -9,6 +9,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
 
 def test_three_hundred_jobs_finish_however_often_the_daemon_is_killed(site: Site) -> None:
+    # Shorter ones than in the soak.
+    site.samples = (60.0, 200.0)
     at = run_with_kills(site, jobs=300, kills=20)
     verdict = site.verdict()
     assert verdict.wrong == ()

@@ -75,7 +75,7 @@ def test_a_gpu_that_two_jobs_have_is_seen() -> None:
     wide = replace(FIRST, gpus=frozenset({("n0", 0), ("n1", 1)}))
     just_then = replace(elsewhere, begin=19.9, end=30.0)
     assert list(shared_gpus(iter([wide, just_then]))) == []
-    assert list(shared_gpus(iter([wide, replace(just_then, begin=19.0)])))
+    assert list(shared_gpus(iter([wide, replace(just_then, begin=18.0)])))
     on_the_first = replace(just_then, gpus=frozenset({("n0", 0)}))
     assert list(shared_gpus(iter([wide, on_the_first])))
 

@@ -10,14 +10,11 @@ from tests.slurm_plugin.faults.site import Site
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
-SURE_S = 10.0
-"""What was submitted so long before slurmctld is killed may not be lost."""
-
 
 def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
     site.begin(50)
     older = set(site.submitted)
-    time.sleep(SURE_S)
+    site.await_saved(time.time())
     late = [site.submit() for _ in range(6)]
     ids = {site.submitted[name].job for name in late}
 

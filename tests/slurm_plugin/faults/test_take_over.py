@@ -76,7 +76,7 @@ def available(installation: Installation, tmp_path: Path) -> Iterator[Site]:
             cluster.stop_controller()
             cluster.start_controller()
             backup = start_backup(cluster, Path(name) / "backup")
-            wait_until(lambda: "backup is UP" in _ping(cluster), "a backup", 30)
+            wait_until(lambda: "backup is UP" in _ping(cluster), "a backup", 120)
             options = ("--mode=enforce", "--cycle-s=0.2", "--grace-s=10", "--spool-s=0.5")
             site = Site(cluster, tmp_path, options, random.Random(1))
             yield site
@@ -117,8 +117,7 @@ def test_the_daemon_and_its_jobs_go_on_when_the_backup_takes_over(available: Sit
             site.submit()
     site.await_that(lambda: len(site.seen()) >= 2, 60, "jobs run")
     begun = max(run.begin for runs in site.seen().values() for run in runs)
-    saved = layout.base / "state/job_state"
-    site.await_that(lambda: saved.stat().st_mtime > begun, 30, "slurmctld has saved that")
+    site.await_saved(begun)
     runs, waits = _jobs(site, "R"), _jobs(site, "PD")
     assert runs
     assert waits
