@@ -9,7 +9,6 @@ start, so a plan looks at the heads only.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from immutables import Map
 
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.from_front import FromFront
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Fit, Packing, fastest_fit, pack
 from hetsched_core.placement.ways import Way, rigid_way
@@ -65,7 +65,7 @@ class InTurn:
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
-    _queues: dict[frozenset[str], list[tuple[Key, str]]] = field(default_factory=dict)
+    _queues: dict[frozenset[str], FromFront] = field(default_factory=dict)
     _ways: dict[str, Way] = field(default_factory=dict)
     _waiting: dict[str, Key] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
@@ -223,9 +223,10 @@ class InTurn:
         if way is None:
             return False
         key = self.key(view, snapshot)
-        queue = self._queues.setdefault(frozenset(way.types), [])
-        insort(queue, (key, view.job.id))
-        if queue[0][1] == view.job.id:
+        queue = self._queues.get(types := frozenset(way.types))
+        if queue is None:
+            queue = self._queues[types] = FromFront()
+        if queue.put((key, view.job.id)):
             self._settled = False
         self._ways[view.job.id], self._waiting[view.job.id] = way, key
         return True
@@ -235,8 +236,7 @@ class InTurn:
         if held := self._placed.pop(job_id, None):
             free.give(*held)
         if way := self._ways.pop(job_id, None):
-            queue = self._queues[frozenset(way.types)]
-            del queue[bisect_left(queue, (self._waiting.pop(job_id), job_id))]
+            self._queues[frozenset(way.types)].remove((self._waiting.pop(job_id), job_id))
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
         """Start from the heads of the queues, in order, until every type is spoken for."""
@@ -245,7 +245,7 @@ class InTurn:
         self._settled = True
         barred: set[str] = set()
         told_before, self._told_no_room = self._told_no_room, set()
-        heads = [(*queue[0], types) for types, queue in self._queues.items() if queue]
+        heads = [(*queue.first, types) for types, queue in self._queues.items() if queue]
         heapq.heapify(heads)
         while heads:
             _, job_id, types = heapq.heappop(heads)
@@ -261,9 +261,9 @@ class InTurn:
             self._hold(view.job, found, free, changes)
             del self._ways[job_id], self._waiting[job_id]
             queue = self._queues[types]
-            del queue[0]
+            queue.remove(queue.first)
             if queue:
-                heapq.heappush(heads, (*queue[0], types))
+                heapq.heappush(heads, (*queue.first, types))
         for job_id in sorted(told_before ^ self._told_no_room):
             if job_id in self._waiting:
                 changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD

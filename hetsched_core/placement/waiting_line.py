@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
 from typing import Any
 
 import numpy as np
 
+from hetsched_core.placement.from_front import FromFront
 from hetsched_core.placement.starts import Queue
 
 
@@ -19,34 +19,28 @@ class WaitingLine:
 
     def __init__(self) -> None:
         """Start with nobody."""
-        self._order: list[tuple[Any, str]] = []
         self._jobs: list[str] = []
-        self._kinds = array("q")
-        self._limits_s = array("d")
+        self._kinds, self._limits_s = array("q"), array("d")
+        self._rows = FromFront(self._jobs, self._kinds, self._limits_s)
         self._keys: dict[str, Any] = {}
 
     def put(self, key: Any, job: str, kind: int, limit_s: float) -> None:
         """Put a job that is not there into its place."""
         assert job not in self._keys, f"job {job} is in the line already"
-        at = bisect_left(self._order, (key, job))
-        self._order.insert(at, (key, job))
-        self._jobs.insert(at, job)
-        self._kinds.insert(at, kind)
-        self._limits_s.insert(at, limit_s)
+        self._rows.put((key, job), job, kind, limit_s)
         self._keys[job] = key
 
     def remove(self, job: str) -> None:
         """Take a job out, if it is there."""
-        if job not in self._keys:
-            return
-        at = bisect_left(self._order, (self._keys.pop(job), job))
-        for column in (self._order, self._jobs, self._kinds, self._limits_s):
-            del column[at]
+        if job in self._keys:
+            self._rows.remove((self._keys.pop(job), job))
 
     def first(self, most: int) -> Queue:
         """Return the first so many."""
+        begin = self._rows.begin
+        end = begin + most
         return Queue(
-            self._jobs[:most],
-            np.frombuffer(self._kinds[:most], np.int64),
-            np.frombuffer(self._limits_s[:most], np.float64),
+            self._jobs[begin:end],
+            np.frombuffer(self._kinds[begin:end], np.int64),
+            np.frombuffer(self._limits_s[begin:end], np.float64),
         )
