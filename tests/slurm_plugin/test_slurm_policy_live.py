@@ -17,7 +17,7 @@ from hetsched_core.traces.sacct import SacctOptions
 from hetsched_core.types import Cluster, Node
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.test_daemon_live import SACCT_COLUMNS, accounted
-from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.jobs import Submitter, deadline
 
 pytestmark = pytest.mark.slurm
 
@@ -55,9 +55,9 @@ def test_the_replay_s_slurm_starts_the_jobs_of_a_script_as_slurmctld_does(
         job = testbed.command("sbatch", *shown, *wants, f"--wrap=sleep {seconds}").strip()
         names[job] = name
     del submitter  # it cleans up
-    deadline = time.monotonic() + 90
+    latest = deadline(90)
     while testbed.command("squeue", "--noheader", "--format=%i"):
-        assert time.monotonic() < deadline
+        assert time.monotonic() < latest
         time.sleep(0.5)
     rows = accounted(testbed, list(names))
     log = tmp_path / "sacct.txt"

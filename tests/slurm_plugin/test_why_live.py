@@ -32,7 +32,7 @@ from slurm_plugin.backend import JobState, SlurmBackend, open_backend
 from slurm_plugin.daemon import Daemon, Mode
 from slurm_plugin.daemon.configuration import Configuration as DaemonConfiguration
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
-from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import deadline, end_all
 
 pytestmark = pytest.mark.slurm
 
@@ -78,7 +78,7 @@ class Scene:
     audiences: list[Audience]
     daemon: Daemon | None = None
 
-    def submit(self, *words: str, wrap: str = "sleep 120") -> str:
+    def submit(self, *words: str, wrap: str = "sleep 600") -> str:
         """Submit a job, and return its id."""
         out = f"--output={self.folder}/%j.out"
         return self.cluster.command("sbatch", "--parsable", out, *words, f"--wrap={wrap}").strip()
@@ -111,14 +111,14 @@ class Scene:
     def until(self, holds: Callable[[], bool], timeout_s: float = 40.0) -> None:
         """Run cycles until something holds."""
         assert self.daemon is not None
-        deadline = time.monotonic() + timeout_s
+        latest = deadline(timeout_s)
         while True:
             report = self.daemon.cycle()
             assert report.violations == ()
             self.audiences[-1].note(self.daemon, report)
             if holds():
                 return
-            assert time.monotonic() < deadline, "it has not come about in time"
+            assert time.monotonic() < latest, "it has not come about in time"
             time.sleep(0.2)
 
     def runs(self, *jobs: str) -> bool:
@@ -149,9 +149,7 @@ def scene(cluster: Testbed, tmp_path: Path) -> Iterator[Scene]:
         yield found
     for audience in found.audiences:
         audience.close()
-    cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
-    cluster.command("scancel", "--user=root")
-    wait_until(lambda: not cluster.command("squeue", "--noheader"), "an empty queue", 40)
+    end_all(cluster)
     cluster.await_idle()
 
 

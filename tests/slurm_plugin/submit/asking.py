@@ -13,6 +13,7 @@ from pathlib import Path
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon.mark import Mark, read_mark
 from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import wait_until
 
 
 def mark_of(backend: SlurmBackend, job: str) -> Mark:
@@ -48,6 +49,28 @@ def as_user(
         text=True,
         check=False,
     )
+
+
+@contextmanager
+def as_operator(testbed: Testbed, user: str) -> Iterator[None]:
+    """Have Slurm know a user as an operator, as it does a site's daemon, for a while."""
+    tell = ("sacctmgr", "--immediate")
+    testbed.command(*tell, "add", "user", user, "account=root")
+    try:
+        testbed.command(*tell, "modify", "user", user, "set", "adminlevel=Operator")
+        # slurmctld is told by slurmdbd, when that sees fit.
+        known = ("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users")
+        wait_until(
+            lambda: (
+                f"UserName={user}(" in (said := testbed.command(*known))
+                and "AdminLevel=Operator" in said
+            ),
+            "an operator",
+            120,
+        )
+        yield
+    finally:
+        testbed.command(*tell, "delete", "user", user)
 
 
 @contextmanager

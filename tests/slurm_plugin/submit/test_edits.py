@@ -8,7 +8,14 @@ import pytest
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import as_nobody, as_user, sbatch, script_instead, shown
+from tests.slurm_plugin.submit.asking import (
+    as_nobody,
+    as_operator,
+    as_user,
+    sbatch,
+    script_instead,
+    shown,
+)
 
 pytestmark = pytest.mark.slurm
 
@@ -18,7 +25,7 @@ MANAGED = ("NumNodes", "NumTasks", "NumCPUs", "TresPerNode", "StartTime", "Reque
 @pytest.fixture
 def job(testbed: Testbed, submitter: Submitter) -> Iterator[str]:
     """A waiting job of an ordinary user's."""
-    words = ("--parsable", "--output=/dev/null", "--gpu-set=1,2", "--wrap=sleep 60")
+    words = ("--parsable", "--output=/dev/null", "--gpu-set=1,2", "--wrap=sleep 600")
     said = as_nobody(testbed, "sbatch", *words)
     assert said.returncode == 0, said.stderr
     yield said.stdout.strip()
@@ -79,7 +86,7 @@ def test_what_a_member_of_a_gang_waits_for_is_not_its_user_s(
     testbed: Testbed, submitter: Submitter
 ) -> None:
     words = ("--parsable", "--output=/dev/null", "--gpu-set=4,5", "--gpu-shapes=any")
-    said = as_nobody(testbed, "sbatch", *words, "--wrap=sleep 60")
+    said = as_nobody(testbed, "sbatch", *words, "--wrap=sleep 600")
     assert "names that, as in --dependency=afterok:ID_0" in said.stderr
     job = said.stdout.strip()
 
@@ -102,7 +109,7 @@ def test_a_job_does_not_change_between_managed_and_other_partitions(
     testbed: Testbed, job: str
 ) -> None:
     testbed.command("scontrol", "create", "PartitionName=other", "Nodes=ALL")
-    words = ("--partition=other", "--hold", "--gpu-set=1", "--wrap=sleep 60")
+    words = ("--partition=other", "--hold", "--gpu-set=1", "--wrap=sleep 600")
     elsewhere = as_nobody(testbed, "sbatch", "--parsable", "--output=/dev/null", *words)
     try:
         out = as_nobody(testbed, "scontrol", "update", f"JobId={job}", "Partition=other")
@@ -132,7 +139,7 @@ def test_a_user_may_hold_release_and_cancel(
 
 
 def test_a_user_s_ordinary_job_is_the_user_s(testbed: Testbed, submitter: Submitter) -> None:
-    words = ("--parsable", "--hold", "--output=/dev/null", "--gpus=1", "--wrap=sleep 60")
+    words = ("--parsable", "--hold", "--output=/dev/null", "--gpus=1", "--wrap=sleep 600")
     ordinary = as_nobody(testbed, "sbatch", *words).stdout.strip()
     try:
         edits = ("NumTasks=2", "ReqNodeList=n1", "StartTime=now+900")
@@ -164,7 +171,7 @@ def test_a_mark_that_comes_with_a_submission_is_dropped(
     # sbatch has no such option, but Slurm's library takes it.
     def marked(comment: str, *lines: str) -> str:
         script = submitter.folder / "job.sh"
-        script.write_text("\n".join(["#!/bin/bash", *lines, "sleep 60", ""]))
+        script.write_text("\n".join(["#!/bin/bash", *lines, "sleep 600", ""]))
         described = pyslurm.JobSubmitDescription(
             name="forged",
             script=str(script),
@@ -196,7 +203,7 @@ def test_a_script_that_breaks_lets_jobs_through_unmarked(
     broken = ours.replace(found, instead)
     assert broken != ours
     with script_instead(testbed, broken):
-        job = sbatch(testbed, "--gpu-set=2", "--wrap=sleep 60")
+        job = sbatch(testbed, "--gpu-set=2", "--wrap=sleep 600")
         with pytest.raises(TestbedError, match="expected GPU counts"):
             sbatch(testbed, "--gpu-set=x", "--wrap=true")
     assert backend.read().jobs[job].mark == ""
@@ -207,10 +214,8 @@ def test_a_script_that_breaks_lets_jobs_through_unmarked(
 @pytest.fixture
 def operator(testbed: Testbed) -> Iterator[str]:
     """A user whom Slurm knows as an operator, as a site's daemon is."""
-    testbed.command("sacctmgr", "-i", "add", "user", "daemon", "account=root")
-    testbed.command("sacctmgr", "-i", "modify", "user", "daemon", "set", "adminlevel=Operator")
-    yield "daemon"
-    testbed.command("sacctmgr", "-i", "delete", "user", "daemon")
+    with as_operator(testbed, "daemon"):
+        yield "daemon"
 
 
 def test_an_operator_may_place_and_park_another_s_job(

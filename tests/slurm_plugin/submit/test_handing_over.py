@@ -9,7 +9,7 @@ from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.submit import ENFORCE_LIST
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.jobs import Submitter, await_job, running
+from tests.slurm_plugin.jobs import Submitter, await_job, deadline, running
 from tests.slurm_plugin.submit.asking import mark_of, sbatch, shown
 
 pytestmark = pytest.mark.slurm
@@ -29,7 +29,7 @@ def submit_in_shadow(testbed: Testbed, *words: str) -> str:
     text = listed.read_text()
     listed.write_text("")
     try:
-        return sbatch(testbed, "--gpu-set=2,4", *words, "--wrap=sleep 60")
+        return sbatch(testbed, "--gpu-set=2,4", *words, "--wrap=sleep 600")
     finally:
         listed.write_text(text)
 
@@ -38,7 +38,7 @@ def fill(backend: SlurmBackend, testbed: Testbed) -> list[str]:
     """Take all nodes."""
     names = [node.name for node in testbed.layout.nodes]
     jobs = [
-        sbatch(testbed, "--exclusive", f"--nodelist={name}", "--wrap=sleep 60") for name in names
+        sbatch(testbed, "--exclusive", f"--nodelist={name}", "--wrap=sleep 600") for name in names
     ]
     for job in jobs:
         await_job(backend, job, running)
@@ -79,28 +79,27 @@ def test_a_job_from_shadow_keeps_its_shape_and_starts_by_itself(
     testbed.command("scancel", *blockers)
     # Its GPUs are then those of a stranger.
     await_job(backend, job, running)
-    after = sbatch(testbed, "--gpu-set=8", "--wrap=sleep 60")
+    after = sbatch(testbed, "--gpu-set=8", "--wrap=sleep 600")
     daemon = daemon_of(backend, Mode.ENFORCE)
-    for _ in range(20):
+    latest = deadline(20)
+    while not running(backend.read().jobs[after]):
         assert daemon.cycle().violations == ()
-        if running(backend.read().jobs[after]):
-            break
+        assert time.monotonic() < latest
         time.sleep(0.2)
-    assert running(backend.read().jobs[after])
     assert running(backend.read().jobs[job])
 
 
 def test_a_job_that_was_kept_back_starts_by_itself_once_the_daemon_only_looks_on(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
-    job = sbatch(testbed, "--gpu-set=2,4", "--wrap=sleep 60")
+    job = sbatch(testbed, "--gpu-set=2,4", "--wrap=sleep 600")
     assert not mark_of(backend, job).shadow
     testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now+2")
     daemon = daemon_of(backend, Mode.SHADOW)
-    deadline = time.monotonic() + 20
+    latest = deadline(20)
     while not running(backend.read().jobs[job]):
         daemon.cycle()
-        assert time.monotonic() < deadline
+        assert time.monotonic() < latest
         time.sleep(0.3)
     seen = backend.read().jobs[job]
     assert (seen.state, seen.gpus_per_node) == (JobState.RUNNING, 2)

@@ -13,8 +13,7 @@ from slurm_plugin.backend import GpuLimit, JobState, Park, Place, SlurmBackend, 
 from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes
-from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import await_job
+from tests.slurm_plugin.jobs import await_job, deadline, end_all
 from tests.slurm_plugin.submit.asking import sbatch
 
 pytestmark = pytest.mark.slurm
@@ -63,8 +62,7 @@ def asked(enforcing: Testbed) -> Iterator[SlurmBackend]:
     """Slurm's commands, which ask the cluster that the environment names; jobs are gone after."""
     # pyslurm stays with the cluster for which it was loaded first in this process.
     yield open_backend("commands")
-    enforcing.command("scancel", "--user=root")
-    wait_until(lambda: not enforcing.command("squeue", "--noheader"), "an empty queue", 30)
+    end_all(enforcing)
 
 
 def daemon_of(backend: SlurmBackend) -> Daemon:
@@ -98,14 +96,14 @@ def test_a_job_runs_with_the_greatest_count_that_its_qos_allows(
     asked: SlurmBackend, enforcing: Testbed, asks: tuple[str, ...]
 ) -> None:
     # Of three counts fifo takes the middle one: 6 without the limit, 2 with it.
-    job = sbatch(enforcing, "--qos=small", "--gpu-set=2,6,8", *asks, "--wrap=sleep 60")
+    job = sbatch(enforcing, "--qos=small", "--gpu-set=2,6,8", *asks, "--wrap=sleep 600")
     daemon = daemon_of(asked)
     report = daemon.cycle()
     words = f"job={job}: its counts 6,8 are left out: QOS small: MaxTRESPerJob allows 4 GPUs"
     assert words in report.warnings
     seen = await_job(asked, job, lambda job: job.state is JobState.RUNNING)
     assert seen.gpus_per_node * len(seen.nodes) == 2
-    free = sbatch(enforcing, "--gpu-set=2,6,8", "--wrap=sleep 60")
+    free = sbatch(enforcing, "--gpu-set=2,6,8", "--wrap=sleep 600")
     daemon.cycle()
     seen = await_job(asked, free, lambda job: job.state is JobState.RUNNING)
     assert seen.gpus_per_node * len(seen.nodes) == 6
@@ -114,7 +112,7 @@ def test_a_job_runs_with_the_greatest_count_that_its_qos_allows(
 def test_a_job_that_no_count_of_its_set_suits_waits_and_says_why(
     asked: SlurmBackend, enforcing: Testbed
 ) -> None:
-    job = sbatch(enforcing, "--qos=small", "--gpu-set=6,8", "--wrap=sleep 60")
+    job = sbatch(enforcing, "--qos=small", "--gpu-set=6,8", "--wrap=sleep 600")
     daemon = daemon_of(asked)
     for _ in range(3):
         daemon.cycle()
@@ -129,16 +127,20 @@ def test_a_job_that_no_count_of_its_set_suits_waits_and_says_why(
 def test_a_job_beyond_what_its_user_may_have_in_all_is_not_placed_again_and_again(
     asked: SlurmBackend, enforcing: Testbed
 ) -> None:
-    first = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 60")
+    first = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 600")
     daemon = daemon_of(asked)
     daemon.cycle()
     await_job(asked, first, lambda job: job.state is JobState.RUNNING)
-    second = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 60")
+    second = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 600")
     calls: list[type] = []
-    for _ in range(15):
+    after, latest = 0, deadline(30)
+    # Slurm says of what is placed why it does not start; once it is parked it stays so.
+    while after < 5:
         report = daemon.cycle()
         assert report.violations == ()
         calls += [type(change) for change in report.changes if change.job == second]
+        after += Park in calls
+        assert time.monotonic() < latest, calls
         time.sleep(0.3)
     assert calls == [Place, Park]
     blocked = daemon.world.jobs[second].blocked
@@ -150,15 +152,19 @@ def test_a_job_beyond_what_its_user_may_have_in_all_is_not_placed_again_and_agai
 def test_slurm_holds_a_placed_job_to_a_limit_on_one_gpu_type(
     asked: SlurmBackend, enforcing: Testbed
 ) -> None:
-    words = ("--qos=typed", "--gpu-set=2", "--wrap=sleep 60")
+    words = ("--qos=typed", "--gpu-set=2", "--wrap=sleep 600")
     fast = sbatch(enforcing, *words, "--gpu-types=v100")
     other = sbatch(enforcing, *words, "--gpu-types=a100")
     daemon = daemon_of(asked)
-    for _ in range(10):
-        daemon.cycle()
+    parked, latest = False, deadline(30)
+    while not parked:
+        report = daemon.cycle()
+        parked = any(isinstance(change, Park) and change.job == fast for change in report.changes)
+        assert time.monotonic() < latest
         time.sleep(0.2)
+    seen = await_job(asked, other, lambda job: job.state is JobState.RUNNING)
+    assert seen.nodes == ("n0",)
     jobs = asked.read().jobs
-    assert (jobs[other].state, jobs[other].nodes) == (JobState.RUNNING, ("n0",))
     assert (jobs[fast].state, jobs[fast].pinned) == (JobState.PENDING, ())
     blocked = daemon.world.jobs[fast].blocked
     assert blocked is not None
@@ -169,8 +175,8 @@ def test_where_the_qos_denies_slurm_refuses_a_default_count_beyond_it(
     asked: SlurmBackend, enforcing: Testbed
 ) -> None:
     with pytest.raises(TestbedError, match="QOSMaxGRESPerJob"):
-        sbatch(enforcing, "--qos=strict", "--gpu-set=2,8", "--gpus=8", "--wrap=sleep 60")
-    job = sbatch(enforcing, "--qos=strict", "--gpu-set=2,8", "--wrap=sleep 60")
+        sbatch(enforcing, "--qos=strict", "--gpu-set=2,8", "--gpus=8", "--wrap=sleep 600")
+    job = sbatch(enforcing, "--qos=strict", "--gpu-set=2,8", "--wrap=sleep 600")
     daemon_of(asked).cycle()
     seen = await_job(asked, job, lambda job: job.state is JobState.RUNNING)
     assert seen.gpus_per_node == 2

@@ -43,7 +43,7 @@ def test_a_job_waits_in_the_shape_of_its_default_count(
     nodes: int,
     tres: str,
 ) -> None:
-    job = sbatch(testbed, *words, "--wrap=sleep 60")
+    job = sbatch(testbed, *words, "--wrap=sleep 600")
     mark, seen = mark_of(backend, job), shown(testbed, job)
     assert (mark.default_count, mark.default_nodes) == (default, nodes)
     assert seen["NumNodes"] == f"{nodes}-64"
@@ -56,14 +56,14 @@ def test_a_job_waits_in_the_shape_of_its_default_count(
 def test_the_type_of_the_gpus_that_are_asked_for_is_the_type_that_the_job_accepts(
     backend: SlurmBackend, testbed: Testbed
 ) -> None:
-    job = sbatch(testbed, "--gpu-set=2,4", "--gres=gpu:t4:2", "--wrap=sleep 60")
+    job = sbatch(testbed, "--gpu-set=2,4", "--gres=gpu:t4:2", "--wrap=sleep 600")
     assert mark_of(backend, job).gpu_types == frozenset({"t4"})
 
 
 def test_a_wide_job_that_nobody_places_starts_evenly_on_several_nodes(
     backend: SlurmBackend, testbed: Testbed
 ) -> None:
-    job = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 60")
+    job = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 600")
     testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
     seen = await_job(backend, job, running)
     assert (seen.nodes, seen.gpus_per_node) == (("n1", "n4"), 8)
@@ -112,13 +112,13 @@ def test_what_is_not_done_as_asked_is_said(
 
 
 def test_who_wants_no_requeue_is_not_moved(backend: SlurmBackend, testbed: Testbed) -> None:
-    job = sbatch(testbed, "--gpu-set=2,4", "--no-requeue", "--wrap=sleep 60")
+    job = sbatch(testbed, "--gpu-set=2,4", "--no-requeue", "--wrap=sleep 600")
     assert not mark_of(backend, job).movable
     assert shown(testbed, job)["Requeue"] == "0"
 
 
 def test_the_cpus_of_tasks_that_are_not_started_are_not_asked_for(testbed: Testbed) -> None:
-    job = sbatch(testbed, "--gpu-set=2", "--ntasks=8", "--cpus-per-task=3", "--wrap=sleep 60")
+    job = sbatch(testbed, "--gpu-set=2", "--ntasks=8", "--cpus-per-task=3", "--wrap=sleep 600")
     assert shown(testbed, job)["NumCPUs"] == "3"
 
 
@@ -184,7 +184,7 @@ def test_in_shadow_what_cannot_be_managed_runs_unmarked(
     text = listed.read_text()
     listed.write_text("# none yet\n")
     try:
-        job = sbatch(testbed, "--gpu-set=2", "--nodelist=n1", "--wrap=sleep 60")
+        job = sbatch(testbed, "--gpu-set=2", "--nodelist=n1", "--wrap=sleep 600")
         with pytest.raises(TestbedError, match="expected GPU counts"):
             sbatch(testbed, "--gpu-set=two", "--wrap=true")
     finally:
@@ -212,7 +212,7 @@ def test_ordinary_jobs_are_what_they_would_be_without_the_script(
     apart |= {"AccrueTime", "StartTime", "EndTime", "LastSchedEval", "Priority"}
 
     def submitted() -> dict[str, str]:
-        job = sbatch(testbed, "--hold", *words, "--wrap=sleep 60")
+        job = sbatch(testbed, "--hold", *words, "--wrap=sleep 600")
         return {name: said for name, said in shown(testbed, job).items() if name not in apart}
 
     nothing = (

@@ -13,7 +13,7 @@ from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
-from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.jobs import Submitter, deadline
 from tests.slurm_plugin.submit.asking import mark_of
 
 pytestmark = pytest.mark.slurm
@@ -74,14 +74,14 @@ def run_to_the_end(backend: SlurmBackend, job: str) -> int:
         clock=time.time,
         sleep=time.sleep,
     )
-    deadline = time.monotonic() + 40
+    latest = deadline(40)
     while True:
         report = daemon.cycle()
         assert report.violations == ()
         seen = backend.read().jobs[job]
         if seen.state is JobState.ENDED:
             return seen.gpus_per_node * len(seen.nodes)
-        assert time.monotonic() < deadline, seen
+        assert time.monotonic() < latest, seen
         time.sleep(0.2)
 
 

@@ -26,7 +26,7 @@ from tests.slurm_plugin.submit.asking import as_nobody, as_user
 pytestmark = pytest.mark.slurm
 
 NOBODY = 65534
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 
 @pytest.fixture

@@ -16,13 +16,13 @@ import pytest
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.submit.asking import as_user
+from tests.slurm_plugin.submit.asking import as_operator, as_user
 
 pytestmark = pytest.mark.slurm
 
 ROOT = Path(__file__).resolve().parents[3]
 DAEMON = "daemon"
-PATIENCE_S = 60.0
+PATIENCE_S = 180.0
 
 JOB = """\
 #!/bin/bash
@@ -96,7 +96,7 @@ def hetschedd(testbed: Testbed, folder: Path) -> Iterator[subprocess.Popen[str]]
         )
     yield process
     process.terminate()
-    process.wait(30)
+    process.wait(120)
     if left := testbed.command("squeue", "-h", "--format=%i").split():
         testbed.command("scancel", *left)
     wait_until(lambda: not testbed.command("squeue", "-h"), "an empty queue", PATIENCE_S)
@@ -105,10 +105,8 @@ def hetschedd(testbed: Testbed, folder: Path) -> Iterator[subprocess.Popen[str]]
 @pytest.fixture
 def operator(testbed: Testbed) -> Iterator[None]:
     """Slurm knows the daemon's user as an operator, and as nothing more."""
-    testbed.command("sacctmgr", "-i", "add", "user", DAEMON, "account=root")
-    testbed.command("sacctmgr", "-i", "modify", "user", DAEMON, "set", "adminlevel=Operator")
-    yield
-    testbed.command("sacctmgr", "-i", "delete", "user", DAEMON)
+    with as_operator(testbed, DAEMON):
+        yield
 
 
 def submitted(testbed: Testbed, folder: Path, counts: str, tenths: int) -> str:
