@@ -101,7 +101,7 @@ def why(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Why:
     """
     view = active_job(snapshot, job_id)
     phase, entry = view.phase(snapshot.now), plan.entries.get(job_id)
-    holds = next((run.configuration for run in view.runs), None)
+    holds = view.holds
     if phase is Phase.PROFILING:
         profile = next((p for p in plan.profiles if p.job == job_id), None)
         until_s = None if profile is None else profile.placement.until_s

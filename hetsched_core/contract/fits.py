@@ -37,7 +37,8 @@ def fit(
         case ExecutionModel.GANG:
             return _gang(job, cluster, runs, shapes)
         case ExecutionModel.COPIES:
-            return _where(any(0 < n.gpus <= _room(job, n, n.gpus) for n in runs))
+            whole = (n for n in runs if job.copies is None or n.gpus in job.requirements)
+            return _where(any(0 < n.gpus <= _room(job, n, n.gpus) for n in whole))
         case ExecutionModel.TASKS:
             return _where(job.tasks is not None and any(_room(job, n, n.gpus) for n in accepted))
 

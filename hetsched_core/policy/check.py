@@ -267,6 +267,9 @@ def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violat
         yield Violation("copies", f"job {view.id} has two copies on one node")
     for placement in entry.placements:
         name, gpus = placement.configuration.pieces[0]
+        if _stays(view, placement):
+            # Begun by somebody else, or under another policy, and not to be stopped perhaps.
+            continue
         if len(placement.configuration) != 1 or (
             name in snapshot.cluster and gpus != snapshot.nodes[name].node.gpus
         ):
@@ -275,6 +278,15 @@ def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violat
                 f"copy {placement.copy} of job {view.id} on {placement.configuration} "
                 "is not one whole node",
             )
+        elif view.job.copies is not None and gpus not in view.job.requirements:
+            yield Violation(
+                "requirement",
+                f"a copy of job {view.id} gets {gpus} GPUs and accepts {view.job.requirements}",
+            )
+    if view.job.copies is not None and len(entry.placements) > max(1, view.job.copies):
+        yield Violation(
+            "copies", f"job {view.id} gets {len(entry.placements)} copies of {view.job.copies}"
+        )
 
 
 def _profiles(snapshot: Snapshot, plan: Plan, usage: _Usage) -> Iterator[Violation]:

@@ -52,7 +52,9 @@ class Job:
 
     Times are seconds UTC, sizes samples, memory MiB. `gpu_types` of None means any type.
     `profile` keys the measured speeds. `assumed` names the fields that were inferred and not given.
-    `shapes` are those that it takes beside the ones that can be realised for every job.
+    `shapes` are those that it takes beside the ones that can be realised for every job. `copies` is
+    as how many copies it may run at a time, each with a count that it accepts; None where any job
+    may be forked onto any nodes, as in replays.
     """
 
     id: str
@@ -76,6 +78,7 @@ class Job:
     tasks: TaskShape | None = None
     assumed: frozenset[str] = frozenset()
     shapes: frozenset[Shape] = frozenset()
+    copies: int | None = None
 
     @property
     def eligible_from_s(self) -> float:
@@ -206,6 +209,15 @@ class JobView:
             if run.purpose is Purpose.RUN and run.draining_until_s is None:
                 return run.configuration
         return None
+
+    @property
+    def holds(self) -> Configuration | None:
+        """What all its runs hold, those that are measured or drain, too; None for nothing."""
+        pieces: dict[str, int] = {}
+        for run in self.runs:
+            for name, gpus in run.configuration:
+                pieces[name] = pieces.get(name, 0) + gpus
+        return Configuration.of(pieces) if pieces else None
 
     def phase(self, now: float) -> Phase:
         """Return the phase of the job at time `now`; its own work goes before profiling."""

@@ -51,7 +51,7 @@ class Snapshot:
         shapes: the shapes of configuration that can be realised here for every job. They, and those
             of a job, may change; a job for which `shapes_for` says other ones is in `changed`.
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
-            any number. Live it is 1: a gang is one Slurm job.
+            any number. Live it is 1, but for copies: a gang is one Slurm job.
         seed: for policies that draw random numbers.
         previous: the plan in force; its `memory` is the policy's own.
         changed: jobs that are new or whose view was replaced since `previous` was asked for.

@@ -8,6 +8,8 @@ python -m job_wrappers.consolidation FOLDER finish
 or all of it, to the end of the job, beside each of its copies:
 
 python -m job_wrappers.consolidation FOLDER track --steps 100000 --round 360 --name n0
+
+The one beside element 0 of a job of copies tells the scheduler how far the job is (HETSCHED_SPOOL).
 """
 
 from __future__ import annotations
@@ -16,13 +18,16 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Callable
 
-from job_wrappers.consolidation.rounds import Rules
+from job_wrappers.allocation import Allocation
+from job_wrappers.consolidation.rounds import Rules, Standing
 from job_wrappers.consolidation.track import Done, track
 from job_wrappers.consolidation.tracker import Averaging, Tracker
+from job_wrappers.spool import SpoolWriter
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -59,6 +64,13 @@ def main(words: Sequence[str] | None = None) -> int:
             metavar="SECONDS",
             help=f"{meaning} (default {default:g})",
         )
+    every.add_argument(
+        "--batch",
+        type=float,
+        default=1.0,
+        metavar="SAMPLES",
+        help="of a step, as --total-samples of the job counts them (default 1)",
+    )
     every.add_argument("--name", help="the copy beside which this runs (default: it runs alone)")
     for act in (consolidate, every):
         act.add_argument(
@@ -92,12 +104,46 @@ def _act(tracker: Tracker, given: argparse.Namespace) -> object:
     if given.act == "track":
         rules = Rules(given.steps, given.round, given.late, given.gather)
         averaging, poll_s = given.averaging, given.poll
-        done = track(tracker, rules, given.name, averaging, tell=_tell, poll_s=poll_s)
+        watch = _watching(given.name or "", given.batch, os.environ)
+        done = track(tracker, rules, given.name, averaging, tell=_tell, watch=watch, poll_s=poll_s)
         return {"done": done}
     if given.act == "consolidate":
         return asdict(tracker.consolidate(given.averaging))
     now = tracker.round()
     return {"round": asdict(now) if now else None, "arrived": tracker.arrived()}
+
+
+@dataclass
+class _Spooled:
+    """Tells in the spool file of this run how many samples the job has done, and how fast it is."""
+
+    spool: SpoolWriter
+    name: str
+    batch: float
+    told: int = -1
+
+    def watch(self, seen: Standing) -> None:
+        """Tell of what has become part of the model since."""
+        if seen.done is None or seen.done <= self.told:
+            return
+        self.told = seen.done
+        rate = seen.rates.get(self.name, 0.0)
+        values = {"samples": seen.done * self.batch, "samples_per_s": rate * self.batch}
+        self.spool.tell("progress", data_s=[], wait_s=[], **values)
+
+
+def _watching(
+    name: str, batch: float, environment: Mapping[str, str]
+) -> Callable[[Standing], None]:
+    """Return who tells the scheduler; nobody but beside the element that speaks for the job."""
+    folder = environment.get("HETSCHED_SPOOL", "")
+    leads = environment.get("SLURM_ARRAY_TASK_ID") == "0" and "HETSCHED_COPIES" in environment
+    if not (folder and leads):
+        return lambda _: None
+    spool = SpoolWriter(Path(folder), Allocation.of(environment))
+    if spool.why_not:
+        sys.stderr.write(f"consolidation: {spool.why_not}\n")
+    return _Spooled(spool, name, batch).watch
 
 
 def _tell(done: Done) -> None:

@@ -44,6 +44,7 @@ def track(
     averaging: Averaging = Averaging.STEPS,
     *,
     tell: Callable[[Done], None],
+    watch: Callable[[Standing], None] = lambda _: None,
     clock: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
     poll_s: float = 1.0,
@@ -57,6 +58,7 @@ def track(
             for others.
         averaging: what parameters count by.
         tell: is told of everything that is done here.
+        watch: is shown what is seen, each time.
         clock: seconds UTC.
         sleep: waits for so many seconds.
         poll_s: how often to look.
@@ -72,6 +74,7 @@ def track(
     since_s = 0.0
     while True:
         seen = tracker.standing(clock())
+        watch(seen)
         act = next_act(seen, rules)
         if isinstance(act, Over):
             return seen.done or 0

@@ -140,7 +140,7 @@ def _queue(published: Published, peer: Peer) -> dict[str, Any]:
 def _row(published: Published, view: JobView) -> dict[str, Any]:
     now, job = published.snapshot.now, view.job
     # What a run holds that is measured or stopped is held, too.
-    holds = next((run.configuration for run in view.runs), None)
+    holds = view.holds
     return {
         "job": view.id,
         "partition": job.partition,

@@ -86,6 +86,7 @@ class SlurmJob:
         dependency: of an element of an array, what it waits for.
         outcome: Slurm's word for how it ended, such as `COMPLETED`; "" while it has not.
         members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
+        copies: the elements of a job of copies; see `slurm_plugin.daemon.copies`.
     """
 
     id: str
@@ -117,6 +118,7 @@ class SlurmJob:
     dependency: str = ""
     outcome: str = ""
     members: tuple[SlurmJob, ...] = ()
+    copies: tuple[SlurmJob, ...] = ()
 
     @property
     def held_by_slurm(self) -> bool:

@@ -21,6 +21,7 @@ from slurm_plugin.backend import (
     Together,
 )
 from slurm_plugin.daemon.checkpoint import warning_for
+from slurm_plugin.daemon.copies import aims, astray, split
 from slurm_plugin.daemon.gangs import (
     broken,
     complete,
@@ -32,7 +33,7 @@ from slurm_plugin.daemon.gangs import (
 )
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.runs import late_in_part
-from slurm_plugin.daemon.settings import DaemonSettings
+from slurm_plugin.daemon.settings import DaemonSettings, round_of
 from slurm_plugin.daemon.world import LiveWorld
 
 MOST_PUSHES = 100
@@ -54,29 +55,31 @@ def changes_for(
     """
     changes: list[Change] = []
     placed: dict[str, Place | Together] = {}
-    for action in actions:
-        job = action.key.job
-        known = world.managed.get(job)
+    stopped: set[str] = set()
+    for known, action in aims(world.managed, actions, round_of(now, settings).start_s):
+        if isinstance(action, Stop):
+            stopped.add(known.slurm.id)
         match action:
-            case Stop() if known is not None and known.slurm.state is JobState.RUNNING:
+            case Stop() if known.slurm.state is JobState.RUNNING:
                 if change := _stop(known, settings, now):
                     changes.append(change)
             case Start(_, placement, True) if (
                 # The plan may be older than what keeps the job back now.
-                known is not None
-                and known.slurm.state is JobState.PENDING
+                known.slurm.state is JobState.PENDING
                 and known.blocked is None
                 and not known.overdue
             ):
                 change = _place(world, known, placement.configuration, settings)
                 if change is not None:
                     changes.append(change)
-                    placed[job] = change
+                    placed[known.slurm.id] = change
             case _:
                 pass
+    for known in world.managed.values():
+        changes += split(known)
     kept: list[Managed] = []
-    stopped = {action.key.job for action in actions if isinstance(action, Stop)}
-    for job, known in world.managed.items():
+    for known in world.units():
+        job = known.slurm.id
         if known.slurm.state is JobState.RUNNING and known.stopped == known.slurm.restarts:
             # A controller that died has forgotten that it stopped this run, which is over.
             changes.append(Requeue(stopped_as(known.slurm)))
@@ -91,11 +94,11 @@ def changes_for(
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if known.slurm.held_by_slurm:
                 # Nobody else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
-                changes += [_park(known, settings), Release(element_id(known.slurm))]
+                changes += [_back(known, settings), Release(element_id(known.slurm))]
             elif _astray(known):
-                changes.append(_parked(_park(known, settings), tidy))
+                changes.append(_parked(_back(known, settings), tidy))
                 continue
-            else:
+            elif not known.leader:
                 # Those that are held, too: Slurm starts at once what is released and due.
                 kept.append(known)
         changes += tidy
@@ -121,7 +124,11 @@ def _place(
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
         nodes = tuple(name for name, count in configuration if count == gpus)
         places.append((nodes, gpus, world.gpu_type(nodes), known.needs.terms(gpus, limit)))
-    return together(known.slurm, places, _park(known, settings))
+    if not known.leader:
+        return together(known.slurm, places, _park(known, settings))
+    ((nodes, gpus, gpu_type, terms),) = places
+    aside = SetAside(known.slurm.id, known.leader)
+    return Place(known.slurm.id, nodes, gpus, aside, gpu_type, terms, dependency="")
 
 
 def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:
@@ -153,7 +160,13 @@ def _park(known: Managed, settings: DaemonSettings) -> Park:
     )
 
 
-def _parked(park: Park, tidy: tuple[Change, ...]) -> Change:
+def _back(known: Managed, settings: DaemonSettings) -> Park | SetAside:
+    """Return what brings a job back to how it waits: behind a begin time, or as a spare."""
+    leader = known.leader
+    return SetAside(known.slurm.id, leader) if leader else _park(known, settings)
+
+
+def _parked(park: Park | SetAside, tidy: tuple[Change, ...]) -> Change:
     """Return a parking; of a gang members are set aside only if the leader has not begun since."""
     aside = tuple(change for change in tidy if isinstance(change, SetAside))
     return Together(park.job, (park, *aside)) if aside else park
@@ -162,6 +175,8 @@ def _parked(park: Park, tidy: tuple[Change, ...]) -> Change:
 def _astray(known: Managed) -> bool:
     """Whether a waiting job carries a pin, or another shape than that of its default count."""
     seen = known.slurm
+    if known.leader:
+        return not seen.held and astray(known)
     shape = (known.mark.default_gpus_per_node, known.mark.default_type)
     return not seen.held and bool(seen.pinned or (seen.gpus_per_node, seen.gpu_type) != shape)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from hetsched_core.decision_record import DecisionWriter
@@ -14,7 +14,6 @@ from hetsched_core.store import Decision, Store, StoreError
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
-    ExecutionModel,
     Plan,
     Round,
     Snapshot,
@@ -31,11 +30,12 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.backend.change import Cancel, Change, Place, Push, Requeue, Signal
 from slurm_plugin.daemon.changes import changes_for
-from slurm_plugin.daemon.gangs import element_id, job_of, of_leader
+from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
+from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.keeping_back import keeping_back
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
-from slurm_plugin.daemon.settings import DaemonSettings, Mode
+from slurm_plugin.daemon.settings import DaemonSettings, Mode, round_of
 from slurm_plugin.daemon.site import missing_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
@@ -127,7 +127,9 @@ class Daemon:
         self._unrecorded: StoreError | None = None
         self._spool = self._open_spool()
         estimates = LiveSpeeds(store, measures=self._measures)
-        self._world = LiveWorld(settings, policy.info.knows, estimates, mode)
+        self._world = LiveWorld(
+            settings, policy.info.knows, estimates, mode, ELEMENTS[policy.info.model]
+        )
         self._checker = PlanChecker(policy.info.model)
         self._writer = DecisionWriter(policy)
         self._plan = EMPTY_PLAN
@@ -184,9 +186,10 @@ class Daemon:
             )
         outcome = apply_changes(self._backend, changes, self._sleep)
         self._away = bool(outcome.away)
-        stopping = {action.key.job for action in actions if isinstance(action, Stop)}
-        warned = {job_of(job) for job in outcome.tried(Signal)}
-        self._world.warned(warned, stopping, now)
+        aimed = tuple(self._aims(actions, now))
+        stopping = {unit.slurm.id for unit, action in aimed if isinstance(action, Stop)}
+        units = map(self._world.unit, outcome.tried(Signal))
+        self._world.warned({unit.slurm.id for unit in units if unit is not None}, stopping, now)
         self._carried_out(actions, outcome, now)
         return CycleReport(
             decision, violations, changes, outcome, outcome.away, warnings, heard, lost
@@ -233,7 +236,7 @@ class Daemon:
         self._writer = DecisionWriter(policy)
         self._checker = PlanChecker(policy.info.model)
         self._world.estimates.adopt(measures=self._measures)
-        self._world.adopt(settings, policy.info.knows, mode)
+        self._world.adopt(settings, policy.info.knows, mode, ELEMENTS[policy.info.model])
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
         self._failed_s = -math.inf
@@ -297,16 +300,16 @@ class Daemon:
 
     def _carried_out(self, actions: Sequence[Action], outcome: Outcome, now: float) -> None:
         """Remember what jobs were placed for, and let them know."""
-        placed = {job_of(change.job) for change in outcome.made if _starts(change)}
-        for action in actions:
-            if isinstance(action, Start) and action.ready and action.key.job in placed:
-                self._world.placed(action.key.job, action.placement)
+        placed = {change.job for change in outcome.made if isinstance(change, Place)}
+        for unit, action in self._aims(actions, now):
+            if isinstance(action, Start) and action.ready and element_id(unit.slurm) in placed:
+                self._world.placed(element_id(unit.slurm), action.placement)
         for change in outcome.made:
-            if isinstance(change, Requeue) and of_leader(change.job):
-                self._world.stopped(job_of(change.job))
+            if isinstance(change, Requeue):
+                self._world.stopped(change.job)
         for change, words in outcome.refused:
             if isinstance(change, Place):
-                self._world.refused(job_of(change.job), words, now)
+                self._world.refused(change.job, words, now)
         if self._spool is not None:
             self._spool.note(self._world, self._plan, actions, outcome.made, now)
 
@@ -357,11 +360,10 @@ class Daemon:
         """Return what keeps waiting jobs back while a policy thinks: nothing in shadow mode."""
         if self._mode is Mode.SHADOW:
             return ()
-        managed = self._world.managed.items()
         return tuple(
             Push(element_id(known.slurm), self._settings.slack_s)
-            for _, known in managed
-            if known.run is None and known.slurm.state is JobState.PENDING
+            for known in self._world.units()
+            if known.run is None and known.slurm.state is JobState.PENDING and not known.leader
         )
 
     def _actions(self, now: float) -> tuple[Action, ...]:
@@ -383,7 +385,7 @@ class Daemon:
             speeds=world.speeds,
             effective_s=now,
             shapes=world.shapes,
-            runs_per_job=1,
+            runs_per_job=world.elements.runs_per_job,
             seed=self._settings.seed,
             previous=self._plan,
             changed=frozenset(world.changed),
@@ -392,9 +394,10 @@ class Daemon:
         )
 
     def _round(self, now: float) -> Round:
-        round_s = self._settings.round_s
-        index = math.floor(now / round_s)
-        return Round(index, index * round_s, (index + 1) * round_s)
+        return round_of(now, self._settings)
+
+    def _aims(self, actions: Sequence[Action], now: float) -> Iterator[Aim]:
+        return aims(self._world.managed, actions, self._round(now).start_s)
 
     def _record(self, snapshot: Snapshot, plan: Plan, took_s: float) -> Decision:
         self.decisions += 1
@@ -418,11 +421,6 @@ class Daemon:
         return decision
 
 
-def _starts(change: Change) -> bool:
-    """Whether a change starts a job: of a gang, by its leader."""
-    return isinstance(change, Place) and of_leader(change.job)
-
-
 def _has_all(cluster: Cluster | None, before: Cluster) -> bool:
     """Whether all nodes of a cluster are in another one."""
     return cluster is before or (cluster is not None and all(n.name in cluster for n in before))
@@ -441,8 +439,8 @@ def check_fit(policy: Policy) -> None:
     info = policy.info
     if not info.live:
         raise InputError(f"policy {info.name!r} is for replays only: {info.replay_only}")
-    if info.model is not ExecutionModel.GANG:
+    if info.model not in ELEMENTS:
         raise InputError(
-            f"policy {info.name!r} places {info.model.value}, and only gangs run live; "
+            f"policy {info.name!r} places {info.model.value}, and only gangs and copies run live; "
             "choose another, see: hetsched policies"
         )

@@ -17,6 +17,7 @@ from hetsched_core.fairness import RunTimes, latency_ratio, raqlr
 from hetsched_core.forecast import PastJob, claim_of, work_done
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange, StoreError
 from hetsched_core.types import (
+    Configuration,
     Entry,
     Job,
     JobView,
@@ -268,7 +269,7 @@ def _whole(known: Managed, view: JobView) -> Job:
 def _held(view: JobView, now: float) -> tuple[str, str]:
     """Return what the job does with GPUs, and with which."""
     for run in view.runs:
-        where = str(run.configuration)
+        where = str(view.holds)
         match run.phase(now):
             case Phase.DRAINING:
                 return "stops", where
@@ -285,7 +286,8 @@ def _planned(view: JobView, entry: Entry | None) -> tuple[str, str]:
         return "waits", str(view.blocked)
     match entry:
         case Placed(placements) if placements:
-            return "planned", str(placements[0].configuration)
+            pieces = (piece for each in placements for piece in each.configuration)
+            return "planned", str(Configuration.of(pieces))
         case Waiting(reason):
             # Ahead of whom it waits changes all the time.
             return "waits", f"{reason.code.horizon.value}: {reason.code.sentence}"

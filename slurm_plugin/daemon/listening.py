@@ -135,8 +135,9 @@ class Listener:
         new = []
         self._alive = {known.mark.nonce for known in world.managed.values()}
         for job_id, known in world.managed.items():
-            run = known.run
-            if run is None or known.slurm.state not in _HELD or known.slurm.user in self._unknown:
+            run = known.leading.run
+            state = known.leading.slurm.state
+            if run is None or state not in _HELD or known.slurm.user in self._unknown:
                 continue
             following = self._following.get((job_id, run.number))
             if following is None or following.run.run.nonce != known.mark.nonce:
@@ -207,7 +208,7 @@ class Listener:
 
     def _begun(self, world: LiveWorld, known: Managed, now: float) -> FollowedRun | None:
         account = self._folder.welcome(known.slurm.user)
-        run, cluster = known.run, world.cluster
+        run, cluster = known.leading.run, world.cluster
         if account is None or run is None or cluster is None:
             return None
         profile = None
@@ -275,9 +276,9 @@ class Listener:
 
 
 def _goes_on(known: Managed | None, run: FollowedRun, number: int) -> bool:
-    if known is None or known.mark.nonce != run.run.nonce or known.run is None:
+    if known is None or known.mark.nonce != run.run.nonce or known.leading.run is None:
         return False
-    return known.run.number == number and known.slurm.state in _HELD
+    return known.leading.run.number == number and known.leading.slurm.state in _HELD
 
 
 def _size(path: Path) -> int | None:

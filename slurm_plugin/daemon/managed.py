@@ -43,7 +43,9 @@ class Managed:
     the present run holds, by node. `refused` is why limits let it start in no way,
     `quota` the limit of several jobs together, or the refusal, that Slurm named last, and when the
     job is tried again. `partial_s` is when a part of its run was first seen without the
-    rest. `stopped` is the number of the run that Slurm was last told to stop.
+    rest. `stopped` is the number of the run that Slurm was last told to stop. Of a job of copies
+    `copies` are its elements that have not ended, by id, which have the runs; `leader` is, of such
+    an element, the one that it waits for while it is spare, "" for none.
     """
 
     mark: Mark
@@ -66,17 +68,32 @@ class Managed:
     placement: Placement | None = None
     progress: JobProgress | None = None
     stopped: int | None = None
+    copies: dict[str, Managed] = field(default_factory=dict)
+    leader: str = ""
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """What it holds: one run, or those of its copies."""
+        units = self.copies.values() or (self,)
+        return tuple(unit.run for unit in units if unit.run is not None)
+
+    @property
+    def leading(self) -> Managed:
+        """What tells in its spool files how far the job is: of copies element 0, if it is there."""
+        return self.copies.get(f"{self.slurm.id}_0", self)
 
     @property
     def samples(self) -> float:
         """Samples done up to `observed_s`: what was told, carried on at the speed of the run."""
-        told, run = self.progress, self.run
+        told = self.progress
         if told is None:
             return 0.0
-        goes_on = run is not None and run.draining_until_s is None and run.number == told.run
-        if run is None or not goes_on:
-            return told.samples
-        return told.samples + run.speed * max(0.0, self.observed_s - told.at_s)
+        speeds = (
+            run.speed
+            for run in self.runs
+            if run.draining_until_s is None and (self.copies or run.number == told.run)
+        )
+        return told.samples + sum(speeds) * max(0.0, self.observed_s - told.at_s)
 
     @property
     def overdue(self) -> bool:
@@ -86,10 +103,10 @@ class Managed:
     def settle(self, now: float, cluster: Cluster) -> None:
         """Bring what grows with time up to `now`."""
         seconds = max(0.0, now - self.observed_s)
-        if self.run is None:
+        if not self.runs:
             self.wait_s += seconds
-        else:
-            for name, gpus in self.run.configuration:
+        for run in self.runs:
+            for name, gpus in run.configuration:
                 gpu_type = cluster[name].gpu_type
                 self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds
         self.observed_s = now
@@ -99,7 +116,7 @@ class Managed:
         return JobView(
             job=self.job,
             observed_s=self.observed_s,
-            runs=() if self.run is None else (self.run,),
+            runs=self.runs,
             samples_done=self.samples,
             wait_s=self.wait_s,
             attained_gpu_s=tuple(self.attained.items()),
@@ -112,7 +129,15 @@ class Managed:
 
 def editable(seen: SlurmJob) -> tuple[object, ...]:
     """Return what a job's user may change of what its view is made from."""
-    return seen.asked, seen.time_limit_s, seen.qos, seen.account, spares(seen), finishing(seen)
+    return (
+        *(seen.asked, seen.time_limit_s, seen.qos, seen.account),
+        *(spares(seen), finishing(seen), copies_left(seen)),
+    )
+
+
+def copies_left(seen: SlurmJob) -> int:
+    """Return how many elements of a job of copies have not ended."""
+    return sum(each.state is not JobState.ENDED for each in seen.copies)
 
 
 def share_of(seen: SlurmJob, needs: Needs) -> dict[str, tuple[float, float]]:

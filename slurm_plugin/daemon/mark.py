@@ -32,7 +32,8 @@ class Mark:
     `cpus_per_gpu` and `memory_mb_per_gpu` are what the user asked for in just that way,
     `least_gpu_memory_mb` what each GPU must have of its own, 0 for any. Of a job with `shadow` the
     script has changed nothing: it starts by itself, in the shape that its user gave it. `any_shape`
-    is whether it takes uneven and mixed shapes; it is then a gang of so many `elements`.
+    is whether it takes uneven and mixed shapes; it is then a gang of so many `elements`. Of a job
+    of copies each element is one.
     """
 
     nonce: str
@@ -54,6 +55,7 @@ class Mark:
     shadow: bool = False
     any_shape: bool = False
     elements: int = 1
+    copies: bool = False
 
     @property
     def default_gpus_per_node(self) -> int:
@@ -84,6 +86,7 @@ class _Document:
     limit: float = 0.0
     nodes: int = 1
     elements: int = 1
+    copies: int = 0
     cpus: int = 0
     begin: float = 0.0
     submitted: float = 0.0
@@ -145,7 +148,13 @@ def read_mark(text: str) -> Mark | None:
         shadow=found.shadow,
         any_shape=found.gpu_shapes == "any",
         elements=found.elements,
+        copies=found.copies > 0 and found.elements > 1,
     )
+
+
+def is_of_copies(text: str) -> bool:
+    """Whether an AdminComment is that of a job of copies, as far as lua's own word for it tells."""
+    return text.startswith(PREFIX) and '"copies":' in text and '"elements":' in text
 
 
 def read_nonce(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -10,7 +11,7 @@ from signal import Signals
 from typing import Any
 
 from hetsched_core.errors import InputError
-from hetsched_core.types import Shape
+from hetsched_core.types import Round, Shape
 
 LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 """The shapes that one Slurm job takes exactly: one node, or the same count on several."""
@@ -131,3 +132,9 @@ class DaemonSettings:
                 f"checkpoint_signal = {name!r} is no signal on which a job could save its state; "
                 "write for example USR1"
             )
+
+
+def round_of(now: float, settings: DaemonSettings) -> Round:
+    """Return the round of the grid in which a time (seconds UTC) lies."""
+    index = math.floor(now / settings.round_s)
+    return Round(index, index * settings.round_s, (index + 1) * settings.round_s)

@@ -6,7 +6,7 @@ costs by what changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from immutables import Map
@@ -17,6 +17,7 @@ from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
     Configuration,
+    ExecutionModel,
     JobView,
     Knowledge,
     Node,
@@ -25,6 +26,7 @@ from hetsched_core.types import (
     Placement,
     Reason,
     ReasonCode,
+    Run,
     Shape,
     Speeds,
     Trigger,
@@ -33,11 +35,22 @@ from slurm_plugin.backend import Cancel, JobState, SlurmJob, SlurmNode, SlurmSit
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
-from slurm_plugin.daemon.gangs import finishing, folded, leftover, missed, pieces_held, spares
+from slurm_plugin.daemon.copies import ELEMENTS, Elements, blocked, leader_of, left_of, parted
+from slurm_plugin.daemon.gangs import (
+    finishing,
+    folded,
+    job_of,
+    leftover,
+    missed,
+    of_leader,
+    pieces_held,
+    spares,
+)
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     Managed,
     blocked_by,
+    copies_left,
     described,
     editable,
     to_begin_later,
@@ -68,7 +81,9 @@ class LiveWorld:
         warnings: what was wrong with jobs that carry our mark, by job id.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
-        leaderless: the end of elements of gangs whose leader has ended.
+        leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
+            are over.
+        elements: how elements of arrays follow placements.
     """
 
     def __init__(
@@ -77,11 +92,12 @@ class LiveWorld:
         knows: frozenset[Knowledge],
         estimates: LiveSpeeds | None = None,
         mode: Mode = Mode.ENFORCE,
+        elements: Elements = ELEMENTS[ExecutionModel.GANG],
     ) -> None:
         """Start with nothing known but the estimates of speeds."""
         self._settings, self._mode = settings, mode
         self.estimates = estimates or LiveSpeeds()
-        self._knows = knows
+        self._knows, self.elements = knows, elements
         self._site: SlurmSite | None = None
         self.cluster: Cluster | None = None
         self.nodes: Map[str, NodeView] = Map()
@@ -98,12 +114,16 @@ class LiveWorld:
 
     def observe(self, state: SlurmState, now: float) -> None:
         """Take in one read."""
-        before = used_by(self.managed.values())
+        before = used_by(self.units())
         cluster = self._observe_cluster(state.nodes, now)
-        jobs, left = folded(state.jobs)
-        state = replace(state, jobs=jobs)
-        mine = (job for job in left if job.partition in self._settings.partitions)
-        self.leaderless = tuple(leftover(mine, jobs, now, self._settings.grace_s))
+        forked, others = parted(state.jobs, self.elements.apart)
+        jobs, left = folded(others)
+        state = replace(state, jobs={**jobs, **forked})
+        ours = self._settings.partitions
+        self.leaderless = (
+            *leftover((j for j in left if j.partition in ours), jobs, now, self._settings.grace_s),
+            *left_of(j for j in forked.values() if j.partition in ours),
+        )
         self.lost = []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
@@ -129,21 +149,31 @@ class LiveWorld:
         """The speeds that policies are told of; None while no cluster is known."""
         return self.estimates.speeds
 
-    def placed(self, job_id: str, placement: Placement) -> None:
+    def units(self) -> Iterator[Managed]:
+        """Yield what is started and stopped by itself: jobs, and elements of jobs of copies."""
+        for known in self.managed.values():
+            yield from known.copies.values() or (known,)
+
+    def unit(self, changed: str) -> Managed | None:
+        """Return the job, or the element of a job of copies, that was changed under an id."""
+        known = self.managed.get(job_of(changed))
+        return known and known.copies.get(changed, known)
+
+    def placed(self, changed: str, placement: Placement) -> None:
         """Note what a job was placed for; its next run there is that."""
-        known = self.managed.get(job_id)
+        known = self.unit(changed)
         if known is not None:
             known.placement = placement
 
-    def stopped(self, job_id: str) -> None:
-        """Note that Slurm has taken the stop of a job's present run: it will not go on."""
-        known = self.managed.get(job_id)
-        if known is not None:
+    def stopped(self, changed: str) -> None:
+        """Note that Slurm has taken the stop of a present run, a gang's leader's: it is over."""
+        known = self.unit(changed)
+        if known is not None and (known.slurm.id == changed or of_leader(changed)):
             known.stopped = known.slurm.restarts
 
-    def refused(self, job_id: str, words: str, now: float) -> None:
+    def refused(self, changed: str, words: str, now: float) -> None:
         """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
-        known = self.managed.get(job_id)
+        known = self.unit(changed)
         if known is not None:
             # What was asked stands before its answer.
             reason = Reason(ReasonCode.REFUSED, detail=words.rpartition(": ")[2])
@@ -161,7 +191,7 @@ class LiveWorld:
             self._describe(known, known.slurm)
             run = known.run
             if run is not None:
-                known.run = as_run(
+                again = as_run(
                     known,
                     run.number,
                     run.configuration,
@@ -170,6 +200,7 @@ class LiveWorld:
                     self.speeds,
                     self._settings,
                 )
+                known.run = self.elements.named(again, self.cluster)
             self.jobs = self.jobs.set(known.slurm.id, known.seen(self._settings.restart_cost_s))
             self.changed.add(known.slurm.id)
 
@@ -192,11 +223,12 @@ class LiveWorld:
         return self._site is not None and self._site.private_jobs
 
     def warned(self, jobs: Collection[str], stopping: Collection[str], now: float) -> None:
-        """Note which jobs have just been told to save their state.
+        """Note which jobs, or copies, have just been told to save their state.
 
         Of those that are not to be stopped any more it is forgotten.
         """
-        for job_id, known in self.managed.items():
+        for known in self.units():
+            job_id = known.slurm.id
             if job_id in jobs:
                 known.warned_s = now
             elif known.warned_s is not None and job_id not in stopping:
@@ -232,9 +264,20 @@ class LiveWorld:
         self.changed, self.gone, self.nodes_changed = set(), set(), False
         self.estimates.retain({known.job.profile for known in self.managed.values()})
 
-    def adopt(self, settings: DaemonSettings, knows: frozenset[Knowledge], mode: Mode) -> None:
+    def adopt(
+        self,
+        settings: DaemonSettings,
+        knows: frozenset[Knowledge],
+        mode: Mode,
+        elements: Elements = ELEMENTS[ExecutionModel.GANG],
+    ) -> None:
         """Go on under other settings, for a policy that may know other things of a job."""
         self._settings, self._knows, self._mode = settings, knows, mode
+        if elements is not self.elements:
+            # What the runs of a job of copies are is another thing from now on.
+            self.elements = elements
+            for job_id in [job for job, known in self.managed.items() if known.mark.copies]:
+                self._leave(job_id)
         for job_id, known in list(self.managed.items()):
             if known.slurm.partition not in settings.partitions or not self._is_ours(known.mark):
                 self._leave(job_id)
@@ -255,10 +298,11 @@ class LiveWorld:
                 if before is not None:
                     known.settle(now, before)
                 # Of a run on a node that is gone nothing more can be said.
-                if known.run and any(
-                    name not in self.cluster for name, _ in known.run.configuration
-                ):
-                    known.run = None
+                for unit in (known, *known.copies.values()):
+                    if unit.run and any(
+                        name not in self.cluster for name, _ in unit.run.configuration
+                    ):
+                        unit.run = None
             self.nodes = Map({node.name: NodeView(node) for node in described})
             self.nodes_changed = True
             self.estimates.on(self.cluster)
@@ -272,7 +316,7 @@ class LiveWorld:
         return own is None or not own.isdisjoint(self._settings.partitions)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
-        for new in node_views(nodes, self.nodes, self.managed.values(), before):
+        for new in node_views(nodes, self.nodes, self.units(), before):
             name = new.node.name
             view = self.nodes[name]
             if new == view:
@@ -298,8 +342,11 @@ class LiveWorld:
         save; where it is on the same node, Slurm drains the node and holds the job.
         """
         down = {node.name for node in state.nodes if node.condition is NodeCondition.DOWN}
-        for job_id, known in self.managed.items() if down else ():
-            seen, was = state.jobs.get(job_id), known.slurm
+        if not down:
+            return
+        shown = {each.id: each for job in state.jobs.values() for each in (job, *job.copies)}
+        for known in self.units():
+            seen, was = shown.get(known.slurm.id), known.slurm
             # That of a gang reads as ending while others of its elements still run.
             again = seen is not None and seen.state in (JobState.PENDING, JobState.COMPLETING)
             held = {name for name, _ in pieces_held(was)}
@@ -332,28 +379,59 @@ class LiveWorld:
         edited = editable(seen) != editable(was)
         if edited or seen.id not in self.jobs:
             self._reread(known, seen)
-        run = run_of(known, seen, cluster, self.speeds, self._settings, now)
-        blocked = known.refused or self._quota(known, seen, now) or blocked_by(seen)
-        if seen.array and seen.state is JobState.RUNNING and run is None:
-            blocked = Reason(ReasonCode.RESTARTING, detail=_PART)
-        elif blocked is None and missed(seen):
-            blocked = Reason(ReasonCode.RESTARTING, detail=_MISSED)
-        same = (known.run, known.blocked, known.slurm.restarts) == (run, blocked, seen.restarts)
+        held = known.runs
+        if seen.copies:
+            known.settle(now, cluster)
+        observed = self._observe_copies if seen.copies else self._observe_run
+        run, kept_back = observed(known, seen, cluster, now)
+        holds = known.runs if seen.copies else (run,) if run is not None else ()
+        same = (held, known.blocked, known.slurm.restarts) == (holds, kept_back, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
             return
         known.settle(now, cluster)
-        if known.blocked != blocked:
+        if known.blocked != kept_back:
             self.triggers.add(Trigger.ARRIVAL)
-        if known.run is not None and run is None:
+        if len(holds) < len(held):
             self.triggers.add(Trigger.END)
             known.placement = None
-        known.slurm, known.run, known.blocked = seen, run, blocked
+        known.slurm, known.run, known.blocked = seen, run, kept_back
         self._describe(known, seen)
-        if run is not None and known.first_start_s is None:
-            known.first_start_s = run.since_s
+        if holds and known.first_start_s is None:
+            known.first_start_s = min(each.since_s for each in holds)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
+
+    def _observe_run(
+        self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
+    ) -> tuple[Run | None, Reason | None]:
+        """Return what a job holds, and why it may not start."""
+        run = run_of(known, seen, cluster, self.speeds, self._settings, now)
+        if run is not None:
+            run = self.elements.named(run, cluster)
+        kept_back = known.refused or self._quota(known, seen, now) or blocked_by(seen)
+        if seen.array and seen.state is JobState.RUNNING and run is None:
+            kept_back = Reason(ReasonCode.RESTARTING, detail=_PART)
+        elif kept_back is None and missed(seen):
+            kept_back = Reason(ReasonCode.RESTARTING, detail=_MISSED)
+        return run, kept_back
+
+    def _observe_copies(
+        self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
+    ) -> tuple[None, Reason | None]:
+        """Take in the elements of a job of copies, and return why none of them may start."""
+        before, known.copies, leader = known.copies, {}, leader_of(seen.copies)
+        for each in seen.copies:
+            if each.state is JobState.ENDED:
+                continue
+            unit = before.get(each.id) or Managed(known.mark, each, known.job, observed_s=now)
+            unit.job, unit.needs, unit.limit_s = known.job, known.needs, known.limit_s
+            unit.leader = leader if each.element else ""
+            unit.progress = None if each.element else known.progress
+            unit.run, unit.blocked = self._observe_run(unit, each, cluster, now)
+            unit.slurm = each
+            known.copies[each.id] = unit
+        return None, blocked(known)
 
     def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
         """Return the limit on several jobs together that keeps a job back.
@@ -401,6 +479,7 @@ class LiveWorld:
             cpus_per_gpu=float(known.needs.cpus_per_gpu),
             memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
             shapes=self._shapes(mark, seen),
+            copies=copies_left(seen) or (mark.elements if mark.copies else 1),
         ).hidden_from(self._knows)
 
     def _describe_all(self) -> None:

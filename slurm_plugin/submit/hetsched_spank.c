@@ -15,6 +15,7 @@ static struct spank_option options[] = {
 	{ "gpu-types", "TYPES", "GPU types that it accepts, for example a100,v100", 1, 0, NULL },
 	{ "gpu-mem", "SIZE", "least memory of each GPU, for example 40G", 1, 0, NULL },
 	{ "gpu-shapes", "SHAPES", "even (default), or any: uneven counts and mixed GPU types, too", 1, 0, NULL },
+	{ "copies", "N", "run as up to N copies (2 to 16, default 16), each on a whole node", 2, 0, NULL },
 	{ "learning-rate", "RATE", "learning rate at the default GPU count", 1, 0, NULL },
 	{ "lr-scaling", "RULE", "to other counts: linear, sqrt or none", 1, 0, NULL },
 	{ "profile-key", "NAME", "what is trained and how", 1, 0, NULL },

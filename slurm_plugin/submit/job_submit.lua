@@ -113,11 +113,22 @@ local function flag(name, value)
   return "true"
 end
 
+local MAX_ELEMENTS = 16
+
+local function copies(name, value)
+  local count = value == "" and MAX_ELEMENTS or value:match("^%d%d?$") and tonumber(value) or 0
+  if count < 2 or count > MAX_ELEMENTS then
+    refuse(name, value, "how many copies there may be, 2 to " .. MAX_ELEMENTS .. ", or nothing for " .. MAX_ELEMENTS)
+  end
+  return integer(count)
+end
+
 local OPTIONS = {
   ["gpu-set"] = words("^[%d,-]+$", "GPU counts, for example 1,2,4-8"),
   ["gpu-types"] = list_of("^[%w_.-]+$", "GPU types, for example a100,v100"),
   ["gpu-mem"] = memory,
   ["gpu-shapes"] = shapes,
+  ["copies"] = copies,
   ["learning-rate"] = number,
   ["lr-scaling"] = scaling,
   ["profile-key"] = words("^[%w_.-]+$", "letters, digits, '_', '.' and '-'"),
@@ -125,7 +136,7 @@ local OPTIONS = {
   ["no-move"] = flag,
   ["can-checkpoint"] = flag,
 }
-local NAMES = { "gpu-set", "gpu-types", "gpu-mem", "gpu-shapes", "learning-rate", "lr-scaling",
+local NAMES = { "gpu-set", "gpu-types", "gpu-mem", "gpu-shapes", "copies", "learning-rate", "lr-scaling",
                 "profile-key", "total-samples", "no-move", "can-checkpoint" }
 
 -- The options of the script's `#HETSCHED` lines, which end where sbatch's own do.
@@ -312,8 +323,6 @@ end
 
 -- A gang: a job of several elements of an array, each with one count of GPUs on each of its nodes.
 
-local MAX_ELEMENTS = 16
-
 -- How many different counts there can be on the nodes of a job that has at most so many GPUs.
 local function elements_for(largest, most)
   local found = 1
@@ -349,16 +358,39 @@ local function interpreter(first)
   end
 end
 
+-- An array of so many elements, of which Slurm cancels those that wait for what cannot be.
+local function array(jd, elements)
+  jd.array_inx = "0-" .. integer(elements - 1)
+  jd.bitflags = with_flag(jd.bitflags, slurm.KILL_INV_DEP or 1)
+  slurm.log_user("hetsched: the job is an array, whose first element leads: what is to wait for it names that, as in --dependency=afterok:ID_0")
+end
+
 local function gang(jd, elements)
   local first, rest = jd.script:match("^(#![^\n]*)\n(.*)$")
   if not SHELLS[first and interpreter(first) or ""] then
     fail("--gpu-shapes=any needs a shell script, whose first line is for example #!/bin/bash")
   end
   jd.script = first .. "\n" .. string.format(GUARD, elements - 1) .. "\n" .. rest
-  jd.array_inx = "0-" .. integer(elements - 1)
-  jd.bitflags = with_flag(jd.bitflags, slurm.KILL_INV_DEP or 1)
   jd.environment["HETSCHED_ELEMENTS"] = integer(elements)
-  slurm.log_user("hetsched: the job is an array, whose first element leads: what is to wait for it names that, as in --dependency=afterok:ID_0")
+  array(jd, elements)
+end
+
+-- Why a job cannot be made of copies, or nil. Each of them starts and ends by itself, so that its
+-- script needs no line of ours: started by Slurm itself, all that there is room for run.
+local function no_copies(found, nodes)
+  if not found["can-checkpoint"] then
+    return "--copies without --can-checkpoint: a copy is stopped when another job gets its node"
+  end
+  if found["no-move"] then
+    return "--copies does not go with --no-move, nor with --no-requeue: copies are started and stopped"
+  end
+  if found["gpu-shapes"] == "any" then
+    return "--copies does not go with --gpu-shapes=any: a copy has all GPUs of one node"
+  end
+  if nodes > 1 then
+    return "--copies: the default count is for one node, and asks for " .. integer(nodes) ..
+           "; choose another with --gpus=COUNT, of the set"
+  end
 end
 
 local function described(jd, found, count, nodes, begin, shadow, elements)
@@ -437,6 +469,11 @@ local function mark(jd, parts, now)
   end
   nodes = nodes_for(count, nodes, most)
   local elements = found["gpu-shapes"] == "any" and elements_for(list[#list], most) or 1
+  if found["copies"] then
+    local none = no_copies(found, nodes)
+    if none then fail(none) end
+    elements = tonumber(copies("copies", found["copies"]))
+  end
   local text, id = described(jd, found, count, nodes, begin, false, elements)
   local single = found["gpu-types"] and not found["gpu-types"]:find(",", 1, true) and found["gpu-types"]
   tell(jd, id, found, count)
@@ -461,7 +498,12 @@ local function mark(jd, parts, now)
   jd.tres_per_node = "gres/gpu:" .. (single and single .. ":" or "") .. integer(count / nodes)
   -- From the time that the user names, the daemon has this long to act.
   jd.begin_time = math.max(begin or 0, now) + SLACK_S
-  if elements > 1 then gang(jd, elements) end
+  if found["copies"] then
+    jd.environment["HETSCHED_COPIES"] = integer(elements)
+    array(jd, elements)
+  elseif elements > 1 then
+    gang(jd, elements)
+  end
   -- Last, so that a failure above leaves no mark.
   jd.admin_comment = text
   if nodes > 1 then

@@ -36,7 +36,7 @@ SCRIPT = """\
 export PYTHONPATH={root} HETSCHED_NONCE={nonce}
 cd {folder}
 {python} -m job_wrappers.consolidation rounds track --steps {steps} --name $SLURMD_NODENAME \\
-    --round 3 --late 4 --gather 3 --poll 0.2 >>$SLURMD_NODENAME.track &
+    --batch {batch} --round 3 --late 4 --gather 3 --poll 0.2 >>$SLURMD_NODENAME.track &
 {python} -m job_wrappers.consolidation.stub rounds --name $SLURMD_NODENAME \\
     --speed a100=16 --speed v100=10 --speed t4=6 &
 copy=$!
@@ -57,12 +57,15 @@ class Copies:
     testbed: Testbed
     folder: Path
     nonce: str
+    steps: int = STEPS
+    batch: int = 1
 
     def submit(self, name: str, options: str, ended: str) -> str:
         """Submit a job of which each run, or element, is a copy."""
         (self.folder / "rounds").mkdir(parents=True, exist_ok=True)
         script = self.folder / f"{name}.sh"
-        words = {"folder": self.folder, "root": ROOT, "python": sys.executable, "steps": STEPS}
+        words = {"folder": self.folder, "root": ROOT, "python": sys.executable, "steps": self.steps}
+        words["batch"] = self.batch
         text = SCRIPT.format(options=options, nonce=self.nonce, ended=ended, **words)
         script.write_text(text)
         return self.testbed.command("sbatch", "--parsable", f"--job-name={name}", script).strip()
@@ -96,15 +99,20 @@ class Copies:
         self.testbed.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
         return node
 
-    def check(self, lost: str) -> None:
-        """Hold the rounds to the job's steps, the copies' own words and the node that was lost."""
+    def check_steps(self) -> None:
+        """Hold the rounds to the job's steps and the copies' own words."""
         ended = self.rounds()
         assert list(ended) == list(range(len(ended)))
-        assert sum(sum(said["steps"].values()) for said in ended.values()) == STEPS
-        assert Tracker(self.folder / "rounds", self.nonce).newest_model()[0] == STEPS
+        assert sum(sum(said["steps"].values()) for said in ended.values()) == self.steps
+        assert Tracker(self.folder / "rounds", self.nonce).newest_model()[0] == self.steps
         own = self.reported()
         for number, said in ended.items():
             assert said["steps"] == {copy: own[number, copy] for copy in said["steps"]}
+
+    def check(self, lost: str) -> None:
+        """Hold the rounds to the job's steps, the copies' own words and the node that was lost."""
+        self.check_steps()
+        ended = self.rounds()
         # Faster ones have done more: a100, v100, t4, in the order of their nodes.
         first = next(said["steps"] for said in ended.values() if len(said["steps"]) == 3)
         assert [first[node] for node in sorted(first)] == sorted(first.values(), reverse=True)

@@ -12,7 +12,10 @@ the lowest there is, so all would be let in, and the order above decides. A copy
 node, so that one that keeps its node goes on without a restart; the paper's ids are for display.
 Averaging takes the time that parameters need over the link, out of the slot; after a job's last
 round it is not counted. A job of unknown size fills its slots. Jobs that are not preemptible get
-one copy and keep it. GPU counts of requirement sets mean nothing here: a copy takes all of a node.
+one copy and keep it. GPU counts of requirement sets mean nothing in a replay, where every job may
+be forked: a copy takes all of a node. Where a job says how many copies it can be (`Job.copies`), as
+it does live, a copy goes to nodes with as many GPUs as the job accepts. A job that is not
+preemptible and runs in another shape, begun by somebody else, stays as it is.
 """
 
 from __future__ import annotations
@@ -98,18 +101,25 @@ class Hadare:
         slot_s = max(snapshot.round.end_s - snapshot.now, 1.0)
         kinds: dict[object, tuple[tuple[str, float], ...]] = {}
         able = []
+        free = FreeGpus.of(snapshot)
+        placed, assigned = {}, {}
         for view in views:
             job = view.job
-            kind = (job.profile, job.gpu_types, job.cpus_per_gpu, job.memory_mb_per_gpu)
+            if stays := _as_it_is(snapshot, view):
+                placed[view.id] = Placed(stays)
+                for placement in stays:
+                    free.take(job, placement.configuration)
+                continue
+            counts = None if job.copies is None else job.requirements
+            kind = (job.profile, job.gpu_types, job.cpus_per_gpu, job.memory_mb_per_gpu, counts)
             if kind not in kinds:
                 kinds[kind] = self._ranked(snapshot, job, tracker)
             if kinds[kind]:
                 able.append(_Fork.of(view, kinds[kind], snapshot.now, self._most(snapshot, view)))
         forks = [fork for fork in able if fork.view.blocked is None]
-        _choose(snapshot, forks, slot_s)
+        _choose(snapshot, forks, slot_s, free)
         if self.last_nodes and len(forks) == 1:
             forks[0].keep_fastest(self.last_nodes, slot_s)
-        placed, assigned = {}, {}
         for fork in forks:
             average_s = self._average_s(fork.view.job)
             found = fork.placements(snapshot, slot_s - average_s if len(fork.nodes) > 1 else slot_s)
@@ -127,7 +137,8 @@ class Hadare:
         whole_s = snapshot.round.end_s - snapshot.round.start_s
         if not view.job.preemptible or self._average_s(view.job) >= whole_s:
             return 1
-        return self.copies or len(snapshot.cluster)
+        most = self.copies or len(snapshot.cluster)
+        return most if view.job.copies is None else min(most, max(1, view.job.copies))
 
     def _ranked(
         self, snapshot: Snapshot, job: Job, tracker: Tracker
@@ -137,6 +148,8 @@ class Hadare:
         known = {}
         for node in snapshot.cluster:
             if not node.gpus or not job.accepts_type(node.gpu_type):
+                continue
+            if job.copies is not None and node.gpus not in job.requirements:
                 continue
             whole = Configuration(((node.name, node.gpus),))
             rate = speeds.speed(job.profile, whole)
@@ -235,9 +248,21 @@ def _start_s(view: JobView) -> float:
     return 0.0 if view.first_start_s is None else view.restart_cost_s
 
 
-def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float) -> None:
+def _as_it_is(snapshot: Snapshot, view: JobView) -> tuple[Placement, ...]:
+    """Return where a job stays that is not to be stopped and runs on other than a whole node."""
+    runs = [] if view.job.preemptible else [*_runs(view).values()]
+    if all(_is_whole(snapshot, run.configuration) for run in runs):
+        return ()
+    return tuple(Placement(run.configuration, run.copy, budget=run.budget) for run in runs)
+
+
+def _is_whole(snapshot: Snapshot, configuration: Configuration) -> bool:
+    ((name, gpus), *more) = configuration.pieces
+    return not more and gpus == snapshot.cluster[name].gpus
+
+
+def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: FreeGpus) -> None:
     """Let jobs choose one node after another, whoever has most time remaining first."""
-    free = FreeGpus.of(snapshot)
     taken: set[str] = set()
 
     def able(fork: _Fork, name: str) -> bool:
@@ -261,15 +286,18 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float) -> None:
     choosers = sorted(
         (f for f in forks if f.view.job.preemptible or not f.nodes), key=lambda f: -f.alone_s
     )
-    waiting = [(-math.inf, at) for at in range(len(choosers))]
+    # Of jobs of unknown size none has more left than another: who has fewest nodes goes first.
+    waiting = [(-math.inf, 0, at) for at in range(len(choosers))]
     while waiting and len(taken) < len(snapshot.cluster):
-        _, at = heapq.heappop(waiting)
+        *_, at = heapq.heappop(waiting)
         fork = choosers[at]
         best = _best(fork, slot_s, able)
         if best is not None:
             take(fork, *best)
             if len(fork.nodes) < fork.most:
-                heapq.heappush(waiting, (-fork.remaining_s, at))
+                left_s = fork.remaining_s
+                nodes = len(fork.nodes) if math.isinf(left_s) else 0
+                heapq.heappush(waiting, (-left_s, nodes, at))
 
 
 def _best(

@@ -166,7 +166,6 @@ def test_config_check_looks_at_the_policy_too(tmp_path: Path) -> None:
     for text, words in (
         ('policy = "tiresia"', "did you mean 'tiresias'"),
         ('policy = "hare"', "for replays only"),
-        ('policy = "hadare"', "only gangs run live"),
         ('database = "/nowhere/d.duckdb"', "there is no folder /nowhere; make it"),
         ('socket = "/nowhere/asked"', "socket = '/nowhere/asked': there is no folder"),
         ('spool = "/nowhere/at/all"', "No such file or directory; make it"),

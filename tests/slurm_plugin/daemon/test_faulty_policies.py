@@ -81,7 +81,8 @@ class ReplayOnly(Evict):
 
 
 @pytest.mark.parametrize(
-    ("policy", "says"), [(Tasks(), "only gangs run live"), (ReplayOnly(), "it knows the future")]
+    ("policy", "says"),
+    [(Tasks(), "only gangs and copies run live"), (ReplayOnly(), "it knows the future")],
 )
 def test_a_policy_that_cannot_run_live_is_refused(policy: Policy, says: str) -> None:
     with pytest.raises(InputError, match=says):

@@ -14,7 +14,7 @@ from hetsched_core.contract import CONTRACTS, check_policy
 from hetsched_core.errors import InputError
 from hetsched_core.policies.hadar.hadare import Hadare, Rates
 from hetsched_core.policies.hadar.tracker import Tracker
-from hetsched_core.policy import Policy, PolicyInfo
+from hetsched_core.policy import Policy, PolicyInfo, check_plan
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.throughput.first_estimate import (
@@ -31,6 +31,7 @@ from hetsched_core.types import (
     Placed,
     Plan,
     ReasonCode,
+    RequirementSet,
     Run,
     Snapshot,
     Speeds,
@@ -402,3 +403,43 @@ def test_measuring_keeps_the_contracts_but_that_names_mean_nothing() -> None:
 def test_parameters_that_mean_nothing_are_refused(settings: dict[str, float], message: str) -> None:
     with pytest.raises(InputError, match=message):
         Hadare(**settings)  # type: ignore[arg-type]
+
+
+def test_a_job_that_says_how_many_copies_it_can_be_gets_no_more_on_nodes_that_it_accepts() -> None:
+    cluster = cluster_of(a=("t", 2), b=("t", 2), c=("t", 4), d=("t", 4), e=("t", 8))
+    speeds = linear_speeds(cluster, {"m": {"t": 1.0}})
+    bare = sized("j", 1e6)
+    wanted = RequirementSet((2, 4))
+    for copies, nodes in ((1, 1), (3, 3), (5, 4)):
+        mine = replace(bare, job=replace(bare.job, copies=copies, requirements=wanted))
+        snapshot = snapshot_of(cluster, [mine], speeds=speeds)
+        plan = FREE.plan(snapshot)
+        assert check_plan(snapshot, plan, FREE.info.model) == ()
+        assert len(budgets(plan, "j")) == nodes
+        assert "e" not in budgets(plan, "j")
+    # Without a word of it, as in a replay, every node will do.
+    assert len(budgets(FREE.plan(snapshot_of(cluster, [bare], speeds=speeds)), "j")) == 5
+
+
+def test_what_may_not_be_stopped_and_holds_a_part_of_a_node_stays_there() -> None:
+    cluster = cluster_of(a=("t", 4), b=("t", 4))
+    speeds = linear_speeds(cluster, {"m": {"t": 1.0}})
+    run = held(on(a=2), speed=2.0)
+    stays = sized("s", 1e6, run)
+    stays = replace(stays, job=replace(stays.job, preemptible=False, copies=1))
+    snapshot = snapshot_of(cluster, [stays, sized("other", 1e6)], speeds=speeds)
+    plan = FREE.plan(snapshot)
+    assert check_plan(snapshot, plan, FREE.info.model) == ()
+    entry = plan.entries["s"]
+    assert isinstance(entry, Placed)
+    assert [each.configuration for each in entry.placements] == [on(a=2)]
+    assert set(budgets(plan, "other")) == {"b"}
+
+
+def test_jobs_of_unknown_size_share_the_nodes_evenly() -> None:
+    cluster = cluster_of(a=("t", 1), b=("t", 1), c=("t", 1), d=("t", 1))
+    speeds = linear_speeds(cluster, {"m": {"t": 1.0}})
+    bare = [view("one"), view("two")]
+    views = [replace(each, job=replace(each.job, total_samples=None)) for each in bare]
+    chosen = nodes(FREE.plan(snapshot_of(cluster, views, speeds=speeds)))
+    assert [len(names) for names in chosen.values()] == [2, 2]

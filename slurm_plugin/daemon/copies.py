@@ -1,0 +1,239 @@
+"""A job of copies: elements of a Slurm array that start and end each by itself, one on a node.
+
+A policy that forks jobs is shown one job, with a run for each element that holds GPUs. What it
+plans on a node is an element's: of the one that runs there, or else of the first that waits, so
+that element 0 runs whenever it can. Element 0 waits as other jobs do, behind a begin time. The
+others are spares, which wait for what cannot be, as those of a gang: Slurm cancels them once
+element 0 has ended, whether there is a daemon or not. One element that ends well ends the job.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from hetsched_core.policy import Action, Start, Stop
+from hetsched_core.types import (
+    Cluster,
+    ExecutionModel,
+    Placement,
+    Purpose,
+    Reason,
+    ReasonCode,
+    Run,
+)
+from slurm_plugin.backend import Cancel, JobState, SetAside, SlurmJob
+from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.mark import is_of_copies
+
+_STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
+"""A job is what the first of these says that any of its elements is."""
+
+_WAITS_FOR = ("Dependency", "DependencyNeverSatisfied")
+"""Slurm's words for why spares wait; a moment longer than they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Elements:
+    """How elements of arrays follow placements, under the policies of one execution model.
+
+    Attributes:
+        runs_per_job: how many runs of a job there may be at a time, as in a snapshot.
+        apart: whether the elements of such a job start and end each by itself.
+        named: gives a run the copy number under which policies place it there.
+    """
+
+    runs_per_job: int | None
+    apart: Callable[[SlurmJob], bool]
+    named: Callable[[Run, Cluster], Run]
+
+
+def _by_node(run: Run, cluster: Cluster) -> Run:
+    """Name a copy after its node, or its first: whoever looks at Slurm comes to the same."""
+    return replace(run, copy=cluster.index(run.configuration.pieces[0][0]))
+
+
+def _only(run: Run, _: Cluster) -> Run:
+    """Name a gang as the only copy of its job; what is measured keeps the name that it has."""
+    return replace(run, copy=0) if run.copy and run.purpose is Purpose.RUN else run
+
+
+ELEMENTS: Mapping[ExecutionModel, Elements] = {
+    ExecutionModel.GANG: Elements(1, lambda _: False, _only),
+    ExecutionModel.COPIES: Elements(None, lambda job: is_of_copies(job.mark), _by_node),
+}
+"""The execution models that run live. Without copies, their jobs are gangs that need no member."""
+
+
+def parted(
+    jobs: Mapping[str, SlurmJob], apart: Callable[[SlurmJob], bool]
+) -> tuple[dict[str, SlurmJob], dict[str, SlurmJob]]:
+    """Make one job of the elements of each job of copies, under the id of its array.
+
+    Returns:
+        those jobs; and all other records, among them arrays that Slurm has not split yet.
+    """
+    forked: dict[str, SlurmJob] = {}
+    others: dict[str, SlurmJob] = {}
+    elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
+    for job_id, job in jobs.items():
+        if job.array and apart(job):
+            elements[job.array, job.mark].append(job)
+        else:
+            others[job_id] = job
+    for (array, _), all_of in elements.items():
+        if all(each.unsplit for each in all_of):
+            others |= {each.id: each for each in all_of}
+        else:
+            forked[array] = _job_of(array, all_of)
+    return forked, others
+
+
+def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
+    elements, unsplit = [], ""
+    for each in sorted(all_of, key=lambda job: job.element):
+        if each.unsplit:
+            unsplit = each.unsplit.partition("%")[0]
+            continue
+        known = replace(each, id=f"{array}_{each.element}", array="")
+        if each.element and each.reason in _WAITS_FOR:
+            known = replace(known, reason="None")
+        elements.append(known)
+    first = elements[0]
+    return replace(first, id=array, state=_state(elements), copies=tuple(elements), unsplit=unsplit)
+
+
+def _state(elements: list[SlurmJob]) -> JobState:
+    """Return where a job stands: it is over when one has ended well, or none can go on."""
+    leads = leader_of(elements)
+    going_on = [
+        each.state
+        for each in elements
+        if each.state is not JobState.ENDED and (leads or not _is_aside(each))
+    ]
+    if any(each.outcome == "COMPLETED" for each in elements):
+        return JobState.ENDED
+    return next((state for state in _STANDING if state in going_on), JobState.ENDED)
+
+
+def leader_of(elements: Iterable[SlurmJob]) -> str:
+    """Return the id of the element for which spares wait; "" if it has ended."""
+    return next(
+        (each.id for each in elements if not each.element and each.state is not JobState.ENDED), ""
+    )
+
+
+def _is_aside(element: SlurmJob) -> bool:
+    """Whether an element is a spare, which ends with element 0 if nobody lets go of it."""
+    aside = f"afternotok:{element.id.partition('_')[0]}_0" in element.dependency
+    return bool(element.element) and element.state is JobState.PENDING and aside
+
+
+def astray(unit: Managed) -> bool:
+    """Whether an element that is to be a spare is none, or still carries a pin."""
+    return bool(unit.slurm.pinned) or not _is_aside(unit.slurm)
+
+
+def left_of(forked: Iterable[SlurmJob]) -> Iterator[Cancel]:
+    """Yield the end of elements that wait, of jobs that are over; what runs ends by itself."""
+    for job in forked:
+        if job.state is JobState.ENDED:
+            for each in job.copies:
+                if each.state is JobState.PENDING:
+                    yield Cancel(each.id)
+            if job.unsplit:
+                yield Cancel(f"{job.id}_[{job.unsplit}]")
+
+
+def split(known: Managed) -> Iterator[SetAside]:
+    """Yield what makes spares of the elements that Slurm still keeps as one."""
+    if known.copies and known.slurm.unsplit:
+        yield SetAside(f"{known.slurm.id}_[{known.slurm.unsplit}]", f"{known.slurm.id}_0")
+
+
+def blocked(known: Managed) -> Reason | None:
+    """Return why no copy of a job may start, while none runs; spares have no say."""
+    first = next(iter(known.copies.values()), None)
+    if known.runs or first is None:
+        return None
+    return known.refused or first.blocked
+
+
+class Aim(NamedTuple):
+    """An action, and the job or the element that it is about."""
+
+    unit: Managed
+    action: Action
+
+
+def aims(
+    managed: Mapping[str, Managed], actions: Iterable[Action], since_s: float
+) -> Iterator[Aim]:
+    """Yield the job, or the element, that each action is about; one without any is left out.
+
+    Args:
+        managed: all jobs.
+        actions: what differs between the plan and what runs.
+        since_s: the start of the present round, seconds UTC. Where an element has ended since, no
+            other is begun: it may fail there, too, or its user does not want it.
+    """
+    taken: set[str] = set()
+    for action in actions:
+        known = managed.get(action.key.job)
+        if known is None:
+            continue
+        unit: Managed | None = known
+        if known.copies:
+            match action:
+                case Stop(key):
+                    unit = _running(known, key.copy, taken)
+                case Start(_, placement, True):
+                    unit = _free(known, placement, taken, since_s)
+                case _:
+                    unit = None
+        if unit is not None:
+            taken.add(unit.slurm.id)
+            yield Aim(unit, action)
+
+
+def _running(known: Managed, copy: int, taken: set[str]) -> Managed | None:
+    """Return the element that runs as a copy. Slurm may have begun two of them on one node."""
+    return next(
+        (
+            unit
+            for unit in known.copies.values()
+            if unit.run is not None
+            and unit.run.copy == copy
+            and unit.run.draining_until_s is None
+            and unit.slurm.id not in taken
+        ),
+        None,
+    )
+
+
+def _free(known: Managed, placement: Placement, taken: set[str], since_s: float) -> Managed | None:
+    """Return the element that is to run there; None for none, for now."""
+    kept_back = (ReasonCode.REFUSED, ReasonCode.QUOTA)
+    if any(unit.quota and unit.quota[0].code in kept_back for unit in known.copies.values()):
+        # What keeps one back would keep all others back, one after another.
+        return None
+    nodes = {name for name, _ in placement.configuration}
+    for each in known.slurm.copies:
+        late = each.end_s is None or each.end_s >= since_s
+        if each.state is JobState.ENDED and late and not nodes.isdisjoint(each.nodes):
+            return None
+    return next(
+        (
+            unit
+            for unit in known.copies.values()
+            if unit.slurm.state is JobState.PENDING
+            and unit.run is None
+            and unit.blocked is None
+            and not unit.overdue
+            and (unit.leader or not _is_aside(unit.slurm))
+            and unit.slurm.id not in taken
+        ),
+        None,
+    )

@@ -1,0 +1,406 @@
+"""Jobs of copies under HadarE: what is done to the elements of their arrays, on a fake Slurm."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from random import Random
+
+import pytest
+
+from hetsched_core.policy import make_policy
+from hetsched_core.types import NodeCondition, Placed, ReasonCode, Waiting
+from slurm_plugin.backend import (
+    Cancel,
+    Change,
+    JobState,
+    Park,
+    Place,
+    Push,
+    RefusedError,
+    Requeue,
+    SetAside,
+    SlurmJob,
+    SlurmNode,
+    SlurmSite,
+    SlurmState,
+)
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, state
+
+SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), round_s=100.0, restart_cost_s=0.0)
+ASIDE = "afterok:{0}_0(unfulfilled),afternotok:{0}_0(unfulfilled)"
+PARK = Park("7_0", 4, 60)
+
+
+def mark(nonce: str, size: float = 1e6, copies: int = 3, more: str = "") -> str:
+    """The mark of a job of copies on nodes of four GPUs."""
+    return (
+        f'hetsched/1 {{"nonce":"{nonce}","default":4,"gpu-set":"4","can-checkpoint":true,{more}'
+        f'"total-samples":{size:g},"copies":{copies},"elements":{copies}}}'
+    )
+
+
+def element(
+    number: int, state: JobState = JobState.PENDING, array: str = "7", **more: object
+) -> SlurmJob:
+    """An element of an array of copies."""
+    spare = number and state is JobState.PENDING
+    fields = {
+        "id": f"{array}_{number}",
+        "array": array,
+        "element": number,
+        "state": state,
+        "mark": mark(f"c{array}"),
+        "gpus_per_node": 4,
+        "dependency": ASIDE.format(array) if spare else "",
+        "reason": "DependencyNeverSatisfied" if spare else "BeginTime",
+    }
+    return replace(WAITING, **{**fields, **more})  # type: ignore[arg-type]
+
+
+def running(number: int, on: str, array: str = "7", **more: object) -> SlurmJob:
+    """An element that runs on a node."""
+    fields = {"nodes": (on,), "pinned": (on,), "start_s": 990.0, "reason": "None", **more}
+    return element(number, JobState.RUNNING, array, **fields)
+
+
+def nodes(*used: int) -> tuple[SlurmNode, ...]:
+    """Nodes of four GPUs of which so many are in use."""
+    return tuple(node(f"n{at}", used=count) for at, count in enumerate(used))
+
+
+def hadare(backend: FakeBackend | World, clock: Clock) -> Daemon:
+    """A daemon under HadarE."""
+    return daemon_of(backend, clock, make_policy("hadare"), settings=SETTINGS)
+
+
+def cycles(daemon: Daemon, clock: Clock, seconds: int = 1) -> None:
+    """Run a cycle a second; no plan may be wrong."""
+    for _ in range(seconds):
+        clock.now += 1
+        assert daemon.cycle().violations == ()
+
+
+def test_elements_are_split_and_then_each_is_started_by_itself() -> None:
+    whole = element(0, id="7", unsplit="0-2")
+    backend, clock = FakeBackend(state(whole, nodes=nodes(0, 0))), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    assert backend.calls == [SetAside("7_[1-2]", "7_0")]
+    backend.calls.clear()
+    backend.state = state(element(0), element(1), element(2), nodes=nodes(0, 0))
+    cycles(daemon, clock)
+    aside = SetAside("7_1", "7_0")
+    assert backend.calls == [
+        Place("7_0", ("n0",), 4, PARK, "v100"),
+        Place("7_1", ("n1",), 4, aside, "v100", dependency=""),
+    ]
+
+
+def test_a_policy_sees_one_job_with_a_run_for_each_node() -> None:
+    elements = element(0), running(1, "n1"), running(2, "n0")
+    backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 4, 0))), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    view = daemon.world.jobs["7"]
+    assert {(run.copy, str(run.configuration)) for run in view.runs} == {(1, "n1:4"), (0, "n0:4")}
+    assert (view.job.copies, str(view.holds)) == (3, "n0:4+n1:4")
+    assert [daemon.world.nodes[name].held_gpus for name in ("n0", "n1", "n2")] == [4, 4, 0]
+    # What runs keeps its element, and the first that waits gets the node that is free.
+    assert backend.calls == [Place("7_0", ("n2",), 4, PARK, "v100")]
+
+
+def test_a_copy_whose_node_another_job_gets_is_stopped_alone_and_set_aside() -> None:
+    elements = running(0, "n0"), running(1, "n1"), element(2)
+    backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 4))), Clock(1098.0)
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    assert backend.calls == []
+    first = element(0, array="8", begin_s=1160.0)
+    other = first, element(1, array="8"), element(2, array="8")
+    backend.state = state(*elements, *other, nodes=nodes(4, 4))
+    cycles(daemon, clock)
+    (stop,) = backend.calls
+    assert isinstance(stop, Requeue)
+    lost = int(stop.job.removeprefix("7_"))
+    kept = elements[1 - lost]
+    # Slurm queues it again, behind a begin time of its own and with its pin.
+    again = replace(elements[lost], state=JobState.PENDING, nodes=(), start_s=None, restarts=1)
+    again = replace(again, begin_s=clock.now + 121.0, reason="BeginTime")
+    free = nodes(*(0 if at == lost else 4 for at in range(2)))
+    backend.calls.clear()
+    backend.state = state(kept, again, elements[2], *other, nodes=free)
+    cycles(daemon, clock)
+    park = replace(PARK, job="8_0")
+    back = SetAside("7_1", "7_0") if lost else PARK
+    assert backend.calls == [back, Place("8_0", (f"n{lost}",), 4, park, "v100")]
+
+
+@pytest.mark.parametrize("ended", [0, 1], ids=["element 0", "another"])
+def test_one_element_that_ends_well_ends_the_job(ended: int) -> None:
+    over = replace(running(ended, "n0"), state=JobState.ENDED, outcome="COMPLETED", end_s=995.0)
+    others = running(1 - ended, "n1"), element(2), element(3, pinned=("n2",), dependency="")
+    backend, clock = FakeBackend(state(over, *others, nodes=nodes(0, 4, 0))), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock, 3)
+    # What still runs comes to its end by itself.
+    assert set(backend.calls) == {Cancel("7_2"), Cancel("7_3")}
+    assert daemon.world.managed == {}
+
+
+def test_a_copy_that_fails_costs_itself_alone_and_is_begun_there_in_the_next_round() -> None:
+    failed = replace(running(1, "n1"), state=JobState.ENDED, outcome="FAILED", end_s=995.0)
+    elements = running(0, "n0"), failed, element(2)
+    backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 0))), Clock(985.0)
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock, 14)
+    assert backend.calls == []
+    assert daemon.world.jobs["7"].job.copies == 2
+    # In the next round it is tried again, by another element.
+    cycles(daemon, clock, 2)
+    aside = SetAside("7_2", "7_0")
+    assert set(backend.calls) == {Place("7_2", ("n1",), 4, aside, "v100", dependency="")}
+
+
+def test_a_job_goes_on_without_element_0_and_ends_with_the_last_that_can() -> None:
+    failed = replace(running(0, "n0"), state=JobState.ENDED, outcome="FAILED", end_s=995.0)
+    backend, clock = FakeBackend(), Clock()
+    backend.state = state(failed, running(1, "n1"), element(2), nodes=nodes(0, 4))
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock, 2)
+    # The spare is Slurm's to cancel.
+    assert backend.calls == []
+    # Its node is lost. As a spare of what has ended it would be cancelled, too.
+    again = element(1, dependency="", pinned=("n1",), restarts=1, begin_s=clock.now + 121.0)
+    down = (node("n0"), node("n1", condition=NodeCondition.DOWN))
+    backend.state = state(failed, replace(again, reason="BeginTime"), element(2), nodes=down)
+    cycles(daemon, clock)
+    assert backend.calls == [replace(PARK, job="7_1")]
+    backend.calls.clear()
+    cancelled = replace(again, state=JobState.ENDED, outcome="CANCELLED", end_s=clock.now)
+    backend.state = state(failed, cancelled, element(2), nodes=nodes(0, 0))
+    cycles(daemon, clock)
+    assert backend.calls == [Cancel("7_2")]
+
+
+def test_a_node_that_is_lost_costs_its_copy_and_the_others_go_on() -> None:
+    elements = running(0, "n0"), running(1, "n1"), element(2)
+    backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 4, 0)[:2])), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    down = (node("n0", condition=NodeCondition.DOWN), node("n1", used=4), node("n2"))
+    again = element(0, restarts=1, begin_s=clock.now + 121.0, pinned=("n0",))
+    backend.state = state(again, elements[1], elements[2], nodes=down)
+    cycles(daemon, clock)
+    # Its processes may still be ending there: another element takes its part.
+    aside = SetAside("7_2", "7_0")
+    assert backend.calls == [PARK, Place("7_2", ("n2",), 4, aside, "v100", dependency="")]
+    assert daemon.world.jobs["7"].blocked is None
+
+
+def test_what_slurm_refuses_for_one_copy_is_not_tried_with_the_next() -> None:
+    elements = running(0, "n0"), element(1), element(2)
+    refusal = RefusedError("place: no")
+    backend = FakeBackend(state(*elements, nodes=nodes(4, 0)), errors=[refusal])
+    clock = Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock, 55)
+    assert [change.job for change in backend.calls] == ["7_1", "7_1"]
+    assert isinstance(backend.calls[1], SetAside)
+    assert len(daemon.world.jobs["7"].runs) == 1
+    cycles(daemon, clock, 10)
+    assert [change.job for change in backend.calls][2:3] == ["7_1"]
+
+
+def test_a_job_that_waits_is_kept_back_by_its_first_element_alone() -> None:
+    full = (node("n0", used=4),)
+    elements = element(0, begin_s=1020.0), element(1, begin_s=1020.0), element(2)
+    backend, clock = FakeBackend(state(*elements, nodes=full)), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    assert backend.calls == [Push("7_0", 60)]
+    held = replace(elements[0], held=True, reason="JobHeldUser")
+    backend.state = state(held, *elements[1:], nodes=nodes(0, 0))
+    cycles(daemon, clock)
+    blocked = daemon.world.jobs["7"].blocked
+    assert blocked is not None
+    assert blocked.code is ReasonCode.HELD
+
+
+def test_under_other_policies_one_element_is_all_of_the_job() -> None:
+    elements = element(0), element(1), element(2)
+    backend, clock = FakeBackend(state(*elements, nodes=nodes(0, 0))), Clock()
+    cycles(daemon_of(backend, clock, settings=SETTINGS), clock, 2)
+    assert {type(change) for change in backend.calls} <= {Place, SetAside}
+    assert [change.job for change in backend.calls if isinstance(change, Place)] == ["7_0"] * 2
+
+
+def test_jobs_without_copies_get_one_whole_node_or_stay_as_they_are() -> None:
+    plain = 'hetsched/1 {{"nonce":"p{0}","default":{1},"gpu-set":"{1}"{2}}}'
+    whole = replace(WAITING, id="1", mark=plain.format(1, 4, ""))
+    whole = replace(whole, gpus_per_node=4)
+    small = replace(WAITING, id="2", mark=plain.format(2, 2, ""), gpus_per_node=2)
+    began = replace(WAITING, id="3", mark=plain.format(3, 2, ""), state=JobState.RUNNING)
+    began = replace(began, nodes=("n0",), gpus_per_node=2, start_s=990.0, reason="None")
+    backend, clock = FakeBackend(state(whole, small, began, nodes=nodes(2, 0, 0))), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock, 2)
+    assert [(type(change), change.job) for change in backend.calls] == [(Place, "1")] * 2
+    entries = daemon.plan.entries
+    placed, waits = entries["3"], entries["2"]
+    assert isinstance(placed, Placed)
+    assert [str(each.configuration) for each in placed.placements] == ["n0:2"]
+    assert isinstance(waits, Waiting)
+    assert waits.reason.code.horizon.value == "never"
+
+
+@dataclass
+class World:
+    """A Slurm that does what it is told at once, and loses nodes and ends elements at random."""
+
+    rng: Random
+    clock: Clock
+    down: set[str] = field(default_factory=set)
+    jobs: dict[str, SlurmJob] = field(default_factory=dict)
+    work: dict[str, int] = field(default_factory=dict)
+    total: int = 60
+
+    def submit(self, array: str, copies: int) -> None:
+        """Queue an array of copies, which Slurm keeps as one at first."""
+        whole = element(0, array=array, id=array, unsplit=f"0-{copies - 1}")
+        text = mark(f"c{array}", 1e5 * self.rng.randint(1, 9), copies)
+        self.jobs[array] = replace(whole, mark=text, begin_s=self.clock.now + 60)
+        self.work[array] = 0
+
+    def site(self) -> SlurmSite:
+        """Return what the site has set."""
+        return SlurmSite(30.0, {"gpu": None})
+
+    def read(self) -> SlurmState:
+        """Return what there is."""
+        held = {name for job in self.jobs.values() for name in job.nodes if _active(job)}
+        every = []
+        for name in ("n0", "n1", "n2", "n3", "n4"):
+            condition = NodeCondition.DOWN if name in self.down else NodeCondition.UP
+            every.append(node(name, used=4 if name in held else 0, condition=condition))
+        return SlurmState(tuple(every), dict(self.jobs))
+
+    def apply(self, change: Change) -> None:
+        """Make a change, to the jobs that it names."""
+        array, _, which = change.job.partition("_")
+        if which.startswith("["):
+            low, high = map(int, which.strip("[]").split("-"))
+            self._split(array, range(low, high + 1))
+            return
+        job = self.jobs.get(change.job)
+        assert job is not None, change
+        assert not job.unsplit or isinstance(change, Push), change
+        match change:
+            case Place(nodes=(name,), dependency=dependency) if job.state is JobState.PENDING:
+                free = name not in self.down and not any(
+                    name in other.nodes and _active(other) for other in self.jobs.values()
+                )
+                assert dependency == ("" if job.element else None)
+                job = replace(job, pinned=(name,), begin_s=self.clock.now, dependency="")
+                if free:
+                    job = replace(job, state=JobState.RUNNING, nodes=(name,), reason="None")
+                    job = replace(job, start_s=self.clock.now)
+            case Requeue() if job.state is JobState.RUNNING:
+                job = self._queued(job)
+            case SetAside() if job.state is JobState.PENDING:
+                job = replace(job, pinned=(), dependency=ASIDE.format(array), reason="Dependency")
+            case Park() | Push() if job.state is JobState.PENDING:
+                pin = () if isinstance(change, Park) else job.pinned
+                job = replace(job, pinned=pin, begin_s=self.clock.now + 60)
+            case Cancel():
+                job = self._ended(job, "CANCELLED")
+            case _:
+                raise RefusedError(f"{change}: {job.state}")
+        self.jobs[change.job] = job
+
+    def go_on(self) -> None:
+        """Let a second pass."""
+        self.clock.now += 1
+        if self.rng.random() < 0.05:
+            self.down ^= {self.rng.choice(("n0", "n1", "n2"))}
+        for name, job in self.jobs.items():
+            array = name.partition("_")[0]
+            if job.state is JobState.RUNNING:
+                self.work[array] += 1
+                if not self.down.isdisjoint(job.nodes):
+                    self.jobs[name] = self._queued(job)
+                elif self.work[array] >= self.total:
+                    self.jobs[name] = self._ended(job, "COMPLETED")
+                elif self.rng.random() < 0.004 and job.element:
+                    self.jobs[name] = self._ended(job, "FAILED")
+            lead = self.jobs.get(f"{array}_0")
+            waits = job.state is JobState.PENDING and "afternotok" in job.dependency
+            if waits and lead is not None and lead.state is JobState.ENDED:
+                self.jobs[name] = self._ended(job, "CANCELLED")
+
+    def wrong(self) -> Iterator[str]:
+        """Yield what ought not to be."""
+        there: dict[str, str] = {}
+        for name, job in self.jobs.items():
+            for on in job.nodes if _active(job) else ():
+                if on in there:
+                    yield f"{name} and {there[on]} are both on {on}"
+                there[on] = name
+
+    def _split(self, array: str, which: range) -> None:
+        whole = self.jobs.pop(array)
+        self.jobs[f"{array}_0"] = replace(whole, id=f"{array}_0", unsplit="")
+        for number in which:
+            one = replace(whole, id=f"{array}_{number}", element=number, unsplit="")
+            self.jobs[one.id] = replace(one, dependency=ASIDE.format(array))
+
+    def _queued(self, job: SlurmJob) -> SlurmJob:
+        back = replace(job, state=JobState.PENDING, nodes=(), start_s=None, reason="BeginTime")
+        return replace(back, restarts=job.restarts + 1, begin_s=self.clock.now + 121)
+
+    def _ended(self, job: SlurmJob, outcome: str) -> SlurmJob:
+        return replace(job, state=JobState.ENDED, outcome=outcome, end_s=self.clock.now)
+
+
+def _active(job: SlurmJob) -> bool:
+    return job.state is JobState.RUNNING
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happens_every_job_comes_to_its_end_and_leaves_nothing(seed: int) -> None:
+    rng, clock = Random(seed), Clock()
+    slurm = World(rng, clock)
+    daemon = hadare(slurm, clock)
+    copies: set[int] = set()
+    for second in range(900):
+        if second % 40 == 0 and len(slurm.work) < 4:
+            slurm.submit(str(7 + len(slurm.work)), rng.randint(2, 4))
+        if rng.random() < 0.03:
+            # Killed, and started anew: it knows nothing but what Slurm shows.
+            daemon = hadare(slurm, clock)
+        report = daemon.cycle()
+        assert report.violations == ()
+        assert report.outcome is not None
+        slurm.go_on()
+        assert list(slurm.wrong()) == []
+        copies |= {len(view.runs) for view in daemon.world.jobs.values()}
+        over = all(job.state is JobState.ENDED for job in slurm.jobs.values())
+        if len(slurm.work) == 4 and over:
+            break
+    ends = {name: job.outcome for name, job in slurm.jobs.items()}
+    assert all(job.state is JobState.ENDED for job in slurm.jobs.values()), ends
+    for array in slurm.work:
+        own = {out for name, out in ends.items() if name.startswith(f"{array}_")}
+        assert "COMPLETED" in own
+    assert max(copies) > 1
+
+
+def test_in_shadow_nothing_is_done() -> None:
+    backend = FakeBackend(state(element(0), element(1), element(2), nodes=nodes(0, 0)))
+    policy = make_policy("hadare")
+    daemon = daemon_of(backend, Clock(), policy, Mode.SHADOW, SETTINGS)
+    report = daemon.cycle()
+    assert [type(change) for change in report.changes] == [Place, Place]
+    assert backend.calls == []

@@ -1,0 +1,192 @@
+"""HadarE on a real Slurm: jobs of copies and a plain one, on six nodes of three unlike types.
+
+Copies sleep through their steps and need no torch. What is held against them comes from three
+sides: the trackers' rounds, what each copy says that it has done, and Slurm's own records.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
+from slurm_plugin.backend import JobState, SlurmBackend
+from slurm_plugin.daemon import Daemon, DaemonSettings
+from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
+from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
+from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.test_copies_live import Copies, is_back, states
+
+pytestmark = pytest.mark.slurm
+
+SETTINGS = DaemonSettings(
+    partitions=frozenset({"gpu"}), round_s=4.0, restart_cost_s=1.0, grace_s=5.0, spool_s=0.5
+)
+
+OPTIONS = "#HETSCHED --gpu-set=4,8 --can-checkpoint --copies={copies} --total-samples={samples}"
+
+NONCE = "$HETSCHED_NONCE"
+"""The one that the job is given, and the daemon knows it by."""
+
+BATCH = 1000
+"""Samples of a step: about as many a second as the daemon takes an unknown model to make."""
+
+KINDS = {"n0": "a100", "n1": "v100", "n2": "t4", "n3": "a100", "n4": "v100", "n5": "t4"}
+
+TIMES = (
+    *("--mode=enforce", "--policy=hadare", "--round-s=3", "--cycle-s=0.2"),
+    *("--grace-s=5", "--restart-cost-s=1", "--start-timeout-s=20"),
+)
+
+
+def submitted(copies: Copies, most: int, spool: Path | None = None) -> str:
+    """Submit a job of so many copies at most, which has nothing to say of its own end."""
+    options = OPTIONS.format(copies=most, samples=copies.steps * copies.batch)
+    if spool is not None:
+        options += f"\nexport HETSCHED_SPOOL={spool}"
+    return copies.submit("copies", options, ":")
+
+
+def named(copies: Copies) -> Copies:
+    """Return the copies under the nonce that their job was given."""
+    said = json.loads(max((copies.folder / "rounds").glob("round-*.json")).read_text())
+    return replace(copies, nonce=said["nonce"])
+
+
+def on_unlike_nodes(copies: Copies, kinds: int = 3) -> bool:
+    """Whether a round has ended with what copies on nodes of so many types have done."""
+    rounds = copies.rounds().values()
+    return any(len({KINDS[node] for node in said["steps"]}) == kinds for said in rounds)
+
+
+def holds(daemon: Daemon, job: str) -> dict[str, str]:
+    """Element -> the node on which it runs."""
+    copies = daemon.world.managed[job].copies if job in daemon.world.managed else {}
+    return {
+        unit.slurm.id: unit.slurm.nodes[0]
+        for unit in copies.values()
+        if unit.slurm.state is JobState.RUNNING
+    }
+
+
+def losable(daemon: Daemon, copies: Copies, job: str) -> list[str]:
+    """Nodes on which copies run that have taken part in the last round."""
+    reported = max(copies.rounds().values(), key=lambda said: said["number"])["steps"]
+    return sorted(set(holds(daemon, job).values()) & set(reported))
+
+
+def lose(copies: Copies, node: str) -> str:
+    """Kill all of a copy that runs and close its node; return which node."""
+    for pid in (copies.folder / f"{node}.pids").read_text().split():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    copies.testbed.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
+    return node
+
+
+def stopped(testbed: Testbed, job: str) -> int:
+    """How often elements of a job were queued again, as Slurm has accounted it."""
+    words = ("sacct", "-D", "-X", "-n", "-P", f"--jobs={job}", "--format=State")
+    return testbed.command(*words).split().count("REQUEUED")
+
+
+def ended(testbed: Testbed, job: str) -> set[str]:
+    """In which ways the elements of a job have ended, none of which is there any more."""
+    assert not testbed.command("squeue", "-h", f"--jobs={job}", "--states=PD,R,CG")
+    return set(states(testbed, job))
+
+
+def well(ends: set[str]) -> bool:
+    """Whether some elements have come to the end, and the others had nothing to do any more."""
+    return "COMPLETED" in ends and ends <= {"COMPLETED", "CANCELLED"}
+
+
+def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, tmp_path: Path
+) -> None:
+    spool = tmp_path / "spool"
+    spool.mkdir(mode=0o755)
+    first = Copies(testbed, tmp_path / "first", NONCE, 700, BATCH)
+    second = Copies(testbed, tmp_path / "second", NONCE, 250, BATCH)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        settings = replace(SETTINGS, spool=spool)
+        daemon = daemon_of(backend, "hadare", store=store, settings=settings)
+        jobs = [submitted(first, 6, spool)]
+        lost, told = "", [0.0]
+
+        def over() -> bool:
+            known = daemon.world.managed.get(jobs[0])
+            told.append(known.progress.samples if known and known.progress else 0.0)
+            return not daemon.world.managed
+
+        try:
+            # Alone it is on every node.
+            drive(daemon, lambda: len(holds(daemon, jobs[0])) == 6, timeout_s=120)
+            drive(daemon, lambda: on_unlike_nodes(first), timeout_s=120)
+            jobs += [submitted(second, 3), submitter.submit("--gpu-set=4", seconds=4)]
+            # The others get some of its nodes, whose copies are stopped; of the rest one is lost.
+            drive(daemon, lambda: bool(holds(daemon, jobs[1])), timeout_s=120)
+            drive(daemon, lambda: bool(losable(daemon, first, jobs[0])), timeout_s=120)
+            assert len(holds(daemon, jobs[0])) < 6
+            lost = lose(first, losable(daemon, first, jobs[0])[0])
+            drive(daemon, over, timeout_s=180)
+            drive(daemon, lambda: not testbed.command("squeue", "-h"), timeout_s=60)
+        finally:
+            testbed.command("scancel", *jobs)
+            if lost:
+                wait_until(lambda: is_back(testbed, lost), f"{lost} to be back", 60)
+            testbed.await_idle()
+    for copies in (first, second):
+        named(copies).check_steps()
+    # It has cost its part of one round, at most.
+    left_out = [said["left_out"] for said in first.rounds().values() if said["left_out"]]
+    assert all(set(each) == {lost} for each in left_out)
+    # The tracker beside element 0 has told how far the job was.
+    assert 0 < max(told) <= first.steps * BATCH
+    assert stopped(testbed, jobs[0]) >= 2
+    assert on_unlike_nodes(second, 2)
+    assert all(well(ended(testbed, job)) for job in jobs)
+
+
+def test_killed_at_any_moment_and_then_gone_for_good_the_daemon_leaves_nothing_behind(
+    submitter: Submitter, testbed: Testbed, tmp_path: Path
+) -> None:
+    rng = random.Random(5)
+    both = [Copies(testbed, tmp_path / name, NONCE, 250) for name in ("one", "two")]
+    jobs = [submitted(copies, 4) for copies in both]
+
+    def life(of_s: float) -> None:
+        daemon = hetschedd(testbed, tmp_path, *TIMES)
+        try:
+            time.sleep(of_s)
+            # Element 0 of each runs: nobody has to wait for its begin time.
+            running = (*("squeue", "-h", "-r", "--states=R", "--format=%K", "--jobs"),)
+            wait_until(
+                lambda: all("0" in testbed.command(*running, job).split() for job in jobs),
+                "both to run",
+                120,
+            )
+            assert daemon.poll() is None, (tmp_path / "daemon.log").read_text()[-3000:]
+        finally:
+            daemon.kill()
+            daemon.wait()
+
+    for _ in range(3):
+        life(rng.uniform(0.8, 2.0))
+    wait_until(lambda: not testbed.command("squeue", "-h"), "all to end", 240)
+    testbed.await_idle()
+    for copies, job in zip(both, jobs, strict=True):
+        named(copies).check_steps()
+        assert well(ended(testbed, job))
+        assert any(len(said["steps"]) > 1 for said in copies.rounds().values())
