@@ -15,6 +15,7 @@ from hetsched_core.store.parquet import read_columns
 from slurm_plugin.sweep import SlurmRunner, SubmitOptions, slurm_runner
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import deadline
 
 HETSCHED = (sys.executable, "-c", "import sys, hetsched_core.cli as c; sys.exit(c.main())")
 
@@ -62,17 +63,17 @@ def test_a_sweep_on_slurm_that_was_killed_goes_on_with_the_runs_that_are_missing
 ) -> None:
     out = tmp_path / "out"
     killed = subprocess.Popen([*HETSCHED, *sweep], start_new_session=True)
-    deadline = time.monotonic() + 120
+    latest = deadline(120)
     while len(done(out)) < 2:
         assert killed.poll() is None, capfd.readouterr().err
-        assert time.monotonic() < deadline
+        assert time.monotonic() < latest
         time.sleep(0.05)
     os.killpg(killed.pid, signal.SIGKILL)
     killed.wait()
     # Two elements may be under way. They go on without the sweep; the others are taken away.
     name = slurm_runner(out, 2, {}).name
     testbed.command("scancel", "--state=PENDING", f"--name={name}")
-    wait_until(lambda: len(done(out)) >= 2, "results", 30)
+    wait_until(lambda: len(done(out)) >= 2, "results", 120)
     before = done(out)
     assert 2 <= len(before) < 6
     assert main(sweep) == 0
@@ -88,7 +89,7 @@ def test_a_sweep_on_slurm_that_was_killed_goes_on_with_the_runs_that_are_missing
         told = testbed.command("sacct", "-X", "-n", "-P", f"--name={name}", "-oState")
         return told.split().count("COMPLETED")
 
-    wait_until(lambda: completed() >= 3 + 6, "the accounts of all elements", 30)
+    wait_until(lambda: completed() >= 3 + 6, "the accounts of all elements", 120)
     assert completed() == 3 + 6
 
 
