@@ -353,7 +353,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 def test_what_the_check_passes_can_be_used_wherever_the_damage_is(path: Path, whole: bytes) -> None:
     messages = []
-    positions = range(0, len(whole), len(whole) // 40)
+    positions = range(0, len(whole), len(whole) // 24)
     for position in positions:
         damaged = bytearray(whole)
         for at in range(position, min(position + 64, len(whole))):
