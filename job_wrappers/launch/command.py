@@ -15,7 +15,7 @@ from pathlib import Path
 
 from job_wrappers.allocation import Allocation, gpu_type_of
 from job_wrappers.guardian import Guardian
-from job_wrappers.launch.gang import PART, Part, part_of
+from job_wrappers.launch.gang import PART, GivenUpError, Part, own_part
 from job_wrappers.launch.meeting import address_of, free_port, is_free
 from job_wrappers.launch.options import Options, own_root, python_path, read_options
 from job_wrappers.launch.requeue import requeue
@@ -47,15 +47,19 @@ _WITHOUT_SLURM = (
 def main(words: Sequence[str] | None = None) -> int:
     """Run one run of a job; return its exit code."""
     options = read_options(words, os.environ)
-    try:
-        allocation = Allocation.of(os.environ)
-        part = part_of(os.environ)
-    except ValueError as error:
-        say(f"{error}{'' if os.environ.get('SLURM_JOB_ID') else _WITHOUT_SLURM}")
-        return 2
+    given = sys.argv[1:] if words is None else list(words)
     # From here on a signal is kept for the workers, and does not end a launcher that has none yet.
     with Watch().listening() as watch:
-        given = sys.argv[1:] if words is None else list(words)
+        try:
+            allocation = Allocation.of(os.environ)
+            part = own_part(os.environ, watch.told_to_stop)
+        except ValueError as error:
+            say(f"{error}{'' if os.environ.get('SLURM_JOB_ID') else _WITHOUT_SLURM}")
+            return 2
+        except GivenUpError as error:
+            again = f"; {requeue(allocation.job)}" if options.requeue else ""
+            say(f"stopped before Slurm had said which elements run ({error}){again}")
+            return STOPPED
         return _run(options, allocation, part, given, watch)
 
 
@@ -160,7 +164,10 @@ def _on_all_nodes(
 ) -> int:
     """Have srun start this launcher once on each node."""
     nodes = str(allocation.node_count)
-    me = [sys.executable, str(_own_path()), "--meet", meet]
+    # Slurm passes signals to what it has just started, which does not take them yet; one that asks
+    # to save would end it, though there is nothing to save so soon.
+    deaf = ["/bin/sh", "-c", "trap '' USR1; exec \"$@\"", "hetsched-run"]
+    me = [*deaf, sys.executable, str(_own_path()), "--meet", meet]
     srun = [
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         *("--cpu-bind=none", "--kill-on-bad-exit=1", "--unbuffered"),

@@ -13,6 +13,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Callable
 
 from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, address_of
 from job_wrappers.launch.saying import say
@@ -56,31 +57,51 @@ class Part:
         return cls(first_rank, first_node, gpus, nodes, meet)
 
 
-def part_of(environment: Mapping[str, str]) -> Part | None:
+def _never() -> bool:
+    return False
+
+
+class GivenUpError(Exception):
+    """Slurm did not answer before this run was told to stop."""
+
+
+def own_part(
+    environment: Mapping[str, str], told_to_stop: Callable[[], bool] = _never
+) -> Part | None:
     """Return what this element has of its run; None where the run has no other element.
+
+    Args:
+        environment: of this element.
+        told_to_stop: whether there is nothing to ask for any more.
 
     Raises:
         ValueError: Slurm does not tell which elements run, for `PATIENCE_S`.
+        GivenUpError: this run is to stop, and Slurm has not answered yet.
     """
     if "HETSCHED_ELEMENTS" not in environment:
         return None
     if PART in environment:
         return Part.of(environment[PART])
     array, me = environment.get("SLURM_ARRAY_JOB_ID", ""), environment.get("SLURM_ARRAY_TASK_ID")
-    said = _ask("squeue", "-hr", "--states=R", f"--jobs={array}", "--format=%K|%D|%b|%N|%S")
-    return part_among(said, f"{environment.get('HETSCHED_NONCE', '')}", me or "")
+    squeue = ("squeue", "-hr", "--states=R", f"--jobs={array}", "--format=%K|%D|%b|%N|%S")
+    said = _ask(told_to_stop, *squeue)
+    return part_among(said, environment.get("HETSCHED_NONCE", ""), me or "", told_to_stop)
 
 
-def part_among(said: str, nonce: str, me: str) -> Part | None:
+def part_among(
+    said: str, nonce: str, me: str, told_to_stop: Callable[[], bool] = _never
+) -> Part | None:
     """Return what an element has of the run that squeue shows; None for all of it.
 
     Args:
         said: lines `element|nodes|GPUs on each|their names|start`.
         nonce: names the job.
         me: the element.
+        told_to_stop: whether there is nothing to ask for any more.
 
     Raises:
         ValueError: it is not among them.
+        GivenUpError: as `own_part`.
     """
     rows = sorted(
         (int(found[1]), int(found[2]), int(found[3]), found[4], found[5])
@@ -95,7 +116,7 @@ def part_among(said: str, nonce: str, me: str) -> Part | None:
     # chance, the leader has itself queued again, and the next run meets somewhere else.
     _, _, _, nodes, start = rows[0]
     ports = random.Random(f"{nonce} {start}")
-    first = _ask("scontrol", "show", "hostnames", nodes).split()
+    first = _ask(told_to_stop, "scontrol", "show", "hostnames", nodes).split()
     meet = f"{address_of(first[0] if first else nodes)}:{ports.randrange(FIRST_PORT, LAST_PORT)}"
     before = [row for row in rows if row[0] < int(me)]
     return Part(
@@ -107,7 +128,7 @@ def part_among(said: str, nonce: str, me: str) -> Part | None:
     )
 
 
-def _ask(*command: str) -> str:
+def _ask(told_to_stop: Callable[[], bool], *command: str) -> str:
     """Return what a command of Slurm's says, asked again while it fails."""
     until_s, told = time.monotonic() + PATIENCE_S, False
     while True:
@@ -120,9 +141,13 @@ def _ask(*command: str) -> str:
             problem = str(error)
         except OSError as error:
             raise ValueError(f"{command[0]}: {error}") from None
+        if told_to_stop():
+            raise GivenUpError(f"{command[0]}: {problem}")
         if time.monotonic() >= until_s:
             raise ValueError(f"{command[0]}: {problem}")
         if not told:
             told = True
             say(f"{command[0]}: {problem}; asked again for {PATIENCE_S:g} s")
-        time.sleep(_AGAIN_S)
+        again_s = time.monotonic() + _AGAIN_S
+        while time.monotonic() < again_s and not told_to_stop():
+            time.sleep(min(0.1, _AGAIN_S))

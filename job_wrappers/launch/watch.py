@@ -32,6 +32,10 @@ class Watch:
         self.heard: list[int] = []
         self._to_stop_s: float | None = None
 
+    def told_to_stop(self) -> bool:
+        """Whether a signal has come that stops the run."""
+        return any(number in _TO_STOP for number in self.heard)
+
     @contextmanager
     def listening(self) -> Iterator[Watch]:
         """Take the signals while this lasts."""

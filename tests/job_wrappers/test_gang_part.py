@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from job_wrappers.launch import gang
-from job_wrappers.launch.gang import part_among, part_of
-from tests.job_wrappers.test_launch import run, shown
-from tests.job_wrappers.test_stub import NONCE
+from job_wrappers.launch.gang import own_part, part_among
+from tests.job_wrappers.test_launch import MODULE, run, shown
+from tests.job_wrappers.test_stub import NONCE, environment, wait_for
 
 ROWS = "0|1|gpu:2|n0|2026-11-22T07:00:00\\n1|1|gpu:a100:3|n1|2026-11-22T07:00:01\\n"
 
@@ -59,7 +61,7 @@ def test_slurm_is_asked_again_while_it_does_not_answer(
         f" {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}; printf '{ROWS}'"
     )
     tool(tmp_path, "squeue", down)
-    part = part_of(element)
+    part = own_part(element)
     assert part is not None
     assert (part.first_rank, part.gpus, part.nodes) == (0, 5, 2)
     said = capsys.readouterr().err
@@ -73,12 +75,32 @@ def test_slurm_is_not_asked_for_ever(
     monkeypatch.setattr(gang, "PATIENCE_S", 0.1)
     tool(tmp_path, "squeue", "exit 3")
     with pytest.raises(ValueError, match="squeue: it ended with 3"):
-        part_of(element)
+        own_part(element)
     (tmp_path / "squeue").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(gang, "PATIENCE_S", 600.0)
     with pytest.raises(ValueError, match="No such file"):
-        part_of(element)
+        own_part(element)
+
+
+def test_told_to_stop_while_slurm_does_not_answer_it_is_queued_again_and_asks_no_more(
+    element: Mapping[str, str], tmp_path: Path
+) -> None:
+    asked = '>"$(dirname "$0")/asked"; exit 1'
+    tool(tmp_path, "squeue", f"case $* in *%T) echo RUNNING;; *) {asked};; esac")
+    words = (*MODULE, "--", "touch", str(tmp_path / "ran"))
+    process = subprocess.Popen(
+        words, env=environment(more=element), stderr=subprocess.PIPE, text=True
+    )
+    try:
+        wait_for(tmp_path / "asked")
+        process.send_signal(signal.SIGUSR2)
+        said = process.communicate(timeout=60)[1]
+    finally:
+        process.kill()
+    assert process.returncode == 99, said
+    assert "stopped before Slurm had said which elements run" in said
+    assert [name for name in ("ran", "requeued") if (tmp_path / name).exists()] == ["requeued"]
 
 
 def test_the_leader_whose_port_is_taken_has_itself_queued_again(

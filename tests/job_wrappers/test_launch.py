@@ -294,18 +294,24 @@ def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path: Path, worke
     script = f"echo $$ >{tmp_path}/part.$RANK; mv {tmp_path}/part.$RANK {tmp_path}/up.$RANK; "
     process = subprocess.Popen(
         [*MODULE, "--kill-after=0.5", "--", "bash", "-c", script + worker],
-        env=environment(gpus=2),
+        env=environment(gpus=3),
     )
     groups = []
-    for rank in range(2):
+    for rank in range(3):
         wait_for(tmp_path / f"up.{rank}")
         groups.append(int((tmp_path / f"up.{rank}").read_text()))
     process.kill()
     assert process.wait(30) == -signal.SIGKILL
+    # Of the last one the guardian may not have been told yet.
+    last = groups.pop()
     deadline = time.monotonic() + 20
-    while any(map(_in_group, groups)):
-        assert time.monotonic() < deadline, "workers outlive their launcher"
-        time.sleep(0.1)
+    try:
+        while any(map(_in_group, groups)):
+            assert time.monotonic() < deadline, "workers outlive their launcher"
+            time.sleep(0.1)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(last, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("dead", ["torchrun", "both"])
@@ -458,3 +464,22 @@ def test_torchrun_gets_scripts_modules_and_programs(
     assert words[0] == python
     assert words[-len(tail) :] == tail
     assert "--max-restarts=0" in words
+
+
+def test_asked_to_save_while_the_launchers_of_several_nodes_begin_none_of_them_ends(
+    tmp_path: Path,
+) -> None:
+    srun = tmp_path / "srun"
+    # As Slurm does it: the signal goes to what is there by now, here a Python that has just begun.
+    srun.write_text(
+        '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\n'
+        '"$@" &\n'
+        "until tr '\\0' ' ' </proc/$!/cmdline | grep -q '^[^ ]*python'; do sleep 0.005; done\n"
+        "kill -USR1 $!\nwait $!\n"
+    )
+    srun.chmod(0o755)
+    told = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NODEID": "0"}
+    told["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
+    done = run("--", "touch", str(tmp_path / "ran"), gpus=1, more=told)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "ran").exists()
