@@ -17,10 +17,11 @@ from pathlib import Path
 
 from job_wrappers.executor.executor import Executor
 from job_wrappers.executor.job import Task, TaskJob
+from job_wrappers.executor.process import JobFailedError
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Run the plan; 0 when all is done, 1 when a job failed, 2 when the plan is no good."""
+    """Run the plan; 0 when all is done, 1 when a job failed, 2 when plan or device is no good."""
     parser = argparse.ArgumentParser(
         prog="python -m job_wrappers.executor", description="Tasks of several jobs on one GPU."
     )
@@ -42,12 +43,17 @@ def main(words: Sequence[str] | None = None) -> int:
     failed = False
     with Executor(given.folder, jobs, device=given.device, limit=limit) as executor:
         try:
+            # Before any job's code has run, so that it is the device's fault.
+            executor.await_standby()
             for outcome in executor.run(order):
                 failed = failed or bool(outcome.failed)
                 sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
                 sys.stdout.flush()
         except ValueError as error:
             sys.stderr.write(f"executor: {given.plan}: {error}\n")
+            return 2
+        except JobFailedError as error:
+            sys.stderr.write(f"executor: {error}\n")
             return 2
     return int(failed)
 

@@ -221,8 +221,8 @@ def test_the_command_runs_a_plan_and_tells_each_task(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (tmp_path / "bad.json").write_text(json.dumps({"jobs": [], "order": [["x", 0, 0]]}))
 
-    def command(name: str) -> subprocess.CompletedProcess[str]:
-        words = [str(tmp_path / name), "--folder", str(tmp_path), "--memory-mib", "10"]
+    def command(name: str, *more: str) -> subprocess.CompletedProcess[str]:
+        words = [str(tmp_path / name), "--folder", str(tmp_path), "--memory-mib", "10", *more]
         code = "import sys; sys.modules['torch'] = None\n"
         code += "from job_wrappers.executor.__main__ import main; sys.exit(main())"
         return subprocess.run(
@@ -236,3 +236,6 @@ def test_the_command_runs_a_plan_and_tells_each_task(tmp_path: Path) -> None:
     refused = command("bad.json")
     assert refused.returncode == 2
     assert "is no task of" in refused.stderr
+    nowhere = command("plan.json", "--device=nonsense")
+    assert (nowhere.returncode, nowhere.stdout) == (2, "")
+    assert nowhere.stderr.startswith("executor: nonsense cannot be used here: ")
