@@ -45,6 +45,8 @@ from hetsched_core.types import (
     Placement,
     Plan,
     Purpose,
+    Reason,
+    ReasonCode,
     Replan,
     Run,
     Snapshot,
@@ -318,6 +320,14 @@ def _best(
     return best
 
 
+def _never(job: Job) -> Waiting:
+    """Say why a job fits nowhere: where every job is forked, for want of a node of its types."""
+    if job.copies is None:
+        return NEVER
+    words = f"no node that it can use has {job.requirements} GPUs, and it gets all GPUs of a node"
+    return Waiting(Reason(ReasonCode.NEVER_FITS, detail=words))
+
+
 def _revise(
     snapshot: Snapshot,
     placed: Mapping[str, Placed],
@@ -333,7 +343,7 @@ def _revise(
         elif view.blocked is not None:
             entry = Waiting(view.blocked)
         elif view.id not in possible:
-            entry = NEVER
+            entry = _never(view.job)
         else:
             entry = AHEAD if placed else NO_ROOM
         if entry != before.get(view.id):

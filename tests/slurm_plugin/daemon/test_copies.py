@@ -8,7 +8,9 @@ from random import Random
 
 import pytest
 
+from hetsched_core.explain import why
 from hetsched_core.policy import make_policy
+from hetsched_core.simulate.forward import first_starts
 from hetsched_core.types import NodeCondition, Placed, ReasonCode, Waiting
 from slurm_plugin.backend import (
     Cancel,
@@ -112,8 +114,11 @@ def test_a_policy_sees_one_job_with_a_run_for_each_node() -> None:
     assert backend.calls == [Place("7_0", ("n2",), 4, PARK, "v100")]
 
 
-def test_a_copy_whose_node_another_job_gets_is_stopped_alone_and_set_aside() -> None:
-    elements = running(0, "n0"), running(1, "n1"), element(2)
+@pytest.mark.parametrize("on", [("n0", "n1"), ("n1", "n0")])
+def test_a_copy_whose_node_another_job_gets_is_stopped_alone_and_waits(
+    on: tuple[str, str],
+) -> None:
+    elements = running(0, on[0]), running(1, on[1]), element(2)
     backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 4))), Clock(1098.0)
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
@@ -122,20 +127,21 @@ def test_a_copy_whose_node_another_job_gets_is_stopped_alone_and_set_aside() -> 
     other = first, element(1, array="8"), element(2, array="8")
     backend.state = state(*elements, *other, nodes=nodes(4, 4))
     cycles(daemon, clock)
-    (stop,) = backend.calls
-    assert isinstance(stop, Requeue)
-    lost = int(stop.job.removeprefix("7_"))
-    kept = elements[1 - lost]
+    entry = daemon.plan.entries["7"]
+    assert isinstance(entry, Placed)
+    kept = on.index(entry.placements[0].configuration.pieces[0][0])
+    lost = 1 - kept
+    assert backend.calls == [Requeue(f"7_{lost}")]
     # Slurm queues it again, behind a begin time of its own and with its pin.
     again = replace(elements[lost], state=JobState.PENDING, nodes=(), start_s=None, restarts=1)
     again = replace(again, begin_s=clock.now + 121.0, reason="BeginTime")
-    free = nodes(*(0 if at == lost else 4 for at in range(2)))
+    free = tuple(node(name, used=4 if name == on[kept] else 0) for name in ("n0", "n1"))
     backend.calls.clear()
-    backend.state = state(kept, again, elements[2], *other, nodes=free)
+    backend.state = state(elements[kept], again, elements[2], *other, nodes=free)
     cycles(daemon, clock)
-    park = replace(PARK, job="8_0")
     back = SetAside("7_1", "7_0") if lost else PARK
-    assert backend.calls == [back, Place("8_0", (f"n{lost}",), 4, park, "v100")]
+    begun = Place("8_0", (on[lost],), 4, replace(PARK, job="8_0"), "v100")
+    assert backend.calls == [back, begun]
 
 
 @pytest.mark.parametrize("ended", [0, 1], ids=["element 0", "another"])
@@ -253,7 +259,26 @@ def test_jobs_without_copies_get_one_whole_node_or_stay_as_they_are() -> None:
     assert isinstance(placed, Placed)
     assert [str(each.configuration) for each in placed.placements] == ["n0:2"]
     assert isinstance(waits, Waiting)
-    assert waits.reason.code.horizon.value == "never"
+    assert waits.reason.code is ReasonCode.NEVER_FITS
+    assert "has 2 GPUs, and it gets all GPUs of a node" in waits.reason.detail
+
+
+def test_who_waits_among_jobs_of_copies_is_told_why_and_when() -> None:
+    several = [element(at, array=array) for array in ("8", "9") for at in range(3)]
+    first = running(0, "n0"), running(1, "n1"), element(2)
+    backend, clock = FakeBackend(state(*first, *several, nodes=nodes(4, 4))), Clock(1010.0)
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock, 2)
+    snapshot = daemon.snapshot()
+    assert snapshot is not None
+    waiting = next(j for j, entry in daemon.plan.entries.items() if isinstance(entry, Waiting))
+    policy = make_policy("hadare")
+    assert [each.code for each in why(policy, snapshot, daemon.plan, waiting).reasons]
+    assert str(why(policy, snapshot, daemon.plan, "7").holds) == "n0:4+n1:4"
+    left = {"7": 1e6, "8": 1e5, "9": 1e5}
+    starts = first_starts(snapshot, daemon.plan, policy, left, [waiting])
+    assert starts is not None
+    assert starts[waiting] > clock.now
 
 
 @dataclass
