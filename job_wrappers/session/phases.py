@@ -144,6 +144,18 @@ class PhaseTimer:
         if not self._away:
             self._cuts.append((DATA, self._marks.mark()))
 
+    def got_output(self, output: Any) -> None:
+        """Note that the forward pass has come to this: the backward pass begins at it."""
+        # The hook stays while nothing is measured: a compiled model may not like it to come and go.
+        tensor = None if self._away else self._first_with_gradient(output)
+        if tensor is not None:
+            tensor.register_hook(self._on_backward)
+
+    def waited(self) -> None:
+        """Note that the gradients of all ranks have come."""
+        if not self._away:
+            self._cuts.append((WAIT, self._marks.mark()))
+
     def end_step(self) -> None:
         """End the step, and begin the next one at this instant."""
         self.stepped = False
@@ -168,10 +180,7 @@ class PhaseTimer:
             yield StepTimes(*sums)
 
     def _on_output(self, _module: Any, _inputs: Any, output: Any) -> None:
-        # The hook stays while nothing is measured: a compiled model may not like it to come and go.
-        tensor = None if self._away else self._first_with_gradient(output)
-        if tensor is not None:
-            tensor.register_hook(self._on_backward)
+        self.got_output(output)
 
     def _on_backward(self, _gradient: Any) -> None:
         self._cuts.append((FORWARD, self._marks.mark()))
@@ -181,8 +190,7 @@ class PhaseTimer:
         self._cuts.append((BACKWARD, self._marks.mark()))
 
     def _on_step(self, *_: object) -> None:
-        if not self._away:
-            self._cuts.append((WAIT, self._marks.mark()))
+        self.waited()
 
     def _on_stepped(self, *_: object) -> None:
         self.stepped = True

@@ -1,0 +1,84 @@
+"""The callbacks, in the frameworks they are for: real ones, where they are installed.
+
+No environment of ours holds them: they and what they need take a minute to install.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.spool import Checkpoint, End, Loss, Profile, Progress
+from tests.job_wrappers.torch.runs import launch, spooled, weights
+
+FRAMEWORKS = {"transformers": "hugging_face_train.py", "lightning": "lightning_train.py"}
+STEPS_OF_AN_EPOCH = 26
+"""Of one process."""
+
+
+@pytest.fixture(params=FRAMEWORKS)
+def script(request: pytest.FixtureRequest) -> Path:
+    """A training in each framework."""
+    name: str = request.param
+    for needed in ("torch", name):
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(
+                f"{needed} is not installed: pip install torch transformers[torch] lightning"
+            )
+    return Path(__file__).with_name(FRAMEWORKS[name])
+
+
+def equal(one: Path, other: Path) -> bool:
+    """Whether two trainings have left the same weights, bit for bit."""
+    import torch
+
+    a, b = weights(one)["model"], weights(other)["model"]
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in b)
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_stopped_in_mid_epoch_it_goes_on_from_the_frameworks_own_checkpoint(
+    tmp_path: Path, script: Path, gpus: int
+) -> None:
+    whole, moved = tmp_path / "whole", tmp_path / "moved"
+    ended = launch(whole, gpus=gpus, script=script)
+    assert ended.code == 0, ended.said
+    at = 2 * STEPS_OF_AN_EPOCH // gpus - 5
+    stopped = launch(moved, f"--signal-at={at}", "--nap=0.03", gpus=gpus, script=script)
+    assert stopped.code == 99, stopped.said
+    assert "all of it is saved" in stopped.said
+    assert not (moved / "weights.pt").exists()
+    done = re.search(r"stopped after (\d+) steps", stopped.said)
+    assert done is not None
+    assert at <= int(done[1]) < 3 * STEPS_OF_AN_EPOCH // gpus
+    *_, saved, end = spooled(moved)
+    assert isinstance(saved, Checkpoint)
+    assert isinstance(end, End)
+    assert (end.samples, end.how) == (saved.samples, "stopped")
+    assert end.samples >= at * 8 * gpus
+    resumed = launch(moved, gpus=gpus, run=1, script=script)
+    assert resumed.code == 0, resumed.said
+    assert equal(moved, whole)
+    *_, last = spooled(moved, 1)
+    assert isinstance(last, End)
+    assert last.how == "completed"
+
+
+def test_what_it_measures_is_told_as_a_session_tells_it(tmp_path: Path, script: Path) -> None:
+    words = ("--nap=0.02", "--accumulate=2", "--save-at=10", "--epochs=3")
+    ended = launch(tmp_path, *words, script=script)
+    assert ended.code == 0, ended.said
+    lines = spooled(tmp_path)
+    (profile,) = [line for line in lines if isinstance(line, Profile)]
+    assert (profile.gpus, profile.batch_size, profile.iterations) == (1, 16, 20)
+    assert profile.parameters == 12 * 24 + 24 + 24 + 1
+    # The nap lies behind the optimiser's step, in another callback.
+    assert profile.update_s > 0.02
+    assert min(profile.forward_s, profile.backward_s, *profile.data_s) > 0
+    assert any(isinstance(line, Progress) for line in lines)
+    assert any(isinstance(line, Loss) for line in lines)
+    (saved,) = [line for line in lines if isinstance(line, Checkpoint)]
+    assert saved.samples == 10 * 16
