@@ -76,7 +76,12 @@ class Tracker(Folder):
             path = self.model_path(before.number + 1)
             if not path.exists():
                 raise ValueError(f"round {before.number} goes on: consolidate it first")
-            done = int(self.header(path, before.number + 1)["done"])
+            try:
+                done = int(self.header(path, before.number + 1)["done"])
+            except FileNotFoundError:
+                if not self._past(before):
+                    raise
+                return self.round() or before
             first = max((s.first + s.steps for s in before.shares.values()), default=0)
         shares = {}
         for copy, own in sorted(steps.items()):
@@ -134,7 +139,16 @@ class Tracker(Folder):
         Raises:
             ValueError: the folder is of another job, or what is in it is damaged.
         """
-        now = self.round()
+        while True:
+            now = self.round()
+            try:
+                return self._standing(now, now_s)
+            except FileNotFoundError:
+                # Others have gone on since, and have cleared away what was looked at.
+                if now is None or not self._past(now):
+                    raise
+
+    def _standing(self, now: Round | None, now_s: float) -> Standing:
         number = 0 if now is None else now.number
         averaged = now is not None and self.model_path(number + 1).exists()
         newest = self.model_path(number + 1 if averaged else number)

@@ -387,6 +387,36 @@ def test_a_tracker_that_was_stopped_for_some_rounds_looks_again_before_it_acts(
     assert [act.act for act in acts] == [Finish()]
 
 
+@pytest.mark.parametrize("act", ["look", "begin"])
+def test_what_others_clear_away_while_a_tracker_looks_at_it_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+) -> None:
+    tracker, copy = Tracker(tmp_path, NONCE), Copy(tmp_path, NONCE, "a")
+    copy.offer({"steps": 0})
+    with pytest.raises(TimeoutError):
+        copy.await_turn(0.0)
+    tracker.begin({"a": 4})
+    worked(copy)
+    tracker.consolidate()
+    read, left = tensor_file.read_header, [1]
+
+    def slow(path: Path) -> dict[str, Any]:
+        left[0] -= 1
+        if left[0] == 0:
+            for _ in range(3):
+                tracker.begin({"a": 2})
+                worked(copy)
+                tracker.consolidate()
+            assert not path.exists()
+        return read(path)
+
+    monkeypatch.setattr(tensor_file, "read_header", slow)
+    found = tracker.standing(0.0).round if act == "look" else tracker.begin({"a": 2})
+    assert found is not None
+    assert found == tracker.round()
+    assert found.number == 3
+
+
 @pytest.mark.parametrize("reads", [1, 2])
 def test_a_tracker_that_is_overtaken_while_it_averages_leaves_no_trace_and_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int
