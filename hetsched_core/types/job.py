@@ -220,12 +220,18 @@ class JobView:
         return Configuration.of(pieces) if pieces else None
 
     def phase(self, now: float) -> Phase:
-        """Return the phase of the job at time `now`; its own work goes before profiling."""
+        """Return the phase of the job at time `now`; its own work goes before profiling.
+
+        Of several copies the one that is furthest on speaks for the job.
+        """
         phase = Phase.WAITING
         for run in self.runs:
-            if run.purpose is Purpose.RUN:
-                return run.phase(now)
-            phase = run.phase(now)
+            found = run.phase(now)
+            if found is Phase.RUNNING:
+                return found
+            own = run.purpose is Purpose.RUN
+            if phase is Phase.WAITING or (own and phase is not Phase.STARTING):
+                phase = found
         return phase
 
     def samples_at(self, now: float) -> float:

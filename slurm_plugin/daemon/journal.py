@@ -268,16 +268,16 @@ def _whole(known: Managed, view: JobView) -> Job:
 
 def _held(view: JobView, now: float) -> tuple[str, str]:
     """Return what the job does with GPUs, and with which."""
-    for run in view.runs:
-        where = str(view.holds)
-        match run.phase(now):
-            case Phase.DRAINING:
-                return "stops", where
-            case Phase.PROFILING:
-                return "is measured", where
-            case _:
-                return "runs", where
-    return "", ""
+    match view.phase(now):
+        case Phase.WAITING:
+            return "", ""
+        case Phase.DRAINING:
+            what = "stops"
+        case Phase.PROFILING:
+            what = "is measured"
+        case _:
+            what = "runs"
+    return what, str(view.holds)
 
 
 def _planned(view: JobView, entry: Entry | None) -> tuple[str, str]:

@@ -14,8 +14,8 @@ Averaging takes the time that parameters need over the link, out of the slot; af
 round it is not counted. A job of unknown size fills its slots. Jobs that are not preemptible get
 one copy and keep it. GPU counts of requirement sets mean nothing in a replay, where every job may
 be forked: a copy takes all of a node. Where a job says how many copies it can be (`Job.copies`), as
-it does live, a copy goes to nodes with as many GPUs as the job accepts. A job that is not
-preemptible and runs in another shape, begun by somebody else, stays as it is.
+it does live, a copy goes to nodes with as many GPUs as the job accepts. A job that runs in another
+shape, begun by somebody else, stays as it is if it is not preemptible or could run on no node.
 """
 
 from __future__ import annotations
@@ -107,16 +107,15 @@ class Hadare:
         placed, assigned = {}, {}
         for view in views:
             job = view.job
-            if stays := _as_it_is(snapshot, view):
-                placed[view.id] = Placed(stays)
-                for placement in stays:
-                    free.take(job, placement.configuration)
-                continue
             counts = None if job.copies is None else job.requirements
             kind = (job.profile, job.gpu_types, job.cpus_per_gpu, job.memory_mb_per_gpu, counts)
             if kind not in kinds:
                 kinds[kind] = self._ranked(snapshot, job, tracker)
-            if kinds[kind]:
+            if stays := _as_it_is(snapshot, view, kinds[kind]):
+                placed[view.id] = Placed(stays)
+                for placement in stays:
+                    free.take(job, placement.configuration)
+            elif kinds[kind]:
                 able.append(_Fork.of(view, kinds[kind], snapshot.now, self._most(snapshot, view)))
         forks = [fork for fork in able if fork.view.blocked is None]
         _choose(snapshot, forks, slot_s, free)
@@ -250,10 +249,16 @@ def _start_s(view: JobView) -> float:
     return 0.0 if view.first_start_s is None else view.restart_cost_s
 
 
-def _as_it_is(snapshot: Snapshot, view: JobView) -> tuple[Placement, ...]:
-    """Return where a job stays that is not to be stopped and runs on other than a whole node."""
-    runs = [] if view.job.preemptible else [*_runs(view).values()]
-    if all(_is_whole(snapshot, run.configuration) for run in runs):
+def _as_it_is(
+    snapshot: Snapshot, view: JobView, ranked: Sequence[tuple[str, float]]
+) -> tuple[Placement, ...]:
+    """Return where a job stays that others have begun in another shape.
+
+    It is not to be stopped, or there is no node on which it could run again.
+    """
+    runs = _runs(view).values()
+    whole = all(_is_whole(snapshot, run.configuration) for run in runs)
+    if ranked and (view.job.preemptible or whole):
         return ()
     return tuple(Placement(run.configuration, run.copy, budget=run.budget) for run in runs)
 

@@ -436,6 +436,25 @@ def test_what_may_not_be_stopped_and_holds_a_part_of_a_node_stays_there() -> Non
     assert set(budgets(plan, "other")) == {"b"}
 
 
+def test_what_could_run_on_no_node_again_stays_where_it_is() -> None:
+    cluster = cluster_of(a=("t", 4), b=("t", 4))
+    speeds = linear_speeds(cluster, {"m": {"t": 1.0}})
+    runs = sized("s", 1e6, held(on(a=2), speed=2.0))
+    two = replace(runs, job=replace(runs.job, requirements=RequirementSet((1, 2)), copies=1))
+    snapshot = snapshot_of(cluster, [two, sized("other", 1e6)], speeds=speeds)
+    plan = FREE.plan(snapshot)
+    assert check_plan(snapshot, plan, FREE.info.model) == ()
+    entry = plan.entries["s"]
+    assert isinstance(entry, Placed)
+    assert [each.configuration for each in entry.placements] == [on(a=2)]
+    # With a count that a node has, it is started anew on a whole one.
+    four = replace(two, job=replace(two.job, requirements=RequirementSet((2, 4))))
+    entry = FREE.plan(snapshot_of(cluster, [four], speeds=speeds)).entries["s"]
+    assert isinstance(entry, Placed)
+    (placement,) = entry.placements
+    assert placement.configuration.gpus == 4
+
+
 def test_jobs_of_unknown_size_share_the_nodes_evenly() -> None:
     cluster = cluster_of(a=("t", 1), b=("t", 1), c=("t", 1), d=("t", 1))
     speeds = linear_speeds(cluster, {"m": {"t": 1.0}})
