@@ -52,11 +52,11 @@ TIMES = (
 
 
 def submitted(copies: Copies, most: int, spool: Path | None = None) -> str:
-    """Submit a job of so many copies at most, which has nothing to say of its own end."""
+    """Submit a job of so many copies at most."""
     options = OPTIONS.format(copies=most, samples=copies.steps * copies.batch)
     if spool is not None:
         options += f"\nexport HETSCHED_SPOOL={spool}"
-    return copies.submit("copies", options, ":")
+    return copies.submit("copies", options)
 
 
 def named(copies: Copies) -> Copies:
