@@ -74,12 +74,17 @@ def answer(published: Published, request: Mapping[str, object], peer: Peer) -> d
         case "nodes":
             found = _nodes(published)
         case "why":
-            found = _why(published, str(request.get("job", "")), peer)
+            found = _why(published, job_asked(request), peer)
         case "explain":
-            found = _explain(published, str(request.get("job", "")), peer)
+            found = _explain(published, job_asked(request), peer)
         case _:
             raise unknown("question", str(asked), QUESTIONS)
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away, **found}
+
+
+def job_asked(request: Mapping[str, object]) -> str:
+    """Return the job that a question is about: of an element, as squeue shows it, its job."""
+    return str(request.get("job", "")).partition("_")[0]
 
 
 def may_see(published: Published, peer: Peer, user: str) -> bool:

@@ -13,7 +13,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from hetsched_core.types import JobView, Plan, Snapshot
 from hetsched_core.values.records import to_json
-from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer
+from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer, job_asked
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers
 from slurm_plugin.api.readings import Readings
@@ -128,9 +128,9 @@ class Publisher:
             case "page":
                 return self._page(published)
             case "when":
-                return self._past.when(published, str(request.get("job", "")), peer)
+                return self._past.when(published, job_asked(request), peer)
             case "history":
-                return self._past.history(published, str(request.get("job", "")), peer)
+                return self._past.history(published, job_asked(request), peer)
             case "db":
                 return self._past.db(published, peer)
         if request.get("ask") not in ("why", "explain"):

@@ -27,7 +27,7 @@ from slurm_plugin.daemon.daemon import CycleReport
 
 _RELEASED = "Slurm has held it, since a run of it could not be launched; it is placed again"
 
-_CANCELLED = "an element of its gang has ended, and with it the job"
+_CANCELLED = "the job of which it is an element is over"
 
 _LOST = (
     "Slurm does not know it any more: its controller has lost it, or has forgotten its end; who "

@@ -43,6 +43,14 @@ def test_a_job_that_may_have_come_since_the_last_look_is_not_denied_outright(
         publisher.answer({"ask": "why", "job": "2"}, ADMIN)
 
 
+def test_an_element_is_asked_for_as_its_job() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0, clock=lambda: 101.0)
+    publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3)
+    for ask in ("why", "explain"):
+        asked = publisher.answer({"ask": ask, "job": "1_3"}, ADMIN)
+        assert asked == publisher.answer({"ask": ask, "job": "1"}, ADMIN)
+
+
 def test_a_slow_why_keeps_nobody_from_the_status(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publishing, "_PATIENCE_S", 0.1)
     publisher = Publisher(CONFIGURATION, 50.0)
