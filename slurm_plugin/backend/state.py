@@ -81,8 +81,8 @@ class SlurmJob:
         submit_line: the command line of its submission.
         qos: the quality of service that it runs under.
         array: the id of the array that it is an element of, "" for none.
-        element: which one, from 0; 0 where Slurm still keeps all elements as one job.
-        unsplit: the elements that it stands for while Slurm keeps them as one, such as `0-3`.
+        element: which one, from 0; the first of those that Slurm keeps as one.
+        unsplit: the elements that it stands for while Slurm keeps several as one, in order.
         dependency: of an element of an array, what it waits for.
         outcome: Slurm's word for how it ended, such as `COMPLETED`; "" while it has not.
         members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
@@ -114,7 +114,7 @@ class SlurmJob:
     qos: str = ""
     array: str = ""
     element: int = 0
-    unsplit: str = ""
+    unsplit: tuple[int, ...] = ()
     dependency: str = ""
     outcome: str = ""
     members: tuple[SlurmJob, ...] = ()

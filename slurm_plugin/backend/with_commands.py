@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
+from slurm_plugin.backend.arrays import elements_of
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
@@ -232,9 +233,15 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     minutes = _number(row, "time_limit")
     by_gpu = int((row.get("memory_per_tres") or "0").rpartition(":")[2])
     array = f"{_number(row, 'array_job_id') or 0:.0f}".removeprefix("0")
-    tasks = row.get("array_task_string") or ""
+    task = _number(row, "array_task_id")
+    elements = elements_of(
+        str(row["job_id"]),
+        array,
+        None if task is None else int(task),
+        row.get("array_task_string") or "",
+    )
     return SlurmJob(
-        id=_job_id(row),
+        id=elements.id,
         name=row.get("name", ""),
         user=row.get("user_name", ""),
         account=row.get("account", ""),
@@ -264,9 +271,8 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         submit_line=row.get("submit_line", ""),
         qos=row.get("qos", ""),
         array=array,
-        element=int(_number(row, "array_task_id") or 0),
-        # Once the others are split off, the last one stands for itself.
-        unsplit="" if tasks.isdecimal() else tasks,
+        element=elements.element,
+        unsplit=elements.unsplit,
         dependency=row.get("dependency", ""),
         outcome=_outcome(words) if state is JobState.ENDED else "",
     )
@@ -284,14 +290,6 @@ def _reason(row: Mapping[str, Any]) -> str:
 
 def _whole(row: Mapping[str, Any], key: str) -> int:
     return int(_number(row, key) or 0)
-
-
-def _job_id(row: Mapping[str, Any]) -> str:
-    array = _number(row, "array_job_id")
-    element = row.get("array_task_id", {})
-    if array and isinstance(element, dict) and element.get("set"):
-        return f"{array:.0f}_{element['number']}"
-    return str(row["job_id"])
 
 
 def _node(row: Mapping[str, Any]) -> SlurmNode:

@@ -8,6 +8,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from slurm_plugin.backend.arrays import elements_of
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
@@ -238,10 +239,10 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
     nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
     if not count and len(nodes) == 1:
         count = _count((job.gres or {}).get("gpu"))
-    # Once the others are split off, the last one stands for itself.
-    tasks = job.array_tasks_waiting or ""
+    array = str(job.array_id or "")
+    elements = elements_of(str(job.id), array, job.array_task_id, job.array_tasks_waiting or "")
     return SlurmJob(
-        id=str(job.id) if job.array_task_id is None else f"{job.array_id}_{job.array_task_id}",
+        id=elements.id,
         name=_text(job, "name"),
         user=user,
         account=job.account or "",
@@ -269,9 +270,9 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         cpus=job.cpus or 0,
         submit_line=_text(job, "submit_line"),
         qos=job.qos or "",
-        array=str(job.array_id or ""),
-        element=job.array_task_id or 0,
-        unsplit="" if tasks.isdecimal() else tasks,
+        array=array,
+        element=elements.element,
+        unsplit=elements.unsplit,
         dependency=_dependency(job.dependencies) if job.array_id else "",
         outcome=job.state if state is JobState.ENDED else "",
     )

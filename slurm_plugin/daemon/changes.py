@@ -21,7 +21,7 @@ from slurm_plugin.backend import (
     Together,
 )
 from slurm_plugin.daemon.checkpoint import warning_for
-from slurm_plugin.daemon.copies import aims, astray, split
+from slurm_plugin.daemon.copies import aims, astray
 from slurm_plugin.daemon.gangs import (
     broken,
     complete,
@@ -75,8 +75,6 @@ def changes_for(
                     placed[known.slurm.id] = change
             case _:
                 pass
-    for known in world.managed.values():
-        changes += split(known)
     kept: list[Managed] = []
     for known in world.units():
         job = known.slurm.id

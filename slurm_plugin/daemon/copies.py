@@ -24,7 +24,8 @@ from hetsched_core.types import (
     ReasonCode,
     Run,
 )
-from slurm_plugin.backend import Cancel, JobState, SetAside, SlurmJob
+from slurm_plugin.backend import Cancel, JobState, SlurmJob
+from slurm_plugin.daemon.gangs import each_of
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.mark import is_of_copies
 
@@ -80,29 +81,28 @@ def parted(
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
         if job.array and apart(job):
-            elements[job.array, job.mark].append(job)
+            elements[job.array, job.mark] += each_of(job)
         else:
             others[job_id] = job
     for (array, _), all_of in elements.items():
-        if all(each.unsplit for each in all_of):
-            others |= {each.id: each for each in all_of}
-        else:
+        whole = next((each for each in all_of if each.unsplit), None)
+        if whole is None:
             forked[array] = _job_of(array, all_of)
+        else:
+            # Others that it has may be shown, too: they were cancelled before the split.
+            others[whole.id] = whole
     return forked, others
 
 
 def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
-    elements, unsplit = [], ""
+    elements = []
     for each in sorted(all_of, key=lambda job: job.element):
-        if each.unsplit:
-            unsplit = each.unsplit.partition("%")[0]
-            continue
         known = replace(each, id=f"{array}_{each.element}", array="")
         if each.element and each.reason in _WAITS_FOR:
             known = replace(known, reason="None")
         elements.append(known)
     first = elements[0]
-    return replace(first, id=array, state=_state(elements), copies=tuple(elements), unsplit=unsplit)
+    return replace(first, id=array, state=_state(elements), copies=tuple(elements))
 
 
 def _state(elements: list[SlurmJob]) -> JobState:
@@ -143,14 +143,6 @@ def left_of(forked: Iterable[SlurmJob]) -> Iterator[Cancel]:
             for each in job.copies:
                 if each.state is JobState.PENDING:
                     yield Cancel(each.id)
-            if job.unsplit:
-                yield Cancel(f"{job.id}_[{job.unsplit}]")
-
-
-def split(known: Managed) -> Iterator[SetAside]:
-    """Yield what makes spares of the elements that Slurm still keeps as one."""
-    if known.copies and known.slurm.unsplit:
-        yield SetAside(f"{known.slurm.id}_[{known.slurm.unsplit}]", f"{known.slurm.id}_0")
 
 
 def blocked(known: Managed) -> Reason | None:

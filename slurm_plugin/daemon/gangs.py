@@ -79,7 +79,7 @@ def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[Slu
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
         if job.array and job.mark.startswith(PREFIX):
-            elements[job.array, job.mark].append(job)
+            elements[job.array, job.mark] += each_of(job)
         else:
             found[job_id] = job
     left: list[SlurmJob] = []
@@ -94,6 +94,19 @@ def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[Slu
                 leader, id=array, state=_state(leader, members), members=tuple(members)
             )
     return found, tuple(left)
+
+
+def each_of(seen: SlurmJob) -> tuple[SlurmJob, ...]:
+    """Return the elements that a record stands for; what is changed of it, Slurm splits off.
+
+    With the first among them it stays as it is, since that is not to be split off before others.
+    """
+    if seen.element == 0 or not seen.unsplit:
+        return (seen,)
+    return tuple(
+        replace(seen, id=f"{seen.array}_{number}", element=number, unsplit=())
+        for number in seen.unsplit
+    )
 
 
 def _state(leader: SlurmJob, members: Iterable[SlurmJob]) -> JobState:
@@ -179,16 +192,20 @@ def _returns(member: SlurmJob) -> bool:
 
 def spares(seen: SlurmJob) -> int:
     """Return how many members a job still has that could be placed, now or later."""
-    if seen.unsplit:
-        last = _unsplit_members(seen).removeprefix("1-")
-        return int(last) if last.isdecimal() else 0
-    return sum(member.state is not JobState.ENDED for member in seen.members)
+    return len(seen.unsplit[1:]) + sum(
+        member.state is not JobState.ENDED for member in seen.members
+    )
 
 
-def _unsplit_members(seen: SlurmJob) -> str:
-    """Return the members, such as `1-3`, that Slurm keeps as one with their leader; "" for none."""
-    low, dash, rest = seen.unsplit.partition("%")[0].partition("-")
-    return f"1-{rest}" if low == "0" and dash else ""
+def _listed(numbers: Iterable[int]) -> str:
+    """Write 1, 2, 3 and 5 as `1-3,5`."""
+    ranges: list[list[int]] = []
+    for number in numbers:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{low}-{high}" if high > low else f"{low}" for low, high in ranges)
 
 
 def together(
@@ -242,8 +259,7 @@ def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> I
     """
     leader = f"{seen.array}_0"
     if seen.unsplit:
-        if members := _unsplit_members(seen):
-            yield SetAside(f"{seen.array}_[{members}]", leader)
+        yield SetAside(f"{seen.array}_[{_listed(seen.unsplit[1:])}]", leader)
         return
     taking_part = (
         {place.job for place in placed.steps} if isinstance(placed, Together) else frozenset()

@@ -27,6 +27,7 @@ from slurm_plugin.backend import (
     SlurmSite,
     SlurmState,
 )
+from slurm_plugin.backend.arrays import unsplit_elements
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, state
@@ -86,7 +87,7 @@ def cycles(daemon: Daemon, clock: Clock, seconds: int = 1) -> None:
 
 
 def test_elements_are_split_and_then_each_is_started_by_itself() -> None:
-    whole = element(0, id="7", unsplit="0-2")
+    whole = element(0, id="7", unsplit=(0, 1, 2))
     backend, clock = FakeBackend(state(whole, nodes=nodes(0, 0))), Clock()
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
@@ -99,6 +100,52 @@ def test_elements_are_split_and_then_each_is_started_by_itself() -> None:
         Place("7_0", ("n0",), 4, PARK, "v100"),
         Place("7_1", ("n1",), 4, aside, "v100", dependency=""),
     ]
+
+
+@pytest.mark.parametrize("numbers", [(1, 2), (2, 4, 5)], ids=str)
+def test_elements_of_which_the_first_was_cancelled_before_the_split_are_started(
+    numbers: tuple[int, ...],
+) -> None:
+    whole = element(numbers[0], id="7", unsplit=numbers, dependency="", reason="BeginTime")
+    gone = element(0, state=JobState.ENDED, outcome="CANCELLED", end_s=999.0)
+    for records in ((whole,), (whole, gone)):
+        backend, clock = FakeBackend(state(*records, nodes=nodes(0, 0))), Clock()
+        daemon = hadare(backend, clock)
+        cycles(daemon, clock)
+        assert daemon.world.jobs["7"].job.copies == len(numbers)
+        # Slurm splits off what is changed. None waits for another's end.
+        pushed = [Push(f"7_{number}", 60) for number in numbers]
+        placed = [
+            Place(f"7_{number}", (on,), 4, replace(PARK, job=f"7_{number}"), "v100")
+            for number, on in zip(numbers, ("n0", "n1"), strict=False)
+        ]
+        others = [change for change in backend.calls if change not in pushed]
+        assert sorted(others, key=str) == sorted(placed, key=str)
+
+
+def test_elements_of_which_another_was_cancelled_before_the_split_are_split() -> None:
+    whole = element(0, id="7", unsplit=(0, 2, 3, 5))
+    gone = element(1, state=JobState.ENDED, outcome="CANCELLED", end_s=999.0)
+    for records in ((whole,), (whole, gone)):
+        backend, clock = FakeBackend(state(*records, nodes=nodes(0, 0))), Clock()
+        cycles(hadare(backend, clock), clock)
+        assert backend.calls == [SetAside("7_[2-3,5]", "7_0")]
+
+
+def test_elements_that_slurm_still_keeps_as_one_beside_others_become_spares() -> None:
+    late = element(2, id="7", unsplit=(2, 3), dependency="", reason="Resources", begin_s=900.0)
+    elements = running(0, "n0"), running(1, "n1"), late
+    backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 4))), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    assert backend.calls == [SetAside("7_2", "7_0"), SetAside("7_3", "7_0")]
+    assert daemon.world.jobs["7"].job.copies == 4
+    over = replace(elements[1], state=JobState.ENDED, outcome="COMPLETED", end_s=clock.now)
+    backend.calls.clear()
+    backend.state = state(elements[0], over, late, nodes=nodes(4, 0))
+    cycles(daemon, clock)
+    # What runs comes to its end by itself.
+    assert backend.calls == [Cancel("7_2"), Cancel("7_3")]
 
 
 def test_a_policy_sees_one_job_with_a_run_for_each_node() -> None:
@@ -294,7 +341,7 @@ class World:
 
     def submit(self, array: str, copies: int) -> None:
         """Queue an array of copies, which Slurm keeps as one at first."""
-        whole = element(0, array=array, id=array, unsplit=f"0-{copies - 1}")
+        whole = element(0, array=array, id=array, unsplit=tuple(range(copies)))
         text = mark(f"c{array}", 1e5 * self.rng.randint(1, 9), copies)
         self.jobs[array] = replace(whole, mark=text, begin_s=self.clock.now + 60)
         self.work[array] = 0
@@ -316,8 +363,7 @@ class World:
         """Make a change, to the jobs that it names."""
         array, _, which = change.job.partition("_")
         if which.startswith("["):
-            low, high = map(int, which.strip("[]").split("-"))
-            self._split(array, range(low, high + 1))
+            self._split(array, unsplit_elements(which.strip("[]")))
             return
         job = self.jobs.get(change.job)
         assert job is not None, change
@@ -374,11 +420,11 @@ class World:
                     yield f"{name} and {there[on]} are both on {on}"
                 there[on] = name
 
-    def _split(self, array: str, which: range) -> None:
+    def _split(self, array: str, which: tuple[int, ...]) -> None:
         whole = self.jobs.pop(array)
-        self.jobs[f"{array}_0"] = replace(whole, id=f"{array}_0", unsplit="")
+        self.jobs[f"{array}_0"] = replace(whole, id=f"{array}_0", unsplit=())
         for number in which:
-            one = replace(whole, id=f"{array}_{number}", element=number, unsplit="")
+            one = replace(whole, id=f"{array}_{number}", element=number, unsplit=())
             self.jobs[one.id] = replace(one, dependency=ASIDE.format(array))
 
     def _queued(self, job: SlurmJob) -> SlurmJob:

@@ -28,6 +28,7 @@ from slurm_plugin.daemon.gangs import (
     leftover,
     of_leader,
     pieces_held,
+    spares,
     stopped_as,
     tidied,
     together,
@@ -97,9 +98,32 @@ def test_members_are_placed_before_their_leader_and_wait_for_it() -> None:
 
 
 def test_spares_are_set_aside_before_anything_else_is_done_to_an_array() -> None:
-    seen = gang(element(0, id="7", unsplit="0-3"))
+    seen = gang(element(0, id="7", unsplit=(0, 1, 2, 3)))
     assert list(tidied(seen, None, starting=False)) == [SetAside("7_[1-3]", "7_0")]
     assert together(seen, [(("n0",), 4, "", Terms()), (("n3",), 1, "", Terms())], PARK) is None
+
+
+def test_the_members_that_are_left_before_an_array_is_split_are_set_aside() -> None:
+    seen = gang(element(0, id="7", unsplit=(0, 2, 3, 5)))
+    assert list(tidied(seen, None, starting=False)) == [SetAside("7_[2-3,5]", "7_0")]
+    assert spares(seen) == 3
+
+
+def test_a_gang_whose_leader_was_cancelled_before_the_split_is_cancelled() -> None:
+    whole = element(1, id="7", unsplit=(1, 2), dependency="")
+    found, left = folded({whole.id: whole})
+    assert found == {}
+    cancelled = [change.job for change in leftover(left, found, 1.0, patience_s=10.0)]
+    assert cancelled == ["7_1", "7_2"]
+
+
+def test_members_that_slurm_still_keeps_as_one_beside_their_leader_are_placed_by_number() -> None:
+    late = element(1, id="7", unsplit=(1, 2, 3))
+    seen = gang(element(0), late)
+    assert [member.element for member in seen.members] == [1, 2, 3]
+    change = together(seen, [(("n0",), 4, "", Terms()), (("n3",), 1, "", Terms())], PARK)
+    assert isinstance(change, Together)
+    assert [place.job for place in change.steps] == ["7_1", "7_0"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def test_a_job_of_copies_is_an_array_that_is_marked_and_told_so(
         mark = mark_of(backend, job)
         assert (mark.copies, mark.elements, mark.any_shape) == (True, copies, False)
         seen = backend.read().jobs[job]
-        assert (seen.array, seen.unsplit) == (job, f"0-{copies - 1}")
+        assert (seen.array, seen.unsplit) == (job, tuple(range(copies)))
         told = testbed.command("squeue", "-h", "-r", "--format=%K", f"--jobs={job}").split()
         assert len(told) == copies
     script = testbed.command("scontrol", "write", "batch_script", jobs[0], "-")
