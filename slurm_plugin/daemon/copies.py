@@ -5,6 +5,9 @@ plans on a node is an element's: of the one that runs there, or else of the firs
 that element 0 runs whenever it can. Element 0 waits as other jobs do, behind a begin time. The
 others are spares, which wait for what cannot be, as those of a gang: Slurm cancels them once
 element 0 has ended, whether there is a daemon or not. One element that ends well ends the job.
+
+Under a policy that gives a job one placement the first element that can go on is all of the job,
+and what else runs is stopped and becomes spare.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hetsched_core.policy import Action, Start, Stop
+from hetsched_core.policy import Action, RunKey, Start, Stop, StopCause
 from hetsched_core.types import (
     Cluster,
     ExecutionModel,
@@ -62,10 +65,10 @@ def _only(run: Run, _: Cluster) -> Run:
 
 
 ELEMENTS: Mapping[ExecutionModel, Elements] = {
-    ExecutionModel.GANG: Elements(1, lambda _: False, _only),
+    ExecutionModel.GANG: Elements(1, lambda job: is_of_copies(job.mark), _only),
     ExecutionModel.COPIES: Elements(None, lambda job: is_of_copies(job.mark), _by_node),
 }
-"""The execution models that run live. Without copies, their jobs are gangs that need no member."""
+"""The execution models that run live. Those without copies have one element of a job run."""
 
 
 def parted(
@@ -118,6 +121,13 @@ def _state(elements: list[SlurmJob]) -> JobState:
     return next((state for state in _STANDING if state in going_on), JobState.ENDED)
 
 
+def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
+    """Return the elements that have not ended, first what runs first; last what Slurm will end."""
+    left = [each for each in elements if each.state is not JobState.ENDED]
+    leads = leader_of(left)
+    return sorted(left, key=lambda each: not leads and _is_aside(each))
+
+
 def leader_of(elements: Iterable[SlurmJob]) -> str:
     """Return the id of the element for which spares wait; "" if it has ended."""
     return next(
@@ -165,6 +175,8 @@ def aims(
 ) -> Iterator[Aim]:
     """Yield the job, or the element, that each action is about; one without any is left out.
 
+    What runs beyond what the policy may give a job is stopped, whatever is planned.
+
     Args:
         managed: all jobs.
         actions: what differs between the plan and what runs.
@@ -188,6 +200,11 @@ def aims(
         if unit is not None:
             taken.add(unit.slurm.id)
             yield Aim(unit, action)
+    for known in managed.values():
+        for number, unit in enumerate(known.surplus.values(), 1):
+            if unit.slurm.state is JobState.RUNNING:
+                key = RunKey(known.slurm.id, Purpose.RUN, number)
+                yield Aim(unit, Stop(key, StopCause.PREEMPT))
 
 
 def _running(known: Managed, copy: int, taken: set[str]) -> Managed | None:
@@ -207,6 +224,9 @@ def _running(known: Managed, copy: int, taken: set[str]) -> Managed | None:
 
 def _free(known: Managed, placement: Placement, taken: set[str], since_s: float) -> Managed | None:
     """Return the element that is to run there; None for none, for now."""
+    if blocked(known) is not None:
+        # The plan may be older than what keeps the job back now.
+        return None
     kept_back = (ReasonCode.REFUSED, ReasonCode.QUOTA)
     if any(unit.quota and unit.quota[0].code in kept_back for unit in known.copies.values()):
         # What keeps one back would keep all others back, one after another.

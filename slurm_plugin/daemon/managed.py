@@ -44,8 +44,9 @@ class Managed:
     `quota` the limit of several jobs together, or the refusal, that Slurm named last, and when the
     job is tried again. `partial_s` is when a part of its run was first seen without the
     rest. `stopped` is the number of the run that Slurm was last told to stop. Of a job of copies
-    `copies` are its elements that have not ended, by id, which have the runs; `leader` is, of such
-    an element, the one that it waits for while it is spare, "" for none.
+    `copies` are its elements that have not ended, by id, which have the runs, and `surplus` those
+    beyond what the policy may give a job, which are to have none; `leader` is, of such an element,
+    the one that it waits for while it is spare, "" for none.
     """
 
     mark: Mark
@@ -69,6 +70,7 @@ class Managed:
     progress: JobProgress | None = None
     stopped: int | None = None
     copies: dict[str, Managed] = field(default_factory=dict)
+    surplus: dict[str, Managed] = field(default_factory=dict)
     leader: str = ""
 
     @property

@@ -35,7 +35,15 @@ from slurm_plugin.backend import Cancel, JobState, SlurmJob, SlurmNode, SlurmSit
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.checkpoint import may_move
-from slurm_plugin.daemon.copies import ELEMENTS, Elements, blocked, leader_of, left_of, parted
+from slurm_plugin.daemon.copies import (
+    ELEMENTS,
+    Elements,
+    blocked,
+    in_turn,
+    leader_of,
+    left_of,
+    parted,
+)
 from slurm_plugin.daemon.gangs import (
     finishing,
     folded,
@@ -153,17 +161,19 @@ class LiveWorld:
         """Yield what is started and stopped by itself: jobs, and elements of jobs of copies."""
         for known in self.managed.values():
             yield from known.copies.values() or (known,)
+            yield from known.surplus.values()
 
     def unit(self, changed: str) -> Managed | None:
         """Return the job, or the element of a job of copies, that was changed under an id."""
         known = self.managed.get(job_of(changed))
-        return known and known.copies.get(changed, known)
+        return known and (known.copies | known.surplus).get(changed, known)
 
     def placed(self, changed: str, placement: Placement) -> None:
         """Note what a job was placed for; its next run there is that."""
         known = self.unit(changed)
         if known is not None:
-            known.placement = placement
+            for each in (known, *known.copies.values()):
+                each.placement = placement
 
     def stopped(self, changed: str) -> None:
         """Note that Slurm has taken the stop of a present run, a gang's leader's: it is over."""
@@ -418,20 +428,29 @@ class LiveWorld:
 
     def _observe_copies(
         self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
-    ) -> tuple[None, Reason | None]:
-        """Take in the elements of a job of copies, and return why none of them may start."""
-        before, known.copies, leader = known.copies, {}, leader_of(seen.copies)
-        for each in seen.copies:
-            if each.state is JobState.ENDED:
-                continue
+    ) -> tuple[Run | None, Reason | None]:
+        """Take in the elements of a job of copies.
+
+        Returns:
+            its run where there may be only one, and why none of them may start.
+        """
+        before, leader = known.copies | known.surplus, leader_of(seen.copies)
+        known.copies, known.surplus = {}, {}
+        most = self.elements.runs_per_job
+        for number, each in enumerate(in_turn(seen.copies)):
             unit = before.get(each.id) or Managed(known.mark, each, known.job, observed_s=now)
             unit.job, unit.needs, unit.limit_s = known.job, known.needs, known.limit_s
             unit.leader = leader if each.element else ""
             unit.progress = None if each.element else known.progress
-            unit.run, unit.blocked = self._observe_run(unit, each, cluster, now)
+            if most is None or number < most:
+                unit.run, unit.blocked = self._observe_run(unit, each, cluster, now)
+                known.copies[each.id] = unit
+            else:
+                # What it still holds is nothing of the job's: it counts as others' until it ends.
+                unit.run = None
+                known.surplus[each.id] = unit
             unit.slurm = each
-            known.copies[each.id] = unit
-        return None, blocked(known)
+        return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
     def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
         """Return the limit on several jobs together that keeps a job back.
