@@ -38,6 +38,9 @@ _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState
 _WAITS_FOR = ("Dependency", "DependencyNeverSatisfied")
 """Slurm's words for why spares wait; a moment longer than they do."""
 
+_FOR_ALL = (ReasonCode.REFUSED, ReasonCode.QUOTA)
+"""What is not tried with the next element, either."""
+
 
 @dataclass(frozen=True, slots=True)
 class Elements:
@@ -160,7 +163,30 @@ def blocked(known: Managed) -> Reason | None:
     first = next(iter(known.copies.values()), None)
     if known.runs or first is None:
         return None
-    return known.refused or first.blocked
+    return known.refused or first.blocked or _kept_back(known)
+
+
+def startable(known: Managed) -> int:
+    """Return how many copies a job could have now: those that run, and those that may start."""
+    free = 0 if _kept_back(known) else sum(map(_may_start, known.copies.values()))
+    return free + len(known.runs)
+
+
+def _kept_back(known: Managed) -> Reason | None:
+    """Return what keeps one element back and would keep all others back, one after another."""
+    quotas = (unit.quota[0] for unit in known.copies.values() if unit.quota is not None)
+    return next((reason for reason in quotas if reason.code in _FOR_ALL), None)
+
+
+def _may_start(unit: Managed) -> bool:
+    """Whether an element waits, and nothing of its own keeps it back."""
+    return (
+        unit.slurm.state is JobState.PENDING
+        and unit.run is None
+        and unit.blocked is None
+        and not unit.overdue
+        and (bool(unit.leader) or not _is_aside(unit.slurm))
+    )
 
 
 class Aim(NamedTuple):
@@ -224,12 +250,8 @@ def _running(known: Managed, copy: int, taken: set[str]) -> Managed | None:
 
 def _free(known: Managed, placement: Placement, taken: set[str], since_s: float) -> Managed | None:
     """Return the element that is to run there; None for none, for now."""
-    if blocked(known) is not None:
+    if blocked(known) is not None or _kept_back(known) is not None:
         # The plan may be older than what keeps the job back now.
-        return None
-    kept_back = (ReasonCode.REFUSED, ReasonCode.QUOTA)
-    if any(unit.quota and unit.quota[0].code in kept_back for unit in known.copies.values()):
-        # What keeps one back would keep all others back, one after another.
         return None
     nodes = {name for name, _ in placement.configuration}
     for each in known.slurm.copies:
@@ -237,15 +259,6 @@ def _free(known: Managed, placement: Placement, taken: set[str], since_s: float)
         if each.state is JobState.ENDED and late and not nodes.isdisjoint(each.nodes):
             return None
     return next(
-        (
-            unit
-            for unit in known.copies.values()
-            if unit.slurm.state is JobState.PENDING
-            and unit.run is None
-            and unit.blocked is None
-            and not unit.overdue
-            and (unit.leader or not _is_aside(unit.slurm))
-            and unit.slurm.id not in taken
-        ),
+        (unit for unit in known.copies.values() if _may_start(unit) and unit.slurm.id not in taken),
         None,
     )

@@ -133,13 +133,8 @@ def editable(seen: SlurmJob) -> tuple[object, ...]:
     """Return what a job's user may change of what its view is made from."""
     return (
         *(seen.asked, seen.time_limit_s, seen.qos, seen.account),
-        *(spares(seen), finishing(seen), copies_left(seen)),
+        *(spares(seen), finishing(seen)),
     )
-
-
-def copies_left(seen: SlurmJob) -> int:
-    """Return how many elements of a job of copies have not ended."""
-    return sum(each.state is not JobState.ENDED for each in seen.copies)
 
 
 def share_of(seen: SlurmJob, needs: Needs) -> dict[str, tuple[float, float]]:

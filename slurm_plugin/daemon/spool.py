@@ -95,7 +95,7 @@ class Spool:
         for change in made:
             job = job_of(change.job)
             known = world.managed.get(job)
-            if known is None or known.copies or not of_leader(change.job):
+            if known is None or len(known.copies) > 1 or not of_leader(change.job):
                 # Copies come and go one by one: of them the journal tells.
                 continue
             match change:

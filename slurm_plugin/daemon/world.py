@@ -43,6 +43,7 @@ from slurm_plugin.daemon.copies import (
     leader_of,
     left_of,
     parted,
+    startable,
 )
 from slurm_plugin.daemon.gangs import (
     finishing,
@@ -58,7 +59,6 @@ from slurm_plugin.daemon.managed import (
     QUOTA_S,
     Managed,
     blocked_by,
-    copies_left,
     described,
     editable,
     to_begin_later,
@@ -389,18 +389,20 @@ class LiveWorld:
         edited = editable(seen) != editable(was)
         if edited or seen.id not in self.jobs:
             self._reread(known, seen)
-        held = known.runs
+        held, could = known.runs, startable(known)
         if seen.copies:
             known.settle(now, cluster)
         observed = self._observe_copies if seen.copies else self._observe_run
         run, kept_back = observed(known, seen, cluster, now)
         holds = known.runs if seen.copies else (run,) if run is not None else ()
-        same = (held, known.blocked, known.slurm.restarts) == (holds, kept_back, seen.restarts)
+        able = startable(known)
+        before = held, could, known.blocked, known.slurm.restarts
+        same = before == (holds, able, kept_back, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
             return
         known.settle(now, cluster)
-        if known.blocked != kept_back:
+        if (known.blocked, could) != (kept_back, able):
             self.triggers.add(Trigger.ARRIVAL)
         if len(holds) < len(held):
             self.triggers.add(Trigger.END)
@@ -498,8 +500,15 @@ class LiveWorld:
             cpus_per_gpu=float(known.needs.cpus_per_gpu),
             memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
             shapes=self._shapes(mark, seen),
-            copies=copies_left(seen) or (mark.elements if mark.copies else 1),
+            copies=self._copies(known),
         ).hidden_from(self._knows)
+
+    @staticmethod
+    def _copies(known: Managed) -> int:
+        """Return how many copies a job can have, at least the one that it waits for."""
+        if known.copies:
+            return max(1, startable(known))
+        return known.mark.elements if known.mark.copies else 1
 
     def _describe_all(self) -> None:
         """Make all jobs anew, after a change that is none of theirs."""

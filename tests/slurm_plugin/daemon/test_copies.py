@@ -220,7 +220,7 @@ def test_a_copy_that_fails_costs_itself_alone_and_is_begun_there_in_the_next_rou
 def test_a_job_goes_on_without_element_0_and_ends_with_the_last_that_can() -> None:
     failed = replace(running(0, "n0"), state=JobState.ENDED, outcome="FAILED", end_s=995.0)
     backend, clock = FakeBackend(), Clock()
-    backend.state = state(failed, running(1, "n1"), element(2), nodes=nodes(0, 4))
+    backend.state = state(failed, running(1, "n1"), element(2), nodes=nodes(4, 4))
     daemon = hadare(backend, clock)
     cycles(daemon, clock, 2)
     # The spare is Slurm's to cancel.
@@ -475,3 +475,39 @@ def test_in_shadow_nothing_is_done() -> None:
     report = daemon.cycle()
     assert [type(change) for change in report.changes] == [Place, Place]
     assert backend.calls == []
+
+
+def test_no_node_is_planned_for_an_element_that_may_not_start() -> None:
+    held = [replace(element(at), held=True, reason="JobHeldUser") for at in (1, 2)]
+    other = [element(at, array="8") for at in range(3)]
+    backend, clock = FakeBackend(), Clock()
+    backend.state = state(running(0, "n0"), *held, *other, nodes=nodes(4, 0, 0, 0))
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    assert daemon.world.jobs["7"].job.copies == 1
+    placed = {change.job for change in backend.calls if isinstance(change, Place)}
+    assert placed == {"8_0", "8_1", "8_2"}
+    # Let go of, they have their part from the next plan on.
+    free = element(1), element(2)
+    backend.state = state(running(0, "n0"), *free, *other, nodes=nodes(4, 0, 0, 0))
+    cycles(daemon, clock)
+    assert daemon.world.jobs["7"].job.copies == 3
+
+
+def test_while_a_limit_keeps_one_back_a_job_is_to_have_what_runs() -> None:
+    limit = replace(element(1), dependency="", pinned=("n1",), reason="AssocGrpGRES", begin_s=999.0)
+    other = [element(at, array="8") for at in range(3)]
+    backend, clock = FakeBackend(), Clock()
+    backend.state = state(running(0, "n0"), limit, element(2), *other, nodes=nodes(4, 0, 0))
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    assert daemon.world.jobs["7"].job.copies == 1
+    placed = {change.job for change in backend.calls if isinstance(change, Place)}
+    assert placed == {"8_0", "8_1"}
+    assert SetAside("7_1", "7_0") in backend.calls
+    waits = state(running(0, "n0"), element(1), element(2), *other, nodes=nodes(4, 0, 0))
+    backend.state = waits
+    cycles(daemon, clock, 58)
+    assert daemon.world.jobs["7"].job.copies == 1
+    cycles(daemon, clock, 3)
+    assert daemon.world.jobs["7"].job.copies == 3
