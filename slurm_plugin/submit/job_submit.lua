@@ -528,6 +528,7 @@ local GUARDED = {
   features = "Features", reservation = "ReservationName", admin_comment = "AdminComment",
   num_tasks = "NumTasks", min_nodes = "NumNodes", max_nodes = "NumNodes", min_cpus = "NumCPUs",
   max_cpus = "NumCPUs", pn_min_cpus = "MinCPUsNode", ntasks_per_node = "TasksPerNode", begin_time = "StartTime", requeue = "Requeue",
+  array_inx = "ArrayTaskThrottle",
 }
 
 local function touched(jd)

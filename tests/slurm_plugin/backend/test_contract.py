@@ -299,6 +299,36 @@ def test_an_element_of_an_array_is_not_taken_for_another_job(
     assert backend.read().jobs[job].begin_s == before
 
 
+def test_elements_that_slurm_has_not_started_are_known_and_split_off_by_their_numbers(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    room = sum(node.gpus // 4 for node in testbed.layout.nodes)
+    # Of these Slurm keeps the last two as one, under the number of the array.
+    last = [room, room + 1]
+    words = (f"--array=0-{last[1]}", "--gres=gpu:4", "--output=/dev/null", "--wrap=sleep 600")
+    job = testbed.command("sbatch", "--parsable", *words).strip()
+
+    def elements(state: JobState) -> list[SlurmJob]:
+        ours = (seen for seen in backend.read().jobs.values() if seen.array == job)
+        return sorted((s for s in ours if s.state is state), key=lambda seen: seen.element)
+
+    wait_until(lambda: len(elements(JobState.RUNNING)) == room, "all that fit", PATIENCE_S)
+    assert [seen.element for seen in elements(JobState.RUNNING)] == list(range(room))
+    (kept,) = elements(JobState.PENDING)
+    assert (kept.id, kept.element, kept.unsplit) == (job, last[0], tuple(last))
+    # The last one keeps the array's number, and is not element 0, which runs.
+    for delay_s in (600, 300):
+        for number in last:
+            backend.apply(Push(f"{job}_{number}", delay_s))
+            assert {seen.id for seen in elements(JobState.PENDING)} == {
+                f"{job}_{each}" for each in last
+            }
+    for number, seen in zip(last, elements(JobState.PENDING), strict=True):
+        assert (seen.element, seen.unsplit) == (number, ())
+        assert seen.begin_s is not None
+        assert seen.begin_s == pytest.approx(time.time() + 300, abs=60)
+
+
 def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
     for change in (
         Place("999999", ("n0",), 1, Park("999999", 1, 60)),

@@ -101,6 +101,8 @@ def test_what_a_member_of_a_gang_waits_for_is_not_its_user_s(
         assert update(1, f"afterok:{job}_0,afternotok:{job}_0") == ""
         assert "afternotok" in testbed.command("squeue", "--noheader", "--format=%E", f"-j{job}_1")
         assert update(0, "") == ""
+        said = as_nobody(testbed, "scontrol", "update", f"JobId={job}", "ArrayTaskThrottle=1")
+        assert "ArrayTaskThrottle is not yours to change" in said.stderr
     finally:
         testbed.command("scancel", job)
 
