@@ -14,6 +14,7 @@ from hetsched_core.store import Decision, Store, StoreError
 from hetsched_core.types import (
     EMPTY_PLAN,
     Cluster,
+    ExecutionModel,
     Plan,
     Round,
     Snapshot,
@@ -164,7 +165,7 @@ class Daemon:
             # For example: no node has GPUs, since Slurm's configuration is being changed.
             return CycleReport(away=self._world.site_warnings.get("partitions") or str(error))
         again = any(job in self._world.jobs for job in self._world.gone)
-        if again or (before is not None and not _has_all(self._world.cluster, before)):
+        if again or (before is not None and not self._names_the_same(before)):
             # A plan that names nodes which are gone, or another job that had the same id, is void.
             self._plan = EMPTY_PLAN
             self._world.gone.clear()
@@ -194,6 +195,16 @@ class Daemon:
         return CycleReport(
             decision, violations, changes, outcome, outcome.away, warnings, heard, lost
         )
+
+    def _names_the_same(self, before: Cluster) -> bool:
+        """Whether what a plan names is what it was: its nodes, and copies, which bear their places.
+
+        A node that is new, or comes back, may move the places of all others.
+        """
+        cluster = self._world.cluster
+        if self._policy.info.model is ExecutionModel.COPIES:
+            return cluster is not None and cluster.names == before.names
+        return _has_all(cluster, before)
 
     @property
     def world(self) -> LiveWorld:

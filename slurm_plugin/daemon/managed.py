@@ -29,7 +29,10 @@ QUOTA_S = 60.0
 _LAST_S = 253_402_300_799.0
 """The end of the year 9999, after which there are no dates."""
 
-_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue", "JobArrayTaskLimit")
+_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
+
+_LIMITS = ("QOS", "Assoc", "JobArrayTaskLimit")
+"""How Slurm's words begin for limits on several jobs together, or on the elements of an array."""
 
 
 @dataclass(slots=True)
@@ -208,6 +211,6 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
         return Reason(ReasonCode.DEPENDENCY)
     if seen.reason == "DependencyNeverSatisfied":
         return Reason(ReasonCode.DEPENDENCY_NEVER)
-    if seen.reason.startswith(("QOS", "Assoc")):
+    if seen.reason.startswith(_LIMITS):
         return Reason(ReasonCode.QUOTA, detail=seen.reason)
     return None

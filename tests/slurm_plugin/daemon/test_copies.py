@@ -267,6 +267,52 @@ def test_what_slurm_refuses_for_one_copy_is_not_tried_with_the_next() -> None:
     assert [change.job for change in backend.calls][2:3] == ["7_1"]
 
 
+def test_elements_over_the_throttle_of_their_array_are_tried_once_a_minute() -> None:
+    backend, clock = FakeBackend(), Clock()
+    daemon = hadare(backend, clock)
+    tried: list[str] = []
+    pinned: set[int] = set()
+    for _ in range(130):
+        others = [element(number, begin_s=clock.now) for number in (1, 2)]
+        others = [
+            replace(each, dependency="", pinned=("n1",), reason="JobArrayTaskLimit")
+            if each.element in pinned
+            else each
+            for each in others
+        ]
+        backend.state = state(running(0, "n0"), *others, nodes=nodes(4, 0))
+        backend.calls.clear()
+        cycles(daemon, clock)
+        for change in backend.calls:
+            number = int(change.job[-1])
+            if isinstance(change, Place):
+                tried.append(change.job)
+                pinned.add(number)
+            else:
+                pinned.remove(number)
+    assert set(tried) == {"7_1"}
+    assert 2 <= len(tried) <= 3
+
+
+def test_a_plan_is_void_where_a_new_node_moves_the_places_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, last = node("n0", used=4), node("n2", used=4)
+    elements = running(0, "n0"), running(1, "n2"), element(2)
+    backend, clock = FakeBackend(state(*elements, nodes=(first, last))), Clock()
+    policy = make_policy("hadare")
+    daemon = daemon_of(backend, clock, policy, settings=SETTINGS)
+    cycles(daemon, clock)
+    monkeypatch.setattr(type(policy), "plan", lambda *_: 1 / 0)
+    backend.state = state(*elements, nodes=(first, node("n1"), last))
+    clock.now += 1
+    assert daemon.cycle().violations
+    assert backend.calls == []
+    monkeypatch.undo()
+    cycles(daemon, clock, 11)
+    assert {change.job for change in backend.calls if isinstance(change, Place)} == {"7_2"}
+
+
 def test_a_job_that_waits_is_kept_back_by_its_first_element_alone() -> None:
     full = (node("n0", used=4),)
     elements = element(0, begin_s=1020.0), element(1, begin_s=1020.0), element(2)
