@@ -49,7 +49,8 @@ class Managed:
     rest. `stopped` is the number of the run that Slurm was last told to stop. Of a job of copies
     `copies` are its elements that have not ended, by id, which have the runs, and `surplus` those
     beyond what the policy may give a job, which are to have none; `leader` is, of such an element,
-    the one that it waits for while it is spare, "" for none.
+    the one that it waits for while it is spare, "" for none. `carried` is the samples of a job of
+    copies up to `observed_s`: what was told, and what all copies that ran since will have done.
     """
 
     mark: Mark
@@ -71,6 +72,7 @@ class Managed:
     partial_s: float | None = None
     placement: Placement | None = None
     progress: JobProgress | None = None
+    carried: float = 0.0
     stopped: int | None = None
     copies: dict[str, Managed] = field(default_factory=dict)
     surplus: dict[str, Managed] = field(default_factory=dict)
@@ -93,12 +95,29 @@ class Managed:
         told = self.progress
         if told is None:
             return 0.0
+        if self.mark.copies:
+            return self.carried
         speeds = (
             run.speed
             for run in self.runs
-            if run.draining_until_s is None and (self.copies or run.number == told.run)
+            if run.draining_until_s is None and run.number == told.run
         )
         return told.samples + sum(speeds) * max(0.0, self.observed_s - told.at_s)
+
+    def hear(self, told: JobProgress) -> None:
+        """Take in how far the job was a moment ago."""
+        self.progress = told
+        self.carried = self._carried_on(told.samples, told.at_s, self.observed_s)
+
+    def _carried_on(self, samples: float, since_s: float, until_s: float) -> float:
+        """Return the samples of a job of copies at a later time, at the speeds of what runs."""
+        for unit in self.copies.values():
+            run = unit.run
+            if run is None or unit.slurm.state is not JobState.RUNNING:
+                continue
+            samples += run.speed * max(0.0, until_s - max(since_s, run.progress_from_s))
+        total = self.mark.total_samples
+        return samples if total is None else min(samples, total)
 
     @property
     def overdue(self) -> bool:
@@ -114,6 +133,8 @@ class Managed:
             for name, gpus in run.configuration:
                 gpu_type = cluster[name].gpu_type
                 self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds
+        if self.progress is not None:
+            self.carried = self._carried_on(self.carried, self.observed_s, now)
         self.observed_s = now
 
     def seen(self, restart_cost_s: float) -> JobView:

@@ -197,12 +197,13 @@ class LiveWorld:
             if known is None or known.progress == progress or self.cluster is None:
                 continue
             known.settle(now, self.cluster)
-            known.progress = progress
+            known.hear(progress)
             self._describe(known, known.slurm)
-            run = known.run
+            unit = known.leading
+            unit.progress, run = progress, unit.run
             if run is not None:
                 again = as_run(
-                    known,
+                    unit,
                     run.number,
                     run.configuration,
                     run.since_s,
@@ -210,7 +211,7 @@ class LiveWorld:
                     self.speeds,
                     self._settings,
                 )
-                known.run = self.elements.named(again, self.cluster)
+                unit.run = self.elements.named(again, self.cluster)
             self.jobs = self.jobs.set(known.slurm.id, known.seen(self._settings.restart_cost_s))
             self.changed.add(known.slurm.id)
 

@@ -11,6 +11,7 @@ import pytest
 from hetsched_core.explain import why
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate.forward import first_starts
+from hetsched_core.store import JobProgress
 from hetsched_core.types import NodeCondition, Placed, ReasonCode, Waiting
 from slurm_plugin.backend import (
     Cancel,
@@ -557,3 +558,39 @@ def test_while_a_limit_keeps_one_back_a_job_is_to_have_what_runs() -> None:
     assert daemon.world.jobs["7"].job.copies == 1
     cycles(daemon, clock, 3)
     assert daemon.world.jobs["7"].job.copies == 3
+
+
+def test_how_far_a_job_is_adds_up_over_the_copies_that_ran() -> None:
+    backend, clock = FakeBackend(), Clock()
+    text = mark("c7", size=1e8)
+    waits = [element(at, mark=text) for at in range(3)]
+    first, second = running(0, "n0", mark=text), running(1, "n1", mark=text)
+    backend.state = state(first, *waits[1:], nodes=nodes(4, 4, 4))
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    daemon.world.heard([JobProgress("c7", "7", 0, clock.now, 1000.0, 10.0)], clock.now)
+
+    def after(seconds: float, *now: SlurmJob) -> float:
+        """Return the samples done once these have been there for so long."""
+        backend.state = state(*now, nodes=nodes(4, 4, 4))
+        cycles(daemon, clock)
+        clock.now += seconds
+        cycles(daemon, clock)
+        return daemon.world.managed["7"].samples
+
+    assert after(8.0, first, *waits[1:]) == pytest.approx(1000 + 10 * 10)
+    # Element 0 is stopped, and another copy runs at the speed that is known of its node.
+    alone = after(99.0, waits[0], second, waits[2])
+    (run,) = daemon.world.jobs["7"].runs
+    assert run.speed > 0
+    assert alone == pytest.approx(1100 + 10 + run.speed * 100)
+    both = after(0.0, replace(first, restarts=1), second, waits[2])
+    speeds = [each.speed for each in daemon.world.jobs["7"].runs]
+    assert both == pytest.approx(alone + run.speed + sum(speeds))
+    stopped = after(3000.0, *waits)
+    assert stopped == pytest.approx(both + sum(speeds))
+    assert daemon.world.jobs["7"].samples_at(clock.now) == pytest.approx(stopped)
+    # What the job says holds, and it is never further than its end.
+    daemon.world.heard([JobProgress("c7", "7", 1, clock.now, 5000.0, 10.0)], clock.now)
+    assert daemon.world.managed["7"].samples == 5000
+    assert after(1e7, waits[0], second, waits[2]) == 1e8
