@@ -2,9 +2,10 @@
 
 A policy that forks jobs is shown one job, with a run for each element that holds GPUs. What it
 plans on a node is an element's: of the one that runs there, or else of the first that waits, so
-that element 0 runs whenever it can. Element 0 waits as other jobs do, behind a begin time. The
-others are spares, which wait for what cannot be, as those of a gang: Slurm cancels them once
-element 0 has ended, whether there is a daemon or not. One element that ends well ends the job.
+that element 0 runs whenever it can. Element 0 waits as other jobs do, behind a begin time, and so
+does what has run before. The others are spares, which wait for what cannot be, as those of a gang:
+Slurm cancels them once element 0 has ended, whether there is a daemon or not. One element that ends
+well ends the job.
 
 Under a policy that gives a job one placement the first element that can go on is all of the job,
 and what else runs is stopped and becomes spare.
@@ -136,6 +137,16 @@ def leader_of(elements: Iterable[SlurmJob]) -> str:
     return next(
         (each.id for each in elements if not each.element and each.state is not JobState.ENDED), ""
     )
+
+
+def waits_for(element: SlurmJob, leader: str) -> str:
+    """Return for which element one waits as its spare; "" for none, as it waits by itself.
+
+    What has run can take the job on without element 0, and is not to be cancelled with it. What is
+    a spare already remains one until it starts.
+    """
+    spare = element.element and (not element.restarts or _is_aside(element))
+    return leader if spare else ""
 
 
 def _is_aside(element: SlurmJob) -> bool:

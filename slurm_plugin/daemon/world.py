@@ -44,6 +44,7 @@ from slurm_plugin.daemon.copies import (
     left_of,
     parted,
     startable,
+    waits_for,
 )
 from slurm_plugin.daemon.gangs import (
     finishing,
@@ -443,14 +444,14 @@ class LiveWorld:
         for number, each in enumerate(in_turn(seen.copies)):
             unit = before.get(each.id) or Managed(known.mark, each, known.job, observed_s=now)
             unit.job, unit.needs, unit.limit_s = known.job, known.needs, known.limit_s
-            unit.leader = leader if each.element else ""
             unit.progress = None if each.element else known.progress
             if most is None or number < most:
+                unit.leader = waits_for(each, leader)
                 unit.run, unit.blocked = self._observe_run(unit, each, cluster, now)
                 known.copies[each.id] = unit
             else:
                 # What it still holds is nothing of the job's: it counts as others' until it ends.
-                unit.run = None
+                unit.run, unit.leader = None, leader
                 known.surplus[each.id] = unit
             unit.slurm = each
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)

@@ -187,9 +187,8 @@ def test_a_copy_whose_node_another_job_gets_is_stopped_alone_and_waits(
     backend.calls.clear()
     backend.state = state(elements[kept], again, elements[2], *other, nodes=free)
     cycles(daemon, clock)
-    back = SetAside("7_1", "7_0") if lost else PARK
     begun = Place("8_0", (on[lost],), 4, replace(PARK, job="8_0"), "v100")
-    assert backend.calls == [back, begun]
+    assert backend.calls == [replace(PARK, job=f"7_{lost}"), begun]
 
 
 @pytest.mark.parametrize("ended", [0, 1], ids=["element 0", "another"])
@@ -420,7 +419,7 @@ class World:
                 free = name not in self.down and not any(
                     name in other.nodes and _active(other) for other in self.jobs.values()
                 )
-                assert dependency == ("" if job.element else None)
+                assert dependency == ("" if "afternotok" in job.dependency else None)
                 job = replace(job, pinned=(name,), begin_s=self.clock.now, dependency="")
                 if free:
                     job = replace(job, state=JobState.RUNNING, nodes=(name,), reason="None")
@@ -451,7 +450,7 @@ class World:
                     self.jobs[name] = self._queued(job)
                 elif self.work[array] >= self.total:
                     self.jobs[name] = self._ended(job, "COMPLETED")
-                elif self.rng.random() < 0.004 and job.element:
+                elif self.rng.random() < 0.004:
                     self.jobs[name] = self._ended(job, "FAILED")
             lead = self.jobs.get(f"{array}_0")
             waits = job.state is JobState.PENDING and "afternotok" in job.dependency
@@ -510,8 +509,11 @@ def test_whatever_happens_every_job_comes_to_its_end_and_leaves_nothing(seed: in
     ends = {name: job.outcome for name, job in slurm.jobs.items()}
     assert all(job.state is JobState.ENDED for job in slurm.jobs.values()), ends
     for array in slurm.work:
-        own = {out for name, out in ends.items() if name.startswith(f"{array}_")}
-        assert "COMPLETED" in own
+        own = [job for job in slurm.jobs.values() if job.array == array]
+        if "COMPLETED" not in {job.outcome for job in own}:
+            # Only what has never run is lost with element 0.
+            lost = [job for job in own if job.outcome == "CANCELLED"]
+            assert [job.id for job in lost if job.restarts or job.nodes] == []
     assert max(copies) > 1
 
 
@@ -594,3 +596,22 @@ def test_how_far_a_job_is_adds_up_over_the_copies_that_ran() -> None:
     daemon.world.heard([JobProgress("c7", "7", 1, clock.now, 5000.0, 10.0)], clock.now)
     assert daemon.world.managed["7"].samples == 5000
     assert after(1e7, waits[0], second, waits[2]) == 1e8
+
+
+def test_what_has_run_is_no_spare_and_goes_on_where_element_0_fails() -> None:
+    failed = replace(running(0, "n0"), state=JobState.ENDED, outcome="FAILED", end_s=995.0)
+    again = element(1, dependency="", reason="BeginTime", restarts=2, begin_s=1015.0)
+    full = (node("n0", used=4), node("n1", used=4))
+    backend, clock = FakeBackend(), Clock()
+    backend.state = state(running(0, "n0"), again, element(2), nodes=full)
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    # It waits behind its begin time, as element 0 would.
+    assert backend.calls == [Push("7_1", 60)]
+    backend.calls.clear()
+    spare = replace(element(2), state=JobState.ENDED, outcome="CANCELLED", end_s=clock.now)
+    backend.state = state(failed, again, spare, nodes=nodes(0, 4))
+    cycles(daemon, clock, 101)
+    placed = [change for change in backend.calls if isinstance(change, Place)]
+    assert placed[0] == Place("7_1", ("n0",), 4, replace(PARK, job="7_1"), "v100")
+    assert not any(isinstance(change, Cancel) for change in backend.calls)
