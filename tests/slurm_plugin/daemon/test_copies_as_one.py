@@ -153,3 +153,12 @@ def test_nothing_starts_once_the_first_element_is_kept_back_though_the_plan_is_o
     blocked = daemon.world.jobs["7"].blocked
     assert blocked is not None
     assert blocked.code is ReasonCode.HELD
+
+
+def test_what_slurm_is_about_to_cancel_is_not_taken_for_the_job() -> None:
+    backend, clock = FakeBackend(), Clock()
+    backend.state = state(ended(0, "FAILED"), element(1), running(2, "n1"), nodes=nodes(0, 4))
+    daemon = fifo(backend, clock)
+    cycles(daemon, clock, 2)
+    assert not any(isinstance(change, Requeue | Place) for change in backend.calls)
+    assert str(daemon.world.jobs["7"].holds) == "n1:4"
