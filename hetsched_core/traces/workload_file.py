@@ -225,6 +225,7 @@ def _submission(line: dict[str, Any]) -> Submission:
         ("total_samples", job.total_samples),
         ("time_limit_s", job.time_limit_s),
         ("weight", job.weight),
+        ("copies", job.copies),
     ):
         if value is not None and value <= 0:
             raise InputError(f"{key} is {value:g}; expected more than 0")

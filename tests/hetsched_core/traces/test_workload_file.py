@@ -76,6 +76,7 @@ def jobs(draw: st.DrawFn, job_id: str) -> Submission:
         weight=draw(positive),
         preemptible=draw(st.booleans()),
         asked_count=draw(st.none() | st.integers(1, 64)),
+        copies=draw(st.none() | st.integers(1, 16)),
         learning_rate=draw(
             st.none()
             | st.just(LearningRate(((1, 0.1), (4, 0.3))))
@@ -200,6 +201,7 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(JOB | {"samples": 0}, "samples is 0; expected more", id="no samples"),
         pytest.param(JOB | {"samples": True}, "samples: True is not a number", id="bool"),
         pytest.param(json.dumps(JOB)[:-1] + ', "weight": 1e999}', "beyond", id="infinite weight"),
+        pytest.param(JOB | {"copies": 0}, "copies is 0", id="no copy"),
         pytest.param(JOB | {"weight": 0}, "weight is 0", id="no weight"),
         pytest.param(JOB | {"requirements": 2}, "requirements: 2 is not a list", id="no list"),
         pytest.param(JOB | {"requirements": []}, "requirement set is empty", id="empty set"),
