@@ -76,8 +76,9 @@ def test_a_trace_without_small_enough_jobs_is_refused() -> None:
         large.at_most(2)
 
 
+# The longest that such a mean takes stays below LONGEST_S.
 @given(
-    st.lists(st.floats(0.2, 3), min_size=5, max_size=5),
+    st.lists(st.floats(0.2, 2.5), min_size=5, max_size=5),
     st.floats(1.05, 20),
 )
 def test_any_percentiles_and_any_mean_that_they_allow_are_met(
