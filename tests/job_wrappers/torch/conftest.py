@@ -8,6 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.slurm_plugin.conftest import backend, installation, submitter, testbed
+
+# Here, for all modules: each that imported them had a cluster of its own, and pyslurm, which knows
+# one in a process, went on asking the first.
+__all__ = ["backend", "installation", "submitter", "testbed"]
+
 HAS_TORCH = importlib.util.find_spec("torch") is not None
 
 

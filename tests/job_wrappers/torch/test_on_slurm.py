@@ -18,12 +18,10 @@ from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
 from tests.job_wrappers.torch.runs import ROOT, SCRIPT, launch, losses, weights
-from tests.slurm_plugin.conftest import backend, installation, submitter, testbed
 from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
 from tests.slurm_plugin.jobs import Submitter
 
 pytestmark = pytest.mark.slurm
-__all__ = ["backend", "installation", "submitter", "testbed"]
 
 JOB = """\
 #!/bin/bash
