@@ -106,8 +106,13 @@ class Rounds:
             return Advance.BEGUN
         if not all(self._gradient(round_, task).exists() for task in range(self.scale)):
             return Advance.WAITS
-        state = self.state(round_)
-        after = step(state, self._mean(round_, state))
+        try:
+            state = self.state(round_)
+            mean = self._mean(round_, state)
+        except FileNotFoundError:
+            # Another executor has begun the next round meanwhile, or has removed what is damaged.
+            return Advance.BEGUN if self._state(round_ + 1).exists() else Advance.WAITS
+        after = step(state, mean)
         own = tensor_file.write_once(self._state(round_ + 1), {"round": round_ + 1}, after)
         for task in range(self.scale):
             self._gradient(round_, task).unlink(missing_ok=True)

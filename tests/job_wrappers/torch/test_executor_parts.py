@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from job_wrappers import tensor_file
 from job_wrappers.averaging import leaves
 from job_wrappers.executor import TaskJob
 from job_wrappers.executor.cleaning import Cleaner
 from job_wrappers.executor.layers import Layers
 from job_wrappers.executor.memory import kept
-from job_wrappers.executor.rounds import Rounds
+from job_wrappers.executor.rounds import Advance, Rounds
 from job_wrappers.executor.trainer import Trainer
 
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
@@ -134,6 +135,27 @@ def test_who_waits_for_a_round_begins_it_where_the_last_task_died_before(tmp_pat
     _, made = one.train(0, 1)
     Rounds(tmp_path / "classifier", 2).put(*made)  # and then it dies
     assert do(other, 1, 0) is not None
+
+
+def test_who_is_overtaken_while_it_reads_the_gradients_goes_on_in_the_round_that_has_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = trainer(tmp_path, "classifier", 2, 2)
+    do(own, 0, 0)
+    _, made = own.train(0, 1)
+    rounds, read, others = Rounds(tmp_path / "classifier", 2), tensor_file.read, []
+    rounds.put(*made)
+
+    def overtaken(path: Path) -> Any:
+        if path.name.endswith("task-001.gradient") and not others:
+            others.append(path)
+            assert rounds.advance(0, lambda state, _: state) is Advance.OWN
+            assert not path.exists()
+        return read(path)
+
+    monkeypatch.setattr(tensor_file, "read", overtaken)
+    assert rounds.advance(0, lambda state, _: state) is Advance.BEGUN
+    assert len(others) == 1
 
 
 def test_a_damaged_gradient_is_removed_for_its_task_to_run_again(tmp_path: Path) -> None:
