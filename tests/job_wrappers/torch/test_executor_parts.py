@@ -143,8 +143,9 @@ def test_who_is_overtaken_while_it_reads_the_gradients_goes_on_in_the_round_that
     own = trainer(tmp_path, "classifier", 2, 2)
     do(own, 0, 0)
     _, made = own.train(0, 1)
-    rounds, read, others = Rounds(tmp_path / "classifier", 2), tensor_file.read, []
+    rounds, read = Rounds(tmp_path / "classifier", 2), tensor_file.read
     rounds.put(*made)
+    others: list[Path] = []
 
     def overtaken(path: Path) -> Any:
         if path.name.endswith("task-001.gradient") and not others:
