@@ -49,12 +49,10 @@ class Elements:
 
     Attributes:
         runs_per_job: how many runs of a job there may be at a time, as in a snapshot.
-        apart: whether the elements of such a job start and end each by itself.
         named: gives a run the copy number under which policies place it there.
     """
 
     runs_per_job: int | None
-    apart: Callable[[SlurmJob], bool]
     named: Callable[[Run, Cluster], Run]
 
 
@@ -69,14 +67,14 @@ def _only(run: Run, _: Cluster) -> Run:
 
 
 ELEMENTS: Mapping[ExecutionModel, Elements] = {
-    ExecutionModel.GANG: Elements(1, lambda job: is_of_copies(job.mark), _only),
-    ExecutionModel.COPIES: Elements(None, lambda job: is_of_copies(job.mark), _by_node),
+    ExecutionModel.GANG: Elements(1, _only),
+    ExecutionModel.COPIES: Elements(None, _by_node),
 }
 """The execution models that run live. Those without copies have one element of a job run."""
 
 
 def parted(
-    jobs: Mapping[str, SlurmJob], apart: Callable[[SlurmJob], bool]
+    jobs: Mapping[str, SlurmJob],
 ) -> tuple[dict[str, SlurmJob], dict[str, SlurmJob]]:
     """Make one job of the elements of each job of copies, under the id of its array.
 
@@ -87,7 +85,7 @@ def parted(
     others: dict[str, SlurmJob] = {}
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
-        if job.array and apart(job):
+        if job.array and is_of_copies(job.mark):
             elements[job.array, job.mark] += each_of(job)
         else:
             others[job_id] = job

@@ -125,7 +125,7 @@ class LiveWorld:
         """Take in one read."""
         before = used_by(self.units())
         cluster = self._observe_cluster(state.nodes, now)
-        forked, others = parted(state.jobs, self.elements.apart)
+        forked, others = parted(state.jobs)
         jobs, left = folded(others)
         state = replace(state, jobs={**jobs, **forked})
         ours = self._settings.partitions
