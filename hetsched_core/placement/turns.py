@@ -9,7 +9,7 @@ start, so a plan looks at the heads only.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -71,6 +71,8 @@ class InTurn:
     _told_no_room: set[str] = field(default_factory=set)
     # Whether nobody can start, whoever has come to wait behind others since that was found.
     _settled: bool = False
+    # The types that those who could not start keep from all behind them.
+    _barred: set[str] = field(default_factory=set)
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
         """Return the plan that keeps what runs and starts waiting jobs in turn."""
@@ -176,6 +178,10 @@ class InTurn:
         """The jobs that wait and could run here, with their places in the order."""
         return self._waiting
 
+    def all_wait_for(self, gpu_types: Collection[str]) -> bool:
+        """Whether those who were served last left nobody behind them any of these types."""
+        return self._barred.issuperset(gpu_types)
+
     def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
         """Order the jobs by another key from the next plan on."""
         self.key, self._last = key, None
@@ -197,6 +203,8 @@ class InTurn:
                 self._enqueue(snapshot, view)
                 if entry is NO_ROOM:
                     self._told_no_room.add(view.id)
+        # Nobody starts any more: this finds what those who are first keep from the others.
+        self._serve(snapshot, self._free, {})
         return {
             job_id: plan.entries[job_id] for job_id in plan.changed or () if job_id in plan.entries
         }
@@ -243,7 +251,7 @@ class InTurn:
         if self._settled:
             return
         self._settled = True
-        barred: set[str] = set()
+        barred = self._barred = set()
         told_before, self._told_no_room = self._told_no_room, set()
         heads = [(*queue.first, types) for types, queue in self._queues.items() if queue]
         heapq.heapify(heads)

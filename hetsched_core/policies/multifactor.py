@@ -138,13 +138,18 @@ class Ranking:
     at_s: float = -math.inf
     shares: Mapping[Association, float] = field(default_factory=dict)
 
+    @property
+    def by_submission(self) -> bool:
+        """Whether jobs are served in the order of submission."""
+        return self.weights == _NONE
+
     def __call__(self, view: JobView, snapshot: Snapshot) -> tuple[int, float, str]:
         """Return the key that sorts jobs by priority; it does not change while the ranking holds.
 
         As in Slurm the priority is a whole number, and who ties is served by submission.
         """
         job = view.job
-        if self.weights == _NONE:
+        if self.by_submission:
             return (0, job.submit_s, job.id)
         return (-math.floor(self.priority(view, snapshot.cluster.gpus)), job.submit_s, job.id)
 

@@ -63,7 +63,8 @@ _LEAST = {
     "decay_half_life_s": 1.0,
     "calc_period_s": 1.0,
 }
-_ON = frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE})
+_ON_ROOM = frozenset({Trigger.END, Trigger.NODE})
+_ON = _ON_ROOM | {Trigger.ARRIVAL}
 
 
 class Reserve(StrEnum):
@@ -132,12 +133,15 @@ class Slurm:
             self._rank(snapshot, notes)
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()
-        again_s = math.inf
+        on, again_s = _ON, math.inf
         if turns.queue_length and self.backfill is not Reserve.NONE:
             due_s = notes.backfilled_s + self.bf_interval_s
             if now < due_s:
                 again_s = due_s
                 reservations = self._still_kept(snapshot, changes)
+                if self._ranking.by_submission and turns.all_wait_for(snapshot.cluster.gpu_types):
+                    # Who comes now is behind somebody on every type: the pass sees them in time.
+                    on = _ON_ROOM
             else:
                 notes.backfilled_s = now
                 waited = turns.queue_length
@@ -157,7 +161,7 @@ class Slurm:
         return turns.conclude(
             snapshot,
             changes,
-            _make_replan(_ON, again_s if again_s < math.inf else None),
+            _make_replan(on, again_s if again_s < math.inf else None),
             reservations=reservations,
             memory=notes.written(),
         )

@@ -54,6 +54,7 @@ class Cluster:
     _index: dict[str, int] = field(init=False, repr=False)
     _hosts: dict[str, tuple[str, ...]] = field(init=False, repr=False)
     _shared: dict[str, tuple[int, int]] = field(init=False, repr=False)
+    _gpu_types: tuple[str, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Refuse duplicate names and a cluster without GPUs."""
@@ -71,6 +72,8 @@ class Cluster:
         object.__setattr__(self, "_index", index)
         object.__setattr__(self, "_hosts", hosts)
         object.__setattr__(self, "_shared", shared)
+        types = tuple(dict.fromkeys(node.gpu_type for node in self.nodes))
+        object.__setattr__(self, "_gpu_types", types)
         if self.gpus == 0:
             raise InputError(
                 f"cluster {self.name!r} has 0 GPUs in {len(self.nodes)} nodes; "
@@ -90,7 +93,7 @@ class Cluster:
     @property
     def gpu_types(self) -> tuple[str, ...]:
         """The GPU types, in the order in which the nodes first name them."""
-        return tuple(dict.fromkeys(node.gpu_type for node in self.nodes))
+        return self._gpu_types
 
     def gpus_by_type(self) -> dict[str, int]:
         """Return the number of GPUs of each type."""
