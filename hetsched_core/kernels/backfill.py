@@ -15,6 +15,7 @@ longer than all before them. A job can start in the first that is long enough.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,11 @@ from hetsched_core.kernels import (
     INTS,
     INTS_OUT,
     boolean,
+    cube,
     float64,
     int64,
     kernel,
+    record,
     scalar,
     table,
     void,
@@ -35,9 +38,6 @@ from hetsched_core.kernels import (
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Chains = tuple[Floats, Ints, Floats, Ints, Ints]
-"""What a step is (see `expected_room`), row by row, and the row of each host's first step."""
-
 SLACK = 1e-6
 """Slack for sums of CPUs and MiB, which are products of fractions per GPU."""
 
@@ -55,6 +55,74 @@ HOST, PLACE, NAME, TYPE, AT = range(5)
 
 CPUS, MEMORY = range(2)
 """The columns of `needs`: CPUs and MiB per GPU."""
+
+
+class Chains(NamedTuple):
+    """What is free at each of H hosts from now on, as steps in S rows (see `expected_room`).
+
+    Attributes:
+        at_s: (S,) when each step begins; behind those of `expected_room` there are rows for a copy
+            of all, and two more for each of the P pieces.
+        gpus: (S, G) the GPUs of each step.
+        room: (S, 2) its CPUs and MiB.
+        following: (S,) the row of the step that follows.
+        heads: (H,) the row of the first step of each host.
+    """
+
+    at_s: Floats
+    gpus: Ints
+    room: Floats
+    following: Ints
+    heads: Ints
+
+
+class Windows(NamedTuple):
+    """When M nodes have each of C numbers of GPUs free.
+
+    Attributes:
+        begins_s, ends_s: (WINDOWS, C, M) from when and until when.
+        reach_s: (T, C) for how long from now on, on that node of each type where it is longest.
+    """
+
+    begins_s: Floats
+    ends_s: Floats
+    reach_s: Floats
+
+
+class Places(NamedTuple):
+    """Where a job might go, and where it does, while it is looked at.
+
+    Attributes:
+        starts_s: (M,) from when on each node could take part.
+        free_until_s: (M,) up to when it is free from then on; not known where a chain was walked.
+        first_s: (M,) the first of those starts, in order.
+        ready: (M,) the nodes that could take part at a time.
+        free, served: (M,) the GPUs that each of them has then, and for how many there are CPUs and
+            memory.
+        found: (M, 2) nodes that a job could get, and how many GPUs of each.
+        taken: (M, 2) those that it gets.
+        mixed: (M, 5) `members` of those types of which a job takes a mix.
+        waited_for: (T,) whether somebody waits for a GPU type.
+        changed: (C,) whether a node has a number of GPUs free at other times than before.
+    """
+
+    starts_s: Floats
+    free_until_s: Floats
+    first_s: Floats
+    ready: Ints
+    free: Ints
+    served: Ints
+    found: Ints
+    taken: Ints
+    mixed: Ints
+    waited_for: NDArray[np.bool_]
+    changed: NDArray[np.bool_]
+
+
+_TIMES, _NUMBERS, _TABLE, _YES = FLOATS_OUT, INTS_OUT, table(int64, out=True), boolean[::1]
+_CHAINS = record(Chains, _TIMES, _TABLE, table(out=True), _NUMBERS, _NUMBERS)
+_WINDOWS = record(Windows, cube(out=True), cube(out=True), table(out=True))
+_PLACES = record(Places, *(_TIMES,) * 3, *(_NUMBERS,) * 3, *(_TABLE,) * 3, *(_YES,) * 2)
 
 
 @scalar
@@ -162,16 +230,22 @@ def _book(
     until_s: float,
     count: int,
     need: Floats,
+    sizes: Ints,
+    changed: NDArray[np.bool_],
 ) -> int:
     """Take GPUs, CPUs and memory of a host with a chain of its own for [from_s, until_s).
 
-    Return the number of rows in use.
+    Note which numbers of GPUs its node has free no more; return the number of rows in use.
     """
     _, gpus, room, following, heads = chains
+    changed[:] = False
     step, steps = _split(chains, steps, heads[member[HOST]], from_s)
     last, steps = _split(chains, steps, step, until_s)
     while step != last:
-        gpus[step, member[PLACE]] -= count
+        free = gpus[step, member[PLACE]]
+        for c in range(len(sizes)):
+            changed[c] = changed[c] or free - count < sizes[c] <= free
+        gpus[step, member[PLACE]] = free - count
         room[step, 0] -= count * need[CPUS]
         room[step, 1] -= count * need[MEMORY]
         step = following[step]
@@ -179,11 +253,10 @@ def _book(
 
 
 @scalar
-def _look(
-    chains: Chains, member: Ints, count: int, begins_s: Floats, ends_s: Floats, c: int, i: int
-) -> None:
-    """Find the windows (WINDOWS, C, M) of node `i` for the number of GPUs in column `c`."""
+def _look(chains: Chains, member: Ints, count: int, windows: Windows, c: int, i: int) -> None:
+    """Find the windows of node `i` for the number of GPUs in column `c`."""
     at_s, gpus, _, following, heads = chains
+    begins_s, ends_s, _ = windows
     kept, longest_s, begun_s = 0, 0.0, math.inf
     step, place = heads[member[HOST]], member[PLACE]
     while step >= 0:
@@ -207,10 +280,9 @@ def _look(
 
 
 @scalar
-def _opening(
-    begins_s: Floats, ends_s: Floats, c: int, i: int, limit_s: float
-) -> tuple[float, float]:
+def _opening(windows: Windows, c: int, i: int, limit_s: float) -> tuple[float, float]:
     """Return the first window of a node that is long enough, or the last that is kept."""
+    begins_s, ends_s, _ = windows
     w = 0
     while w < WINDOWS - 1 and ends_s[w, c, i] < begins_s[w, c, i] + limit_s:
         w += 1
@@ -223,8 +295,7 @@ def _one_node(
     members: Ints,
     begin: int,
     end: int,
-    begins_s: Floats,
-    ends_s: Floats,
+    windows: Windows,
     column: int,
     count: int,
     need: Floats,
@@ -238,12 +309,12 @@ def _one_node(
     counted = need[CPUS] > 0.0 or need[MEMORY] > 0.0
     best_s, best, least = math.inf, -1, -1
     # A view, since most are passed over here: compiled, three indices cost more than one.
-    first_s = begins_s[0, column, begin:end]
+    first_s = windows.begins_s[0, column, begin:end]
     for at in range(len(first_s)):
         if first_s[at] > until_s:
             continue
         i = begin + at
-        start_s, end_s = _opening(begins_s, ends_s, column, i, limit_s)
+        start_s, end_s = _opening(windows, column, i, limit_s)
         if start_s > until_s or start_s == math.inf:
             continue
         if end_s == MORE or counted:
@@ -281,8 +352,7 @@ def _last_of_first(values: Floats, least: Floats) -> float:
 def _several_nodes(
     chains: Chains,
     members: Ints,
-    begins_s: Floats,
-    ends_s: Floats,
+    windows: Windows,
     column: int,
     nodes: int,
     least: int,
@@ -292,84 +362,98 @@ def _several_nodes(
     limit_s: float,
     from_s: float,
     until_s: float,
-    share: Ints,
-) -> float:
+    places: Places,
+) -> tuple[float, int]:
     """Return when a job can start on so many of the members, each giving at least `least` GPUs.
 
-    Fill `share` (members) with what each gives.
+    And on how many it does; fill `places.found` with which, and what each gives.
     """
+    starts_s, free_until_s = places.starts_s, places.free_until_s
+    first_s, ready = places.first_s[:nodes], places.ready
     counted = need[CPUS] > 0.0 or need[MEMORY] > 0.0
-    starts_s = np.empty(len(members))
-    first_s = np.empty(nodes)
-    # Up to when each is free from then on; not known where a chain had to be walked.
-    free_until_s = np.empty(len(members))
     for i in range(len(members)):
-        start_s, end_s = _opening(begins_s, ends_s, column, members[i, AT], limit_s)
+        starts_s[i] = math.inf
+        if windows.begins_s[0, column, members[i, AT]] > until_s:
+            continue
+        start_s, end_s = _opening(windows, column, members[i, AT], limit_s)
         if start_s < math.inf and (end_s == MORE or counted):
             start_s = _earliest(chains, members[i], least, need, limit_s, start_s, until_s)
             end_s = -math.inf
         starts_s[i], free_until_s[i] = start_s, end_s
+    # Nothing can start before the last of the first so many nodes is ready.
+    from_s = max(from_s, _last_of_first(starts_s[: len(members)], first_s))
     while from_s <= until_s and from_s < math.inf:
+        many = 0
         for i in range(len(members)):
-            if starts_s[i] >= from_s:
+            if starts_s[i] > from_s:
                 continue
-            if free_until_s[i] >= from_s + limit_s:
-                starts_s[i] = from_s
-            else:
-                starts_s[i] = _earliest(chains, members[i], least, need, limit_s, from_s, until_s)
-                free_until_s[i] = -math.inf
-        # Nothing can start before the last of the first so many nodes is ready.
-        ready_s = _last_of_first(starts_s, first_s)
-        if ready_s > from_s:
-            from_s = ready_s
+            if starts_s[i] < from_s:
+                if free_until_s[i] >= from_s + limit_s:
+                    starts_s[i] = from_s
+                else:
+                    starts_s[i] = _earliest(
+                        chains, members[i], least, need, limit_s, from_s, until_s
+                    )
+                    free_until_s[i] = -math.inf
+                    if starts_s[i] > from_s:
+                        continue
+            ready[many] = i
+            many += 1
+        if many < nodes:
+            from_s = _last_of_first(starts_s[: len(members)], first_s)
             continue
-        if _fill(chains, members, starts_s, nodes, even, count, need, limit_s, from_s, share):
-            return from_s
+        parts = _fill(chains, members, many, nodes, even, count, need, limit_s, from_s, places)
+        if parts > 0:
+            return from_s, parts
         from_s = _next_step(chains, members, from_s)
-    return math.inf
+    return math.inf, 0
 
 
 @scalar
 def _fill(
     chains: Chains,
     members: Ints,
-    starts_s: Floats,
+    many: int,
     nodes: int,
     even: bool,
     count: int,
     need: Floats,
     limit_s: float,
     from_s: float,
-    share: Ints,
-) -> bool:
-    """Fill `share` with what each member gives from `from_s` on, those with the most GPUs first.
+    places: Places,
+) -> int:
+    """Fill `places.found` with what so many of the `ready` nodes give, those with the most first.
 
-    Return whether so many nodes are enough.
+    Return on how many nodes the job is, 0 if so many are not enough.
     """
-    free = np.zeros(len(members), np.int64)
-    served = np.zeros(len(members), np.int64)
-    for i in range(len(members)):
-        share[i] = 0
-        if starts_s[i] <= from_s:
-            free[i], served[i] = _steady(chains, members[i], need, limit_s, from_s)
+    ready, free, served, found = places.ready, places.free, places.served, places.found
+    for k in range(many):
+        free[k], served[k] = _steady(chains, members[ready[k]], need, limit_s, from_s)
     rest = count
-    for _ in range(nodes):
+    for parts in range(nodes):
         best, most = -1, 0
-        for i in range(len(members)):
-            if share[i] == 0 and min(free[i], served[i]) > most:
-                best, most = i, min(free[i], served[i])
+        for k in range(many):
+            if min(free[k], served[k]) > most:
+                best, most = k, min(free[k], served[k])
         if best < 0 or (even and most < count // nodes):
-            return False
+            return 0
         gives = count // nodes if even else min(most, rest)
-        share[best] = gives
+        i = ready[best]
+        # In the order of the members.
+        part = parts
+        while part > 0 and found[part - 1, 0] > members[i, AT]:
+            found[part, 0], found[part, 1] = found[part - 1, 0], found[part - 1, 1]
+            part -= 1
+        found[part, 0], found[part, 1] = members[i, AT], gives
         rest -= gives
         if rest == 0:
-            return True
-        for i in range(len(members)):
+            return parts + 1
+        free[best] = 0
+        for k in range(many):
             # CPUs and memory that another node of the same host has not taken.
-            if members[i, HOST] == members[best, HOST]:
-                served[i] -= gives
-    return False
+            if members[ready[k], HOST] == members[i, HOST]:
+                served[k] -= gives
+    return 0
 
 
 @scalar
@@ -387,10 +471,9 @@ def _next_step(chains: Chains, members: Ints, from_s: float) -> float:
 
 
 @scalar
-def _reach(
-    now_s: float, begins_s: Floats, ends_s: Floats, column: int, begin: int, end: int
-) -> float:
+def _reach(now_s: float, windows: Windows, column: int, begin: int, end: int) -> float:
     """Return for how long GPUs are free from now on, on that of the nodes where it is longest."""
+    begins_s, ends_s, _ = windows
     reach_s = -math.inf
     for i in range(begin, end):
         if begins_s[0, column, i] <= now_s:
@@ -415,10 +498,7 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
         boolean,
         boolean,
         INTS,
-        FLOATS_OUT,
-        table(int64, out=True),
-        table(out=True),
-        INTS_OUT,
+        _CHAINS,
         table(),
         table(int64),
         INTS,
@@ -429,20 +509,20 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
         table(int64),
         INTS,
         FLOATS,
+        _WINDOWS,
+        _PLACES,
         FLOATS_OUT,
         table(int64, out=True),
         INTS_OUT,
-    )
+    ),
+    allocates=False,
 )
 def earliest_starts(
     now_s: float,
     reserve_all: bool,
     even: bool,
     first_rows: Ints,
-    at_s: Floats,
-    gpus: Ints,
-    room: Floats,
-    following: Ints,
+    chains: Chains,
     ready_s: Floats,
     members: Ints,
     type_from: Ints,
@@ -453,6 +533,8 @@ def earliest_starts(
     columns: Ints,
     kinds: Ints,
     limits: Floats,
+    windows: Windows,
+    places: Places,
     start_s: Floats,
     pieces: Ints,
     used: Ints,
@@ -469,11 +551,7 @@ def earliest_starts(
         even: whether all nodes of a job must give the same number of GPUs.
         first_rows: (H + 1,) the row of the first step of each host's chain, and the first behind
             all of them.
-        at_s: (S,) when each step of the chains of `expected_room` begins; behind them there are
-            rows for a copy of all, and two more for each of the P pieces.
-        gpus: (S, G) the GPUs of each step.
-        room: (S, 2) its CPUs and MiB.
-        following: (S,) the row of the step that follows.
+        chains: those of `expected_room`; `heads`, and the rows behind, are overwritten.
         ready_s: (C, M) from when on each node has so many GPUs at all times.
         members: (M, 5) host, place, number, type and row here of the nodes that take work, type by
             type.
@@ -486,24 +564,23 @@ def earliest_starts(
         columns: (K, T + 1) which of the `sizes` every one of these nodes has to give at least.
         kinds: (J,) the kind of each job.
         limits: (J,) its time limit, seconds.
+        windows: overwritten.
+        places: overwritten.
         start_s: (J,) out, seconds; infinity for a job that does not start now and keeps no room.
         pieces: (P, 3) out: job, number of the node and GPUs, job by job.
         used: (1,) out: the number of pieces.
     """
     types = len(type_from) - 1
-    heads = first_rows[:-1].copy()
+    heads, (begins_s, ends_s, reach_s) = chains.heads, windows
+    for h in range(len(heads)):
+        heads[h] = first_rows[h]
     steps = shared = first_rows[-1]
-    chains = (at_s, gpus, room, following, heads)
-
-    begins_s = np.empty((WINDOWS, len(sizes), len(members)))
-    ends_s = np.empty((WINDOWS, len(sizes), len(members)))
-    reach_s = np.empty((types, len(sizes)))
     for c in range(len(sizes)):
         for i in range(len(members)):
             begins_s[0, c, i] = max(ready_s[c, i], now_s)
             ends_s[0, c, i] = math.inf
         for t in range(types):
-            reach_s[t, c] = _reach(now_s, begins_s, ends_s, c, type_from[t], type_from[t + 1])
+            reach_s[t, c] = _reach(now_s, windows, c, type_from[t], type_from[t + 1])
 
     first = 0
     for t in range(types):
@@ -512,10 +589,13 @@ def earliest_starts(
                 first = max(first, j)
                 break
     last, cut = len(kinds) - 1, 0
-    waited_for = np.zeros(types, np.bool_)
-    mixed = np.empty_like(members)
-    share = np.empty(len(members), np.int64)
-    taken = np.empty((len(members), 2), np.int64)
+    taken, mixed, waited_for, changed = (
+        places.taken,
+        places.mixed,
+        places.waited_for,
+        places.changed,
+    )
+    waited_for[:] = False
     piece = 0
     start_s[:] = math.inf
     for j in range(len(kinds)):
@@ -539,18 +619,9 @@ def earliest_starts(
             if wanted < 1:
                 continue
             if wanted == 1:
+                begin, end = type_from[t], type_from[t + 1]
                 found_s, node = _one_node(
-                    chains,
-                    members,
-                    type_from[t],
-                    type_from[t + 1],
-                    begins_s,
-                    ends_s,
-                    column,
-                    count,
-                    need,
-                    limit_s,
-                    until_s,
+                    chains, members, begin, end, windows, column, count, need, limit_s, until_s
                 )
                 if found_s < best_s:
                     best_s, parts = found_s, 1
@@ -562,16 +633,16 @@ def earliest_starts(
                     size = 0
                     for i in range(len(members)):
                         if nodes[kind, members[i, TYPE]] == -1:
-                            mixed[size] = members[i]
+                            for of in range(members.shape[1]):
+                                mixed[size, of] = members[i, of]
                             size += 1
                     here = mixed[:size]
                 if len(here) < wanted:
                     continue
-                found_s = _several_nodes(
+                found_s, many = _several_nodes(
                     chains,
                     here,
-                    begins_s,
-                    ends_s,
+                    windows,
                     column,
                     wanted,
                     sizes[column],
@@ -581,17 +652,16 @@ def earliest_starts(
                     limit_s,
                     now_s,
                     until_s,
-                    share,
+                    places,
                 )
                 if found_s < best_s:
-                    best_s, parts = found_s, 0
-                    for i in range(len(here)):
-                        if share[i] > 0:
-                            taken[parts, 0], taken[parts, 1] = here[i, AT], share[i]
-                            parts += 1
+                    best_s, parts = found_s, many
+                    for k in range(many):
+                        taken[k, 0], taken[k, 1] = places.found[k, 0], places.found[k, 1]
             if best_s == now_s:
                 break
-            until_s = min(until_s, best_s)
+            # Only who could start earlier on another type would.
+            until_s = min(until_s, np.nextafter(best_s, now_s))
         start_s[j] = best_s
         if best_s == math.inf:
             continue
@@ -607,15 +677,18 @@ def earliest_starts(
             piece += 1
             if heads[host] < shared:
                 steps = _own(chains, steps, host, now_s)
-            steps = _book(chains, steps, members[i], best_s, best_s + limit_s, gives, need)
+            until_s = best_s + limit_s
+            steps = _book(chains, steps, members[i], best_s, until_s, gives, need, sizes, changed)
             for c in range(len(sizes)):
+                if not changed[c]:
+                    continue
                 reached = (
                     begins_s[0, c, i] <= now_s and ends_s[0, c, i] - now_s == reach_s[of_type, c]
                 )
-                _look(chains, members[i], sizes[c], begins_s, ends_s, c, i)
+                _look(chains, members[i], sizes[c], windows, c, i)
                 if reached:
                     reach_s[of_type, c] = _reach(
-                        now_s, begins_s, ends_s, c, type_from[of_type], type_from[of_type + 1]
+                        now_s, windows, c, type_from[of_type], type_from[of_type + 1]
                     )
     cut = max(cut, first)
     start_s[cut + 1 :] = math.inf

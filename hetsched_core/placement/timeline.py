@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hetsched_core.kernels.backfill import earliest_starts
+from hetsched_core.kernels.backfill import (
+    WINDOWS,
+    Chains,
+    Ints,
+    Places,
+    Windows,
+    earliest_starts,
+)
 from hetsched_core.kernels.expected_room import AGAIN, expect_room
 from hetsched_core.placement.fewest import Layout
 from hetsched_core.placement.starts import Queue, Starts
@@ -29,7 +36,7 @@ class Timeline:
         self._cluster = cluster
         self._even = Shape.UNEVEN not in snapshot.shapes
         hosts = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
-        self._hosts = np.array([_room(cluster, views, host) for host in hosts])
+        self._hosts = np.array([_shared_room(cluster, views, host) for host in hosts])
         self._where = [
             (hosts[node.host], cluster.on_host(node.host).index(node.name)) for node in cluster
         ]
@@ -52,7 +59,7 @@ class Timeline:
         self._unused = [list(range(_ROWS)) for _ in hosts]
         self._rows: dict[str, list[tuple[int, int]]] = {}
         self._kinds = _Kinds()
-        self._chains = _Chains(len(hosts), places)
+        self._room = _Room(len(hosts), places, self._members, len(by_type))
 
     def kind(self, layout: Layout) -> int:
         """Return the number that stands for this layout in a queue."""
@@ -68,7 +75,7 @@ class Timeline:
                 self._grow()
             row = (host, self._unused[host].pop())
             rows.append(row)
-            self._chains.holds_until_s[host] = AGAIN
+            self._room.holds_until_s[host] = AGAIN
             self._held[row] = (place, gpus)
             self._held_until[row] = (
                 until_s,
@@ -79,7 +86,7 @@ class Timeline:
     def release(self, job_id: str) -> None:
         """Note that a job holds nothing."""
         for host, row in self._rows.pop(job_id, ()):
-            self._chains.holds_until_s[host] = AGAIN
+            self._room.holds_until_s[host] = AGAIN
             self._held[host, row] = 0
             self._unused[host].append(row)
 
@@ -100,11 +107,12 @@ class Timeline:
         """
         if not len(queue):
             return Starts(queue, np.empty(0), np.empty((0, 3), np.int64), self._cluster)
-        kinds, chains = self._kinds, self._chains
+        kinds, room = self._kinds, self._room
         kinds.draw_up()
         start_s = np.empty(len(queue))
         most = len(queue) * kinds.most_nodes
-        chains.fit(self._held.shape[1], most, len(kinds.sizes), len(self._members))
+        room.fit(self._held.shape[1], most, len(kinds.sizes))
+        chains = room.chains
         expect_room(
             now_s,
             OVERDUE_S,
@@ -114,23 +122,20 @@ class Timeline:
             self._held_until,
             self._members,
             kinds.sizes,
-            chains.holds_until_s,
+            room.holds_until_s,
             chains.at_s,
             chains.gpus,
             chains.room,
             chains.following,
-            chains.ready_s,
+            room.ready_s,
         )
         earliest_starts(
             now_s,
             reserve_all,
             self._even,
-            chains.first_rows,
-            chains.at_s,
-            chains.gpus,
-            chains.room,
-            chains.following,
-            chains.ready_s,
+            room.first_rows,
+            chains,
+            room.ready_s,
             self._members,
             self._type_from,
             kinds.sizes,
@@ -140,11 +145,13 @@ class Timeline:
             kinds.columns,
             queue.kinds,
             queue.limits_s,
+            room.windows,
+            room.places,
             start_s,
-            chains.pieces,
-            chains.used,
+            room.pieces,
+            room.used,
         )
-        return Starts(queue, start_s, chains.pieces[: chains.used[0]].copy(), self._cluster)
+        return Starts(queue, start_s, room.pieces[: room.used[0]].copy(), self._cluster)
 
     def _grow(self) -> None:
         rows = self._held.shape[1]
@@ -156,31 +163,56 @@ class Timeline:
         )
 
 
-class _Chains:
+class _Room:
     """The chains of all hosts as the kernels keep them, made anew only where something changed.
 
     Beside them what the kernels write at every pass and nobody keeps.
     """
 
-    def __init__(self, hosts: int, places: int) -> None:
+    def __init__(self, hosts: int, places: int, members: Ints, types: int) -> None:
         self.holds_until_s = np.full(hosts, AGAIN)
         self.used = np.empty(1, np.int64)
-        self._places = places
+        self._places, self._members, self._types = places, members, types
         self._shape = (0, 0, 0)
 
-    def fit(self, held: int, pieces: int, sizes: int, members: int) -> None:
+    def fit(self, held: int, pieces: int, sizes: int) -> None:
         """Make room for so many rows of a host, and so many pieces that are booked."""
-        hosts, (rows, most, columns) = len(self.holds_until_s), self._shape
+        hosts, members, (rows, most, columns) = (
+            len(self.holds_until_s),
+            len(self._members),
+            self._shape,
+        )
         if (rows, columns) == (held, sizes) and pieces <= most:
             return
         self._shape = (held, pieces, sizes)
         self.holds_until_s[:] = AGAIN
         self.first_rows = np.arange(hosts + 1, dtype=np.int64) * (held + 1)
         steps = 2 * int(self.first_rows[-1]) + 2 * pieces
-        self.at_s = np.empty(steps)
-        self.gpus = np.empty((steps, self._places), np.int64)
-        self.room = np.empty((steps, 2))
-        self.following = np.empty(steps, np.int64)
+        self.chains = Chains(
+            at_s=np.empty(steps),
+            gpus=np.empty((steps, self._places), np.int64),
+            room=np.empty((steps, 2)),
+            following=np.empty(steps, np.int64),
+            heads=np.empty(hosts, np.int64),
+        )
+        self.windows = Windows(
+            begins_s=np.empty((WINDOWS, sizes, members)),
+            ends_s=np.empty((WINDOWS, sizes, members)),
+            reach_s=np.empty((self._types, sizes)),
+        )
+        self.places = Places(
+            starts_s=np.empty(members),
+            free_until_s=np.empty(members),
+            first_s=np.empty(members),
+            ready=np.empty(members, np.int64),
+            free=np.empty(members, np.int64),
+            served=np.empty(members, np.int64),
+            found=np.empty((members, 2), np.int64),
+            taken=np.empty((members, 2), np.int64),
+            mixed=np.empty_like(self._members),
+            waited_for=np.empty(self._types, np.bool_),
+            changed=np.empty(sizes, np.bool_),
+        )
         self.ready_s = np.empty((sizes, members))
         self.pieces = np.empty((pieces, 3), np.int64)
 
@@ -220,7 +252,7 @@ class _Kinds:
                     self.columns[kind, at] = sizes.index(least)
 
 
-def _room(cluster: Cluster, views: Sequence[NodeView], host: str) -> tuple[float, float]:
+def _shared_room(cluster: Cluster, views: Sequence[NodeView], host: str) -> tuple[float, float]:
     """CPUs and MiB of a host that managed jobs may use; infinite where they are not counted."""
     cpus, memory_mb = cluster.shared_on(host)
     siblings = [views[cluster.index(name)] for name in cluster.on_host(host)]
