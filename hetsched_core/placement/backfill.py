@@ -79,7 +79,8 @@ class Backfill:
                 job = snapshot.jobs[job_id].job
                 layout = layout_of(job, turns.ways[job_id], snapshot.cluster, snapshot.shapes)
                 kind = timeline.kind(layout)
-                self._line.put(turns.waiting[job_id], job_id, kind, self.limit_s(job))
+                key, *_ = turns.waiting[job_id]
+                self._line.put(key, job_id, kind, self.limit_s(job))
             elif job_id in turns.placed:
                 job, configuration = turns.placed[job_id]
                 since_s = _running_since(snapshot.jobs[job_id])

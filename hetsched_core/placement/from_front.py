@@ -14,8 +14,8 @@ class FromFront:
     """Rows in ascending order, each column a list or an array.
 
     Taking a row out of a list moves all rows behind it, in a queue of thousands at every start of a
-    job. Here those before it are moved where they are fewer, which leaves places before the first
-    row; they are given back when they are as many as the rows.
+    job. Here those before it are moved, which leaves places before the first row; they are given
+    back when they are as many as the rows.
 
     Attributes:
         order: the first column, by which the rows are ordered; its values are unique.
@@ -42,27 +42,27 @@ class FromFront:
 
     def put(self, item: Any, *values: Any) -> bool:
         """Put a row into its place; return whether it is the first now."""
-        at = bisect_left(self.order, item, self.begin)
-        self.order.insert(at, item)
+        order, begin = self.order, self.begin
+        last = bool(order) and order[-1] < item  # as most are
+        at = len(order) if last else bisect_left(order, item, begin)
+        order.insert(at, item)
         for column, value in zip(self.others, values, strict=True):
             column.insert(at, value)
-        return at == self.begin
+        return at == begin
 
     def remove(self, item: Any) -> None:
         """Take out the row that is ordered by this, which must be there."""
-        order, others, begin = self.order, self.others, self.begin
+        order, begin = self.order, self.begin
         at = bisect_left(order, item, begin)
-        if at - begin < len(order) - at:
-            order[begin + 1 : at + 1] = order[begin:at]
-            for column in others:
-                column[begin + 1 : at + 1] = column[begin:at]
-            self.begin = begin = begin + 1
-        else:
-            del order[at]
-            for column in others:
-                del column[at]
-        if begin >= _LEAST and 2 * begin >= len(order):
-            del order[:begin]
-            for column in others:
+        order[begin + 1 : at + 1] = order[begin:at]
+        for column in self.others:
+            column[begin + 1 : at + 1] = column[begin:at]
+        self.remove_first()
+
+    def remove_first(self) -> None:
+        """Take out the first row; there must be one."""
+        self.begin = begin = self.begin + 1
+        if begin >= _LEAST and 2 * begin >= len(self.order):
+            for column in (self.order, *self.others):
                 del column[:begin]
             self.begin = 0

@@ -43,6 +43,9 @@ _make_placed, _make_placement = maker(Placed), maker(Placement)
 Key = Any
 """What jobs are ordered by: any values that can be compared, unique to each job."""
 
+Turn = tuple[Key, str, frozenset[str]]
+"""A waiting job: its key, its id and the types that it could use."""
+
 
 @dataclass(slots=True)
 class InTurn:
@@ -65,9 +68,10 @@ class InTurn:
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
+    # Turns in order. One that is no longer that of `_waiting` stays until it is the first.
     _queues: dict[frozenset[str], FromFront] = field(default_factory=dict)
     _ways: dict[str, Way] = field(default_factory=dict)
-    _waiting: dict[str, Key] = field(default_factory=dict)
+    _waiting: dict[str, Turn] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
     # Whether nobody can start, whoever has come to wait behind others since that was found.
     _settled: bool = False
@@ -174,7 +178,7 @@ class InTurn:
         return len(self._waiting)
 
     @property
-    def waiting(self) -> Mapping[str, Key]:
+    def waiting(self) -> Mapping[str, Turn]:
         """The jobs that wait and could run here, with their places in the order."""
         return self._waiting
 
@@ -230,21 +234,31 @@ class InTurn:
         way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return False
-        key = self.key(view, snapshot)
-        queue = self._queues.get(types := frozenset(way.types))
+        job_id, types = view.job.id, frozenset(way.types)
+        queue = self._queues.get(types)
         if queue is None:
             queue = self._queues[types] = FromFront()
-        if queue.put((key, view.job.id)):
+        turn = (self.key(view, snapshot), job_id, types)
+        if queue.put(turn):
             self._settled = False
-        self._ways[view.job.id], self._waiting[view.job.id] = way, key
+        self._ways[job_id], self._waiting[job_id] = way, turn
         return True
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
         self._settled = False
         if held := self._placed.pop(job_id, None):
             free.give(*held)
-        if way := self._ways.pop(job_id, None):
-            self._queues[frozenset(way.types)].remove((self._waiting.pop(job_id), job_id))
+        elif self._waiting.pop(job_id, None):
+            del self._ways[job_id]
+
+    def _first(self, queue: FromFront) -> Turn | None:
+        """Return whose turn it is of those in a queue who still wait."""
+        while queue:
+            turn: Turn = queue.first
+            if self._waiting.get(turn[1]) is turn:
+                return turn
+            queue.remove_first()
+        return None
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
         """Start from the heads of the queues, in order, until every type is spoken for."""
@@ -253,7 +267,7 @@ class InTurn:
         self._settled = True
         barred = self._barred = set()
         told_before, self._told_no_room = self._told_no_room, set()
-        heads = [(*queue.first, types) for types, queue in self._queues.items() if queue]
+        heads = [turn for queue in self._queues.values() if (turn := self._first(queue))]
         heapq.heapify(heads)
         while heads:
             _, job_id, types = heapq.heappop(heads)
@@ -268,10 +282,8 @@ class InTurn:
                 continue
             self._hold(view.job, found, free, changes)
             del self._ways[job_id], self._waiting[job_id]
-            queue = self._queues[types]
-            queue.remove(queue.first)
-            if queue:
-                heapq.heappush(heads, (*queue.first, types))
+            if turn := self._first(self._queues[types]):
+                heapq.heappush(heads, turn)
         for job_id in sorted(told_before ^ self._told_no_room):
             if job_id in self._waiting:
                 changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD

@@ -12,7 +12,7 @@ from hetsched_core.placement.starts import Queue
 
 
 class WaitingLine:
-    """Waiting jobs in the order of their keys, each with a kind and a time limit.
+    """Waiting jobs in the order of their keys, which are unique, each with a kind and a limit.
 
     Lists and arrays side by side, since the first of them are wanted as arrays again and again.
     """
@@ -27,13 +27,13 @@ class WaitingLine:
     def put(self, key: Any, job: str, kind: int, limit_s: float) -> None:
         """Put a job that is not there into its place."""
         assert job not in self._keys, f"job {job} is in the line already"
-        self._rows.put((key, job), job, kind, limit_s)
+        self._rows.put(key, job, kind, limit_s)
         self._keys[job] = key
 
     def remove(self, job: str) -> None:
         """Take a job out, if it is there."""
         if job in self._keys:
-            self._rows.remove((self._keys.pop(job), job))
+            self._rows.remove(self._keys.pop(job))
 
     def first(self, most: int) -> Queue:
         """Return the first so many."""

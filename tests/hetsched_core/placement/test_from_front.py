@@ -19,7 +19,10 @@ def test_rows_are_those_of_a_list_sorted_anew(seed: int, near: int) -> None:
     rows = FromFront(names, sizes)
     there: list[int] = []
     for _ in range(600):
-        if there and rng.random() < 0.45:
+        if there and rng.random() < 0.1:
+            there.pop(0)
+            rows.remove_first()
+        elif there and rng.random() < 0.4:
             gone = there.pop(rng.randrange(min(near, len(there))))
             rows.remove(gone)
         else:

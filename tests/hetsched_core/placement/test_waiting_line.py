@@ -21,8 +21,8 @@ def test_the_first_of_the_line_are_those_of_a_list_sorted_anew(seed: int) -> Non
             del there[job]
             line.remove(job)
         else:
-            # Keys come twice: then the id decides.
-            job, key = f"j{number}", float(rng.randint(0, 9))
+            # In any order, and none twice.
+            job, key = f"j{number}", rng.random()
             there[job] = (key, number, rng.random())
             line.put(key, job, *there[job][1:])
         line.remove("nobody")
