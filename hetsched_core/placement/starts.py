@@ -70,9 +70,10 @@ class Starts:
 
     def by(self, when_s: float) -> Iterator[Start]:
         """Yield those that are no later than this, in the order of the queue."""
-        if not (self.start_s <= when_s).nonzero()[0].size:
-            return iter(())
-        return self._of(self.pieces[self.start_s[self.pieces[:, 0]] <= when_s])
+        places = self.pieces[:, 0]
+        for at in (self.start_s <= when_s).nonzero()[0].tolist():
+            begin, end = places.searchsorted((at, at + 1)).tolist()
+            yield from self._of(self.pieces[begin:end])
 
     def promised_after(self, when_s: float) -> Promises:
         """Return what those keep who start later than this."""
