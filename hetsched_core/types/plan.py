@@ -198,15 +198,11 @@ class Plan:
         memory: Mapping[str, object] | None = None,
     ) -> Plan:
         """Return this plan with some entries replaced and the jobs that are `gone` left out."""
-        changed = set(entries)
-        with self.entries.mutate() as edit:
-            for job, entry in entries.items():
-                edit[job] = entry
-            for job in gone:
-                if job in edit:
-                    del edit[job]
-                    changed.add(job)
-            revised = edit.finish()
+        revised, changed = self.entries.update(entries), set(entries)
+        for job in gone:
+            if job in revised:
+                revised = revised.delete(job)
+                changed.add(job)
         return _make_plan(
             revised,
             profiles=profiles,
