@@ -37,8 +37,8 @@ class FromFront:
 
     @property
     def first(self) -> Any:
-        """What the first row is ordered by; there must be one."""
-        return self.order[self.begin]
+        """What the first row is ordered by; None without rows."""
+        return self.order[self.begin] if self.begin < len(self.order) else None
 
     def put(self, item: Any, *values: Any) -> bool:
         """Put a row into its place; return whether it is the first now."""

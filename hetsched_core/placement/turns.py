@@ -253,12 +253,10 @@ class InTurn:
 
     def _first(self, queue: FromFront) -> Turn | None:
         """Return whose turn it is of those in a queue who still wait."""
-        while queue:
-            turn: Turn = queue.first
-            if self._waiting.get(turn[1]) is turn:
-                return turn
+        turn: Turn | None
+        while (turn := queue.first) is not None and self._waiting.get(turn[1]) is not turn:
             queue.remove_first()
-        return None
+        return turn
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
         """Start from the heads of the queues, in order, until every type is spoken for."""
@@ -301,6 +299,8 @@ class InTurn:
         way = self._ways[view.job.id]
         allowed = way.types if barred.isdisjoint(way.types) else _without(way.types, barred)
         if way.mixed and len(allowed) < len(way.types):
+            return None
+        if sum(map(free.idle, allowed)) < way.count:
             return None
         return self.fit(snapshot, free, view.job, way, allowed)
 
