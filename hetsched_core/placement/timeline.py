@@ -87,7 +87,7 @@ class Timeline:
         """Note that a job holds nothing."""
         for host, row in self._rows.pop(job_id, ()):
             self._room.holds_until_s[host] = AGAIN
-            self._held[host, row] = 0
+            self._held[host, row, 1] = 0
             self._unused[host].append(row)
 
     def earliest_starts(self, queue: Queue, now_s: float, *, reserve_all: bool) -> Starts:
