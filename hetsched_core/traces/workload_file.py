@@ -8,6 +8,7 @@ job that uses it.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from sys import intern
@@ -34,7 +35,14 @@ SCHEMA = "hetsched-workload/1"
 LATEST_S = 1e11
 """The latest time of a job, seconds UTC: in the year 5138. Later ones are milliseconds or wrong."""
 
-_SUBMISSION_KEYS = ("samples", "ends_as", "cancel_s", "logged")
+_SUBMISSION_KEYS: Mapping[str, Any] = {
+    "samples": float,
+    "ends_as": EndState,
+    "cancel_s": float | None,
+    "logged": tuple[LoggedRun, ...],
+}
+"""What a job's line says beside what its user told, and of which type it is."""
+
 _JOB_KEYS = dict.fromkeys(
     ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
 )
@@ -190,36 +198,31 @@ def _header(line: dict[str, Any]) -> tuple[str, ...]:
 
 def _submission(line: dict[str, Any]) -> Submission:
     _check_keys(line, _JOB_KEYS)
-    values = {key: value for key, value in line.items() if key not in _SUBMISSION_KEYS}
+    besides = {key: line.pop(key) for key in _SUBMISSION_KEYS if key in line}
     for key in _SHARED_KEYS:
-        if isinstance(value := values.get(key), str):
-            values[key] = intern(value)
-    values["id"] = structure(values.pop("job"), str, "job")
-    if not values["id"]:
+        if isinstance(value := line.get(key), str):
+            line[key] = intern(value)
+    line["id"] = structure(line.pop("job"), str, "job")
+    if not line["id"]:
         raise InputError("job is empty; every job needs an id")
-    job = structure(values, Job)
-    if "samples" not in line:
+    job = structure(line, Job)
+    if "samples" not in besides:
         raise InputError(f"samples is missing; expected the work of job {job.id!r} in samples")
     submission = Submission(
-        job,
-        structure(line["samples"], float, "samples"),
-        structure(line["ends_as"], EndState, "ends_as")
-        if "ends_as" in line
-        else EndState.COMPLETED,
-        structure(line["cancel_s"], float | None, "cancel_s") if "cancel_s" in line else None,
-        structure(line["logged"], tuple[LoggedRun, ...], "logged") if "logged" in line else (),
+        job, **{key: structure(value, _SUBMISSION_KEYS[key], key) for key, value in besides.items()}
     )
-    for key, value, least in (
-        ("submit_s", job.submit_s, 0.0),
-        ("eligible_s", job.eligible_s, job.submit_s),
-        ("cancel_s", submission.cancel_s, job.submit_s),
-        ("cpus_per_gpu", job.cpus_per_gpu, 0.0),
-        ("memory_mb_per_gpu", job.memory_mb_per_gpu, 0.0),
+    for key, value, least, most in (
+        ("submit_s", job.submit_s, 0.0, LATEST_S),
+        ("eligible_s", job.eligible_s, job.submit_s, LATEST_S),
+        ("cancel_s", submission.cancel_s, job.submit_s, LATEST_S),
+        ("cpus_per_gpu", job.cpus_per_gpu, 0.0, math.inf),
+        ("memory_mb_per_gpu", job.memory_mb_per_gpu, 0.0, math.inf),
     ):
-        if value is not None and value < least:
+        if value is None or least <= value <= most:
+            continue
+        if value < least:
             raise InputError(f"{key} is {value:g}; expected {least:g} or more")
-        if value is not None and key.endswith("_s") and value > LATEST_S:
-            raise InputError(f"{key} is {value:g}; expected seconds, up to {LATEST_S:g}")
+        raise InputError(f"{key} is {value:g}; expected seconds, up to {most:g}")
     for key, value in (
         ("samples", submission.samples),
         ("total_samples", job.total_samples),
