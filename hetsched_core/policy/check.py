@@ -100,7 +100,7 @@ class PlanChecker:
         self._model = model
         self._last: Plan | None = None
         self._usage = _Usage()
-        self._used: dict[str, tuple[Job, tuple[Placement, ...]]] = {}
+        self._used: dict[str, _Use] = {}
         # Whether a node takes no new work: what runs on it may stay there and nothing else.
         self._closed = False
 
@@ -124,65 +124,66 @@ class PlanChecker:
         if not found:
             self._usage, self._used = _Usage(), {}
             self._closed = not all(node.open for node in snapshot.node_views())
-            self._account(snapshot, _with_entries(snapshot, plan, sorted(plan.entries)))
+            for job_id, entry in sorted(plan.entries.items()):
+                self._account(snapshot, job_id, _use_of(snapshot.jobs.get(job_id), entry))
         return found
 
     def _check_changes(
         self, snapshot: Snapshot, plan: Plan, changed: frozenset[str]
     ) -> tuple[Violation, ...]:
         found: list[Violation] = []
-        in_order = _with_entries(snapshot, plan, sorted(changed))
-        unaccounted = len(plan.entries) != len(snapshot.jobs)
-        for _, view, entry in in_order:
+        touched: set[str] = set()
+        jobs, entries = snapshot.jobs, plan.entries
+        unaccounted = len(entries) != len(jobs)
+        for job_id in sorted(changed):
+            view, entry = jobs.get(job_id), entries.get(job_id)
             unaccounted |= (view is None) != (entry is None)
-            if view is not None and isinstance(entry, Placed) and not self._checked(view, entry):
+            use = _use_of(view, entry)
+            new = use != self._used.get(job_id)
+            # What was found valid before is so still if nothing that matters has changed since.
+            if (
+                view is not None
+                and entry is not None
+                and (new or view.blocked is not None or self._closed)
+            ):
                 found += _entry(snapshot, view, entry, self._model)
+            if new:
+                touched.update(self._account(snapshot, job_id, use))
         if unaccounted:
             found[:0] = _accounting(snapshot, plan)
-        touched = self._account(snapshot, in_order)
         usage = self._usage
         if plan.profiles:
             usage = usage.copy()
             found += _profiles(snapshot, plan, usage)
             touched |= {n for p in plan.profiles for n, _ in p.placement.configuration}
-        found += _capacity(snapshot, usage, sorted(touched))
+        if touched:
+            found += _capacity(snapshot, usage, sorted(touched))
         # An invalid plan is dropped, but its usage is booked: look at the next one from scratch.
         self._last = None if found else plan
         return tuple(found)
 
-    def _checked(self, view: JobView, entry: Placed) -> bool:
-        """Whether the entry was found valid before, and nothing that matters has changed since."""
-        same = self._used.get(view.job.id) == (view.job, entry.placements)
-        return same and view.blocked is None and not self._closed
-
-    def _account(self, snapshot: Snapshot, jobs: Iterable[_WithEntry]) -> set[str]:
-        touched: set[str] = set()
-        for job_id, view, entry in jobs:
-            old = self._used.get(job_id)
-            new = None
-            if view is not None and isinstance(entry, Placed):
-                new = (view.job, entry.placements)
-            if old == new:
-                continue
-            if old is not None:
-                del self._used[job_id]
-                for placement in old[1]:
-                    self._usage.add(snapshot, old[0], placement.configuration, -1)
-            if new is not None:
-                self._used[job_id] = new
-                for placement in new[1]:
-                    self._usage.add(snapshot, new[0], placement.configuration)
-                    touched.update([name for name, _ in placement.configuration])
-        return touched
+    def _account(self, snapshot: Snapshot, job_id: str, use: _Use | None) -> list[str]:
+        """Book this instead of what the job used; return the nodes that it is on now."""
+        if (old := self._used.pop(job_id, None)) is not None:
+            job, placements = old
+            for placement in placements:
+                self._usage.add(snapshot, job, placement.configuration, -1)
+        if use is None:
+            return []
+        self._used[job_id] = job, placements = use
+        for placement in placements:
+            self._usage.add(snapshot, job, placement.configuration)
+        return [name for placement in placements for name, _ in placement.configuration.pieces]
 
 
-_WithEntry = tuple[str, JobView | None, Entry | None]
-"""A job, if it is active, and what a plan says of it."""
+_Use = tuple[Job, tuple[Placement, ...]]
+"""What a plan gives a job, on which what it takes of each node depends."""
 
 
-def _with_entries(snapshot: Snapshot, plan: Plan, job_ids: Iterable[str]) -> list[_WithEntry]:
-    jobs, entries = snapshot.jobs, plan.entries
-    return [(job_id, jobs.get(job_id), entries.get(job_id)) for job_id in job_ids]
+def _use_of(view: JobView | None, entry: Entry | None) -> _Use | None:
+    if view is None or not isinstance(entry, Placed):
+        return None
+    return view.job, entry.placements
 
 
 def _accounting(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
