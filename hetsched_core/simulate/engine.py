@@ -196,6 +196,8 @@ class Simulation:
         self._timer_s = -math.inf
         self._round_due = math.inf
         self._round = Round(0, math.inf, -math.inf)
+        # Which rounding may set off from the end of the present one.
+        self._next_round_s = -math.inf
         self._idle_instants = 0
         self._incidents = 0
 
@@ -415,7 +417,9 @@ class Simulation:
         """Put a plan into force."""
         revises = plan.changed is not None and plan.base is self._plan.identity
         among: Iterable[str] = (plan.changed if revises else self._world.jobs) or ()
-        profiled = {p.job for p in (*self._plan.profiles, *plan.profiles)}
+        look_at = set(among)
+        for profile in (*self._plan.profiles, *plan.profiles):
+            look_at.add(profile.job)
         self._plan = plan
         if self._floor is not None:
             self._floor.assign(plan.sequences)
@@ -424,9 +428,9 @@ class Simulation:
         if again_s is not None and again_s > self._world.now and again_s != self._timer_s:
             self._timer_s = again_s
             self._world.heap.push(again_s, Priority.TIMER, TimerRings(again_s))
-        self._apply({*among, *profiled})
+        self._apply(look_at)
 
-    def _apply(self, among: Iterable[str]) -> None:
+    def _apply(self, among: Collection[str]) -> None:
         """Bring the runs nearer to the plan in force, as far as GPUs are free."""
         world = self._world
         if not (among or world.dirty or self._in_transit):
@@ -481,14 +485,15 @@ class Simulation:
     # -- rounds, and the end -----------------------------------------------------------------------
 
     def _present_round(self) -> Round:
-        now, header = self._world.now, self._world.log.header
-        next_s = header.origin_s + (self._round.index + 1) * header.round_s
-        if not self._round.start_s <= now < next_s:
+        now = self._world.now
+        if not self._round.start_s <= now < self._next_round_s:
+            header = self._world.log.header
             index = math.floor((now - header.origin_s) / header.round_s)
             # The division may fall just short of a round that has begun.
             index += header.origin_s + (index + 1) * header.round_s <= now
             start_s = header.origin_s + index * header.round_s
             self._round = Round(index, start_s, start_s + header.round_s)
+            self._next_round_s = header.origin_s + (index + 1) * header.round_s
         return self._round
 
     def _keep_rounds(self) -> None:
@@ -497,8 +502,8 @@ class Simulation:
         if self._round_due < math.inf or not world.active:
             return
         if Trigger.ROUND in self._plan.replan.on:
-            header = world.log.header
-            self._round_due = header.origin_s + (self._present_round().index + 1) * header.round_s
+            self._present_round()
+            self._round_due = self._next_round_s
             world.heap.push(self._round_due, Priority.ROUND, RoundStarts())
 
     def _over(self) -> bool:

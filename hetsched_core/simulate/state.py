@@ -172,7 +172,7 @@ class Active:
         return _make_view(
             job=self.job,
             observed_s=self.observed_s,
-            runs=tuple(held.seen() for held in self.runs.values()),
+            runs=tuple([held.seen() for held in self.runs.values()]),
             samples_done=max(0.0, self.samples - unseen),
             wait_s=self.wait_s,
             attained_gpu_s=tuple(self.attained.items()),

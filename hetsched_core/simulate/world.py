@@ -37,6 +37,13 @@ from hetsched_core.types.making import maker
 _make_held, _make_measured, _make_work_due = maker(Held), maker(Measured), maker(WorkDue)
 _make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
 
+_LEADS_TO = {
+    EndState.COMPLETED: RunEnd.COMPLETED,
+    EndState.FAILED: RunEnd.FAILED,
+    EndState.CANCELLED: RunEnd.CANCELLED,
+}
+"""What the end of a job is to its runs."""
+
 SEEN_AFTER_S = 30.0
 """How long a run must make progress until its speed is known: the wrapper's reporting interval."""
 
@@ -116,7 +123,7 @@ class World:
         self.changed.discard(job_id)
         self.gone.add(job_id)
         for run_id in list(active.runs):
-            self.release(active, run_id, RunEnd(state.value))
+            self.free(active, run_id, _LEADS_TO[state])
         self.log.jobs.append(self._record(active, state, self.now))
         if state is EndState.COMPLETED and active.submission.job.total_samples is None:
             self._remember(active)
@@ -141,7 +148,7 @@ class World:
         for active in list(self.active.values()):
             active.settle(self.now)
             for run_id in list(active.runs):
-                self.release(active, run_id, RunEnd.UNFINISHED)
+                self.free(active, run_id, RunEnd.UNFINISHED)
             state = EndState.UNFINISHED if self._can_ever_run(active) else EndState.NEVER
             self.log.jobs.append(self._record(active, state, None))
         self.log.closed_s = self.now
@@ -242,9 +249,8 @@ class World:
         """Take the GPUs of a run back, write its record, and see what its job leads to now."""
         self.free(active, run_id, ended)
         self.dirty.add(active.job.id)
-        if active.job.id in self.active:
-            self.reschedule(active)
-            self.touch(active)
+        self.reschedule(active)
+        self.touch(active)
 
     def free(self, active: Active, run_id: RunId, ended: RunEnd) -> None:
         """Take the GPUs of a run back and write its record."""

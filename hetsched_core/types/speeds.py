@@ -138,7 +138,7 @@ class _Answers:
     """What was asked of one table before."""
 
     table: SpeedTable
-    by_configuration: dict[Configuration, float] = field(default_factory=dict)
+    by_pieces: dict[tuple[tuple[str, int], ...], float] = field(default_factory=dict)
     by_type: dict[tuple[str, int, int], float] = field(default_factory=dict)
     fastest: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -194,7 +194,7 @@ class Speeds:
         (Hops section 3.5; the same rule for same and mixed types).
         """
         answers = self._of(profile)
-        speed = answers.by_configuration.get(configuration)
+        speed = answers.by_pieces.get(configuration.pieces)
         if speed is None:
             table = answers.table
             gpus, nodes = configuration.gpus, len(configuration)
@@ -203,7 +203,7 @@ class Speeds:
                 * table.node_factor.get(node, 1.0)
                 for node, _ in configuration
             )
-            answers.by_configuration[configuration] = speed
+            answers.by_pieces[configuration.pieces] = speed
         return speed
 
     def fastest_types(self, profile: str, count: int) -> tuple[str, ...]:
