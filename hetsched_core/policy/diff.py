@@ -138,15 +138,16 @@ def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[
 
     stops: list[Stop] = []
     grants: list[Grant] = []
-    wanted: list[tuple[Job, RunKey, Placement]] = []
+    wanted: list[tuple[JobView, RunKey, Placement]] = []
     leaving: dict[str, list[RunKey]] = defaultdict(list)
     still_there: set[RunKey] = set()
     for view in views:
-        entry = plan.entries.get(view.id)
+        job = view.job
+        entry = plan.entries.get(job.id)
         placements = entry.placements if isinstance(entry, Placed) else ()
-        desired = {(p.purpose, p.copy): p for p in (*placements, *profiles[view.id])}
+        desired = {(p.purpose, p.copy): p for p in (*placements, *profiles.get(job.id, ()))}
         for run in view.runs:
-            key = RunKey(view.id, run.purpose, run.copy)
+            key = _make_key(job.id, run.purpose, run.copy)
             target = desired.get((run.purpose, run.copy))
             stays = target is not None and run.configuration == target.configuration
             if target is not None and stays and run.draining_until_s is None:
@@ -161,22 +162,19 @@ def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[
                 # A copy that is dropped while others go on leaves nobody waiting.
                 elsewhere = bool(placements) and run.purpose is Purpose.RUN
                 stops.append(Stop(key, StopCause.MOVE if elsewhere else StopCause.PREEMPT))
-        wanted += [
-            (view.job, _make_key(view.id, *which), placement)
-            for which, placement in desired.items()
+        for (purpose, copy), placement in desired.items():
             # A profiling run that was given up is over, though the plan still names it.
-            if placement.until_s is None or state.now < placement.until_s
-        ]
+            if placement.until_s is None or state.now < placement.until_s:
+                wanted.append((view, _make_key(job.id, purpose, copy), placement))
 
     room = _Room(state)
     starts = []
-    for job, key, placement in wanted:
+    for view, key, placement in wanted:
         own = [key] if key in still_there else []
-        runs = state.jobs[job.id].runs
-        if state.runs_per_job is not None and len(runs) >= state.runs_per_job:
-            own = [RunKey(job.id, run.purpose, run.copy) for run in runs]
+        if state.runs_per_job is not None and len(view.runs) >= state.runs_per_job:
+            own = [_make_key(view.job.id, run.purpose, run.copy) for run in view.runs]
         # A copy goes on elsewhere only when it has left where it was.
-        if not own and room.take(job, placement):
+        if not own and room.take(view.job, placement):
             starts.append(_make_start(key, placement, ready=True))
             continue
         in_the_way = [k for name, _ in placement.configuration for k in leaving[name]]
@@ -225,8 +223,10 @@ class _Room:
         host = view.node.host
         if host in self._cpus:
             return
-        cpus, memory_mb = self._state.cluster.shared_on(host)
         self._cpus[host] = self._memory_mb[host] = math.inf
+        cpus, memory_mb = self._state.cluster.shared_on(host)
+        if not (cpus or memory_mb):
+            return
         siblings = [self._state.nodes[n] for n in self._state.cluster.on_host(host)]
         if cpus:
             self._cpus[host] = cpus - sum(v.held_cpus + v.foreign_cpus for v in siblings)
