@@ -1,11 +1,12 @@
 """Frozen dataclasses that are made by the million, at less than half the cost.
 
 A replay makes some 250 fields of frozen values for each job. The `__init__` that `dataclass` writes
-sets each through `object.__setattr__`, which looks the field up by its name; that of a class that
-is `cheaply_made` uses the descriptors of the slots, looked up once for the class.
+sets each through `object.__setattr__`, which looks the field up by its name. What is made here is,
+while it is made, of another class with the same slots that is not frozen: there a field is set by a
+plain assignment.
 
-What is made at every event is made by a `maker`, at a third of what is left: to call a class by
-keywords costs a dict of them, and to call a descriptor for each field much more than to assign it.
+What is made at every event is made by a `maker`, since to call a class by keywords costs a dict of
+them.
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ def cheaply_made(cls: type[_Class]) -> type[_Class]:
             from an argument.
     """
     own = _fields_to_set(cls)
-    names = _names(own)
-    names |= {f"set_{f.name}": cls.__dict__[f.name].__set__ for f in own}
-    body = "".join(f"    set_{f.name}(self, {_value(f)})\n" for f in own)
-    exec(f"def __init__(self, {_arguments(own)}):\n{body}", names)  # as dataclass itself does
+    set_class = object.__dict__["__class__"].__set__
+    names = _names(own) | {"open_class": _open_class(cls), "set_class": set_class}
+    exec(  # as dataclass itself does
+        f"def __init__(self, {_arguments(own)}):\n"
+        "    frozen_class = self.__class__\n"
+        "    set_class(self, open_class)\n"
+        f"{_assignments(own)}"
+        "    self.__class__ = frozen_class\n",
+        names,
+    )
     init = names["__init__"]
     init.__qualname__ = f"{cls.__qualname__}.__init__"
     init.__doc__ = cls.__init__.__doc__
@@ -51,16 +58,13 @@ def maker(made: Callable[P, _Made]) -> Callable[P, _Made]:
     """
     cls = cast(type, made)
     own = _fields_to_set(cls)
-    # Its values can be given another class with the same slots. In one that is not frozen a field
-    # is set by a plain assignment.
-    open_class = type(cls)(cls.__name__, cls.__bases__, {"__slots__": cls.__dict__["__slots__"]})
-    names = _names(own) | {"new": object.__new__, "open_class": open_class, "own_class": cls}
-    body = "".join(f"    self.{f.name} = {_value(f)}\n" for f in own)
+    new, open_class = object.__new__, _open_class(cls)
+    names = _names(own) | {"new": new, "open_class": open_class, "frozen_class": cls}
     exec(
         f"def make({_arguments(own)}):\n"
         "    self = new(open_class)\n"
-        f"{body}"
-        "    self.__class__ = own_class\n"
+        f"{_assignments(own)}"
+        "    self.__class__ = frozen_class\n"
         "    return self\n",
         names,
     )
@@ -74,6 +78,11 @@ def _fields_to_set(cls: type) -> tuple[Field[Any], ...]:
     if hasattr(cls, "__post_init__") or not all(f.init and f.name in slots for f in own):
         raise TypeError(f"{cls.__name__} needs the __init__ that dataclass gives it")
     return own
+
+
+def _open_class(cls: type) -> type:
+    """A class that is not frozen, which values of this one can be given in its stead."""
+    return type(cls)(cls.__name__, cls.__bases__, {"__slots__": cls.__dict__["__slots__"]})
 
 
 def _names(own: tuple[Field[Any], ...]) -> dict[str, Any]:
@@ -99,6 +108,10 @@ def _parameters(own: tuple[Field[Any], ...]) -> Iterator[str]:
             yield f"{field.name}=usual_{field.name}"
         else:
             yield field.name
+
+
+def _assignments(own: tuple[Field[Any], ...]) -> str:
+    return "".join(f"    self.{f.name} = {_value(f)}\n" for f in own)
 
 
 def _value(field: Field[Any]) -> str:
