@@ -64,25 +64,26 @@ class Backfill:
 
     def _brought_up_to(self, snapshot: Snapshot) -> Timeline:
         """Return the timeline with those on it who hold GPUs now; the others are in the line."""
-        timeline, turns = self._timeline, self.turns
+        timeline, line, turns = self._timeline, self._line, self.turns
+        waiting, placed = turns.waiting, turns.placed
         if timeline is None:
             timeline = self._timeline = Timeline(snapshot)
-            self._line = WaitingLine()
-            self._touched = {*turns.placed, *turns.waiting}
+            line = self._line = WaitingLine()
+            self._touched = {*placed, *waiting}
         unsettled = set()
         # First what is given up, so that a host never has rows for more than it can hold.
         for job_id in self._touched:
-            self._line.remove(job_id)
+            line.remove(job_id)
             timeline.release(job_id)
         for job_id in sorted(self._touched):
-            if job_id in turns.waiting:
+            if job_id in waiting:
                 job = snapshot.jobs[job_id].job
                 layout = layout_of(job, turns.ways[job_id], snapshot.cluster, snapshot.shapes)
                 kind = timeline.kind(layout)
-                key, *_ = turns.waiting[job_id]
-                self._line.put(key, job_id, kind, self.limit_s(job))
-            elif job_id in turns.placed:
-                job, configuration = turns.placed[job_id]
+                key, *_ = waiting[job_id]
+                line.put(key, job_id, kind, self.limit_s(job))
+            elif job_id in placed:
+                job, configuration = placed[job_id]
                 since_s = _running_since(snapshot.jobs[job_id])
                 if since_s is None:
                     since_s = snapshot.effective_s
