@@ -139,6 +139,7 @@ def describe_plan(plan: Plan) -> tuple[str, ...]:
         *(str(reservation) for reservation in plan.reservations),
         f"valid from {plan.valid_from_s!r}",
         f"replan on {sorted(plan.replan.on)} or at {plan.replan.at_s!r}",
+        f"ends with room {plan.replan.room!r}",
         f"memory {json.dumps(plan.memory, sort_keys=True, default=repr)}",
     )
 

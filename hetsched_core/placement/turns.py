@@ -75,8 +75,8 @@ class InTurn:
     _told_no_room: set[str] = field(default_factory=set)
     # Whether nobody can start, whoever has come to wait behind others since that was found.
     _settled: bool = False
-    # The types that those who could not start keep from all behind them.
-    _barred: set[str] = field(default_factory=set)
+    # GPU type -> who could not start, and keeps it from all behind.
+    _barred: dict[str, str] = field(default_factory=dict)
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
         """Return the plan that keeps what runs and starts waiting jobs in turn."""
@@ -182,9 +182,10 @@ class InTurn:
         """The jobs that wait and could run here, with their places in the order."""
         return self._waiting
 
-    def all_wait_for(self, gpu_types: Collection[str]) -> bool:
-        """Whether those who were served last left nobody behind them any of these types."""
-        return self._barred.issuperset(gpu_types)
+    @property
+    def spoken_for(self) -> Mapping[str, str]:
+        """GPU type -> the first job that waits for it and keeps it from all behind."""
+        return self._barred
 
     def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
         """Order the jobs by another key from the next plan on."""
@@ -263,20 +264,20 @@ class InTurn:
         if self._settled:
             return
         self._settled = True
-        barred = self._barred = set()
+        barred = self._barred = {}
         told_before, self._told_no_room = self._told_no_room, set()
         heads = [turn for queue in self._queues.values() if (turn := self._first(queue))]
         heapq.heapify(heads)
         while heads:
             _, job_id, types = heapq.heappop(heads)
-            if types <= barred:
+            if types <= barred.keys():
                 continue
             view = snapshot.jobs[job_id]
             found = self._find(snapshot, free, view, barred)
             if found is None:
-                if barred.isdisjoint(types):
+                if barred.keys().isdisjoint(types):
                     self._told_no_room.add(job_id)
-                barred |= types
+                barred.update((gpu_type, job_id) for gpu_type in types - barred.keys())
                 continue
             self._hold(view.job, found, free, changes)
             del self._ways[job_id], self._waiting[job_id]
@@ -294,10 +295,10 @@ class InTurn:
         changes[job.id] = _make_placed((_make_placement(configuration),))
 
     def _find(
-        self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: set[str]
+        self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: Collection[str]
     ) -> Configuration | None:
         way = self._ways[view.job.id]
-        allowed = way.types if barred.isdisjoint(way.types) else _without(way.types, barred)
+        allowed = _without(way.types, barred) if barred else way.types
         if way.mixed and len(allowed) < len(way.types):
             return None
         if sum(map(free.idle, allowed)) < way.count:
@@ -305,5 +306,5 @@ class InTurn:
         return self.fit(snapshot, free, view.job, way, allowed)
 
 
-def _without(types: tuple[str, ...], barred: set[str]) -> tuple[str, ...]:
+def _without(types: tuple[str, ...], barred: Collection[str]) -> tuple[str, ...]:
     return tuple(t for t in types if t not in barred)

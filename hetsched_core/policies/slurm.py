@@ -32,7 +32,7 @@ from immutables import Map
 from hetsched_core.errors import InputError
 from hetsched_core.placement import InTurn
 from hetsched_core.placement.backfill import Backfill
-from hetsched_core.placement.fewest import fewest_fit
+from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.starts import Promises
 from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
 from hetsched_core.policy import PolicyInfo, parameter
@@ -126,22 +126,22 @@ class Slurm:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs, start who is in turn, and now and then who can go before."""
-        now, turns = snapshot.now, self._backfill.turns
+        now, turns, types = snapshot.now, self._backfill.turns, snapshot.cluster.gpu_types
         ranks_change = self._ranking.weights.change_with_time
         notes = _Notes.read(snapshot.previous.memory)
         if ranks_change:
             self._rank(snapshot, notes)
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()
-        on, again_s = _ON, math.inf
+        on, room, again_s = _ON, None, math.inf
         if turns.queue_length and self.backfill is not Reserve.NONE:
             due_s = notes.backfilled_s + self.bf_interval_s
             if now < due_s:
                 again_s = due_s
                 reservations = self._still_kept(snapshot, changes)
-                if self._ranking.by_submission and turns.all_wait_for(snapshot.cluster.gpu_types):
-                    # Who comes now is behind somebody on every type: the pass sees them in time.
-                    on = _ON_ROOM
+                if self._ranking.by_submission and len(turns.spoken_for) == len(types):
+                    # Who comes now is behind somebody on every type, whom most ends give no room.
+                    on, room = _ON_ROOM, self._wanted(snapshot)
             else:
                 notes.backfilled_s = now
                 waited = turns.queue_length
@@ -161,10 +161,21 @@ class Slurm:
         return turns.conclude(
             snapshot,
             changes,
-            _make_replan(on, again_s if again_s < math.inf else None),
+            _make_replan(on, again_s if again_s < math.inf else None, room),
             reservations=reservations,
             memory=notes.written(),
         )
+
+    def _wanted(self, snapshot: Snapshot) -> Mapping[str, int]:
+        """GPU type -> GPUs that a node must have free for who is in turn to start there."""
+        turns, room = self._backfill.turns, {}
+        for gpu_type in snapshot.cluster.gpu_types:
+            job = snapshot.jobs[turns.spoken_for[gpu_type]].job
+            shapes = snapshot.shapes_for(job)
+            layout = layout_of(job, turns.ways[job.id], snapshot.cluster, shapes)
+            # Of a mix of types a single GPU may be what is missing.
+            room[gpu_type] = next((least for t, _, least in layout.alone if t == gpu_type), 1)
+        return room
 
     def _still_kept(
         self, snapshot: Snapshot, changes: Mapping[str, Entry]

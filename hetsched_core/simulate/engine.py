@@ -335,7 +335,11 @@ class Simulation:
     def _due(self) -> bool:
         if self._plan is EMPTY_PLAN:
             return bool(self._world.triggers)
-        return not self._world.triggers.isdisjoint(self._plan.replan.on | _ALWAYS)
+        replan = self._plan.replan
+        due = self._world.triggers & (replan.on | _ALWAYS)
+        if due == _END and replan.room is not None and not self._world.withdrawn:
+            return self._world.has_room(replan.room)
+        return bool(due)
 
     def _ask(self) -> None:
         world = self._world
@@ -373,6 +377,7 @@ class Simulation:
             for at_s in sorted({snapshot.effective_s, effective_s} - {world.now}):
                 world.heap.push(at_s, Priority.PLAN, PlanTakesEffect(plan))
         world.changed, world.gone, world.nodes_changed = set(), set(), False
+        world.vacated, world.withdrawn = set(), False
         if effective_s <= world.now:
             self._adopt(plan)
 
@@ -530,6 +535,8 @@ _DISTURBING = (Cancelled, JobCrashed, NodeLost, NodeDrained, NodeBack)
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 """No policy may sleep through a change of the cluster, or past the time that it named itself."""
 
+
+_END = frozenset({Trigger.END})
 
 _make_snapshot = maker(Snapshot)
 

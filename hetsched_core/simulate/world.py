@@ -7,7 +7,7 @@ costs only what changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from immutables import Map
@@ -59,6 +59,8 @@ class World:
         triggers: reasons to plan that have come up and not been served.
         changed, gone: jobs whose view was replaced, and that ended, since the last plan was asked.
         nodes_changed: whether a node's condition changed since then.
+        vacated: nodes that a run has left since the last plan was asked.
+        withdrawn: whether a job has ended since then while it held nothing.
         dirty: jobs whose runs changed since the plan in force was last applied.
         speeds: the estimates that the policy was shown last.
         past_run_s: profile key -> mean run time of the completed jobs that told no size.
@@ -90,6 +92,8 @@ class World:
         self.changed: set[str] = set()
         self.gone: set[str] = set()
         self.nodes_changed = True
+        self.vacated: set[str] = set()
+        self.withdrawn = False
         self.dirty: set[str] = set()
         self.speeds = estimates.speeds(self.now)
         self.past_run_s: Map[str, float] = Map()
@@ -122,6 +126,7 @@ class World:
         self.jobs = self.jobs.delete(job_id)
         self.changed.discard(job_id)
         self.gone.add(job_id)
+        self.withdrawn |= not active.runs
         for run_id in list(active.runs):
             self.free(active, run_id, _LEADS_TO[state])
         self.log.jobs.append(self._record(active, state, self.now))
@@ -257,6 +262,7 @@ class World:
         active.settle(self.now)
         held = active.runs.pop(run_id)
         self._book(active, held, -1)
+        self.vacated.update([name for name, _ in held.placement.configuration.pieces])
         own_work = held.placement.purpose is Purpose.RUN
         record = _make_run_record(
             job=active.job.id,
@@ -308,6 +314,18 @@ class World:
         self.nodes_changed = True
         self.log.nodes.append(NodeRecord(self.now, name, condition))
         self.triggers.add(Trigger.NODE)
+
+    def has_room(self, room: Mapping[str, int]) -> bool:
+        """Whether so many GPUs of one of these types are free on a node of a vacated host.
+
+        A run also leaves the CPUs and the memory that it shared with the other nodes of its host.
+        """
+        hosts = {self.cluster[name].host for name in self.vacated}
+        views = (self.nodes[name] for host in hosts for name in self.cluster.on_host(host))
+        return any(
+            view.capacity - view.held_gpus >= room.get(view.node.gpu_type, math.inf)
+            for view in views
+        )
 
     def _book(self, active: Active, held: Held, sign: int) -> None:
         job = active.job

@@ -122,10 +122,19 @@ class Reservation:
 @cheaply_made
 @dataclass(frozen=True, slots=True)
 class Replan:
-    """When the policy wants to be asked again: on these triggers, and at a time of its own."""
+    """When the policy wants to be asked again: on these triggers, and at a time of its own.
+
+    Attributes:
+        on: the triggers; changes of nodes ask always.
+        at_s: the time (UTC).
+        room: GPU type -> GPUs. The end of a job that held GPUs need not ask, though it is among the
+            triggers, before so many are free on a node of a host that a run has left since. It may
+            ask before: the daemon does. None if every end is to ask.
+    """
 
     on: frozenset[Trigger] = frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE})
     at_s: float | None = None
+    room: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     Cluster,
+    Node,
     Plan,
     ReasonCode,
     Snapshot,
@@ -273,6 +274,13 @@ def test_who_may_find_room_is_seen_at_once() -> None:
     assert starts(jobs, Slurm(), cluster)["any"] == 5
 
 
+def test_an_end_that_gives_who_is_next_no_room_asks_for_no_plan() -> None:
+    jobs = [job(f"r{n}", 1, 10 + n) for n in range(4)]
+    jobs += [job("head", 4, 5, submit_s=1), job("behind", 4, 5, submit_s=2)]
+    _, seen = run(jobs, Slurm())
+    assert [s.now for s, _ in seen] == [0, 1, 2, 13, 18]
+
+
 def test_an_order_by_size_is_looked_at_whenever_somebody_comes() -> None:
     large_first = [*HEAD, job("small", 1, 5, submit_s=2), job("large", 4, 5, submit_s=3)]
     _, seen = run(large_first, Slurm(weight_job_size=1000))
@@ -328,23 +336,42 @@ def late(
 
 
 @dataclass(frozen=True)
-class AtEveryArrival(Watched):
-    """Asks at every arrival, whatever the policy wants."""
+class AtEveryEvent(Watched):
+    """Asks at every arrival and every end, whatever the policy wants."""
 
     def plan(self, snapshot: Snapshot) -> Plan:
         plan = super().plan(snapshot)
-        on = plan.replan.on | {Trigger.ARRIVAL}
-        return replace(plan, replan=replace(plan.replan, on=on))
+        on = plan.replan.on | {Trigger.ARRIVAL, Trigger.END}
+        return replace(plan, replan=replace(plan.replan, on=on, room=None))
 
 
-@settings(max_examples=100)
-@given(st.integers(0, 10**9), st.sampled_from(EACH))
-def test_asking_at_every_arrival_changes_no_start(seed: int, backfill: Reserve) -> None:
-    jobs = workload(seed, exact=False)
-    speeds = linear_speeds(TWO_TYPES, {"m": dict.fromkeys(TWO_TYPES.gpu_types, 1.0)})
+SHARED_HOSTS = Cluster(
+    tuple(
+        Node(f"{host}-{gpu_type}", gpu_type, 4, cpus=12, host=host)
+        for host in ("h0", "h1")
+        for gpu_type in ("a100", "v100")
+    )
+)
+
+
+@settings(max_examples=150)
+@given(st.integers(0, 10**9), st.sampled_from(EACH), st.sampled_from([TWO_TYPES, SHARED_HOSTS]))
+def test_asking_at_every_event_changes_no_start(
+    seed: int, backfill: Reserve, cluster: Cluster
+) -> None:
+    rng = Random(seed)
+    jobs = [
+        replace(
+            each,
+            job=replace(each.job, cpus_per_gpu=float(rng.choice((0, 1, 3)))),
+            cancel_s=each.job.submit_s + rng.randint(1, 200) if rng.random() < 0.2 else None,
+        )
+        for each in workload(seed, exact=False)
+    ]
+    speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)})
     logs = [
-        simulate(jobs, TWO_TYPES, watched(Slurm(backfill=backfill)), speeds, Settings())
-        for watched in (Watched, AtEveryArrival)
+        simulate(jobs, cluster, watched(Slurm(backfill=backfill)), speeds, Settings())
+        for watched in (Watched, AtEveryEvent)
     ]
     assert logs[0].runs == logs[1].runs
     assert len(logs[0].plans) <= len(logs[1].plans)

@@ -13,7 +13,7 @@ from hetsched_core.policy import PolicyInfo, make_policy
 from hetsched_core.types import Entry, Plan, Replan, Snapshot, Trigger
 from tests.hetsched_core.simulate.runs import FIFO, ends, held, record, run
 from tests.hetsched_core.simulate.timetable import timetable
-from tests.hetsched_core.worlds import NO_ROOM, placed, plan_of, submission
+from tests.hetsched_core.worlds import NO_ROOM, cluster_of, placed, plan_of, submission
 
 
 def test_a_plan_takes_effect_after_the_decision_time_and_nothing_is_asked_meanwhile() -> None:
@@ -109,6 +109,34 @@ def test_a_timer_of_a_plan_that_was_replaced_does_not_ring() -> None:
     assert [plan.at_s for plan in alone.plans] == [0.0, 30.0]
     replaced = run([submission("j", 50.0), submission("k", 5.0, submit_s=10.0)], OnceAt30())
     assert [plan.at_s for plan in replaced.plans] == [0.0, 10.0, 15.0]
+
+
+@dataclass(frozen=True)
+class WithRoom:
+    """Like fifo; an end asks only if it leaves a node with three free GPUs."""
+
+    info: ClassVar[PolicyInfo] = PolicyInfo(name="with-room", summary="", paper="")
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return replace(FIFO.plan(snapshot), replan=Replan(room={"v100": 3}))
+
+
+def test_an_end_asks_once_a_node_has_the_room_that_the_plan_names() -> None:
+    two_nodes = cluster_of(a=("v100", 4), b=("v100", 4))
+    # Lengths of runs on a, and then one on b; after the one of 20 s node a has three GPUs free.
+    jobs = [submission(f"j{n}", length, (1,)) for n, length in enumerate((10.0, 15.0, 20.0, 90.0))]
+    jobs.append(submission("other", 4 * 95.0, (4,)))
+    log = run(jobs, WithRoom(), cluster=two_nodes)
+    assert [plan.at_s for plan in log.plans] == [0.0, 20.0, 90.0]
+
+
+def test_who_withdraws_while_it_waits_asks_whatever_room_there_is() -> None:
+    one_node = cluster_of(a=("v100", 4))
+    jobs = [submission("j", 4 * 50.0, (4,)), submission("k", 10.0, (1,), submit_s=1.0)]
+    jobs[1] = replace(jobs[1], cancel_s=5.0)
+    jobs.append(submission("l", 10.0, (1,), submit_s=2.0))
+    log = run(jobs, WithRoom(), cluster=one_node)
+    assert [plan.at_s for plan in log.plans] == [0.0, 1.0, 2.0, 5.0, 50.0]
 
 
 @dataclass(frozen=True)
