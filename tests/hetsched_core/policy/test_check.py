@@ -429,6 +429,27 @@ def test_the_check_of_the_changes_sees_a_profiling_run_beside_entries_that_did_n
     assert checker.check(later, plan.revise({})) == ()
 
 
+def test_the_check_of_the_changes_sees_a_job_that_is_blocked_though_its_entry_stays() -> None:
+    checker = PlanChecker(ExecutionModel.GANG)
+    plan = plan_of({"j": placed(a=4)})
+    assert checker.check(gang(view("j", counts=(4,))), plan) == ()
+    blocked = view("j", counts=(4,), blocked=BLOCKED)
+    later = gang(blocked, previous=plan, changed=frozenset("j"), nodes_changed=False)
+    found = checker.check(later, plan.revise({}))
+    assert [violation.rule for violation in found] == ["blocked"]
+
+
+def test_the_check_of_the_changes_sees_a_job_that_would_begin_anew_on_a_closed_node() -> None:
+    checker = PlanChecker(ExecutionModel.GANG)
+    plan = plan_of({"j": placed(b=4)})
+    runs = view("j", held(on(b=4)), counts=(4,))
+    assert checker.check(gang(runs, nodes=CLOSED), plan) == ()
+    ended = view("j", counts=(4,))
+    later = gang(ended, previous=plan, changed=frozenset("j"), nodes=CLOSED, nodes_changed=False)
+    found = checker.check(later, plan.revise({}))
+    assert [violation.rule for violation in found] == ["node-closed"]
+
+
 @st.composite
 def entries(draw: st.DrawFn) -> Entry:
     """An entry for a gang, more often right than wrong."""
