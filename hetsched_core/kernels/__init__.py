@@ -145,6 +145,7 @@ class Kernel(Generic[P, R]):
 
     def compile(self) -> Callable[P, R]:
         """Load the compiled function from the cache, else compile it and keep it there."""
+        # An option that numba does not document: a test compiles a kernel that rests on it.
         counted = numba.njit if self._allocates else functools.partial(numba.njit, _nrt=False)
         dispatcher = counted(error_model="numpy")(self.py_func)
         # Where neither the installation nor the user's cache can be written, it has to do without.

@@ -43,6 +43,9 @@ _make_placed, _make_placement = maker(Placed), maker(Placement)
 Key = Any
 """What jobs are ordered by: any values that can be compared, unique to each job."""
 
+_VOID = 64
+"""So many turns that are none any more may stay in a queue, beside twice as many as jobs wait."""
+
 Turn = tuple[Key, str, frozenset[str]]
 """A waiting job: its key, its id and the types that it could use."""
 
@@ -184,7 +187,7 @@ class InTurn:
 
     @property
     def spoken_for(self) -> Mapping[str, str]:
-        """GPU type -> the first job that waits for it and keeps it from all behind."""
+        """GPU type -> who, when jobs were served last, waited and kept it from all behind."""
         return self._barred
 
     def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
@@ -243,7 +246,17 @@ class InTurn:
         if queue.put(turn):
             self._settled = False
         self._ways[job_id], self._waiting[job_id] = way, turn
+        if len(queue) > _VOID + 2 * len(self._waiting):
+            self._queues[types] = self._without_void(queue)
         return True
+
+    def _without_void(self, queue: FromFront) -> FromFront:
+        """Return a queue without those of its turns that are none any more."""
+        rest = FromFront()
+        for turn in queue.order[queue.begin :]:
+            if self._waiting.get(turn[1]) is turn:
+                rest.put(turn)
+        return rest
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
         self._settled = False

@@ -6,10 +6,10 @@ slurm.conf(5)) and the plug-ins sched/backfill and priority/multifactor. EASY ba
 "Utilization, Predictability, Workloads, and User Runtime Estimates in Scheduling the IBM SP2 with
 Backfilling", IEEE TPDS 12(6), 2001.
 
-At every event jobs start in the order of priority until one does not fit; every `bf_interval`
-seconds, if something has happened, lower ones start whom nobody ahead has to wait for. Jobs are
-rigid (the lower median of the requirement set), run on the GPU type they ask for or on any, and are
-never preempted. Speeds make no difference: types and nodes are taken in the cluster's order.
+At every event that may make room jobs start in the order of priority until one does not fit; every
+`bf_interval` seconds, if something has happened, lower ones start whom nobody ahead waits for. Jobs
+are rigid (the lower median of the requirement set), run on the GPU type they ask for or on any, and
+are never preempted. Speeds make no difference: types and nodes are taken in the cluster's order.
 
 Deviations, each with its reason in `docs/policies/slurm.md`: a job that does not fit holds back
 those behind it on the GPU types it could use, not in its partition; reservations keep GPUs and not

@@ -335,10 +335,12 @@ class Simulation:
     def _due(self) -> bool:
         if self._plan is EMPTY_PLAN:
             return bool(self._world.triggers)
-        replan = self._plan.replan
-        due = self._world.triggers & (replan.on | _ALWAYS)
-        if due == _END and replan.room is not None and not self._world.withdrawn:
-            return self._world.has_room(replan.room)
+        world, replan = self._world, self._plan.replan
+        if replan.room is not None and world.disturbed:
+            return bool(world.triggers)
+        due = world.triggers & (replan.on | _ALWAYS)
+        if due == _END and replan.room is not None:
+            return world.has_room(replan.room)
         return bool(due)
 
     def _ask(self) -> None:
@@ -377,7 +379,7 @@ class Simulation:
             for at_s in sorted({snapshot.effective_s, effective_s} - {world.now}):
                 world.heap.push(at_s, Priority.PLAN, PlanTakesEffect(plan))
         world.changed, world.gone, world.nodes_changed = set(), set(), False
-        world.vacated, world.withdrawn = set(), False
+        world.vacated, world.disturbed = set(), False
         if effective_s <= world.now:
             self._adopt(plan)
 
@@ -537,6 +539,7 @@ _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
 
 
 _END = frozenset({Trigger.END})
+
 
 _make_snapshot = maker(Snapshot)
 

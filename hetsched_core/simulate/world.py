@@ -60,7 +60,7 @@ class World:
         changed, gone: jobs whose view was replaced, and that ended, since the last plan was asked.
         nodes_changed: whether a node's condition changed since then.
         vacated: nodes that a run has left since the last plan was asked.
-        withdrawn: whether a job has ended since then while it held nothing.
+        disturbed: whether a job that held nothing, or a run of one that goes on, has ended since.
         dirty: jobs whose runs changed since the plan in force was last applied.
         speeds: the estimates that the policy was shown last.
         past_run_s: profile key -> mean run time of the completed jobs that told no size.
@@ -93,7 +93,7 @@ class World:
         self.gone: set[str] = set()
         self.nodes_changed = True
         self.vacated: set[str] = set()
-        self.withdrawn = False
+        self.disturbed = False
         self.dirty: set[str] = set()
         self.speeds = estimates.speeds(self.now)
         self.past_run_s: Map[str, float] = Map()
@@ -126,7 +126,7 @@ class World:
         self.jobs = self.jobs.delete(job_id)
         self.changed.discard(job_id)
         self.gone.add(job_id)
-        self.withdrawn |= not active.runs
+        self.disturbed |= not active.runs
         for run_id in list(active.runs):
             self.free(active, run_id, _LEADS_TO[state])
         self.log.jobs.append(self._record(active, state, self.now))
@@ -253,6 +253,7 @@ class World:
     def release(self, active: Active, run_id: RunId, ended: RunEnd) -> None:
         """Take the GPUs of a run back, write its record, and see what its job leads to now."""
         self.free(active, run_id, ended)
+        self.disturbed = True
         self.dirty.add(active.job.id)
         self.reschedule(active)
         self.touch(active)

@@ -127,9 +127,10 @@ class Replan:
     Attributes:
         on: the triggers; changes of nodes ask always.
         at_s: the time (UTC).
-        room: GPU type -> GPUs. The end of a job that held GPUs need not ask, though it is among the
-            triggers, before so many are free on a node of a host that a run has left since. It may
-            ask before: the daemon does. None if every end is to ask.
+        room: GPU type -> GPUs. The ends of jobs that held GPUs need not ask, though `on` says so,
+            before so many are free on a node of a host that a run has left since; nodes of other
+            types never do. Once another job ends, or a run of a job that goes on, whatever happens
+            asks. They may ask before: in the daemon they do. None if every end is to ask.
     """
 
     on: frozenset[Trigger] = frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE})

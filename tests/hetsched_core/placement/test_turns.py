@@ -178,6 +178,29 @@ def test_a_place_that_is_not_taken_yet_is_given_up_with_its_shape_and_no_sooner(
     assert not turns.follows(replace(told, previous=plan, shapes=ALL_SHAPES))
 
 
+def test_who_changes_places_again_and_again_leaves_few_rows_behind() -> None:
+    cluster = cluster_of(n0=("a100", 4))
+    speeds = linear_speeds(cluster, {"m": {"a100": 1.0}})
+    first = view("first", held(on(n0=4)), counts=(4,))
+    others = [view(f"j{n}", counts=(4,), submit_s=1.0 + n) for n in range(20)]
+    penalty = 50
+    turns = InTurn(lambda view, _: (penalty, *submission_order(view)))
+    plan = turns.plan(snapshot_of(cluster, [first, *others], speeds=speeds), Replan())
+    for penalty in reversed(range(50)):  # noqa: B007  # Everybody moves before where all were.
+        told = snapshot_of(
+            cluster,
+            [first, *others],
+            speeds=speeds,
+            previous=plan,
+            changed=frozenset(other.id for other in others),
+            nodes_changed=False,
+        )
+        assert turns.follows(told)
+        plan = turns.plan(told, Replan())
+        assert in_line(turns) == [other.id for other in others]
+        assert sum(map(len, turns._queues.values())) <= 64 + 2 * len(others) + 1
+
+
 def by_estimates(view: JobView, snapshot: Snapshot) -> tuple[float, float, str]:
     profile = view.job.profile
     fastest = max(snapshot.speeds.per_gpu(profile, t, 1) for t in snapshot.cluster.gpu_types)

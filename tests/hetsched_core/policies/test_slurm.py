@@ -18,6 +18,7 @@ from hetsched_core.policies.slurm import Reserve, Slurm
 from hetsched_core.policy import PolicyInfo, make_policy
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate.events import JobCrashed, NodeDrained
 from hetsched_core.types import (
     Cluster,
     Node,
@@ -279,6 +280,25 @@ def test_an_end_that_gives_who_is_next_no_room_asks_for_no_plan() -> None:
     jobs += [job("head", 4, 5, submit_s=1), job("behind", 4, 5, submit_s=2)]
     _, seen = run(jobs, Slurm())
     assert [s.now for s, _ in seen] == [0, 1, 2, 13, 18]
+
+
+def test_who_comes_after_all_have_withdrawn_in_its_sleep_is_seen() -> None:
+    jobs = [job("r", 4, 100), job("head", 4, 50, submit_s=1), job("behind", 4, 50, submit_s=2)]
+    jobs = [replace(each, cancel_s=5.0) for each in jobs]
+    jobs += [job("next", 4, 10, submit_s=10), job("last", 4, 10, submit_s=200)]
+    assert starts(jobs, Slurm())["next"] == 10
+    assert starts(jobs, Slurm())["last"] == 200
+
+
+def test_who_crashes_on_a_closed_node_in_its_sleep_is_seen() -> None:
+    cluster = cluster_of(a=("a100", 4), b=("a100", 4))
+    jobs = [job("j", 1, 50), job("k", 3, 80), job("l", 3, 60)]
+    jobs += [job("head", 4, 50, submit_s=1), job("behind", 4, 50, submit_s=2)]
+    speeds = linear_speeds(cluster, {"m": {"a100": 1.0}})
+    happens = (NodeDrained(0.5, "a"), JobCrashed(3.0, "j"))
+    log = simulate(jobs, cluster, Slurm(), speeds, Settings(), incidents=happens)
+    again = [run.since_s for run in log.runs if run.job == "j"]
+    assert again == [0, 3]
 
 
 def test_an_order_by_size_is_looked_at_whenever_somebody_comes() -> None:
