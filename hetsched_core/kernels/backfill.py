@@ -58,11 +58,11 @@ CPUS, MEMORY = range(2)
 
 
 class Chains(NamedTuple):
-    """What is free at each of H hosts from now on, as steps in S rows (see `expected_room`).
+    """What is free at each of H hosts from now on: those of `expected_room`, and where they begin.
 
     Attributes:
         at_s: (S,) when each step begins; behind those of `expected_room` there are rows for a copy
-            of all, and two more for each of the P pieces.
+            of all, and two more for each piece of a job that is booked.
         gpus: (S, G) the GPUs of each step.
         room: (S, 2) its CPUs and MiB.
         following: (S,) the row of the step that follows.

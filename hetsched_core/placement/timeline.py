@@ -177,11 +177,8 @@ class _Room:
 
     def fit(self, held: int, pieces: int, sizes: int) -> None:
         """Make room for so many rows of a host, and so many pieces that are booked."""
-        hosts, members, (rows, most, columns) = (
-            len(self.holds_until_s),
-            len(self._members),
-            self._shape,
-        )
+        hosts, members = len(self.holds_until_s), len(self._members)
+        rows, most, columns = self._shape
         if (rows, columns) == (held, sizes) and pieces <= most:
             return
         self._shape = (held, pieces, sizes)
