@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
-    Park,
-    Place,
-    Push,
+    Depend,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Release,
     Requeue,
-    SetAside,
     Signal,
     Together,
 )
@@ -21,15 +22,16 @@ from slurm_plugin.backend.errors import AwayError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
 
 _ORDER: dict[type[Change], int] = {
-    Signal: 0,
-    Cancel: 0,
-    Requeue: 0,
-    Park: 1,
-    # After the leader's parking, so that no leader is pinned whose members are not.
-    SetAside: 2,
-    Push: 3,
-    Release: 4,
-    Place: 5,
+    # First, since everything that waits depends on it.
+    Hold: 0,
+    Drop: 0,
+    Signal: 1,
+    Cancel: 1,
+    Requeue: 1,
+    Leave: 2,
+    Depend: 3,
+    Release: 3,
+    Enter: 4,
 }
 
 
@@ -45,8 +47,8 @@ class Outcome:
 
     Attributes:
         made: those that Slurm accepted; for a `Together` its steps.
-        refused: those that it did not, each with its words. A refused `Place` was parked again, and
-            so was all that had been placed together with it.
+        refused: those that it did not, each with its words. A refused `Enter` was undone, and so was all
+            that had been placed together with it.
         put_off: those that were not tried, or not known to be made, because Slurm went away.
         away: what was said when it did; "" if it did not.
     """
@@ -71,9 +73,9 @@ def apply_changes(
     """Make changes in the order of dependency: what frees GPUs first, what takes them last.
 
     Every change is one call and may be made twice, so one whose answer was lost is simply made
-    again. Slurm may refuse the second half of a call after making the first: a job whose `Place` is
-    refused is parked, so that it waits unpinned and starts by itself if we do. So it is with what
-    is placed together: those before it are parked, too, and those behind it are not tried.
+    again. Slurm may refuse the second half of a call after making the first: a job whose `Enter` is
+    refused leaves again. So it is with what is placed together: those before it leave, too, and
+    those behind it are not tried.
 
     Args:
         backend: Slurm.
@@ -94,9 +96,9 @@ def apply_changes(
                 except RefusedError as error:
                     refused.append((step, str(error)))
                     left.remove(change)
-                    for place in reversed(steps[: at + 1]):
-                        if isinstance(place, Place):
-                            _undo(backend, place, sleep, backoff_s)
+                    for entry in reversed(steps[: at + 1]):
+                        if isinstance(entry, Enter):
+                            _undo(backend, entry, sleep, backoff_s)
                     break
             else:
                 made += steps
@@ -122,12 +124,12 @@ def _attempt(
 
 def _undo(
     backend: SlurmBackend,
-    change: Place,
+    change: Enter,
     sleep: Callable[[float], None],
     backoff_s: tuple[float, ...],
 ) -> None:
-    """Park a job; one that refuses this too has ended or started, and needs nothing."""
+    """Take a job out again; one that refuses this too has ended or started, and needs nothing."""
     try:
-        _attempt(backend, change.otherwise, sleep, backoff_s)
+        _attempt(backend, Leave(change.job, change.own), sleep, backoff_s)
     except RefusedError:
         return

@@ -1,9 +1,11 @@
-"""What can be done to a job, each in one call to Slurm."""
+"""What can be done to a job, or to the nodes that are held: each is one call to Slurm."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+
+from slurm_plugin.backend.state import Asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,54 +21,59 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Pin a pending job to nodes, with the same number of GPUs on each, and let it start at once.
+class Enter:
+    """Place a pending job: into the reservation, on these nodes, to start at once.
 
-    `gpu_type` is "" for whatever the nodes have. `otherwise` is what to do if Slurm takes only part
-    of the change. `dependency` is what it has to wait for from now on, "" for nothing and None for
-    what it waits for as it is.
+    With `gpus_per_node` it gets so many GPUs, of `gpu_type` if that is not "", and one task on each
+    node; None leaves the shape in which it was submitted. `own` is what it goes back to if Slurm
+    takes only part of the change. `dependency` is what it has to wait for, "" for what it waits for
+    as it is.
+    """
+
+    job: str
+    hold: str
+    nodes: tuple[str, ...]
+    gpus_per_node: int | None
+    gpu_type: str = ""
+    terms: Terms = Terms()
+    own: Asked | None = None
+    dependency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Take a pending job out of the reservation, into the shape `own`; None for the one it has."""
+
+    job: str
+    own: Asked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Depend:
+    """Let a pending job wait for something else; "" for nothing."""
+
+    job: str
+    dependency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep nodes by the reservation `job` for so many whole seconds from now.
+
+    It is made where it is not there, and given these nodes and this end where it is.
     """
 
     job: str
     nodes: tuple[str, ...]
-    gpus_per_node: int
-    otherwise: Park | SetAside
-    gpu_type: str = ""
-    terms: Terms = Terms()
-    dependency: str | None = None
+    seconds: int
+    deny: str
 
 
 @dataclass(frozen=True, slots=True)
-class Park:
-    """Unpin a pending job, give it the shape of its default count, and let it begin in a while.
-
-    The shape is `gpus_per_node` GPUs, of `gpu_type` if it is not "", on each of `nodes` nodes.
-    `delay_s` whole seconds from now, Slurm starts the job by itself unless somebody acts.
-    """
+class Drop:
+    """End the reservation `job`."""
 
     job: str
-    gpus_per_node: int
-    delay_s: int
-    nodes: int = 1
-    gpu_type: str = ""
-    terms: Terms = Terms()
-
-
-@dataclass(frozen=True, slots=True)
-class SetAside:
-    """Unpin a pending element of a gang, and have it wait for what cannot be.
-
-    That is, that the `leader` ends well and does not: however the leader ends, Slurm then cancels
-    the element. `job` may be several elements, such as `12_[1-3]`.
-    """
-
-    job: str
-    leader: str
-
-    @property
-    def dependency(self) -> str:
-        """What it waits for."""
-        return f"afterok:{self.leader},afternotok:{self.leader}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Together:
     """
 
     job: str
-    steps: tuple[Place | Park | SetAside, ...]
+    steps: tuple[Enter, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +92,6 @@ class Cancel:
     """End a job for good."""
 
     job: str
-
-
-@dataclass(frozen=True, slots=True)
-class Push:
-    """Move the begin time of a parked job to `delay_s` whole seconds from now."""
-
-    job: str
-    delay_s: int
 
 
 class Recipients(StrEnum):
@@ -121,9 +120,9 @@ class Requeue:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let go of a pending job that is held; its begin time still keeps it back."""
+    """Let go of a pending job that is held."""
 
     job: str
 
 
-Change = Signal | Cancel | Requeue | Park | SetAside | Push | Release | Place | Together
+Change = Signal | Cancel | Requeue | Leave | Depend | Release | Enter | Together | Hold | Drop

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hetsched_core.types import NodeCondition
+from slurm_plugin.backend.gres import gpu_request
 from slurm_plugin.backend.limits import GpuLimits
+
+
+HOLDS = ("hetsched", "hetsched-2")
+"""The names of the reservation that holds the managed nodes.
+
+One that has ended stays for as long as Slurm has not forgotten it, while jobs run in it; the next
+daemon then takes the other name.
+"""
 
 
 class JobState(Enum):
@@ -42,20 +51,63 @@ class SlurmNode:
     memory_mb: int
     memory_used_mb: int
     partitions: frozenset[str] | None = None
+    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks for beside GPUs. Memory is MiB.
+    """What a job asks Slurm for: the shape that it waits in. Memory is MiB.
 
-    A job of ours has one task on each node, so that CPUs per task are CPUs per node. What is asked
-    for in another way is 0. CPUs by GPU are in its mark, since pyslurm cannot read them.
+    Attributes:
+        per_job, per_node, per_task, per_socket: GPUs and the like, in Slurm's words
+            (`gres/gpu:a100:4`).
+        least_nodes, most_nodes: on how many nodes; None for any number from the least on.
+        tasks, tasks_per_node, cpus_per_task: 0 for what is not asked for.
+        cpus_per_gpu: likewise.
+        memory_mb_per_node, memory_mb_per_cpu, memory_mb_per_gpu: one of them, the others are 0.
+        time_limit_s: None for none.
+        nodes: those that it must run on, sorted.
     """
 
+    per_job: str = ""
+    per_node: str = ""
+    per_task: str = ""
+    per_socket: str = ""
+    least_nodes: int = 1
+    most_nodes: int | None = None
+    tasks: int = 1
+    tasks_per_node: int = 0
     cpus_per_task: int = 0
+    cpus_per_gpu: int = 0
     memory_mb_per_node: int = 0
     memory_mb_per_cpu: int = 0
     memory_mb_per_gpu: int = 0
+    time_limit_s: float | None = None
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> str:
+        """What it asks for in the way of GPUs, as its user would write it; "" for nothing."""
+        ways = {
+            "--gpus": self.per_job,
+            "--gpus-per-node": self.per_node,
+            "--gpus-per-task": self.per_task,
+            "--gpus-per-socket": self.per_socket,
+        }
+        return " ".join(f"{way}={text}" for way, text in ways.items() if "gpu" in text)
+
+    @property
+    def gpu_count(self) -> tuple[int, str]:
+        """How many GPUs in all, and of which type, "" for any; (0, "") where that is not plain."""
+        for text, times in (
+            (self.per_job, 1),
+            (self.per_node, self.least_nodes),
+            (self.per_task, self.tasks),
+        ):
+            count, gpu_type = gpu_request(text)
+            if count:
+                return count * times, gpu_type
+        return 0, ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +128,17 @@ class SlurmJob:
         start_s: start of the present run.
         restarts: how often it was queued again.
         held: whether a priority of 0 keeps it back.
-        asked: the CPUs and memory that it asks for.
+        asked: the shape that it waits in; of a job that was placed, the one that it was given.
+        reservation: the one that it is to run in, "" for none.
+        partitions: all that it may run in.
+        constraint: the node features that it asks for, as Slurm writes it.
+        excluded: nodes that it must not run on, sorted.
+        exclusive: whether it shares no node with others.
+        batch: whether it is a script, which can be queued again; salloc and srun are not.
+        het: whether it is a part of a heterogeneous job.
+        throttle: how many elements of its array may run at a time; 0 for any number.
+        priority: Slurm's.
+        licenses: what it asks for, as Slurm writes it.
         cpus: how many it holds in all; what it asks for while it waits.
         submit_line: the command line of its submission.
         qos: the quality of service that it runs under.
@@ -109,6 +171,16 @@ class SlurmJob:
     restarts: int
     held: bool
     asked: Asked = Asked()
+    reservation: str = ""
+    partitions: frozenset[str] = frozenset()
+    constraint: str = ""
+    excluded: tuple[str, ...] = ()
+    exclusive: bool = False
+    batch: bool = True
+    het: bool = False
+    throttle: int = 0
+    priority: int = 0
+    licenses: str = ""
     cpus: int = 0
     submit_line: str = ""
     qos: str = ""
@@ -119,6 +191,11 @@ class SlurmJob:
     outcome: str = ""
     members: tuple[SlurmJob, ...] = ()
     copies: tuple[SlurmJob, ...] = ()
+
+    @property
+    def entered(self) -> bool:
+        """Whether it waits to start where it was placed."""
+        return self.state is JobState.PENDING and self.reservation in HOLDS
 
     @property
     def held_by_slurm(self) -> bool:
@@ -142,6 +219,16 @@ class SlurmSite:
 
 
 @dataclass(frozen=True, slots=True)
+class SlurmReservation:
+    """A reservation: these nodes are for those whom it names, from one time to another."""
+
+    name: str
+    nodes: tuple[str, ...]
+    start_s: float
+    end_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class SlurmState:
     """All nodes, and all jobs a moment later.
 
@@ -150,3 +237,4 @@ class SlurmState:
 
     nodes: tuple[SlurmNode, ...]
     jobs: Mapping[str, SlurmJob]
+    reservations: tuple[SlurmReservation, ...] = ()

@@ -2,13 +2,11 @@
 
 A policy that forks jobs is shown one job, with a run for each element that holds GPUs. What it
 plans on a node is an element's: of the one that runs there, or else of the first that waits, so
-that element 0 runs whenever it can. Element 0 waits as other jobs do, behind a begin time, and so
-does what has run before. The others are spares, which wait for what cannot be, as those of a gang:
-Slurm cancels them once element 0 has ended, whether there is a daemon or not. One element that ends
-well ends the job.
+that element 0 runs whenever it can. One element that ends well ends the job: what still waits of it
+is cancelled.
 
 Under a policy that gives a job one placement the first element that can go on is all of the job,
-and what else runs is stopped and becomes spare.
+and what else runs is stopped.
 """
 
 from __future__ import annotations
@@ -29,15 +27,11 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import Cancel, JobState, SlurmJob
-from slurm_plugin.daemon.gangs import each_of
 from slurm_plugin.daemon.managed import Managed
-from slurm_plugin.daemon.mark import is_of_copies
+from slurm_plugin.daemon.request import is_of_copies
 
 _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
 """A job is what the first of these says that any of its elements is."""
-
-_WAITS_FOR = ("Dependency", "DependencyNeverSatisfied")
-"""Slurm's words for why spares wait; a moment longer than they do."""
 
 _FOR_ALL = (ReasonCode.REFUSED, ReasonCode.QUOTA)
 """What is not tried with the next element, either."""
@@ -79,83 +73,45 @@ def parted(
     """Make one job of the elements of each job of copies, under the id of its array.
 
     Returns:
-        those jobs; and all other records, among them arrays that Slurm has not split yet.
+        those jobs; and all other records.
     """
-    forked: dict[str, SlurmJob] = {}
     others: dict[str, SlurmJob] = {}
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
         if job.array and is_of_copies(job.mark):
-            elements[job.array, job.mark] += each_of(job)
+            elements[job.array, job.mark].append(job)
         else:
             others[job_id] = job
-    for (array, _), all_of in elements.items():
-        whole = next((each for each in all_of if each.unsplit), None)
-        if whole is None:
-            forked[array] = _job_of(array, all_of)
-        else:
-            # Others that it has may be shown, too: they were cancelled before the split.
-            others[whole.id] = whole
+    forked = {array: _job_of(array, all_of) for (array, _), all_of in elements.items()}
     return forked, others
 
 
 def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
-    elements = []
-    for each in sorted(all_of, key=lambda job: job.element):
-        known = replace(each, id=f"{array}_{each.element}", array="")
-        if each.element and each.reason in _WAITS_FOR:
-            known = replace(known, reason="None")
-        elements.append(known)
-    first = elements[0]
-    return replace(first, id=array, state=_state(elements), copies=tuple(elements))
+    elements = [
+        replace(each, id=f"{array}_{each.element}", array="")
+        for each in sorted(all_of, key=lambda job: job.element)
+    ]
+    return replace(elements[0], id=array, state=_state(elements), copies=tuple(elements))
 
 
 def _state(elements: list[SlurmJob]) -> JobState:
     """Return where a job stands: it is over when one has ended well, or none can go on."""
-    leads = leader_of(elements)
-    going_on = [
-        each.state
-        for each in elements
-        if each.state is not JobState.ENDED and (leads or not _is_aside(each))
-    ]
+    going_on = [each.state for each in in_turn(elements)]
     if any(each.outcome == "COMPLETED" for each in elements):
         return JobState.ENDED
     return next((state for state in _STANDING if state in going_on), JobState.ENDED)
 
 
 def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
-    """Return the elements that have not ended, first what runs first; last what Slurm will end."""
-    left = [each for each in elements if each.state is not JobState.ENDED]
-    leads = leader_of(left)
-    return sorted(left, key=lambda each: not leads and _is_aside(each))
+    """Return the elements that can go on, first what runs first.
 
-
-def leader_of(elements: Iterable[SlurmJob]) -> str:
-    """Return the id of the element for which spares wait; "" if it has ended."""
-    return next(
-        (each.id for each in elements if not each.element and each.state is not JobState.ENDED), ""
-    )
-
-
-def waits_for(element: SlurmJob, leader: str) -> str:
-    """Return for which element one waits as its spare; "" for none, as it waits by itself.
-
-    What has run can take the job on without element 0, and is not to be cancelled with it. What is
-    a spare already remains one until it starts.
+    Where element 0 has ended, what has run can take the job on, and what never ran cannot.
     """
-    spare = element.element and (not element.restarts or _is_aside(element))
-    return leader if spare else ""
-
-
-def _is_aside(element: SlurmJob) -> bool:
-    """Whether an element is a spare, which ends with element 0 if nobody lets go of it."""
-    aside = f"afternotok:{element.id.partition('_')[0]}_0" in element.dependency
-    return bool(element.element) and element.state is JobState.PENDING and aside
-
-
-def astray(unit: Managed) -> bool:
-    """Whether an element that is to be a spare is none, or still carries a pin."""
-    return bool(unit.slurm.pinned) or not _is_aside(unit.slurm)
+    left = [each for each in elements if each.state is not JobState.ENDED]
+    leads = any(not each.element for each in left)
+    return [
+        each for each in left if leads or each.restarts or each.state is not JobState.PENDING
+    ]
 
 
 def left_of(forked: Iterable[SlurmJob]) -> Iterator[Cancel]:
@@ -194,7 +150,6 @@ def _may_start(unit: Managed) -> bool:
         and unit.run is None
         and unit.blocked is None
         and not unit.overdue
-        and (bool(unit.leader) or not _is_aside(unit.slurm))
     )
 
 

@@ -1,10 +1,10 @@
 """A gang: one job of several elements of a Slurm array, each with one count of GPUs on its nodes.
 
-So one job has 2 GPUs here and 4 there. Element 0 leads: what holds of it (its state, begin time,
-limit, restarts) holds of the job. The others are its members. Those that a placement needs are
-pinned first and wait for the leader's start (`after:`); pinning and starting the leader is the one
-act that starts them all. Spare ones are set aside: they wait for what cannot be, so that Slurm
-cancels them once the leader ends, whether there is a daemon or not.
+So one job has 2 GPUs here and 4 there. Element 0 leads: what holds of it (its state, limit,
+restarts) holds of the job. The others are its members. Those that a placement needs are placed just
+before the leader, and the first line of the script waits until all of them run. Spare ones wait
+where all jobs wait; once the leader has ended they are cancelled, and end at once where Slurm has
+begun them.
 """
 
 from __future__ import annotations
@@ -17,17 +17,16 @@ from enum import Enum
 from slurm_plugin.backend import (
     Cancel,
     Change,
+    Depend,
+    Enter,
     JobState,
-    Park,
-    Place,
+    Leave,
     Release,
     Requeue,
-    SetAside,
     SlurmJob,
-    Terms,
     Together,
 )
-from slurm_plugin.daemon.mark import PREFIX
+from slurm_plugin.daemon.request import elements_of_mark
 
 _ACTIVE = frozenset({JobState.RUNNING, JobState.COMPLETING, JobState.SUSPENDED})
 
@@ -41,13 +40,12 @@ Pieces = Iterator[tuple[str, int]]
 class Part(Enum):
     """What a member is to the present run of its leader.
 
-    SPARE: set aside, it holds nothing. STRAY: it waits and is to be set aside: let go of, or still
-    pinned. DUE: pinned, it starts with the leader or behind it. BEGUN: it has started, and has not
-    ended. ENDED: it has taken part in the run and ended. PAST: it has ended before.
+    SPARE: it waits, and holds nothing. DUE: placed, it starts with the leader. BEGUN: it has
+    started, and has not ended. ENDED: it has taken part in the run and ended. PAST: it has ended
+    before.
     """
 
     SPARE = "spare"
-    STRAY = "stray"
     DUE = "due"
     BEGUN = "begun"
     ENDED = "ended"
@@ -62,11 +60,7 @@ def part_of(leader: SlurmJob, member: SlurmJob) -> Part:
         if member.start_s is None or leader.start_s is None:
             return Part.PAST
         return Part.ENDED if member.start_s >= leader.start_s - _TOGETHER_S else Part.PAST
-    # What the user has it wait for may look alike, but for the leader's id.
-    aside = f"afternotok:{leader.array}_0" in member.dependency
-    if member.pinned:
-        return Part.STRAY if aside else Part.DUE
-    return Part.SPARE if aside else Part.STRAY
+    return Part.DUE if member.entered else Part.SPARE
 
 
 def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[SlurmJob, ...]]:
@@ -78,8 +72,8 @@ def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[Slu
     found: dict[str, SlurmJob] = {}
     elements: dict[tuple[str, str], list[SlurmJob]] = defaultdict(list)
     for job_id, job in jobs.items():
-        if job.array and job.mark.startswith(PREFIX):
-            elements[job.array, job.mark] += each_of(job)
+        if job.array and elements_of_mark(job.mark) > 1:
+            elements[job.array, job.mark].append(job)
         else:
             found[job_id] = job
     left: list[SlurmJob] = []
@@ -96,19 +90,6 @@ def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[Slu
     return found, tuple(left)
 
 
-def each_of(seen: SlurmJob) -> tuple[SlurmJob, ...]:
-    """Return the elements that a record stands for; what is changed of it, Slurm splits off.
-
-    With the first among them it stays as it is, since that is not to be split off before others.
-    """
-    if seen.element == 0 or not seen.unsplit:
-        return (seen,)
-    return tuple(
-        replace(seen, id=f"{seen.array}_{number}", element=number, unsplit=())
-        for number in seen.unsplit
-    )
-
-
 def _state(leader: SlurmJob, members: Iterable[SlurmJob]) -> JobState:
     """Return where a gang stands: it has not stopped before its last element has."""
     stopping = any(member.state in _ACTIVE for member in members)
@@ -119,8 +100,7 @@ def _state(leader: SlurmJob, members: Iterable[SlurmJob]) -> JobState:
 
 def element_id(seen: SlurmJob, element: int = 0) -> str:
     """Return under which id Slurm changes an element of a job; of one without, the job's."""
-    # What splits the leader off before its members would take its number from it.
-    return f"{seen.array}_{element}" if seen.array and not seen.unsplit else seen.id
+    return f"{seen.array}_{element}" if seen.array else seen.id
 
 
 def job_of(changed: str) -> str:
@@ -192,48 +172,31 @@ def _returns(member: SlurmJob) -> bool:
 
 def spares(seen: SlurmJob) -> int:
     """Return how many members a job still has that could be placed, now or later."""
-    return len(seen.unsplit[1:]) + sum(
-        member.state is not JobState.ENDED for member in seen.members
-    )
+    return sum(member.state is not JobState.ENDED for member in seen.members)
 
 
-def _listed(numbers: Iterable[int]) -> str:
-    """Write 1, 2, 3 and 5 as `1-3,5`."""
-    ranges: list[list[int]] = []
-    for number in numbers:
-        if ranges and ranges[-1][1] == number - 1:
-            ranges[-1][1] = number
-        else:
-            ranges.append([number, number])
-    return ",".join(f"{low}-{high}" if high > low else f"{low}" for low, high in ranges)
-
-
-def together(
-    seen: SlurmJob, places: Iterable[tuple[tuple[str, ...], int, str, Terms]], park: Park
-) -> Place | Together | None:
+def together(seen: SlurmJob, entries: Iterable[Enter]) -> Enter | Together | None:
     """Return how a job is placed; None if it has too few elements left.
 
     Args:
         seen: the job, which waits.
-        places: for each element (nodes, GPUs on each, their type, terms), the leader's first.
-        park: what becomes of the leader if Slurm refuses.
+        entries: how its elements are placed, under the job's id, the leader first.
     """
+    first, *others = entries
     leader = element_id(seen)
-    (nodes, gpus, gpu_type, terms), *others = places
-    first = Place(leader, nodes, gpus, park, gpu_type, terms)
     if not seen.array:
         return None if others else first
     free = [
         member for member in seen.members if member.state is JobState.PENDING and not member.held
     ]
-    if seen.unsplit or len(free) < len(others):
+    if len(free) < len(others):
         return None
-    placed = []
-    for member, (nodes, gpus, gpu_type, terms) in zip(free, others, strict=False):
-        name = element_id(seen, member.element)
-        aside = SetAside(name, leader)
-        placed.append(Place(name, nodes, gpus, aside, gpu_type, terms, f"after:{leader}"))
-    return Together(leader, (*placed, first))
+    placed = [
+        replace(entry, job=element_id(seen, member.element), dependency=f"after:{leader}")
+        for member, entry in zip(free, others, strict=False)
+    ]
+    first = replace(first, job=leader)
+    return Together(leader, (*placed, first)) if placed else first
 
 
 def stopped_as(seen: SlurmJob) -> str:
@@ -249,7 +212,7 @@ def stopped_as(seen: SlurmJob) -> str:
     return f"{seen.array}_{which}"
 
 
-def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> Iterator[Change]:
+def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> Iterator[Change]:
     """Yield what brings the members of a gang into line with its leader.
 
     Args:
@@ -257,12 +220,8 @@ def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> I
         placed: how it is placed in this cycle.
         starting: whether it has been placed, and the leader has still time to start.
     """
-    leader = f"{seen.array}_0"
-    if seen.unsplit:
-        yield SetAside(f"{seen.array}_[{_listed(seen.unsplit[1:])}]", leader)
-        return
     taking_part = (
-        {place.job for place in placed.steps} if isinstance(placed, Together) else frozenset()
+        {entry.job for entry in placed.steps} if isinstance(placed, Together) else frozenset()
     )
     runs = seen.state is JobState.RUNNING
     # Its leader has been stopped, or has not begun: there is no half a gang.
@@ -272,20 +231,11 @@ def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> I
         if name in taking_part:
             continue
         match part_of(seen, member):
-            case Part.STRAY:
-                yield SetAside(name, leader)
             case Part.DUE if runs and member.dependency.startswith("after:"):
                 # Slurm would look at it again by itself, at its next round.
-                yield Place(
-                    name,
-                    member.pinned,
-                    member.gpus_per_node,
-                    SetAside(name, leader),
-                    member.gpu_type,
-                    dependency="",
-                )
+                yield Depend(name, "")
             case Part.DUE if not runs and not starting:
-                yield SetAside(name, leader)
+                yield Leave(name)
             case Part.BEGUN if half and member.state is JobState.RUNNING:
                 yield Requeue(name)
             case Part.ENDED | Part.PAST if seen.state is JobState.PENDING and _returns(member):
@@ -294,7 +244,7 @@ def tidied(seen: SlurmJob, placed: Place | Together | None, starting: bool) -> I
             case _:
                 pass
         if member.held_by_slurm and not runs:
-            # Nobody else would let go of it.
+            # Nothing else would let go of it.
             yield Release(name)
 
 

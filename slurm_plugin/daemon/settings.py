@@ -12,11 +12,19 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import Round, Shape
+from slurm_plugin.backend.gres import node_names
 
 LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 """The shapes that one Slurm job takes exactly: one node, or the same count on several."""
 
 DAY_S = 86_400.0
+
+
+class Jobs(StrEnum):
+    """Which jobs are placed on the managed nodes: all, or those with a requirement set."""
+
+    ALL = "all"
+    MARKED = "marked"
 
 
 class Mode(StrEnum):
@@ -57,7 +65,15 @@ class DaemonSettings:
     """What the loop needs to know of the site. Names that end in _s are seconds."""
 
     partitions: frozenset[str] = setting(
-        dataclasses.MISSING, "partitions whose marked jobs are managed"
+        frozenset(), "partitions whose nodes are managed, with every job that wants them"
+    )
+    nodes: str = setting(
+        "", "nodes that are managed beside those of `partitions`, such as n[0-3],n7"
+    )
+    jobs: Jobs = setting(
+        Jobs.ALL,
+        "which jobs are placed on the managed nodes: all that want them, or, for a pilot, those "
+        "with a requirement set alone",
     )
     round_s: float = setting(360.0, "length of a scheduling round", least=1.0, most=DAY_S)
     restart_cost_s: float = setting(
@@ -87,16 +103,21 @@ class DaemonSettings:
     )
     start_timeout_s: float = setting(
         30.0,
-        "a job that has not started so long after it was placed is parked again",
+        "a job that has not started so long after it was placed gives its place back",
         least=5.0,
         most=DAY_S,
     )
     slack_s: int = setting(
         60,
-        "how far ahead the begin time of a waiting job is kept; if the daemon stays away for "
-        "longer, Slurm starts the job by itself",
+        "how long the managed nodes stay held without a daemon; Slurm then schedules them by "
+        "itself",
         least=20,
         most=DAY_S,
+    )
+    hold_denies: str = setting(
+        "daemon",
+        "a user that exists wherever Slurm runs and submits nothing: the reservation that holds "
+        "the nodes is open to all but this one",
     )
     spool: Path | None = setting(
         None,
@@ -121,8 +142,8 @@ class DaemonSettings:
         """Refuse what no daemon can work with."""
         if not all(self.partitions):
             raise InputError("a partition's name is empty; name those to manage")
-        if not self.partitions:
-            raise InputError("no partition to manage; name at least one")
+        if not (self.partitions or self.nodes):
+            raise InputError("nothing to manage; name partitions, or nodes")
         check_bounds(self)
         if self.spool == Path():
             raise InputError('spool = "" is no directory; write "none" to do without one')
@@ -132,6 +153,12 @@ class DaemonSettings:
                 f"checkpoint_signal = {name!r} is no signal on which a job could save its state; "
                 "write for example USR1"
             )
+
+
+    @property
+    def node_names(self) -> frozenset[str]:
+        """The nodes that `nodes` names."""
+        return frozenset(node_names(self.nodes))
 
 
 def round_of(now: float, settings: DaemonSettings) -> Round:

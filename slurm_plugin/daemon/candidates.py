@@ -1,0 +1,42 @@
+"""The elements of arrays, as jobs: those that may start next.
+
+Slurm keeps the waiting elements of an array as one record. A policy is shown elements, of which
+each starts, ends and is queued again by itself; of a long array only the next ones.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import islice
+
+from slurm_plugin.backend import JobState, SlurmJob
+
+MOST = 64
+"""So many elements of an array wait for a place at a time; the others wait behind them."""
+
+
+def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
+    """Return all jobs, those that Slurm keeps as one taken apart: those that may start next.
+
+    An array's own limit on how many run at a time (`%4`) holds for the candidates, too.
+    """
+    found: dict[str, SlurmJob] = {}
+    shown = Counter(
+        job.array for job in jobs.values() if not job.unsplit and job.state is not JobState.ENDED
+    )
+    for job_id, job in jobs.items():
+        if not job.unsplit:
+            found[job_id] = job
+            continue
+        left = MOST if not job.throttle else min(MOST, job.throttle - shown[job.array])
+        for element in islice(elements(job), max(0, left)):
+            found[element.id] = element
+    return found
+
+
+def elements(job: SlurmJob) -> Iterable[SlurmJob]:
+    """Yield the elements that a record stands for; what is changed of it, Slurm splits off."""
+    for number in job.unsplit:
+        yield replace(job, id=f"{job.array}_{number}", element=number, unsplit=())

@@ -1,0 +1,65 @@
+"""The managed nodes, held by one reservation.
+
+What waits for them waits, whatever it is, until it is placed: moved into the reservation. Nothing is
+done to single jobs to keep them back. The reservation ends by itself where it is not renewed, and
+Slurm then schedules as if it had never been there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from slurm_plugin.backend import HOLDS, Drop, Hold, SlurmNode, SlurmReservation
+from slurm_plugin.daemon.settings import DaemonSettings
+
+_RENEW = 0.5
+"""The hold is renewed after this share of the slack."""
+
+
+def managed(node: SlurmNode, settings: DaemonSettings) -> bool:
+    """Whether a node is one of those that are managed."""
+    if node.name in settings.node_names:
+        return True
+    return node.partitions is not None and not node.partitions.isdisjoint(settings.partitions)
+
+
+def hold_of(reservations: Iterable[SlurmReservation], now: float) -> SlurmReservation | None:
+    """Return the reservation that holds the managed nodes now, if any does."""
+    return next((each for each in reservations if each.name in HOLDS and each.end_s > now), None)
+
+
+def holding(
+    reservations: Iterable[SlurmReservation],
+    nodes: Iterable[str],
+    settings: DaemonSettings,
+    now: float,
+) -> Iterator[Hold | Drop]:
+    """Yield what keeps the managed nodes held: nothing while that is so for long enough.
+
+    Args:
+        reservations: all that Slurm has.
+        nodes: the managed nodes.
+        settings: how long the hold lasts without a daemon.
+        now: seconds UTC.
+    """
+    reservations = tuple(reservations)
+    wanted = tuple(sorted(nodes))
+    current = hold_of(reservations, now)
+    if current is None:
+        # One that has ended keeps its name until Slurm forgets it.
+        taken = {each.name for each in reservations}
+        name = next((name for name in HOLDS if name not in taken), HOLDS[0])
+        yield Hold(name, wanted, settings.slack_s, settings.hold_denies)
+    elif current.nodes != wanted or current.end_s < now + settings.slack_s * _RENEW:
+        yield Hold(current.name, wanted, settings.slack_s, settings.hold_denies)
+    for each in reservations:
+        if each.name in HOLDS and current is not None and each.name != current.name:
+            if each.end_s > now:
+                yield Drop(each.name)
+
+
+def letting_go(reservations: Iterable[SlurmReservation], now: float) -> Iterator[Drop]:
+    """Yield what hands the nodes back to Slurm."""
+    for each in reservations:
+        if each.name in HOLDS and each.end_s > now:
+            yield Drop(each.name)
