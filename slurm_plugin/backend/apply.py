@@ -47,8 +47,8 @@ class Outcome:
 
     Attributes:
         made: those that Slurm accepted; for a `Together` its steps.
-        refused: those that it did not, each with its words. A refused `Enter` was undone, and so was all
-            that had been placed together with it.
+        refused: those that it did not, each with its words. A refused `Enter` was undone, and so
+            was all that had been placed together with it.
         put_off: those that were not tried, or not known to be made, because Slurm went away.
         away: what was said when it did; "" if it did not.
     """

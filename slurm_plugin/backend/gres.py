@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection
@@ -31,22 +32,22 @@ def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
 
 
 @lru_cache(maxsize=4096)
-def gpu_request(text: str) -> tuple[int, str]:
-    """Read what a job asks for on each node: (count, type), with "" for any type.
-
-    A job that asks for two types at once gives (0, "").
-    """
-    counts = gpu_counts(text)
-    if len(counts) != 1:
-        return 0, ""
-    ((gpu_type, count),) = counts
-    return count, "" if gpu_type == UNTYPED else gpu_type
-
-
-def gpus_held(text: str) -> int:
-    """Read how many GPUs are held in all from `gres/gpu=2,gres/gpu:v100=2`."""
+def gpus_in(text: str) -> tuple[int, tuple[str, ...]]:
+    """Read `cpu=8,gres/gpu=4,gres/gpu:a100=4` into how many GPUs in all, and of which types."""
     counts = dict(gpu_counts(text))
-    return counts.get(UNTYPED) or sum(counts.values())
+    in_all = counts.pop(UNTYPED, 0)
+    return in_all or sum(counts.values()), tuple(counts)
+
+
+_MEMORY = re.compile(r"(?:^|,)mem=(\d+(?:\.\d+)?)([KMGTP]?)")
+_IN_MB = {"": 1.0, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+
+
+@lru_cache(maxsize=4096)
+def memory_mb_in(text: str) -> int:
+    """Read the MiB of `cpu=8,mem=4G,gres/gpu=4`; 0 for none."""
+    found = _MEMORY.search(text)
+    return 0 if found is None else math.ceil(float(found[1]) * _IN_MB[found[2]])
 
 
 def gpus_per_node(count: int, gpu_type: str) -> str:

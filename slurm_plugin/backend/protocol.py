@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from slurm_plugin.backend.change import Change
-from slurm_plugin.backend.state import SlurmSite, SlurmState
+from slurm_plugin.backend.state import Asked, SlurmSite, SlurmState
 
 
 class SlurmBackend(Protocol):
@@ -24,6 +24,24 @@ class SlurmBackend(Protocol):
 
         Raises:
             AwayError: Slurm does not answer.
+        """
+        ...
+
+    def script(self, job: str) -> str:
+        """Return the script of a job, which may be an element of an array.
+
+        Raises:
+            AwayError: Slurm does not answer.
+            RefusedError: there is none, or it may not be read.
+        """
+        ...
+
+    def asked(self, job: str) -> Asked:
+        """Return what a waiting job asks for, each thing in the way in which its user asked.
+
+        Raises:
+            AwayError: Slurm does not answer.
+            RefusedError: there is no such job.
         """
         ...
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend.gres import gpu_request
 from slurm_plugin.backend.limits import GpuLimits
-
 
 HOLDS = ("hetsched", "hetsched-2")
 """The names of the reservation that holds the managed nodes.
@@ -56,58 +54,30 @@ class SlurmNode:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks Slurm for: the shape that it waits in. Memory is MiB.
+    """What a job asks for, each thing in the way in which its user asked. Memory is MiB.
+
+    What is asked for in another way is 0. A bulk read does not tell all of it.
 
     Attributes:
-        per_job, per_node, per_task, per_socket: GPUs and the like, in Slurm's words
-            (`gres/gpu:a100:4`).
+        gpus, gpu_type: in all, of any type for "".
         least_nodes, most_nodes: on how many nodes; None for any number from the least on.
-        tasks, tasks_per_node, cpus_per_task: 0 for what is not asked for.
-        cpus_per_gpu: likewise.
+        tasks, cpus_per_task: how many tasks, and CPUs for each.
+        cpus_per_gpu: CPUs for each GPU; `cpus_per_task` is then 0.
         memory_mb_per_node, memory_mb_per_cpu, memory_mb_per_gpu: one of them, the others are 0.
         time_limit_s: None for none.
-        nodes: those that it must run on, sorted.
     """
 
-    per_job: str = ""
-    per_node: str = ""
-    per_task: str = ""
-    per_socket: str = ""
+    gpus: int = 0
+    gpu_type: str = ""
     least_nodes: int = 1
     most_nodes: int | None = None
     tasks: int = 1
-    tasks_per_node: int = 0
     cpus_per_task: int = 0
     cpus_per_gpu: int = 0
     memory_mb_per_node: int = 0
     memory_mb_per_cpu: int = 0
     memory_mb_per_gpu: int = 0
     time_limit_s: float | None = None
-    nodes: tuple[str, ...] = ()
-
-    @property
-    def gpus(self) -> str:
-        """What it asks for in the way of GPUs, as its user would write it; "" for nothing."""
-        ways = {
-            "--gpus": self.per_job,
-            "--gpus-per-node": self.per_node,
-            "--gpus-per-task": self.per_task,
-            "--gpus-per-socket": self.per_socket,
-        }
-        return " ".join(f"{way}={text}" for way, text in ways.items() if "gpu" in text)
-
-    @property
-    def gpu_count(self) -> tuple[int, str]:
-        """How many GPUs in all, and of which type, "" for any; (0, "") where that is not plain."""
-        for text, times in (
-            (self.per_job, 1),
-            (self.per_node, self.least_nodes),
-            (self.per_task, self.tasks),
-        ):
-            count, gpu_type = gpu_request(text)
-            if count:
-                return count * times, gpu_type
-        return 0, ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,14 +91,14 @@ class SlurmJob:
         mark: the AdminComment, which only job_submit.lua writes.
         nodes: the nodes that it holds, sorted; those that it still holds while COMPLETING.
         pinned: the nodes that it must run on, sorted; () for any.
-        gpus_per_node: how many GPUs it asks for on each node; if it asks in another way, those that
-            it holds on its only node, else 0.
-        gpu_type: the type that it asks for, "" for any.
+        gpus: how many GPUs it holds in all; while it waits, how many it asks for.
+        gpu_types: their types, sorted; () while it waits and any will do.
         begin_s: when it may start at the earliest, as far as Slurm tells.
         start_s: start of the present run.
         restarts: how often it was queued again.
         held: whether a priority of 0 keeps it back.
-        asked: the shape that it waits in; of a job that was placed, the one that it was given.
+        least_nodes, most_nodes: on how many nodes it may run; None for any number from the least.
+        memory_mb: MiB that it holds in all; while it waits, that it asks for.
         reservation: the one that it is to run in, "" for none.
         partitions: all that it may run in.
         constraint: the node features that it asks for, as Slurm writes it.
@@ -161,8 +131,8 @@ class SlurmJob:
     mark: str
     nodes: tuple[str, ...]
     pinned: tuple[str, ...]
-    gpus_per_node: int
-    gpu_type: str
+    gpus: int
+    gpu_types: tuple[str, ...]
     submit_s: float
     begin_s: float | None
     start_s: float | None
@@ -170,7 +140,9 @@ class SlurmJob:
     time_limit_s: float | None
     restarts: int
     held: bool
-    asked: Asked = Asked()
+    least_nodes: int = 1
+    most_nodes: int | None = None
+    memory_mb: int = 0
     reservation: str = ""
     partitions: frozenset[str] = frozenset()
     constraint: str = ""

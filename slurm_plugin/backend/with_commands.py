@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ClusterShell.NodeSet import NodeSet
+
 from hetsched_core.traces.sacct.fields import parse_duration
 from slurm_plugin.backend.arrays import elements_of
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
-    Park,
-    Place,
-    Push,
+    Depend,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Recipients,
     Release,
     Requeue,
-    SetAside,
     Signal,
     Terms,
     Together,
@@ -29,9 +33,9 @@ from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     condition,
     gpu_counts,
-    gpu_request,
-    gpus_held,
+    gpus_in,
     gpus_per_node,
+    memory_mb_in,
     node_names,
 )
 from slurm_plugin.backend.limits import jobs_are_private, read_limits
@@ -40,6 +44,7 @@ from slurm_plugin.backend.state import (
     JobState,
     SlurmJob,
     SlurmNode,
+    SlurmReservation,
     SlurmSite,
     SlurmState,
 )
@@ -108,8 +113,21 @@ class CommandsBackend:
         """Return all nodes and jobs."""
         nodes = _rows(_run(["scontrol", "show", "nodes", "--json"]), "nodes")
         jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
+        kept = _rows(_run(["scontrol", "show", "reservations", "--json"]), "reservations")
         found = (_job(row) for row in jobs)
-        return SlurmState(tuple(map(_node, nodes)), {job.id: job for job in found})
+        return SlurmState(
+            tuple(map(_node, nodes)),
+            {job.id: job for job in found},
+            tuple(map(_reservation, kept)),
+        )
+
+    def script(self, job: str) -> str:
+        """Return a job's script."""
+        return script_by_command(job)
+
+    def asked(self, job: str) -> Asked:
+        """Return what a job asks for."""
+        return asked_by(job)
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -135,33 +153,33 @@ def change_by_command(change: Change) -> None:
         AwayError, RefusedError: as `SlurmBackend.apply`.
     """
     match change:
-        case Place(job, nodes, count, _, gpu_type, terms, dependency):
+        case Hold(name, nodes, seconds, deny):
+            _hold(name, nodes, seconds, deny)
+        case Drop(name):
+            _drop(name)
+        case Enter(job, hold, nodes, None):
+            _update(job, ReservationName=hold, ReqNodeList=",".join(nodes), StartTime="now")
+        case Enter(job, hold, nodes, count, gpu_type, terms, _, dependency):
             _update(
                 job,
+                ReservationName=hold,
                 ReqNodeList=",".join(nodes),
+                NumNodes=len(nodes),
                 NumTasks=len(nodes),
-                TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
+                # What is empty takes away what was asked for in another way.
+                TresPerJob="",
+                TresPerTask="",
+                TresPerNode=f"gres/{gpus_per_node(count or 0, gpu_type)}",
                 StartTime="now",
                 **_terms(terms),
-                **({} if dependency is None else {"Dependency": dependency}),
+                **({"Dependency": dependency} if dependency else {}),
             )
-        case Park(job, count, delay_s, on, gpu_type, terms):
-            _update(
-                job,
-                ReqNodeList="",
-                NumTasks=on,
-                TresPerNode=f"gres/{gpus_per_node(count, gpu_type)}",
-                StartTime=f"now+{delay_s}",
-                **_terms(terms),
-            )
-        case SetAside(job):
-            # scontrol takes no empty list for several elements; they have no pins yet.
-            unpin = {} if "[" in job else {"ReqNodeList": ""}
-            _update(job, Dependency=change.dependency, **unpin)
-        case Push(job, delay_s):
-            _update(job, StartTime=f"now+{delay_s}")
+        case Leave(job, own):
+            _update(job, ReservationName="", **({"ReqNodeList": ""} if own is None else _own(own)))
+        case Depend(job, dependency):
+            _update(job, Dependency=dependency)
         case Signal(job, signal, to):
-            _run(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
+            _run(["scancel", *_RECIPIENTS[to], f"--signal={signal}", job])
         case Cancel(job):
             _run(["scancel", job])
         case Requeue(job):
@@ -170,6 +188,54 @@ def change_by_command(change: Change) -> None:
             _run(["scontrol", "release", job])
         case Together():
             raise TypeError("what is placed together is made one by one")
+
+
+_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER,OVERLAP"
+"""Jobs that began before, or last longer, are no obstacle; what is left in it when it ends waits
+on, like all others; and other reservations may lie on the same nodes."""
+
+
+def _hold(name: str, nodes: tuple[str, ...], seconds: int, deny: str) -> None:
+    end = f"EndTime=now+{seconds}seconds"
+    where = f"Nodes={_listed(nodes)}"
+    try:
+        _run(["scontrol", "update", f"ReservationName={name}", end, where])
+    except RefusedError:
+        user = f"Users=-{deny}"
+        made = ["scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now"]
+        _run([*made, end, where, f"Flags={_FLAGS}", user])
+
+
+def _drop(name: str) -> None:
+    try:
+        _run(["scontrol", "delete", f"ReservationName={name}"])
+    except RefusedError:
+        # Jobs run in it: it ends now, and they run on.
+        _run(["scontrol", "update", f"ReservationName={name}", "EndTime=now+1seconds"])
+
+
+def _listed(nodes: tuple[str, ...]) -> str:
+    return str(NodeSet.fromlist(nodes))
+
+
+def _own(own: Asked) -> dict[str, str | int]:
+    """Return what puts a job back into a shape."""
+    most = "" if own.most_nodes is None else f"-{own.most_nodes}"
+    kind = f":{own.gpu_type}" if own.gpu_type else ""
+    wanted: dict[str, str | int] = {
+        "ReqNodeList": "",
+        "NumNodes": f"{own.least_nodes}{most}",
+        "NumTasks": own.tasks,
+        "TresPerNode": "",
+        "TresPerJob": f"gres/gpu{kind}:{own.gpus}",
+    }
+    if own.cpus_per_task:
+        wanted["CPUsPerTask"] = own.cpus_per_task
+    if own.memory_mb_per_node:
+        wanted["MinMemoryNode"] = own.memory_mb_per_node
+    if own.time_limit_s is not None:
+        wanted["TimeLimit"] = math.ceil(own.time_limit_s / 60.0)
+    return wanted
 
 
 def _terms(terms: Terms) -> dict[str, int]:
@@ -225,13 +291,11 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     words = row["job_state"]
     words = {words} if isinstance(words, str) else set(words)
     state = next((state for word, state in _STATES if word in words), JobState.ENDED)
-    count, gpu_type = gpu_request(row.get("tres_per_node") or "")
     nodes = () if state is JobState.PENDING else node_names(row.get("nodes"))
-    if not count and len(nodes) == 1:
-        count = gpus_held(row.get("tres_alloc_str") or "")
+    tres = row.get("tres_alloc_str" if nodes else "tres_req_str") or ""
+    gpus, gpu_types = gpus_in(tres)
     begin_s = _number(row, "eligible_time") or None
     minutes = _number(row, "time_limit")
-    by_gpu = int((row.get("memory_per_tres") or "0").rpartition(":")[2])
     array = f"{_number(row, 'array_job_id') or 0:.0f}".removeprefix("0")
     task = _number(row, "array_task_id")
     elements = elements_of(
@@ -251,8 +315,8 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         mark=row.get("admin_comment", ""),
         nodes=nodes,
         pinned=node_names(row.get("required_nodes")),
-        gpus_per_node=count,
-        gpu_type=gpu_type,
+        gpus=gpus,
+        gpu_types=gpu_types,
         submit_s=_number(row, "submit_time") or 0.0,
         begin_s=begin_s,
         start_s=None if state is JobState.PENDING else _number(row, "start_time") or None,
@@ -260,13 +324,19 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         time_limit_s=None if minutes is None else minutes * 60.0,
         restarts=int(row.get("restart_cnt", 0)),
         held=bool(row.get("hold")) or _number(row, "priority") == 0.0,
-        asked=Asked(
-            cpus_per_task=0 if row.get("cpus_per_tres") else _whole(row, "cpus_per_task") or 1,
-            # Slurm shows what is asked for by GPU as if it were by node, too.
-            memory_mb_per_node=0 if by_gpu else _whole(row, "memory_per_node"),
-            memory_mb_per_cpu=_whole(row, "memory_per_cpu"),
-            memory_mb_per_gpu=by_gpu,
-        ),
+        least_nodes=_whole(row, "node_count") or 1,
+        most_nodes=_whole(row, "max_nodes") or None,
+        memory_mb=memory_mb_in(tres),
+        reservation=row.get("resv_name") or "",
+        partitions=frozenset(filter(None, (row.get("partition") or "").split(","))),
+        constraint=row.get("features") or "",
+        excluded=node_names(row.get("excluded_nodes")),
+        exclusive="exclusive" in (row.get("exclusive") or row.get("shared") or ()),
+        batch=bool(row.get("batch_flag", True)),
+        het=bool(_whole(row, "het_job_id")),
+        throttle=_whole(row, "array_max_tasks"),
+        priority=_whole(row, "priority"),
+        licenses=row.get("licenses") or "",
         cpus=_whole(row, "cpus"),
         submit_line=row.get("submit_line", ""),
         qos=row.get("qos", ""),
@@ -276,6 +346,52 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         dependency=row.get("dependency", ""),
         outcome=_outcome(words) if state is JobState.ENDED else "",
     )
+
+
+def script_by_command(job: str) -> str:
+    """Return a job's script.
+
+    Raises:
+        AwayError, RefusedError: as `SlurmBackend.script`.
+    """
+    return _run(["scontrol", "write", "batch_script", job, "-"])
+
+
+def asked_by(job: str) -> Asked:
+    """Return what a job asks for, each thing in the way in which its user asked.
+
+    Raises:
+        AwayError: Slurm does not answer.
+        RefusedError: there is no such job.
+    """
+    rows = list(_rows(_run(["scontrol", "show", "job", job, "--json"]), "jobs"))
+    if not rows:
+        raise RefusedError(f"scontrol shows no job {job}")
+    row = rows[0]
+    minutes = _number(row, "time_limit")
+    gpus, gpu_types = gpus_in(row.get("tres_req_str") or "")
+    by_gpu = _last_number(row.get("memory_per_tres"))
+    cpus_per_gpu = _last_number(row.get("cpus_per_tres"))
+    return Asked(
+        gpus=gpus,
+        gpu_type=gpu_types[0] if len(gpu_types) == 1 else "",
+        least_nodes=_whole(row, "node_count") or 1,
+        most_nodes=_whole(row, "max_nodes") or None,
+        tasks=_whole(row, "tasks") or 1,
+        cpus_per_task=0 if cpus_per_gpu else _whole(row, "cpus_per_task") or 1,
+        cpus_per_gpu=cpus_per_gpu,
+        # Slurm shows what is asked for by GPU as if it were by node, too.
+        memory_mb_per_node=0 if by_gpu else _whole(row, "memory_per_node"),
+        memory_mb_per_cpu=_whole(row, "memory_per_cpu"),
+        memory_mb_per_gpu=by_gpu,
+        time_limit_s=None if minutes is None else minutes * 60.0,
+    )
+
+
+def _last_number(text: str | None) -> int:
+    """Read the number of `gres/gpu:2`; 0 for nothing."""
+    number = (text or "0").rpartition(":")[2]
+    return int(number) if number.isdecimal() else 0
 
 
 def _outcome(words: set[str]) -> str:
@@ -304,6 +420,16 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         memory_mb=row["real_memory"] - (row.get("specialized_memory") or 0),
         memory_used_mb=row["alloc_memory"],
         partitions=frozenset(row.get("partitions") or ()),
+        features=frozenset(row.get("active_features") or ()),
+    )
+
+
+def _reservation(row: Mapping[str, Any]) -> SlurmReservation:
+    return SlurmReservation(
+        row["name"],
+        node_names(row.get("node_list")),
+        _number(row, "start_time") or 0.0,
+        _number(row, "end_time") or math.inf,
     )
 
 

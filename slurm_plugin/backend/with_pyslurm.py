@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import os
-import time
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,17 @@ from slurm_plugin.backend.arrays import elements_of
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
-    Park,
-    Place,
-    Push,
+    Drop,
+    Enter,
+    Hold,
     Release,
     Requeue,
-    SetAside,
     Signal,
-    Terms,
-    Together,
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     UNTYPED,
     condition,
-    gpu_request,
-    gpus_per_node,
     node_names,
 )
 from slurm_plugin.backend.limits import read_limits
@@ -36,10 +31,11 @@ from slurm_plugin.backend.state import (
     JobState,
     SlurmJob,
     SlurmNode,
+    SlurmReservation,
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.backend.with_commands import change_by_command
+from slurm_plugin.backend.with_commands import asked_by, change_by_command, script_by_command
 
 _SYSTEM_CONF = "/etc/slurm/slurm.conf"
 
@@ -61,12 +57,6 @@ _STATES = {
     "SUSPENDED": JobState.SUSPENDED,
 }
 
-_OURS = "hetsched/"
-"""How the AdminComment of a job of ours begins."""
-
-_UNPIN = ["", ""]
-"""pyslurm leaves a node list alone that is empty; one of nothings clears it."""
-
 
 class PyslurmBackend:
     """Slurm through its own library."""
@@ -79,19 +69,33 @@ class PyslurmBackend:
         """
         self._pyslurm = _import_pyslurm()
         self._users: dict[int, str] = {}
-        self._by_gpu: dict[tuple[int, int], bool] = {}
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
         try:
+            kept = self._pyslurm.Reservations.load()
             nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading") from None
-        found = (_job(job, self._user(job), self._memory_is_by_gpu(job)) for job in jobs.values())
-        state = SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
-        if len(self._by_gpu) > 2 * len(jobs) + 1000:
-            self._by_gpu.clear()
-        return state
+        found = (_job(job, self._user(job)) for job in jobs.values())
+        return SlurmState(
+            tuple(map(_node, nodes.values())),
+            {job.id: job for job in found},
+            tuple(map(_reservation, kept.values())),
+        )
+
+    def asked(self, job: str) -> Asked:
+        """Return what a job asks for, by Slurm's command: pyslurm cannot read all of it."""
+        return asked_by(job)
+
+    def script(self, job: str) -> str:
+        """Return a job's script."""
+        if not job.isdecimal():
+            return script_by_command(job)
+        try:
+            return self._pyslurm.Job(int(job)).get_batch_script() or ""
+        except self._pyslurm.RPCError as error:
+            raise meaning(error, f"reading the script of {job}") from None
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
@@ -103,26 +107,6 @@ class PyslurmBackend:
                 return name
             self._users[number] = name
         return self._users[number]
-
-    def _memory_is_by_gpu(self, job: Any) -> bool:
-        """Whether what pyslurm shows as memory of a node is that of a GPU, which it does not tell.
-
-        While a job is in one shape, the memory of the whole job tells; then it is remembered.
-        """
-        each = job.memory_per_node
-        if not each or not (job.admin_comment or "").startswith(_OURS):
-            return False
-        key = (job.id, job.submit_time)
-        if key not in self._by_gpu:
-            if job.state == "PENDING" and job.required_nodes:
-                return False
-            if job.state == "PENDING":
-                in_all, nodes = job.requested_tres, job.ntasks or 1
-            else:
-                in_all, nodes = job.allocated_tres, job.num_nodes or 1
-            memory_mb = in_all.mem.count if in_all is not None and in_all.mem is not None else 0
-            self._by_gpu[key] = (memory_mb or 0) > each * nodes
-        return self._by_gpu[key]
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -140,34 +124,16 @@ class PyslurmBackend:
     def apply(self, change: Change) -> None:
         """Make one change."""
         describe = self._pyslurm.JobSubmitDescription
-        if not change.job.isdecimal():
+        if isinstance(change, Hold | Drop) or not change.job.isdecimal():
             # int() would read 10_1, an element of an array, as another job.
             return change_by_command(change)
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
-                case Place(_, nodes, count, _, gpu_type, terms):
+                case Enter(_, hold, nodes, None):
                     job.modify(
-                        describe(
-                            required_nodes=list(nodes),
-                            ntasks=len(nodes),
-                            gres_per_node=gpus_per_node(count, gpu_type),
-                            begin_time="now",
-                            **_terms(terms),
-                        )
+                        describe(reservations=hold, required_nodes=list(nodes), begin_time="now")
                     )
-                case Park(_, count, delay_s, on, gpu_type, terms):
-                    job.modify(
-                        describe(
-                            required_nodes=_UNPIN,
-                            ntasks=on,
-                            gres_per_node=gpus_per_node(count, gpu_type),
-                            begin_time=int(time.time()) + delay_s,
-                            **_terms(terms),
-                        )
-                    )
-                case Push(_, delay_s):
-                    job.modify(describe(begin_time=int(time.time()) + delay_s))
                 case Signal(_, signal, to):
                     job.send_signal(f"SIG{signal}", steps=to.value)
                 case Requeue():
@@ -176,22 +142,14 @@ class PyslurmBackend:
                     job.release()
                 case Cancel():
                     job.cancel()
-                case SetAside() | Together():
-                    raise TypeError(f"{change}: not for a job that is no element of an array")
+                case _:
+                    # pyslurm cannot take away what a job was submitted with, nor a reservation.
+                    change_by_command(change)
         except self._pyslurm.RPCError as error:
             raise meaning(error, str(change)) from None
         except (OverflowError, ValueError) as error:
             # pyslurm takes no number that Slurm has no room for.
             raise RefusedError(f"{change}: {error}") from None
-
-
-def _terms(terms: Terms) -> dict[str, int]:
-    wanted = {
-        "time_limit": terms.time_limit_min,
-        "cpus_per_task": terms.cpus,
-        "memory_per_node": terms.memory_mb,
-    }
-    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _seconds(minutes: object) -> float | None:
@@ -227,18 +185,23 @@ def meaning(error: Any, what: str) -> BackendError:
     return AwayError(text) if 0 < number < 2000 else RefusedError(text)
 
 
+def _reservation(found: Any) -> SlurmReservation:
+    end_s = float(found.end_time or 0) or math.inf
+    return SlurmReservation(
+        found.name, node_names(found.nodes), float(found.start_time or 0), end_s
+    )
+
+
 def _count(held: Any) -> int:
     """Return how many GPUs a trackable resource of pyslurm's stands for; 0 for None."""
     return 0 if held is None else int(held.count)
 
 
-def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
+def _job(job: Any, user: str) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
-    asked = ",".join(f"{name}={count}" for name, count in (job.gres_per_node or {}).items())
-    count, gpu_type = gpu_request(asked)
     nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
-    if not count and len(nodes) == 1:
-        count = _count((job.gres or {}).get("gpu"))
+    tres = job.allocated_tres if nodes else job.requested_tres
+    gpus = {name: count.count for name, count in (tres.gres if tres else {}).items()}
     array = str(job.array_id or "")
     elements = elements_of(str(job.id), array, job.array_task_id, job.array_tasks_waiting or "")
     return SlurmJob(
@@ -252,8 +215,8 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         mark=job.admin_comment or "",
         nodes=nodes,
         pinned=node_names(job.required_nodes),
-        gpus_per_node=count,
-        gpu_type=gpu_type,
+        gpus=gpus.get(UNTYPED, 0) or sum(gpus.values()),
+        gpu_types=_types(tuple(gpus)),
         submit_s=float(job.submit_time or 0),
         begin_s=float(job.eligible_time or 0) or None,
         start_s=None if state is JobState.PENDING else float(job.start_time or 0) or None,
@@ -261,12 +224,19 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         time_limit_s=_seconds(job.time_limit),
         restarts=int(job.requeue_count or 0),
         held=job.priority == 0,
-        asked=_asked(
-            job.cpus_per_task or 0,
-            0 if memory_is_by_gpu else job.memory_per_node or 0,
-            job.memory_per_cpu or 0,
-            job.memory_per_node or 0 if memory_is_by_gpu else 0,
-        ),
+        least_nodes=job.num_nodes or 1,
+        most_nodes=job.max_nodes or None,
+        memory_mb=tres.mem.count if tres and tres.mem else 0,
+        reservation=job.reservation or "",
+        partitions=_names(job.partition or ""),
+        constraint=_constraint(job.constraints),
+        excluded=node_names(job.excluded_nodes),
+        exclusive=job.resource_sharing == "NO",
+        batch=bool(job.is_batch_job),
+        het=bool(job.heterogeneous_id),
+        throttle=job.array_tasks_parallel or 0,
+        priority=job.priority or 0,
+        licenses=",".join(map(str, job.licenses or ())),
         cpus=job.cpus or 0,
         submit_line=_text(job, "submit_line"),
         qos=job.qos or "",
@@ -291,8 +261,19 @@ def _text(job: Any, name: str) -> str:
         return bytes(error.object).decode("utf-8", "replace")
 
 
-# Jobs ask for much the same: the same objects compare at once.
-_asked = lru_cache(maxsize=4096)(Asked)
+@lru_cache(maxsize=4096)
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, text.split(",")))
+
+
+@lru_cache(maxsize=4096)
+def _types(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the types of `gpu` and `gpu:a100`, sorted."""
+    return tuple(sorted(name.partition(":")[2] for name in names if ":" in name))
+
+
+def _constraint(found: Any) -> str:
+    return found if isinstance(found, str) else ",".join(map(str, found or ()))
 
 
 def _node(node: Any) -> SlurmNode:
@@ -306,6 +287,7 @@ def _node(node: Any) -> SlurmNode:
         memory_mb=node.real_memory - (node.memory_reserved_for_system or 0),
         memory_used_mb=node.allocated_memory or 0,
         partitions=frozenset(node.partitions or ()),
+        features=frozenset(node.active_features or ()),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hetsched_core.throughput.gpus import memory_gb
 from hetsched_core.types import Cluster, Configuration, Reason, ReasonCode, RequirementSet
 from slurm_plugin.backend import GpuLimit
-from slurm_plugin.daemon.mark import Mark
+from slurm_plugin.daemon.request import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,36 +24,36 @@ class Accepted:
 
 
 def accepted(
-    mark: Mark, cluster: Cluster, limit: GpuLimit | None, held: Configuration | None
+    request: Request, cluster: Cluster, limit: GpuLimit | None, held: Configuration | None
 ) -> Accepted:
     """Leave out counts beyond a limit, and types with less memory than the job needs.
 
     What a running job holds stays accepted, however the limits have changed since it began.
 
     Args:
-        mark: what the job asked for.
+        request: what the job asks for.
         cluster: its GPU types; those of which no memory is published are let through.
         limit: the most GPUs of one job, None for no limit.
         held: what the job holds.
     """
-    counts, warning, refused = mark.requirements, "", None
-    if limit is not None and limit.gpus < mark.requirements.largest:
-        within = {count for count in mark.requirements if count <= limit.gpus}
-        if held is not None and held.gpus in mark.requirements:
+    counts, warning, refused = request.counts, "", None
+    if limit is not None and limit.gpus < request.counts.largest:
+        within = {count for count in request.counts if count <= limit.gpus}
+        if held is not None and held.gpus in request.counts:
             within.add(held.gpus)
         words = f"{limit.where} allows {limit.gpus} GPUs"
         if within:
             counts = RequirementSet(tuple(sorted(within)))
-            beyond = ",".join(str(count) for count in mark.requirements if count not in within)
+            beyond = ",".join(str(count) for count in request.counts if count not in within)
             warning = f"its counts {beyond} are left out: {words}"
         else:
             refused = Reason(
                 ReasonCode.QUOTA, detail=f"{words}, its least count is {counts.smallest}"
             )
-    if not mark.least_gpu_memory_mb:
-        return Accepted(counts, mark.gpu_types, refused, warning)
-    wide, unknown = _with_memory(cluster, mark.least_gpu_memory_mb)
-    types = wide if mark.gpu_types is None else wide & mark.gpu_types
+    if not request.mark.options.least_gpu_memory_mb:
+        return Accepted(counts, request.gpu_types, refused, warning)
+    wide, unknown = _with_memory(cluster, request.mark.options.least_gpu_memory_mb)
+    types = wide if request.gpu_types is None else wide & request.gpu_types
     if held is not None:
         types |= {cluster[name].gpu_type for name, _ in held}
     if doubtful := types & unknown:

@@ -30,6 +30,7 @@ from slurm_plugin.daemon.gangs import (
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.runs import late_in_part
 from slurm_plugin.daemon.settings import DaemonSettings, round_of
+from slurm_plugin.daemon.terms import terms_for
 from slurm_plugin.daemon.world import LiveWorld
 
 
@@ -94,16 +95,20 @@ def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:
     return hopeless or late_in_part(known, settings, now)
 
 
-def _enter(world: LiveWorld, known: Managed, configuration: Configuration) -> Enter | Together | None:
+def _enter(
+    world: LiveWorld, known: Managed, configuration: Configuration
+) -> Enter | Together | None:
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
     limit, request = world.limit_min(known, configuration), known.request
     job = element_id(known.slurm)
     if request.rigid:
-        return Enter(job, world.hold, configuration.nodes, None, own=request.own)
+        return Enter(
+            job, world.hold, tuple(name for name, _ in configuration), None, own=request.own
+        )
     entries = []
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
         nodes = tuple(name for name, count in configuration if count == gpus)
-        terms = known.needs.terms(gpus, limit)
+        terms = terms_for(request, gpus, limit)
         gpu_type = world.gpu_type(nodes)
         entries.append(Enter(job, world.hold, nodes, gpus, gpu_type, terms, request.own))
     return together(known.slurm, entries)

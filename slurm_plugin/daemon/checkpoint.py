@@ -7,7 +7,7 @@ import signal
 from dataclasses import dataclass
 
 from slurm_plugin.backend import Recipients
-from slurm_plugin.daemon.mark import Mark
+from slurm_plugin.daemon.request import Mark, Request
 from slurm_plugin.daemon.settings import DaemonSettings
 
 _OPTION = re.compile(r"(?:^|\s)--signal[=\s](\S+)")
@@ -62,16 +62,19 @@ def warning_for(mark: Mark, submit_line: str, settings: DaemonSettings) -> Check
     )
 
 
-def may_move(mark: Mark, submit_line: str, told: bool, settings: DaemonSettings) -> bool:
+def may_move(request: Request, submit_line: str, told: bool, settings: DaemonSettings) -> bool:
     """Whether a running job may be stopped to go on elsewhere.
 
     Args:
-        mark: what its user asked for.
+        request: what its user asked for.
         submit_line: the command line of its submission.
         told: whether the job itself has told of a checkpoint, through its spool.
         settings: what the site decides.
     """
-    if not mark.movable:
+    if not request.movable:
         return False
-    checkpoints = mark.can_checkpoint or told or asked_warning(mark, submit_line) is not None
+    mark = request.mark
+    checkpoints = (
+        mark.options.can_checkpoint or told or asked_warning(mark, submit_line) is not None
+    )
     return checkpoints or settings.move_without_checkpoint

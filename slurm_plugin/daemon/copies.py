@@ -109,9 +109,7 @@ def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
     """
     left = [each for each in elements if each.state is not JobState.ENDED]
     leads = any(not each.element for each in left)
-    return [
-        each for each in left if leads or each.restarts or each.state is not JobState.PENDING
-    ]
+    return [each for each in left if leads or each.restarts or each.state is not JobState.PENDING]
 
 
 def left_of(forked: Iterable[SlurmJob]) -> Iterator[Cancel]:

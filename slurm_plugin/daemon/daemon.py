@@ -32,19 +32,20 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import (
     BackendError,
-    JobState,
     Outcome,
     SlurmBackend,
     SlurmJob,
+    SlurmState,
     apply_changes,
 )
-from slurm_plugin.backend.change import Cancel, Change, Place, Push, Requeue, Signal
+from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Leave, Requeue, Signal
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
 from slurm_plugin.daemon.gangs import element_id
-from slurm_plugin.daemon.keeping_back import keeping_back
+from slurm_plugin.daemon.hold import holding, letting_go
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
+from slurm_plugin.daemon.renewing import renewing
 from slurm_plugin.daemon.settings import DaemonSettings, Mode, round_of
 from slurm_plugin.daemon.site import missing_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
@@ -60,8 +61,11 @@ _FORGET_EVERY = 50
 _SITE_S = 300.0
 """How often it is looked up what the site has set."""
 
-_KEEP_BACK = 0.25
-"""After this share of the slack begin times are moved on if a policy is still thinking."""
+_RENEW = 0.25
+"""After this share of the slack the hold is renewed if a policy is still thinking."""
+
+_LOOK_UP_S = 0.25
+"""How long a cycle may look up what new jobs ask for, roughly."""
 
 _SETTLE_S = 10.0
 """How long nothing is placed or stopped once Slurm answers again.
@@ -141,9 +145,8 @@ class Daemon:
         self._unrecorded: StoreError | None = None
         self._spool = self._open_spool()
         estimates = LiveSpeeds(store, measures=self._measures)
-        self._world = LiveWorld(
-            settings, policy.info.knows, estimates, mode, ELEMENTS[policy.info.model]
-        )
+        self._world = LiveWorld(settings, policy.info.knows, estimates, ELEMENTS[policy.info.model])
+        self._state: SlurmState | None = None
         self._checker = PlanChecker(policy.info.model)
         self._writer = DecisionWriter(policy)
         self._plan = EMPTY_PLAN
@@ -173,7 +176,7 @@ class Daemon:
             self._away, self._settled_s = False, now + _SETTLE_S
         before = self._world.cluster
         try:
-            self._world.observe(state, now)
+            self._world.observe(state, now, self._asking())
         except InputError as error:
             # For example: no node has GPUs, since Slurm's configuration is being changed.
             return CycleReport(away=self._world.site_warnings.get("partitions") or str(error))
@@ -182,6 +185,7 @@ class Daemon:
             # A plan that names nodes which are gone, or another job that had the same id, is void.
             self._plan = EMPTY_PLAN
             self._world.gone.clear()
+        self._state = state
         lost = tuple(self._world.lost)
         warnings = self._new_warnings()
         heard = self._hear(now)
@@ -190,7 +194,10 @@ class Daemon:
         if self._due(now):
             decision, violations = self._decide(now)
         actions = () if self._settling(now) else self._actions(now)
-        changes = changes_for(self._world, actions, self._settings, now)
+        changes = (
+            *self._holding(now),
+            *changes_for(self._world, actions, self._settings, now),
+        )
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))
@@ -256,11 +263,13 @@ class Daemon:
         check_fit(policy)
         self._spool = Spool.open(settings, self.store, self._stopwatch)
         self._no_spool = ""
+        if mode is Mode.SHADOW:
+            self.let_go()
         self._policy, self._settings, self._mode = policy, settings, mode
         self._writer = DecisionWriter(policy)
         self._checker = PlanChecker(policy.info.model)
         self._world.estimates.adopt(measures=self._measures)
-        self._world.adopt(settings, policy.info.knows, mode, ELEMENTS[policy.info.model])
+        self._world.adopt(settings, policy.info.knows, ELEMENTS[policy.info.model])
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
         self._failed_s = -math.inf
@@ -324,7 +333,7 @@ class Daemon:
 
     def _carried_out(self, actions: Sequence[Action], outcome: Outcome, now: float) -> None:
         """Remember what jobs were placed for, and let them know."""
-        placed = {change.job for change in outcome.made if isinstance(change, Place)}
+        placed = {change.job for change in outcome.made if isinstance(change, Enter)}
         for unit, action in self._aims(actions, now):
             if isinstance(action, Start) and action.ready and element_id(unit.slurm) in placed:
                 self._world.placed(element_id(unit.slurm), action.placement)
@@ -332,7 +341,7 @@ class Daemon:
             if isinstance(change, Requeue):
                 self._world.stopped(change.job)
         for change, words in outcome.refused:
-            if isinstance(change, Place):
+            if isinstance(change, Enter):
                 self._world.refused(change.job, words, now)
         if self._spool is not None:
             self._spool.note(self._world, self._plan, actions, outcome.made, now)
@@ -375,8 +384,7 @@ class Daemon:
 
     def _asked(self, snapshot: Snapshot) -> tuple[Plan, tuple[Violation, ...]]:
         """Return the policy's plan, or its valid rest, and the rules that it breaks."""
-        every_s = self._settings.slack_s * _KEEP_BACK
-        with keeping_back(self._backend, self._pushes(), every_s):
+        with renewing(self._backend, self._renewal(), self._settings.slack_s * _RENEW):
             plan = self._policy.plan(snapshot)
         violations = self._checker.check(snapshot, plan)
         if not violations:
@@ -388,15 +396,44 @@ class Daemon:
         self._checker.check(snapshot, rest)
         return rest, violations
 
-    def _pushes(self) -> tuple[Push, ...]:
-        """Return what keeps waiting jobs back while a policy thinks: nothing in shadow mode."""
+    def _holding(self, now: float) -> tuple[Change, ...]:
+        """Return what keeps the managed nodes held: nothing in shadow mode."""
+        assert self._state is not None
+        reservations = self._state.reservations
         if self._mode is Mode.SHADOW:
             return ()
-        return tuple(
-            Push(element_id(known.slurm), self._settings.slack_s)
-            for known in self._world.units()
-            if known.run is None and known.slurm.state is JobState.PENDING and not known.leader
-        )
+        return tuple(holding(reservations, self._world.nodes, self._settings, now))
+
+    def _renewal(self) -> Hold | None:
+        """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""
+        if self._mode is Mode.SHADOW:
+            return None
+        settings, nodes = self._settings, tuple(sorted(self._world.nodes))
+        return Hold(self._world.hold, nodes, settings.slack_s, settings.hold_denies)
+
+    def _asking(self) -> Callable[[SlurmJob], bool]:
+        """Return what asks Slurm about a new job, and whether it could: one cycle has limits."""
+        until = self._stopwatch() + _LOOK_UP_S
+
+        def ask(seen: SlurmJob) -> bool:
+            if self._stopwatch() > until:
+                return False
+            try:
+                self._world.requests.look_up(seen, self._backend)
+            except BackendError:
+                return False
+            return True
+
+        return ask
+
+    def let_go(self) -> None:
+        """Hand the nodes back to Slurm, which then starts what waits."""
+        if self._state is None or self._mode is Mode.SHADOW:
+            return
+        waiting = (known.slurm for known in self._world.units() if known.slurm.entered)
+        leave = [Leave(element_id(seen)) for seen in waiting]
+        drop = letting_go(self._state.reservations, self._clock())
+        apply_changes(self._backend, [*leave, *drop], self._sleep)
 
     def _actions(self, now: float) -> tuple[Action, ...]:
         if self._plan is EMPTY_PLAN:

@@ -10,7 +10,7 @@ begun them.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from enum import Enum
 
@@ -75,7 +75,8 @@ def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[Slu
         if job.array and elements_of_mark(job.mark) > 1:
             elements[job.array, job.mark].append(job)
         else:
-            found[job_id] = job
+            # An element of an array that is no gang is a job like any other.
+            found[job_id] = replace(job, array="") if job.array else job
     left: list[SlurmJob] = []
     for (array, _), all_of in elements.items():
         all_of.sort(key=lambda job: job.element)
@@ -125,8 +126,7 @@ def pieces_held(seen: SlurmJob) -> Pieces:
     Beside a leader that runs, members that are about to start count, and those that have ended
     before it, until it ends too.
     """
-    for name in seen.nodes:
-        yield name, seen.gpus_per_node
+    yield from _spread(seen.nodes, seen.gpus)
     running = seen.state in (JobState.RUNNING, JobState.SUSPENDED)
     for member in seen.members:
         part = part_of(seen, member)
@@ -135,17 +135,21 @@ def pieces_held(seen: SlurmJob) -> Pieces:
             nodes = member.nodes
         elif running and part is Part.DUE:
             nodes = member.pinned
-        for name in nodes:
-            yield name, member.gpus_per_node
+        yield from _spread(nodes, member.gpus)
 
 
-def pieces_pinned(seen: SlurmJob) -> Pieces:
-    """Yield where a job is pinned to."""
-    if seen.state is not JobState.PENDING or not seen.pinned:
-        return
-    for element in (seen, *(each for each in seen.members if part_of(seen, each) is Part.DUE)):
-        for name in element.pinned:
-            yield name, element.gpus_per_node
+def _spread(nodes: Collection[str], gpus: int) -> Pieces:
+    """Yield so many GPUs over nodes, evenly as far as that goes."""
+    for at, name in enumerate(nodes):
+        yield name, gpus // len(nodes) + (at < gpus % len(nodes))
+
+
+def nodes_entered(seen: SlurmJob) -> frozenset[str]:
+    """Return the nodes on which a waiting job, or its elements together, are to start."""
+    if not seen.entered:
+        return frozenset()
+    due = (each for each in seen.members if part_of(seen, each) is Part.DUE)
+    return frozenset(name for element in (seen, *due) for name in element.pinned)
 
 
 def finishing(seen: SlurmJob) -> bool:

@@ -1,7 +1,7 @@
 """The managed nodes, held by one reservation.
 
-What waits for them waits, whatever it is, until it is placed: moved into the reservation. Nothing is
-done to single jobs to keep them back. The reservation ends by itself where it is not renewed, and
+What waits for them waits, whatever it is, until it is placed: moved into the reservation. Nothing
+is done to single jobs to keep them back. The reservation ends by itself where it is not renewed, and
 Slurm then schedules as if it had never been there.
 """
 
@@ -52,10 +52,8 @@ def holding(
         yield Hold(name, wanted, settings.slack_s, settings.hold_denies)
     elif current.nodes != wanted or current.end_s < now + settings.slack_s * _RENEW:
         yield Hold(current.name, wanted, settings.slack_s, settings.hold_denies)
-    for each in reservations:
-        if each.name in HOLDS and current is not None and each.name != current.name:
-            if each.end_s > now:
-                yield Drop(each.name)
+    others = (each for each in reservations if current is not None and each is not current)
+    yield from letting_go(others, now)
 
 
 def letting_go(reservations: Iterable[SlurmReservation], now: float) -> Iterator[Drop]:

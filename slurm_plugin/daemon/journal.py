@@ -146,7 +146,7 @@ class Journal:
         self, known: Managed, view: JobView, snapshot: Snapshot, decisions: int
     ) -> _Followed:
         each = self._followed.get(view.id)
-        nonce = known.mark.nonce
+        nonce = known.key
         if each is not None and each.nonce != nonce:
             self._leave(self._followed.pop(view.id), snapshot, decisions)
             each = None
@@ -266,8 +266,10 @@ class Journal:
 
 def _whole(known: Managed, view: JobView) -> Job:
     """Return the job with its size and time limit, whatever the policy may know."""
-    limit_s = known.limit_s if known.mark.limit_s is not None else known.slurm.time_limit_s
-    return replace(view.job, total_samples=known.mark.total_samples, time_limit_s=limit_s)
+    limit_s = known.request.own.time_limit_s
+    return replace(
+        view.job, total_samples=known.request.mark.options.total_samples, time_limit_s=limit_s
+    )
 
 
 def _held(view: JobView, now: float) -> tuple[str, str]:

@@ -133,14 +133,14 @@ class Listener:
     def follow(self, world: LiveWorld, now: float) -> None:
         """Follow the runs that have begun, and see which have ended."""
         new = []
-        self._alive = {known.mark.nonce for known in world.managed.values()}
+        self._alive = {known.request.mark.nonce for known in world.managed.values()}
         for job_id, known in world.managed.items():
             run = known.leading.run
             state = known.leading.slurm.state
             if run is None or state not in _HELD or known.slurm.user in self._unknown:
                 continue
             following = self._following.get((job_id, run.number))
-            if following is None or following.run.run.nonce != known.mark.nonce:
+            if following is None or following.run.run.nonce != known.request.mark.nonce:
                 begun = self._begun(world, known, now)
                 if begun is not None:
                     new.append(begun)
@@ -213,9 +213,9 @@ class Listener:
             return None
         profile = None
         if known.job.profile != ASSUMED_PROFILE:
-            profile = ProfileKey(known.mark.profile, known.slurm.user)
+            profile = ProfileKey(known.request.mark.options.profile, known.slurm.user)
         pieces = tuple((cluster[name], gpus) for name, gpus in run.configuration)
-        spool_run = SpoolRun(account.uid, known.mark.nonce, profile, pieces)
+        spool_run = SpoolRun(account.uid, known.request.mark.nonce, profile, pieces)
         return FollowedRun(known.slurm.id, run.number, spool_run, now)
 
     def _add(self, run: FollowedRun) -> None:
@@ -276,7 +276,7 @@ class Listener:
 
 
 def _goes_on(known: Managed | None, run: FollowedRun, number: int) -> bool:
-    if known is None or known.mark.nonce != run.run.nonce or known.leading.run is None:
+    if known is None or known.request.mark.nonce != run.run.nonce or known.leading.run is None:
         return False
     return known.leading.run.number == number and known.leading.slurm.state in _HELD
 

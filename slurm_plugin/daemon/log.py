@@ -13,12 +13,13 @@ from hetsched_core.types import Plan, Waiting
 from slurm_plugin.backend import (
     Cancel,
     Change,
-    Park,
-    Place,
-    Push,
+    Depend,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Release,
     Requeue,
-    SetAside,
     Signal,
     Together,
 )
@@ -90,11 +91,6 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
         return
     for change in report.outcome.made:
         _tell_change(log, "", change, number)
-    pushed = [change for change in report.outcome.made if isinstance(change, Push)]
-    if pushed:
-        # Begin times are moved on all the time: a line for all of a cycle.
-        jobs = ",".join(change.job for change in pushed)
-        log.debug("push", jobs=jobs, begin_in_s=pushed[0].delay_s)
     for change, words in report.outcome.refused:
         log.warning("refused", job=change.job, change=type(change).__name__.lower(), words=words)
 
@@ -129,7 +125,7 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
         case Together(_, steps):
             for step in steps:
                 _tell_change(log, prefix, step, number)
-        case Place(job, nodes, gpus):
+        case Enter(job, _, nodes, gpus):
             log.info(
                 f"{prefix}place",
                 job=job,
@@ -143,14 +139,16 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
             log.info(f"{prefix}requeue", job=job, decision=number)
         case Release(job):
             log.warning(f"{prefix}release", job=job, words=_RELEASED)
-        case Park(job, count, _):
-            log.info(f"{prefix}park", job=job, count=count)
-        case SetAside(job):
-            log.info(f"{prefix}set_aside", job=job)
+        case Leave(job):
+            log.info(f"{prefix}leave", job=job)
+        case Depend(job):
+            log.debug(f"{prefix}depend", job=job)
         case Cancel(job):
             log.warning(f"{prefix}cancel", job=job, words=_CANCELLED)
-        case Push():
-            pass  # told together
+        case Hold(name, nodes, seconds):
+            log.debug(f"{prefix}hold", reservation=name, nodes=len(nodes), seconds=seconds)
+        case Drop(name):
+            log.info(f"{prefix}drop", reservation=name)
 
 
 def _on_one_line(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:

@@ -20,8 +20,7 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import finishing, spares
-from slurm_plugin.daemon.mark import Mark
-from slurm_plugin.daemon.terms import NO_NEEDS, Needs
+from slurm_plugin.daemon.request import Request
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
@@ -40,7 +39,7 @@ class Managed:
     """A job of ours between two reads.
 
     `attained` is GPU seconds by type up to `observed_s`. `placed_s` is when it was first seen
-    pinned and free to start, `placement` what it was placed for last, `progress` what its spool
+    placed and free to start, `placement` what it was placed for last, `progress` what its spool
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
     the present run holds, by node. `refused` is why limits let it start in no way,
@@ -48,17 +47,15 @@ class Managed:
     job is tried again. `partial_s` is when a part of its run was first seen without the
     rest. `stopped` is the number of the run that Slurm was last told to stop. Of a job of copies
     `copies` are its elements that have not ended, by id, which have the runs, and `surplus` those
-    beyond what the policy may give a job, which are to have none; `leader` is, of such an element,
-    the one that it waits for while it is spare, "" for none. `carried` is the samples of a job of
-    copies up to `observed_s`: what was told, and what all copies that ran since will have done.
+    beyond what the policy may give a job, which are to have none. `carried` is the samples of a
+    job of copies up to `observed_s`: what was told, and what all copies that ran since will have
+    done.
     """
 
-    mark: Mark
+    request: Request
     slurm: SlurmJob
     job: Job
     observed_s: float
-    needs: Needs = NO_NEEDS
-    limit_s: float | None = None
     run: Run | None = None
     share: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     warned_s: float | None = None
@@ -76,7 +73,11 @@ class Managed:
     stopped: int | None = None
     copies: dict[str, Managed] = field(default_factory=dict)
     surplus: dict[str, Managed] = field(default_factory=dict)
-    leader: str = ""
+
+    @property
+    def key(self) -> str:
+        """What names the job for good."""
+        return self.request.key
 
     @property
     def runs(self) -> tuple[Run, ...]:
@@ -95,7 +96,7 @@ class Managed:
         told = self.progress
         if told is None:
             return 0.0
-        if self.mark.copies:
+        if self.request.mark.copies:
             return self.carried
         speeds = (
             run.speed
@@ -116,7 +117,7 @@ class Managed:
             if run is None or unit.slurm.state is not JobState.RUNNING:
                 continue
             samples += run.speed * max(0.0, until_s - max(since_s, run.progress_from_s))
-        total = self.mark.total_samples
+        total = self.request.mark.options.total_samples
         return samples if total is None else min(samples, total)
 
     @property
@@ -157,24 +158,18 @@ class Managed:
 def editable(seen: SlurmJob) -> tuple[object, ...]:
     """Return what a job's user may change of what its view is made from."""
     return (
-        *(seen.asked, seen.time_limit_s, seen.qos, seen.account),
-        *(spares(seen), finishing(seen)),
+        *(seen.gpus, seen.cpus, seen.memory_mb, seen.time_limit_s, seen.qos, seen.account),
+        *(seen.partitions, seen.constraint, seen.excluded, spares(seen), finishing(seen)),
     )
 
 
-def share_of(seen: SlurmJob, needs: Needs) -> dict[str, tuple[float, float]]:
+def share_of(seen: SlurmJob) -> dict[str, tuple[float, float]]:
     """Return the CPUs and MiB that a running job holds on each of its nodes."""
-    found: dict[str, tuple[float, float]] = {}
-    for element in (seen, *seen.members):
-        for name in element.nodes:
-            cpus = element.cpus / len(element.nodes)
-            memory_mb = (
-                element.asked.memory_mb_per_node
-                or element.asked.memory_mb_per_cpu * cpus
-                or needs.memory_mb_per_gpu * element.gpus_per_node
-            )
-            found[name] = cpus, memory_mb
-    return found
+    return {
+        name: (element.cpus / len(element.nodes), element.memory_mb / len(element.nodes))
+        for element in (seen, *seen.members)
+        for name in element.nodes
+    }
 
 
 def configuration_of(pieces: Iterable[tuple[str, int]], cluster: Cluster) -> Configuration | None:
@@ -185,41 +180,42 @@ def configuration_of(pieces: Iterable[tuple[str, int]], cluster: Cluster) -> Con
     return Configuration.of(found)
 
 
-def described(seen: SlurmJob, mark: Mark) -> Job:
+def described(seen: SlurmJob, request: Request) -> Job:
     """Return the job as it was submitted."""
+    options = request.mark.options
     return Job(
         id=seen.id,
-        submit_s=_submitted_s(seen, mark),
-        requirements=mark.requirements,
-        profile=mark.profile,
-        total_samples=mark.total_samples,
+        submit_s=_submitted_s(seen, request),
+        requirements=request.counts,
+        profile=options.profile,
+        total_samples=options.total_samples,
         time_limit_s=seen.time_limit_s,
-        eligible_s=mark.begin_s or None,
-        gpu_types=mark.gpu_types,
+        gpu_types=request.gpu_types,
         name=seen.name,
         user=seen.user,
         account=seen.account,
         partition=seen.partition,
-        asked_count=mark.default_count,
-        learning_rate=mark.learning_rate,
+        asked_count=request.default_count,
+        learning_rate=request.learning_rate,
     )
 
 
-def to_begin_later(seen: SlurmJob, mark: Mark) -> JobView:
+def to_begin_later(seen: SlurmJob, request: Request) -> JobView:
     """Return a job that its user lets start later; until then no policy is told of it."""
-    begin = datetime.fromtimestamp(min(mark.begin_s, _LAST_S), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    begin_s = min(seen.begin_s or 0.0, _LAST_S)
+    begin = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     reason = Reason(ReasonCode.BEGIN, detail=f"from {begin} on")
     # It has waited for nothing before.
-    return JobView(described(seen, mark), observed_s=mark.begin_s, blocked=reason)
+    return JobView(described(seen, request), observed_s=begin_s, blocked=reason)
 
 
-def _submitted_s(seen: SlurmJob, mark: Mark) -> float:
+def _submitted_s(seen: SlurmJob, request: Request) -> float:
     """Return when a job was submitted, moved within its second into the order of the ids.
 
     Whole seconds are told, and Slurm numbers jobs as they come. No job is moved into the future.
     """
     number = int(re.match(r"\d*", seen.id)[0] or 0)  # type: ignore[index]
-    return (mark.submitted_s or seen.submit_s) - 1.0 + number % 1_000_000 / 1e6
+    return (request.mark.submitted_s or seen.submit_s) - 1.0 + number % 1_000_000 / 1e6
 
 
 def blocked_by(seen: SlurmJob) -> Reason | None:

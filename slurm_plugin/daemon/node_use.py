@@ -70,7 +70,7 @@ def node_views(
     for known in managed:
         if known.run is None:
             continue
-        needs = known.needs
+        needs = known.request
         for name, gpus in known.run.configuration:
             held[name].add(gpus, gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu)
     begun = used_by(managed)

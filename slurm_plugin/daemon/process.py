@@ -92,6 +92,7 @@ def serve(read: Callable[[], Configuration]) -> None:
             return found
 
         _run(daemon, _Held(lock, claims, database), configuration, read_again, asked, audience, log)
+        daemon.let_go()
     notify("STOPPING=1")
     log.info("down")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -134,24 +133,29 @@ class Request:
     """What a job may be given.
 
     Attributes:
+        key: names the job for good.
         mark: what was said of it.
-        own: the shape in which it was submitted, to which it goes back.
+        own: the shape in which it was submitted, to which it goes back; None for a rigid job, whose
+            shape is never changed.
         counts: the GPU counts that it accepts.
         default_count: the GPUs of its own shape, for which its time limit is meant.
         gpu_types: the types that it accepts; None for all.
         least_nodes, most_nodes: on how many nodes it may run; None for any number.
-        movable: whether it may be stopped, to go on elsewhere: neither a rigid job nor an
-            interactive one is.
+        cpus_per_gpu, memory_mb_per_gpu: what Slurm will enforce for each GPU, whatever the shape.
+        movable: whether it may be stopped, to go on elsewhere.
         why_not: why it can be placed in no way, "" if it can.
     """
 
+    key: str
     mark: Mark
-    own: Asked
+    own: Asked | None
     counts: RequirementSet
     default_count: int
     gpu_types: frozenset[str] | None
     least_nodes: int
     most_nodes: int | None
+    cpus_per_gpu: int
+    memory_mb_per_gpu: int
     movable: bool
     why_not: str = ""
 
@@ -169,48 +173,75 @@ class Request:
         return LearningRate(((self.default_count, options.learning_rate),), options.lr_scaling)
 
 
-def wants_gpus(mark: Mark, asked: Asked) -> bool:
-    """Whether a job is one of GPUs."""
-    return mark.options.counts is not None or bool(asked.gpus)
-
-
-def request_of(mark: Mark, seen: SlurmJob, asked: Asked) -> Request:
-    """Return what a job may be given.
-
-    Args:
-        mark: what was said of it.
-        seen: the job, as Slurm shows it.
-        asked: the shape in which it was submitted.
-    """
-    count, gpu_type = asked.gpu_count
-    options = mark.options
-    counts = options.counts or RequirementSet.rigid(max(1, count))
-    types = options.gpu_types
-    if gpu_type:
-        types = frozenset({gpu_type}) if types is None else types & {gpu_type}
-    least, most = asked.least_nodes, asked.most_nodes
-    if options.counts is not None:
-        # What its user says of nodes beside a set is how the default count is spread.
-        least = 1
+def rigid_request(key: str, seen: SlurmJob, mark: Mark = NO_MARK) -> Request:
+    """Return the request of a job that runs as it was submitted, or not at all."""
+    gpus = max(1, seen.gpus)
     return Request(
+        key=key,
         mark=mark,
-        own=asked,
-        counts=counts,
-        default_count=counts.default_count(count or None),
-        gpu_types=types,
-        least_nodes=least,
-        most_nodes=most,
-        movable=options.counts is not None and options.movable and seen.batch,
-        why_not=_why_not(mark, seen, asked),
+        own=None,
+        counts=RequirementSet.rigid(gpus),
+        default_count=gpus,
+        gpu_types=frozenset(seen.gpu_types) or None,
+        least_nodes=seen.least_nodes,
+        most_nodes=seen.most_nodes,
+        cpus_per_gpu=math.ceil(seen.cpus / gpus),
+        memory_mb_per_gpu=math.ceil(seen.memory_mb / gpus),
+        movable=False,
+        why_not=_why_not(seen),
     )
 
 
-def _why_not(mark: Mark, seen: SlurmJob, asked: Asked) -> str:
+def elastic_request(key: str, mark: Mark, seen: SlurmJob, own: Asked) -> Request:
+    """Return the request of a job that accepts several GPU counts.
+
+    Args:
+        key: names it for good.
+        mark: what its user said, with counts.
+        seen: the job, as Slurm shows it.
+        own: the shape in which it was submitted.
+
+    Raises:
+        InputError: it asks for a GPU type that its options leave out.
+    """
+    options = mark.options
+    assert options.counts is not None
+    types = options.gpu_types
+    if own.gpu_type:
+        if types is not None and own.gpu_type not in types:
+            raise InputError(
+                f"GPUs of type {own.gpu_type} are asked for, and --gpu-types="
+                f"{','.join(sorted(types))} leaves them out"
+            )
+        types = types or frozenset({own.gpu_type})
+    default = options.counts.default_count(own.gpus or None)
+    gpus = own.gpus or default
+    cpus = own.cpus_per_gpu or math.ceil(own.tasks * own.cpus_per_task / gpus)
+    memory_mb = (
+        math.ceil(own.memory_mb_per_node * own.least_nodes / gpus)
+        or own.memory_mb_per_cpu * cpus
+        or own.memory_mb_per_gpu
+    )
+    return Request(
+        key=key,
+        mark=mark,
+        own=own,
+        counts=options.counts,
+        default_count=default,
+        gpu_types=types,
+        # On how many nodes the default count is spread says nothing of the other counts.
+        least_nodes=1,
+        most_nodes=1 if own.most_nodes == 1 else None,
+        cpus_per_gpu=cpus,
+        memory_mb_per_gpu=memory_mb,
+        movable=options.movable and seen.batch,
+        why_not=_why_not(seen),
+    )
+
+
+def _why_not(seen: SlurmJob) -> str:
     if seen.het:
         return "hetsched places no heterogeneous jobs; submit it to nodes that it does not manage"
-    if mark.options.counts is None and asked.gpus and not asked.gpu_count[0]:
-        return (
-            f"hetsched cannot place a job that asks for {asked.gpus}; ask with --gpus, "
-            "--gpus-per-node or --gpus-per-task, for one type"
-        )
+    if len(seen.gpu_types) > 1:
+        return f"hetsched places no job on GPUs of {' and '.join(seen.gpu_types)} at once"
     return ""

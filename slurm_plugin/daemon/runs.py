@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.gangs import complete, finishing, pieces_held, pieces_pinned
+from slurm_plugin.daemon.gangs import complete, finishing, nodes_entered, pieces_held
 from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, configuration_of, share_of
 from slurm_plugin.daemon.settings import DaemonSettings
 
@@ -36,7 +36,7 @@ def run_of(
     if configuration is None:
         return None
     running = seen.state is JobState.RUNNING
-    half = bool(seen.array) and configuration.gpus not in known.mark.requirements
+    half = bool(seen.array) and configuration.gpus not in known.request.counts
     part = running and (half or not complete(seen))
     known.partial_s = (known.partial_s or now) if part else None
     if late_in_part(known, settings, now) and known.quota is None:
@@ -46,7 +46,7 @@ def run_of(
     if running and half:
         return None
     if running:
-        known.share = share_of(seen, known.needs)
+        known.share = share_of(seen)
     if seen.state is JobState.COMPLETING:
         until_s = now + settings.grace_s
         if before is not None and before.draining_until_s is not None:
@@ -80,7 +80,7 @@ def _held(known: Managed, seen: SlurmJob, cluster: Cluster) -> Configuration | N
     before = known.run
     if configuration is None or before is None or before.number != seen.restarts:
         return configuration
-    lost = seen.array and configuration.gpus not in known.mark.requirements
+    lost = seen.array and configuration.gpus not in known.request.counts
     return before.configuration if lost and finishing(seen) else configuration
 
 
@@ -92,10 +92,10 @@ def _starting(
     settings: DaemonSettings,
     now: float,
 ) -> Run | None:
-    """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
+    """A placed job holds its GPUs already, until it takes too long to start."""
     known.warned_s = known.partial_s = None
-    configuration = configuration_of(pieces_pinned(seen), cluster)
-    if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
+    configuration = _placed(known, seen)
+    if configuration is None or any(name not in cluster for name, _ in configuration):
         known.placed_s = None
         return None
     if known.placed_s is None:
@@ -111,6 +111,17 @@ def _starting(
     if before is not None and not before.begun and before.configuration == configuration:
         return before
     return as_run(known, seen.restarts, configuration, now, None, speeds, settings, begun=False)
+
+
+def _placed(known: Managed, seen: SlurmJob) -> Configuration | None:
+    """Return where a job was placed, if it still waits to start there.
+
+    What is in the reservation without a place has not been put there by this daemon.
+    """
+    placement = known.placement
+    if placement is None or {name for name, _ in placement.configuration} != nodes_entered(seen):
+        return None
+    return placement.configuration
 
 
 def as_run(

@@ -154,7 +154,6 @@ class DaemonSettings:
                 "write for example USR1"
             )
 
-
     @property
     def node_names(self) -> frozenset[str]:
         """The nodes that `nodes` names."""

@@ -12,7 +12,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.policy import Action, Start
 from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose, Waiting
-from slurm_plugin.backend import Change, Place, Requeue
+from slurm_plugin.backend import Change, Enter, Requeue
 from slurm_plugin.daemon.gangs import job_of, of_leader
 from slurm_plugin.daemon.listening import NOTHING, Heard, Listener
 from slurm_plugin.daemon.managed import Managed
@@ -99,7 +99,7 @@ class Spool:
                 # Copies come and go one by one: of them the journal tells.
                 continue
             match change:
-                case Place() if job in starts:
+                case Enter() if job in starts:
                     self._note(known, _placed(world, known, starts[job], now))
                 case Requeue():
                     self._note(known, _stopped(world, known, plan, now))
@@ -107,7 +107,7 @@ class Spool:
                     pass
 
     def _note(self, known: Managed, move: Move) -> None:
-        self._folder.note(known.slurm.user, known.slurm.id, known.mark.nonce, move)
+        self._folder.note(known.slurm.user, known.slurm.id, known.request.mark.nonce, move)
 
 
 def checked(path: Path) -> Path:

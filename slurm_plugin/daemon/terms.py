@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from hetsched_core.types import Cluster, Configuration, Job, Layer, Speeds, SpeedTable
-from slurm_plugin.backend import SlurmJob, Terms
-from slurm_plugin.daemon.mark import Mark
+from slurm_plugin.backend import Asked, Terms
+from slurm_plugin.daemon.request import Request
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """CPUs and memory (MiB) for each GPU.
+def terms_for(request: Request, gpus_per_node: int, time_limit_min: int | None) -> Terms:
+    """Return what to set for so many GPUs on each node.
 
-    What a job asks for by node is divided by its GPUs there and rounded up, and `sets_*` says that
-    the amount on each node has to be set anew when the GPUs on it change; what it asks for by GPU
-    or by CPU Slurm itself multiplies.
+    What a job asks for by node or by task has to be set anew when the GPUs change; what it asks for
+    by GPU or by CPU Slurm itself multiplies.
     """
-
-    cpus_per_gpu: int = 0
-    memory_mb_per_gpu: int = 0
-    sets_cpus: bool = False
-    sets_memory: bool = False
-
-    def terms(self, gpus_per_node: int, time_limit_min: int | None) -> Terms:
-        """Return what to set for so many GPUs on each node."""
-        cpus, memory_mb = self.cpus_per_gpu, self.memory_mb_per_gpu
-        return Terms(
-            time_limit_min,
-            cpus * gpus_per_node if self.sets_cpus else None,
-            memory_mb * gpus_per_node if self.sets_memory else None,
-        )
-
-
-NO_NEEDS = Needs()
-"""Nothing beside GPUs."""
-
-
-def needs_of(seen: SlurmJob, mark: Mark) -> Needs:
-    """Return what Slurm will enforce for each GPU of a job, in whatever shape it is shown."""
-    asked, gpus = seen.asked, seen.gpus_per_node
-    if not gpus:
-        return NO_NEEDS
-    cpus = math.ceil(asked.cpus_per_task / gpus) or mark.cpus_per_gpu
-    memory_mb = (
-        math.ceil(asked.memory_mb_per_node / gpus)
-        or asked.memory_mb_per_cpu * cpus
-        or asked.memory_mb_per_gpu
+    own = request.own or Asked()
+    return Terms(
+        time_limit_min,
+        None if own.cpus_per_gpu else request.cpus_per_gpu * gpus_per_node,
+        request.memory_mb_per_gpu * gpus_per_node if own.memory_mb_per_node else None,
     )
-    return Needs(cpus, memory_mb, asked.cpus_per_task > 0, asked.memory_mb_per_node > 0)
 
 
 def limit_min(

@@ -6,12 +6,11 @@ costs by what changed.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from immutables import Map
 
-from hetsched_core.errors import InputError
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     ALL_SHAPES,
@@ -31,20 +30,19 @@ from hetsched_core.types import (
     Speeds,
     Trigger,
 )
-from slurm_plugin.backend import Cancel, JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
+from slurm_plugin.backend import HOLDS, Cancel, JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
 from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted
+from slurm_plugin.daemon.candidates import candidates
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.copies import (
     ELEMENTS,
     Elements,
     blocked,
     in_turn,
-    leader_of,
     left_of,
     parted,
     startable,
-    waits_for,
 )
 from slurm_plugin.daemon.gangs import (
     finishing,
@@ -56,6 +54,7 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
+from slurm_plugin.daemon.hold import hold_of, managed
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     Managed,
@@ -64,13 +63,14 @@ from slurm_plugin.daemon.managed import (
     editable,
     to_begin_later,
 )
-from slurm_plugin.daemon.mark import Mark, read_mark, read_nonce
 from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
+from slurm_plugin.daemon.request import Request
+from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
-from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
+from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.speeds import LiveSpeeds
-from slurm_plugin.daemon.terms import limit_min, needs_of
+from slurm_plugin.daemon.terms import limit_min
 
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
@@ -87,12 +87,15 @@ class LiveWorld:
         estimates: what the speeds come from.
         triggers: reasons to plan that have come up and not been served.
         changed, gone, nodes_changed: what differs since the last plan was asked for.
-        warnings: what was wrong with jobs that carry our mark, by job id.
+        warnings: what is wrong with what jobs say of themselves, by job id.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
         leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
             are over.
         elements: how elements of arrays follow placements.
+        requests: what jobs ask for.
+        intruders: waiting jobs in the reservation that have not been placed there.
+        hold: the name of the reservation.
     """
 
     def __init__(
@@ -100,11 +103,10 @@ class LiveWorld:
         settings: DaemonSettings,
         knows: frozenset[Knowledge],
         estimates: LiveSpeeds | None = None,
-        mode: Mode = Mode.ENFORCE,
         elements: Elements = ELEMENTS[ExecutionModel.GANG],
     ) -> None:
         """Start with nothing known but the estimates of speeds."""
-        self._settings, self._mode = settings, mode
+        self._settings = settings
         self.estimates = estimates or LiveSpeeds()
         self._knows, self.elements = knows, elements
         self._site: SlurmSite | None = None
@@ -120,35 +122,57 @@ class LiveWorld:
         self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
         self.leaderless: tuple[Cancel, ...] = ()
+        self.requests = Requests()
+        self._unread: list[SlurmJob] = []
+        self.intruders: list[str] = []
+        self.hold = HOLDS[0]
+        self._partitions: frozenset[str] = frozenset()
 
-    def observe(self, state: SlurmState, now: float) -> None:
-        """Take in one read."""
+    def observe(
+        self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
+    ) -> None:
+        """Take in one read.
+
+        Args:
+            state: what it shows.
+            now: seconds UTC.
+            ask: looks up in Slurm what a new job asks for, for `requests`; where it cannot, that
+                job and those behind it are taken in another time.
+        """
         before = used_by(self.units())
         cluster = self._observe_cluster(state.nodes, now)
-        forked, others = parted(state.jobs)
+        hold = hold_of(state.reservations, now)
+        self.hold = HOLDS[0] if hold is None else hold.name
+        forked, others = parted(candidates(state.jobs))
         jobs, left = folded(others)
         state = replace(state, jobs={**jobs, **forked})
-        ours = self._settings.partitions
         self.leaderless = (
-            *leftover((j for j in left if j.partition in ours), jobs, now, self._settings.grace_s),
-            *left_of(j for j in forked.values() if j.partition in ours),
+            *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
+            *left_of(job for job in forked.values() if self._wants(job)),
         )
-        self.lost = []
+        self.lost, self._unread, self.intruders = [], [], []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
-            same = seen is not None and seen.mark == known.slurm.mark
-            if seen is not None and same and seen.state is not JobState.ENDED:
-                continue
-            if seen is None or (not same and read_nonce(seen.mark) != known.mark.nonce):
+            if seen is not None and seen.state is not JobState.ENDED:
+                request = self.requests.of(seen)
+                if request is not None and request.key == known.request.key:
+                    continue
+                seen = None
+            if seen is None:
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)
         # Anew each time: others may look at the old one.
         self.later = {}
         for seen in state.jobs.values():
-            if seen.partition in self._settings.partitions and seen.state is not JobState.ENDED:
+            if seen.state is not JobState.ENDED and self._wants(seen):
                 self._observe_job(seen, cluster, now)
+        for seen in self._unread:
+            if not ask(seen):
+                break
+            self._observe_job(seen, cluster, now)
+        self.requests.forget_all_but(state.jobs)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
         self._observe_nodes(state.nodes, before)
@@ -192,7 +216,7 @@ class LiveWorld:
 
     def heard(self, told: Iterable[JobProgress], now: float) -> None:
         """Take in how far jobs are, by nonce."""
-        by_nonce = {known.mark.nonce: known for known in self.managed.values()}
+        by_nonce = {known.request.mark.nonce: known for known in self.managed.values()}
         for progress in told:
             known = by_nonce.get(progress.nonce)
             if known is None or known.progress == progress or self.cluster is None:
@@ -249,13 +273,15 @@ class LiveWorld:
 
     def limit_min(self, known: Managed, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""
-        if known.limit_s is None or self.cluster is None or self.speeds is None:
+        own = known.request.own
+        limit_s = None if own is None else own.time_limit_s
+        if limit_s is None or self.cluster is None or self.speeds is None:
             return None
         longest_s = self._site.longest_s.get(known.slurm.partition) if self._site else None
         return limit_min(
-            known.limit_s,
+            limit_s,
             known.job,
-            known.mark.default_count,
+            known.request.default_count,
             configuration,
             self.cluster,
             self.speeds,
@@ -281,29 +307,31 @@ class LiveWorld:
         self,
         settings: DaemonSettings,
         knows: frozenset[Knowledge],
-        mode: Mode,
         elements: Elements = ELEMENTS[ExecutionModel.GANG],
     ) -> None:
         """Go on under other settings, for a policy that may know other things of a job."""
-        self._settings, self._knows, self._mode = settings, knows, mode
+        self._settings, self._knows = settings, knows
         if elements is not self.elements:
             # What the runs of a job of copies are is another thing from now on.
             self.elements = elements
-            for job_id in [job for job, known in self.managed.items() if known.mark.copies]:
+            for job_id in [job for job, known in self.managed.items() if known.request.mark.copies]:
                 self._leave(job_id)
         for job_id, known in list(self.managed.items()):
-            if known.slurm.partition not in settings.partitions or not self._is_ours(known.mark):
+            if not self._takes(known.slurm, known.request):
                 self._leave(job_id)
         self._describe_all()
 
     # -- the cluster -------------------------------------------------------------------------------
 
     def _observe_cluster(self, nodes: tuple[SlurmNode, ...], now: float) -> Cluster:
+        self._partitions = frozenset().union(
+            *(node.partitions or () for node in nodes if managed(node, self._settings))
+        )
         described = tuple(
             Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
             for node in nodes
             # Of a node with several types nothing can be pinned to one of them by count alone.
-            if len(node.gpus) == 1 and self._manages(node)
+            if len(node.gpus) == 1 and managed(node, self._settings)
         )
         if self.cluster is None or self.cluster.nodes != described:
             before, self.cluster = self.cluster, Cluster(described, "slurm")
@@ -323,10 +351,20 @@ class LiveWorld:
             self._describe_all()
         return self.cluster
 
-    def _manages(self, node: SlurmNode) -> bool:
-        """Whether jobs of ours can run on a node at all: it is in a partition that is managed."""
-        own = node.partitions
-        return own is None or not own.isdisjoint(self._settings.partitions)
+    def _wants(self, seen: SlurmJob) -> bool:
+        """Whether a job is one of GPUs that may run on the managed nodes, or does."""
+        assert self.cluster is not None
+        if not seen.gpus and not seen.mark:
+            return False
+        if seen.nodes:
+            return all(name in self.cluster for name in seen.nodes)
+        if seen.reservation and seen.reservation not in HOLDS:
+            return False
+        return not self._partitions.isdisjoint(seen.partitions)
+
+    def _takes(self, seen: SlurmJob, request: Request) -> bool:
+        """Whether such a job is placed."""
+        return self._settings.jobs is Jobs.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
         for new in node_views(nodes, self.nodes, self.units(), before):
@@ -370,22 +408,24 @@ class LiveWorld:
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         known = self.managed.get(seen.id)
         if known is None:
-            mark = self._mark(seen)
-            if mark is None:
+            request = self.requests.of(seen)
+            if request is None:
+                self._unread.append(seen)
                 return
-            if not self._is_ours(mark):
-                self.warnings[seen.id] = (
-                    f"submitted while hetsched_enforce did not name partition {seen.partition}, it "
-                    "starts by itself and is not managed"
-                )
+            if wrong := self.requests.wrong(seen):
+                self.warnings[seen.id] = wrong
+            if not self._takes(seen, request):
                 return
-            if mark.begin_s > now:
-                if seen.state is JobState.PENDING:
-                    self.later[seen.id] = to_begin_later(seen, mark)
+            begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
+            if begin_s > now and seen.state is JobState.PENDING:
+                self.later[seen.id] = to_begin_later(seen, request)
                 return
-            waited_s = max(0.0, now - max(mark.submitted_s or seen.submit_s, mark.begin_s))
-            known = Managed(mark, seen, described(seen, mark), observed_s=now, wait_s=waited_s)
-            known.limit_s = mark.limit_s
+            if seen.entered:
+                self.intruders.append(seen.id)
+            waited_s = max(0.0, now - max(request.mark.submitted_s or seen.submit_s, begin_s))
+            known = Managed(
+                request, seen, described(seen, request), observed_s=now, wait_s=waited_s
+            )
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
@@ -439,20 +479,19 @@ class LiveWorld:
         Returns:
             its run where there may be only one, and why none of them may start.
         """
-        before, leader = known.copies | known.surplus, leader_of(seen.copies)
+        before = known.copies | known.surplus
         known.copies, known.surplus = {}, {}
         most = self.elements.runs_per_job
         for number, each in enumerate(in_turn(seen.copies)):
-            unit = before.get(each.id) or Managed(known.mark, each, known.job, observed_s=now)
-            unit.job, unit.needs, unit.limit_s = known.job, known.needs, known.limit_s
+            unit = before.get(each.id) or Managed(known.request, each, known.job, observed_s=now)
+            unit.job, unit.request = known.job, known.request
             unit.progress = None if each.element else known.progress
             if most is None or number < most:
-                unit.leader = waits_for(each, leader)
                 unit.run, unit.blocked = self._observe_run(unit, each, cluster, now)
                 known.copies[each.id] = unit
             else:
                 # What it still holds is nothing of the job's: it counts as others' until it ends.
-                unit.run, unit.leader = None, leader
+                unit.run = None
                 known.surplus[each.id] = unit
             unit.slurm = each
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
@@ -473,36 +512,38 @@ class LiveWorld:
 
     def _reread(self, known: Managed, seen: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""
-        known.needs = needs_of(seen, known.mark)
-        parked = seen.state is JobState.PENDING and not seen.pinned
-        # What a placed job shows is the limit of that run, and not its user's.
-        if parked and known.limit_s is not None and seen.time_limit_s is not None:
-            known.limit_s = seen.time_limit_s
+        request = self.requests.of(seen)
+        if request is not None:
+            known.request = request
         self._describe(known, seen)
 
     def _describe(self, known: Managed, seen: SlurmJob) -> None:
         """Make anew what policies see of the job itself; who calls it renews the view."""
-        mark = known.mark
+        request = known.request
         assert self.cluster is not None
         limits = self._site.limits if self._site else None
         limit = limits.of(seen) if limits is not None else None
-        wishes = accepted(mark, self.cluster, limit, known.run.configuration if known.run else None)
+        held = known.run.configuration if known.run else None
+        wishes = accepted(request, self.cluster, limit, held)
         known.refused = wishes.refused
+        if request.why_not:
+            known.refused = Reason(ReasonCode.REFUSED, detail=request.why_not)
         if wishes.warning:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
-        movable = may_move(mark, seen.submit_line, told, self._settings)
-        profile = self.estimates.name(mark.profile, seen.user, measurable=movable)
+        movable = may_move(request, seen.submit_line, told, self._settings)
+        key = request.mark.options.profile
+        profile = self.estimates.name(key, seen.user, measurable=movable)
         known.job = replace(
-            described(seen, mark),
+            described(seen, request),
             requirements=wishes.requirements,
             gpu_types=wishes.gpu_types,
             profile=profile,
             preemptible=movable and not finishing(seen),
-            time_limit_s=known.limit_s if mark.limit_s is not None else seen.time_limit_s,
-            cpus_per_gpu=float(known.needs.cpus_per_gpu),
-            memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
-            shapes=self._shapes(mark, seen),
+            time_limit_s=request.own.time_limit_s if request.own else seen.time_limit_s,
+            cpus_per_gpu=float(request.cpus_per_gpu),
+            memory_mb_per_gpu=float(request.memory_mb_per_gpu),
+            shapes=self._shapes(request, seen),
             copies=self._copies(known),
         ).hidden_from(self._knows)
 
@@ -511,7 +552,8 @@ class LiveWorld:
         """Return how many copies a job can have, at least the one that it waits for."""
         if known.copies:
             return max(1, startable(known))
-        return known.mark.elements if known.mark.copies else 1
+        mark = known.request.mark
+        return mark.elements if mark.copies else 1
 
     def _describe_all(self) -> None:
         """Make all jobs anew, after a change that is none of theirs."""
@@ -520,29 +562,15 @@ class LiveWorld:
             self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
             self.changed.add(job_id)
 
-    def _shapes(self, mark: Mark, seen: SlurmJob) -> frozenset[Shape]:
+    def _shapes(self, request: Request, seen: SlurmJob) -> frozenset[Shape]:
         """Return the shapes that a job takes beside those that one Slurm job can have."""
-        # In shadow nothing was made of it, and nothing is placed. What runs may stay as it is.
-        waits = seen.state is JobState.PENDING and not mark.shadow
-        whole = not waits or spares(seen) >= mark.elements - 1
-        return ALL_SHAPES - LIVE_SHAPES if mark.any_shape and whole else frozenset()
+        mark = request.mark
+        whole = seen.state is not JobState.PENDING or spares(seen) >= mark.elements - 1
+        takes = mark.options.any_shape and mark.elements > 1 and whole
+        return ALL_SHAPES - LIVE_SHAPES if takes else frozenset()
 
     @property
     def shapes(self) -> frozenset[Shape]:
         """The shapes that all jobs take."""
         ours = self.managed.values()
         return ALL_SHAPES if ours and all(each.job.shapes for each in ours) else LIVE_SHAPES
-
-    def _is_ours(self, mark: Mark) -> bool:
-        """Whether a job with this mark takes part.
-
-        One that was submitted in shadow starts by itself, and cannot be placed in another shape.
-        """
-        return self._mode is Mode.SHADOW or not mark.shadow
-
-    def _mark(self, seen: SlurmJob) -> Mark | None:
-        try:
-            return read_mark(seen.mark)
-        except InputError as error:
-            self.warnings[seen.id] = str(error)
-            return None

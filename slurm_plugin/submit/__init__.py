@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
+MODULE = Path(__file__).with_name("hetsched.lua")
+"""The module that checks options at submission; a site's own job_submit.lua calls it."""
+
 JOB_SUBMIT = Path(__file__).with_name("job_submit.lua")
-"""The script that slurmctld needs beside slurm.conf."""
+"""What calls the module where a site has no job_submit.lua of its own."""
 
 SPANK_SOURCE = Path(__file__).with_name("hetsched_spank.c")
 """The plug-in that gives sbatch the options."""
-
-ENFORCE_LIST = "hetsched_enforce"
-"""The file beside it that names the partitions whose marked jobs are kept back.
-
-One to a line, each followed by the GPUs of its greatest node and its GPU types, with commas.
-"""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hetsched_core.errors import InputError
-from slurm_plugin.submit import ENFORCE_LIST, JOB_SUBMIT
+from slurm_plugin.submit import JOB_SUBMIT, MODULE
 
 DEFAULT_GPUS = "a100:4,v100:8,t4:4"
 """GPU types and counts that nodes get in turn."""
@@ -96,8 +96,7 @@ class Layout:
             "job_submit.lua": JOB_SUBMIT.read_text(),
             # Where it could not be built, the options are those of `#HETSCHED` lines alone.
             "plugstack.conf": f"optional {self.spank}\n",
-            ENFORCE_LIST: f"{PARTITION} {max(node.gpus for node in self.nodes)} "
-            f"{','.join(sorted({node.gpu_type for node in self.nodes}))}\n",
+            "hetsched.lua": MODULE.read_text(),
         }
 
     def _slurm_conf(self) -> str:
