@@ -20,7 +20,8 @@ _GPU = re.compile(r"(?:^|,)(?:gres[/:])?gpu(?::([^:=(,]+)(?=[:=]\d))?[:=](\d+)")
 _DOWN = frozenset(
     {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE"}
 )
-_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT", "RESERVED"})
+# A node that is only reserved is open to what is placed in the reservation.
+_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"})
 
 
 def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:

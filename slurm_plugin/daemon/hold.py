@@ -1,7 +1,7 @@
 """The managed nodes, held by one reservation.
 
 What waits for them waits, whatever it is, until it is placed: moved into the reservation. Nothing
-is done to single jobs to keep them back. The reservation ends by itself where it is not renewed, and
+is done to single jobs to keep them back. The reservation ends by itself where it is not renewed.
 Slurm then schedules as if it had never been there.
 """
 

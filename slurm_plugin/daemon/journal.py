@@ -266,10 +266,10 @@ class Journal:
 
 def _whole(known: Managed, view: JobView) -> Job:
     """Return the job with its size and time limit, whatever the policy may know."""
-    limit_s = known.request.own.time_limit_s
-    return replace(
-        view.job, total_samples=known.request.mark.options.total_samples, time_limit_s=limit_s
-    )
+    request = known.request
+    limit_s = request.own.time_limit_s if request.own else known.slurm.time_limit_s
+    total = request.mark.options.total_samples
+    return replace(view.job, total_samples=total, time_limit_s=limit_s)
 
 
 def _held(view: JobView, now: float) -> tuple[str, str]:
