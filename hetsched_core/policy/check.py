@@ -73,7 +73,8 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
 
     The common part: every active job has an entry and nothing else has; no GPU, CPU or memory is
     promised twice, on nodes that take work, of types and shapes that the job and the cluster
-    accept; blocked jobs wait. Then the model's part: whole configurations from the requirement set
+    accept; jobs are on as many nodes as they may be, on those that they may use; blocked jobs
+    wait. Then the model's part: whole configurations from the requirement set
     (gang), one copy a node with all its GPUs (copies), each GPU one sequence and each training
     round no more tasks than its scale (tasks). A plan that was shown the future may have tasks of
     jobs that are still to arrive in its sequences.
@@ -144,7 +145,7 @@ class PlanChecker:
             if (
                 view is not None
                 and entry is not None
-                and (new or view.blocked is not None or self._closed)
+                and (new or view.blocked is not None or self._closed or view.job.closed)
             ):
                 found += _entry(snapshot, view, entry, self._model)
             if new:
@@ -231,9 +232,31 @@ def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[
             yield Violation(
                 "gpu-type", f"job {view.id} does not accept {node.node.gpu_type} ({name})"
             )
+        yield from _may_use(view, name, stays=_stays(view, placement))
+    if not view.job.accepts_spread(what) and not _stays(view, placement):
+        yield Violation("node-count", f"job {view.id} on {what}; it asks for {_many(view.job)}")
     shape = shape_of(what, snapshot.cluster)
     if shape not in snapshot.shapes_for(view.job) and not _stays(view, placement):
         yield Violation("shape", f"job {view.id}: {what} is {shape.value}, not realisable here")
+
+
+def _may_use(view: JobView, name: str, *, stays: bool) -> Iterator[Violation]:
+    job = view.job
+    if name in job.closed:
+        yield Violation("closed", f"job {view.id} on {name}, which a window closes to it")
+    elif not stays and not job.may_start_on(name):
+        # What it runs on since before its user said otherwise is a fact, until it is stopped.
+        yield Violation("job-nodes", f"job {view.id} on {name}, which is none of its nodes")
+
+
+def _many(job: Job) -> str:
+    """How many nodes a job may have, in words."""
+    least, most = job.min_nodes, job.max_nodes
+    if least == most:
+        return f"{least} node" if least == 1 else f"{least} nodes in equal parts"
+    if least == 1:
+        return f"at most {most} nodes"
+    return f"{least} {'or more' if most is None else f'to {most}'} nodes in equal parts"
 
 
 def _stays(view: JobView, placement: Placement) -> bool:
@@ -284,6 +307,9 @@ def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violat
                 "requirement",
                 f"a copy of job {view.id} gets {gpus} GPUs and accepts {view.job.requirements}",
             )
+    most, stay = view.job.max_nodes, all(_stays(view, p) for p in entry.placements)
+    if most is not None and len(set(nodes)) > max(most, 1) and not stay:
+        yield Violation("node-count", f"job {view.id} is on {len(set(nodes))} nodes of {most}")
     if view.job.copies is not None and len(entry.placements) > max(1, view.job.copies):
         yield Violation(
             "copies", f"job {view.id} gets {len(entry.placements)} copies of {view.job.copies}"
@@ -385,6 +411,8 @@ def _sequence(
                 yield Violation(
                     "gpu-type", f"job {item.job} does not accept {node.node.gpu_type} ({where})"
                 )
+            if job is not None and not job.may_start_on(sequence.node):
+                yield Violation("job-nodes", f"job {item.job} may not run on {where}")
 
 
 def _task_counts(
