@@ -13,10 +13,10 @@ from hetsched_core.placement.assign import (
     assign,
     immovable,
     one_type_way,
-    open_gpus,
     present,
     staying,
 )
+from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way
 from hetsched_core.types import JobView, Placed, Snapshot
 
@@ -38,16 +38,23 @@ def serve_anew(
     """
     fixed = immovable(snapshot)
     types = snapshot.cluster.gpu_types
-    left = dict(zip(types, open_gpus(snapshot, fixed).tolist(), strict=True))
     waiting = list(_able(snapshot, order, fixed))
+    pools = Pools.of(snapshot, fixed, (view.job for view, _ in waiting))
+    left = pools.capacity.copy()
     chosen = []
     for view, way in waiting:
-        room = [t for t in types if t in way.types and left[t] >= way.count]
+        room = {
+            gpu_type: least
+            for gpu_type, own in zip(types, pools.own(view.job), strict=True)
+            if gpu_type in way.types
+            and own >= 0
+            and (least := left[pools.inside[own]].min()) >= way.count
+        }
         if not room:
             continue
         has = _type_of(snapshot, view)
-        gpu_type = has if has in room else max(room, key=left.__getitem__)
-        left[gpu_type] -= way.count
+        gpu_type = has if has in room else max(room, key=room.__getitem__)
+        left[pools.inside[pools.own(view.job)[types.index(gpu_type)]]] -= way.count
         limit = most_nodes(snapshot, view, gpu_type, way.count)
         chosen.append(Choice(view, gpu_type, way.count, limit))
     return assign(snapshot, fixed, chosen, _choices(snapshot, waiting, most_nodes))
