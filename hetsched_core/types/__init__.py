@@ -49,11 +49,12 @@ from hetsched_core.types.reason import Horizon, Reason, ReasonCode
 from hetsched_core.types.requirement import LearningRate, LearningRateScaling, RequirementSet
 from hetsched_core.types.snapshot import OfflineSnapshot, Round, Snapshot, submission_order
 from hetsched_core.types.speeds import Layer, Speeds, SpeedTable, TaskTimes
-from hetsched_core.types.window import Closed, Window, closed_to
+from hetsched_core.types.window import OPEN, Closed, Window, closed_to
 
 __all__ = [
     "ALL_SHAPES",
     "EMPTY_PLAN",
+    "OPEN",
     "Closed",
     "Cluster",
     "Configuration",

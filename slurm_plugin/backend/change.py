@@ -42,10 +42,14 @@ class Enter:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Take a pending job out of the reservation, into the shape `own`; None for the one it has."""
+    """Take a pending job out of the reservation, into the shape `own`; None for the one it has.
+
+    `nodes` are those that its user named, () for none.
+    """
 
     job: str
     own: Asked | None = None
+    nodes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,8 +174,11 @@ def change_by_command(change: Change) -> None:
                 **_terms(terms),
                 **({"Dependency": dependency} if dependency else {}),
             )
-        case Leave(job, own):
-            _update(job, ReservationName="", **({"ReqNodeList": ""} if own is None else _own(own)))
+        case Leave(job, own, nodes):
+            named = ",".join(nodes)
+            _update(
+                job, ReservationName="", ReqNodeList=named, **({} if own is None else _own(own))
+            )
         case Depend(job, dependency):
             _update(job, Dependency=dependency)
         case Signal(job, signal, to):
@@ -223,7 +226,6 @@ def _own(own: Asked) -> dict[str, str | int]:
     most = "" if own.most_nodes is None else f"-{own.most_nodes}"
     kind = f":{own.gpu_type}" if own.gpu_type else ""
     wanted: dict[str, str | int] = {
-        "ReqNodeList": "",
         "NumNodes": f"{own.least_nodes}{most}",
         "NumTasks": own.tasks,
         "TresPerNode": "",

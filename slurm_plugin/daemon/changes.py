@@ -78,7 +78,7 @@ def changes_for(
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if known.slurm.entered:
-                changes.append(Leave(element_id(known.slurm), known.request.own))
+                changes.append(_leave(known))
             if known.slurm.held_by_slurm:
                 # Nothing else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
                 changes.append(Release(element_id(known.slurm)))
@@ -112,6 +112,10 @@ def _enter(
         gpu_type = world.gpu_type(nodes)
         entries.append(Enter(job, world.hold, nodes, gpus, gpu_type, terms, request.own))
     return together(known.slurm, entries)
+
+
+def _leave(known: Managed) -> Leave:
+    return Leave(element_id(known.slurm), known.request.own, known.request.nodes)
 
 
 def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:

@@ -460,6 +460,7 @@ class Daemon:
             changed=frozenset(world.changed),
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
+            windows=world.windows,
         )
 
     def _round(self, now: float) -> Round:

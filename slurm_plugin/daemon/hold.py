@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from hetsched_core.types import Window
 from slurm_plugin.backend import HOLDS, Drop, Hold, SlurmNode, SlurmReservation
 from slurm_plugin.daemon.settings import DaemonSettings
 
@@ -26,6 +27,15 @@ def managed(node: SlurmNode, settings: DaemonSettings) -> bool:
 def hold_of(reservations: Iterable[SlurmReservation], now: float) -> SlurmReservation | None:
     """Return the reservation that holds the managed nodes now, if any does."""
     return next((each for each in reservations if each.name in HOLDS and each.end_s > now), None)
+
+
+def windows_of(reservations: Iterable[SlurmReservation], now: float) -> tuple[Window, ...]:
+    """Return when nodes are closed to what is managed: while they are reserved for others."""
+    return tuple(
+        Window(frozenset(each.nodes), each.start_s, each.end_s, each.name)
+        for each in reservations
+        if each.name not in HOLDS and each.nodes and max(now, each.start_s) < each.end_s
+    )
 
 
 def holding(

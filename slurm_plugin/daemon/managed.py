@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
+    OPEN,
+    Closed,
     Cluster,
     Configuration,
     Job,
@@ -54,8 +56,10 @@ class Managed:
 
     request: Request
     slurm: SlurmJob
+    whole: Job
     job: Job
     observed_s: float
+    closed: Closed = OPEN
     run: Run | None = None
     share: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     warned_s: float | None = None

@@ -141,6 +141,7 @@ class Request:
         default_count: the GPUs of its own shape, for which its time limit is meant.
         gpu_types: the types that it accepts; None for all.
         least_nodes, most_nodes: on how many nodes it may run; None for any number.
+        nodes: those that its user named, sorted; () for any.
         cpus_per_gpu, memory_mb_per_gpu: what Slurm will enforce for each GPU, whatever the shape.
         movable: whether it may be stopped, to go on elsewhere.
         why_not: why it can be placed in no way, "" if it can.
@@ -154,6 +155,7 @@ class Request:
     gpu_types: frozenset[str] | None
     least_nodes: int
     most_nodes: int | None
+    nodes: tuple[str, ...]
     cpus_per_gpu: int
     memory_mb_per_gpu: int
     movable: bool
@@ -173,8 +175,15 @@ class Request:
         return LearningRate(((self.default_count, options.learning_rate),), options.lr_scaling)
 
 
-def rigid_request(key: str, seen: SlurmJob, mark: Mark = NO_MARK) -> Request:
-    """Return the request of a job that runs as it was submitted, or not at all."""
+def rigid_request(key: str, mark: Mark, seen: SlurmJob, nodes: tuple[str, ...] = ()) -> Request:
+    """Return the request of a job that runs as it was submitted, or not at all.
+
+    Args:
+        key: names it for good.
+        mark: what was said of it.
+        seen: the job, as Slurm shows it.
+        nodes: those that its user named.
+    """
     gpus = max(1, seen.gpus)
     return Request(
         key=key,
@@ -185,6 +194,7 @@ def rigid_request(key: str, seen: SlurmJob, mark: Mark = NO_MARK) -> Request:
         gpu_types=frozenset(seen.gpu_types) or None,
         least_nodes=seen.least_nodes,
         most_nodes=seen.most_nodes,
+        nodes=nodes,
         cpus_per_gpu=math.ceil(seen.cpus / gpus),
         memory_mb_per_gpu=math.ceil(seen.memory_mb / gpus),
         movable=False,
@@ -192,7 +202,9 @@ def rigid_request(key: str, seen: SlurmJob, mark: Mark = NO_MARK) -> Request:
     )
 
 
-def elastic_request(key: str, mark: Mark, seen: SlurmJob, own: Asked) -> Request:
+def elastic_request(
+    key: str, mark: Mark, seen: SlurmJob, own: Asked, nodes: tuple[str, ...] = ()
+) -> Request:
     """Return the request of a job that accepts several GPU counts.
 
     Args:
@@ -200,6 +212,7 @@ def elastic_request(key: str, mark: Mark, seen: SlurmJob, own: Asked) -> Request
         mark: what its user said, with counts.
         seen: the job, as Slurm shows it.
         own: the shape in which it was submitted.
+        nodes: those that its user named.
 
     Raises:
         InputError: it asks for a GPU type that its options leave out.
@@ -232,6 +245,7 @@ def elastic_request(key: str, mark: Mark, seen: SlurmJob, own: Asked) -> Request
         # On how many nodes the default count is spread says nothing of the other counts.
         least_nodes=1,
         most_nodes=1 if own.most_nodes == 1 else None,
+        nodes=nodes,
         cpus_per_gpu=cpus,
         memory_mb_per_gpu=memory_mb,
         movable=options.movable and seen.batch,

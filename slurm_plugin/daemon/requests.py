@@ -32,6 +32,7 @@ class _Known:
     user: str
     mark: Mark
     own: Asked | None
+    nodes: tuple[str, ...]
     submit_s: float
     restarts: int
     wrong: str = ""
@@ -54,8 +55,8 @@ class Requests:
         known.submit_s, known.restarts = seen.submit_s, max(seen.restarts, known.restarts)
         key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
         if known.own is None:
-            return rigid_request(key, seen, known.mark)
-        request = elastic_request(key, known.mark, seen, known.own)
+            return rigid_request(key, known.mark, seen, known.nodes)
+        request = elastic_request(key, known.mark, seen, known.own, known.nodes)
         return replace(request, why_not=request.why_not or known.wrong)
 
     def wrong(self, seen: SlurmJob) -> str:
@@ -96,7 +97,9 @@ class Requests:
     def _remember(self, seen: SlurmJob, mark: Mark, own: Asked | None, wrong: str = "") -> _Known:
         job = job_of(seen.id)
         key = mark.nonce or f"{job}@{seen.submit_s:.0f}"
-        known = _Known(key, seen.user, mark, own, seen.submit_s, seen.restarts, wrong)
+        # What is in the reservation was put on its nodes by a daemon.
+        nodes = () if seen.entered or seen.nodes else seen.pinned
+        known = _Known(key, seen.user, mark, own, nodes, seen.submit_s, seen.restarts, wrong)
         self._known[job] = known
         return known
 

@@ -29,6 +29,7 @@ from hetsched_core.types import (
     Shape,
     Speeds,
     Trigger,
+    Window,
 )
 from slurm_plugin.backend import HOLDS, Cancel, JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
 from slurm_plugin.backend.gres import UNTYPED
@@ -54,7 +55,7 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_of, managed
+from slurm_plugin.daemon.hold import hold_of, managed, windows_of
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     Managed,
@@ -71,6 +72,7 @@ from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min
+from slurm_plugin.daemon.where import Where
 
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
@@ -127,6 +129,9 @@ class LiveWorld:
         self.intruders: list[str] = []
         self.hold = HOLDS[0]
         self._partitions: frozenset[str] = frozenset()
+        self._where = Where()
+        self.windows: tuple[Window, ...] = ()
+        self._now = 0.0
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -140,6 +145,9 @@ class LiveWorld:
                 job and those behind it are taken in another time.
         """
         before = used_by(self.units())
+        self._now = now
+        windows, before_them = windows_of(state.reservations, now), self.windows
+        self.windows = windows
         cluster = self._observe_cluster(state.nodes, now)
         hold = hold_of(state.reservations, now)
         self.hold = HOLDS[0] if hold is None else hold.name
@@ -173,6 +181,7 @@ class LiveWorld:
                 break
             self._observe_job(seen, cluster, now)
         self.requests.forget_all_but(state.jobs)
+        self._observe_windows(changed=windows != before_them)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
         self._observe_nodes(state.nodes, before)
@@ -324,14 +333,16 @@ class LiveWorld:
     # -- the cluster -------------------------------------------------------------------------------
 
     def _observe_cluster(self, nodes: tuple[SlurmNode, ...], now: float) -> Cluster:
-        self._partitions = frozenset().union(
-            *(node.partitions or () for node in nodes if managed(node, self._settings))
-        )
+        ours = tuple(node for node in nodes if managed(node, self._settings))
+        self._partitions = frozenset().union(*(node.partitions or () for node in ours))
+        moved = self._where.differs(ours)
+        if moved:
+            self._where = Where(ours)
         described = tuple(
             Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
-            for node in nodes
+            for node in ours
             # Of a node with several types nothing can be pinned to one of them by count alone.
-            if len(node.gpus) == 1 and managed(node, self._settings)
+            if len(node.gpus) == 1
         )
         if self.cluster is None or self.cluster.nodes != described:
             before, self.cluster = self.cluster, Cluster(described, "slurm")
@@ -348,6 +359,8 @@ class LiveWorld:
             self.nodes_changed = True
             self.estimates.on(self.cluster)
             self.triggers.add(Trigger.NODE)
+            self._describe_all()
+        elif moved:
             self._describe_all()
         return self.cluster
 
@@ -375,6 +388,18 @@ class LiveWorld:
             self.nodes = self.nodes.set(name, new)
             if not_ours(new) != not_ours(view):
                 self.nodes_changed = True
+                self.triggers.add(Trigger.NODE)
+
+    def _observe_windows(self, *, changed: bool) -> None:
+        """Open and close nodes to jobs, as windows come and go."""
+        for job_id, known in self.managed.items():
+            if not (changed or known.closed.until_s <= self._now):
+                continue
+            before = known.closed.nodes
+            self._close(known)
+            if known.closed.nodes != before:
+                self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
+                self.changed.add(job_id)
                 self.triggers.add(Trigger.NODE)
 
     # -- jobs --------------------------------------------------------------------------------------
@@ -423,9 +448,8 @@ class LiveWorld:
             if seen.entered:
                 self.intruders.append(seen.id)
             waited_s = max(0.0, now - max(request.mark.submitted_s or seen.submit_s, begin_s))
-            known = Managed(
-                request, seen, described(seen, request), observed_s=now, wait_s=waited_s
-            )
+            job = described(seen, request)
+            known = Managed(request, seen, job, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
@@ -483,7 +507,9 @@ class LiveWorld:
         known.copies, known.surplus = {}, {}
         most = self.elements.runs_per_job
         for number, each in enumerate(in_turn(seen.copies)):
-            unit = before.get(each.id) or Managed(known.request, each, known.job, observed_s=now)
+            unit = before.get(each.id) or Managed(
+                known.request, each, known.whole, known.job, observed_s=now
+            )
             unit.job, unit.request = known.job, known.request
             unit.progress = None if each.element else known.progress
             if most is None or number < most:
@@ -534,7 +560,7 @@ class LiveWorld:
         movable = may_move(request, seen.submit_line, told, self._settings)
         key = request.mark.options.profile
         profile = self.estimates.name(key, seen.user, measurable=movable)
-        known.job = replace(
+        known.whole = replace(
             described(seen, request),
             requirements=wishes.requirements,
             gpu_types=wishes.gpu_types,
@@ -543,9 +569,22 @@ class LiveWorld:
             time_limit_s=request.own.time_limit_s if request.own else seen.time_limit_s,
             cpus_per_gpu=float(request.cpus_per_gpu),
             memory_mb_per_gpu=float(request.memory_mb_per_gpu),
+            nodes=self._where.of(seen, request.nodes),
+            min_nodes=max(request.least_nodes, len(request.nodes)),
+            max_nodes=request.most_nodes,
             shapes=self._shapes(request, seen),
             copies=self._copies(known),
-        ).hidden_from(self._knows)
+        )
+        self._close(known)
+
+    def _close(self, known: Managed) -> None:
+        """Show a job without the nodes that windows close to it now."""
+        held = tuple(
+            (run.configuration, run.since_s) for run in known.runs if run.draining_until_s is None
+        )
+        lead_s = self._settings.grace_s + self._settings.checkpoint_wait_s
+        known.closed = closed_to(known.whole, held, self.windows, self._now, lead_s)
+        known.job = replace(known.whole, closed=known.closed.nodes).hidden_from(self._knows)
 
     @staticmethod
     def _copies(known: Managed) -> int:

@@ -1,0 +1,56 @@
+"""On which of the managed nodes a job may run: its partitions, its features, what it named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from slurm_plugin.backend import SlurmJob, SlurmNode
+from slurm_plugin.backend.features import nodes_with
+
+
+class Where:
+    """Tells where jobs may run, with the same object for all that may run on the same nodes."""
+
+    def __init__(self, nodes: Iterable[SlurmNode] = ()) -> None:
+        """Look at the managed nodes."""
+        nodes = tuple(nodes)
+        self._partitions = {node.name: node.partitions for node in nodes}
+        self._features: Mapping[str, frozenset[str]] = {node.name: node.features for node in nodes}
+        self._all = frozenset(self._partitions)
+        self._found: dict[tuple[object, ...], frozenset[str] | None] = {}
+
+    def differs(self, nodes: Iterable[SlurmNode]) -> bool:
+        """Whether nodes are others than those that were looked at, or have other features."""
+        found = tuple(nodes)
+        return self._partitions != {node.name: node.partitions for node in found} or (
+            self._features != {node.name: node.features for node in found}
+        )
+
+    def of(self, seen: SlurmJob, named: tuple[str, ...]) -> frozenset[str] | None:
+        """Return the nodes on which a job may run; None for all.
+
+        Args:
+            seen: the job.
+            named: the nodes that its user asked for, () for none.
+        """
+        key = (seen.partitions, seen.constraint, seen.excluded, named)
+        if key not in self._found:
+            self._found[key] = self._look(seen, named)
+        return self._found[key]
+
+    def _look(self, seen: SlurmJob, named: tuple[str, ...]) -> frozenset[str] | None:
+        wanted = frozenset(seen.partitions)
+        found = {
+            name
+            for name, own in self._partitions.items()
+            if own is None or not wanted.isdisjoint(own)
+        }
+        found.difference_update(seen.excluded)
+        if named:
+            found.intersection_update(named)
+        if seen.constraint:
+            # Of several sets, of which all nodes of a run are to be in one, the greatest will do.
+            sets = nodes_with(seen.constraint, self._features)
+            if sets is not None:
+                found &= max(sets, key=len)
+        return None if found == self._all else frozenset(found)
