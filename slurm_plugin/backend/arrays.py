@@ -43,7 +43,7 @@ def elements_of(job_id: str, array: str, task: int | None, waiting: str) -> Elem
             return Elements(job_id, kept[0], kept)
         if not kept:
             # So pyslurm shows element 0, and Slurm what was cancelled before it was split.
-            return Elements(job_id, 0, ())
+            return Elements(f"{array}_0", 0, ())
         # Once all others are split off, the last one stands for itself, under the array's number.
         task = kept[0]
     return Elements(f"{array}_{task}", task, ())

@@ -41,6 +41,7 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Leave, Requeue, Signal
 from slurm_plugin.daemon.changes import changes_for
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
+from slurm_plugin.daemon.cpu_jobs import CpuJobs
 from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.hold import holding, letting_go
 from slurm_plugin.daemon.listening import NOTHING, Heard
@@ -147,6 +148,7 @@ class Daemon:
         estimates = LiveSpeeds(store, measures=self._measures)
         self._world = LiveWorld(settings, policy.info.knows, estimates, ELEMENTS[policy.info.model])
         self._state: SlurmState | None = None
+        self._cpu_jobs = CpuJobs()
         self._checker = PlanChecker(policy.info.model)
         self._writer = DecisionWriter(policy)
         self._plan = EMPTY_PLAN
@@ -197,6 +199,7 @@ class Daemon:
         changes = (
             *self._holding(now),
             *changes_for(self._world, actions, self._settings, now),
+            *self._passing(now),
         )
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
@@ -403,6 +406,20 @@ class Daemon:
         if self._mode is Mode.SHADOW:
             return ()
         return tuple(holding(reservations, self._world.nodes, self._settings, now))
+
+    def _passing(self, now: float) -> tuple[Change, ...]:
+        """Return what becomes of jobs without GPUs; after all others, which come first."""
+        world, settings = self._world, self._settings
+        asked = [known.request for known in world.managed.values()]
+        needs = (
+            max((each.cpus_per_gpu for each in asked), default=1),
+            max((each.memory_mb_per_gpu for each in asked), default=0),
+        )
+        return tuple(
+            self._cpu_jobs.changes(
+                world.without_gpus, world.nodes, needs, world.hold, settings.start_timeout_s, now
+            )
+        )
 
     def _renewal(self) -> Hold | None:
         """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""

@@ -233,6 +233,7 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
         return Reason(ReasonCode.DEPENDENCY)
     if seen.reason == "DependencyNeverSatisfied":
         return Reason(ReasonCode.DEPENDENCY_NEVER)
-    if seen.reason.startswith(_LIMITS):
+    # Of what has not been placed Slurm has nothing to say: it has not tried to start it.
+    if seen.entered and seen.reason.startswith(_LIMITS):
         return Reason(ReasonCode.QUOTA, detail=seen.reason)
     return None

@@ -7,7 +7,7 @@ site's epilog for example. So it is remembered what a job was before anything wa
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import Asked, RefusedError, SlurmBackend, SlurmJob
@@ -26,7 +26,10 @@ from slurm_plugin.submit.options import read_options, script_options
 
 @dataclass(slots=True)
 class _Known:
-    """A job, or an array, as it was first seen; and when it was queued last."""
+    """A job, or an array, as it was first seen.
+
+    `last` is when each was queued last, and how often before, by id.
+    """
 
     key: str
     user: str
@@ -34,8 +37,8 @@ class _Known:
     own: Asked | None
     nodes: tuple[str, ...]
     submit_s: float
-    restarts: int
     wrong: str = ""
+    last: dict[str, tuple[float, int]] = field(default_factory=dict)
 
 
 class Requests:
@@ -52,7 +55,7 @@ class Requests:
             if seen.batch or is_mark(seen.mark):
                 return None
             known = self._remember(seen, NO_MARK, None)
-        known.submit_s, known.restarts = seen.submit_s, max(seen.restarts, known.restarts)
+        known.last[seen.id] = seen.submit_s, seen.restarts
         key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
         if known.own is None:
             return rigid_request(key, known.mark, seen, known.nodes)
@@ -99,7 +102,7 @@ class Requests:
         key = mark.nonce or f"{job}@{seen.submit_s:.0f}"
         # What is in the reservation was put on its nodes by a daemon.
         nodes = () if seen.entered or seen.nodes else seen.pinned
-        known = _Known(key, seen.user, mark, own, nodes, seen.submit_s, seen.restarts, wrong)
+        known = _Known(key, seen.user, mark, own, nodes, seen.submit_s, wrong)
         self._known[job] = known
         return known
 
@@ -116,9 +119,10 @@ def _is_same(known: _Known, seen: SlurmJob) -> bool:
     """Whether it is the job that had this id before: Slurm hands ids out again after a crash."""
     if is_mark(seen.mark) and known.mark.nonce:
         return _nonce(seen) == known.mark.nonce
+    submit_s, restarts = known.last.get(seen.id, (known.submit_s, 0))
     # To be queued again changes both.
-    requeued = seen.restarts > known.restarts
-    return seen.user == known.user and (seen.submit_s == known.submit_s or requeued)
+    requeued = seen.restarts > restarts
+    return seen.user == known.user and (seen.submit_s == submit_s or requeued)
 
 
 def _nonce(seen: SlurmJob) -> str:

@@ -13,7 +13,7 @@ from hetsched_core.policy import Action, Start
 from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Configuration, Placed, Placement, Plan, Purpose, Waiting
 from slurm_plugin.backend import Change, Enter, Requeue
-from slurm_plugin.daemon.gangs import job_of, of_leader
+from slurm_plugin.daemon.gangs import of_leader
 from slurm_plugin.daemon.listening import NOTHING, Heard, Listener
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.moves import Move, SpoolFolder
@@ -93,14 +93,13 @@ class Spool:
             action.key.job: action.placement for action in actions if isinstance(action, Start)
         }
         for change in made:
-            job = job_of(change.job)
-            known = world.managed.get(job)
+            known = world.job(change.job)
             if known is None or len(known.copies) > 1 or not of_leader(change.job):
                 # Copies come and go one by one: of them the journal tells.
                 continue
             match change:
-                case Enter() if job in starts:
-                    self._note(known, _placed(world, known, starts[job], now))
+                case Enter() if known.slurm.id in starts:
+                    self._note(known, _placed(world, known, starts[known.slurm.id], now))
                 case Requeue():
                     self._note(known, _stopped(world, known, plan, now))
                 case _:

@@ -30,6 +30,7 @@ from hetsched_core.types import (
     Speeds,
     Trigger,
     Window,
+    closed_to,
 )
 from slurm_plugin.backend import HOLDS, Cancel, JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
 from slurm_plugin.backend.gres import UNTYPED
@@ -96,6 +97,7 @@ class LiveWorld:
             are over.
         elements: how elements of arrays follow placements.
         requests: what jobs ask for.
+        without_gpus: waiting jobs without GPUs, each with the nodes that it may run on.
         intruders: waiting jobs in the reservation that have not been placed there.
         hold: the name of the reservation.
     """
@@ -127,6 +129,7 @@ class LiveWorld:
         self.requests = Requests()
         self._unread: list[SlurmJob] = []
         self.intruders: list[str] = []
+        self.without_gpus: list[tuple[SlurmJob, frozenset[str] | None]] = []
         self.hold = HOLDS[0]
         self._partitions: frozenset[str] = frozenset()
         self._where = Where()
@@ -158,7 +161,7 @@ class LiveWorld:
             *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
             *left_of(job for job in forked.values() if self._wants(job)),
         )
-        self.lost, self._unread, self.intruders = [], [], []
+        self.lost, self._unread, self.intruders, self.without_gpus = [], [], [], []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
@@ -199,8 +202,12 @@ class LiveWorld:
 
     def unit(self, changed: str) -> Managed | None:
         """Return the job, or the element of a job of copies, that was changed under an id."""
-        known = self.managed.get(job_of(changed))
+        known = self.job(changed)
         return known and (known.copies | known.surplus).get(changed, known)
+
+    def job(self, changed: str) -> Managed | None:
+        """Return the job that was changed, or of which an element was, under an id."""
+        return self.managed.get(changed) or self.managed.get(job_of(changed))
 
     def placed(self, changed: str, placement: Placement) -> None:
         """Note what a job was placed for; its next run there is that."""
@@ -365,10 +372,8 @@ class LiveWorld:
         return self.cluster
 
     def _wants(self, seen: SlurmJob) -> bool:
-        """Whether a job is one of GPUs that may run on the managed nodes, or does."""
+        """Whether a job may run on the managed nodes, or does."""
         assert self.cluster is not None
-        if not seen.gpus and not seen.mark:
-            return False
         if seen.nodes:
             return all(name in self.cluster for name in seen.nodes)
         if seen.reservation and seen.reservation not in HOLDS:
@@ -440,6 +445,10 @@ class LiveWorld:
             if wrong := self.requests.wrong(seen):
                 self.warnings[seen.id] = wrong
             if not self._takes(seen, request):
+                return
+            if request.rigid and not seen.gpus:
+                if seen.state is JobState.PENDING:
+                    self.without_gpus.append((seen, self._where.of(seen, request.nodes)))
                 return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
             if begin_s > now and seen.state is JobState.PENDING:

@@ -1,0 +1,121 @@
+"""Jobs without GPUs on the managed nodes: they pass in Slurm's own order.
+
+No policy is asked about them. They leave the CPUs and the memory alone that idle GPUs need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from hetsched_core.types import NodeView
+from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
+
+_AGAIN_S = 60.0
+"""How long one is not placed again that Slurm did not start."""
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is left on a node: CPUs and MiB."""
+
+    cpus: float
+    memory_mb: float
+
+    def fits(self, cpus: float, memory_mb: float) -> bool:
+        return cpus <= self.cpus and memory_mb <= self.memory_mb
+
+
+class CpuJobs:
+    """Places jobs without GPUs, and remembers when it did."""
+
+    def __init__(self) -> None:
+        """Begin with none placed."""
+        self._since: dict[str, float] = {}
+        self._not_before: dict[str, float] = {}
+
+    def changes(
+        self,
+        waiting: Collection[tuple[SlurmJob, frozenset[str] | None]],
+        nodes: Mapping[str, NodeView],
+        needs: tuple[float, float],
+        hold: str,
+        start_timeout_s: float,
+        now: float,
+    ) -> Iterator[Enter | Leave]:
+        """Yield which of them start now, and which give their places back.
+
+        Args:
+            waiting: jobs without GPUs that wait, each with the nodes that it may run on.
+            nodes: the managed nodes.
+            needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
+            hold: the reservation that they enter.
+            start_timeout_s: one that has not started by then gives its place back.
+            now: seconds UTC.
+        """
+        rooms = {name: _room(view, needs) for name, view in nodes.items() if view.open}
+        there = {job.id for job, _ in waiting}
+        self._since = {job: s for job, s in self._since.items() if job in there}
+        self._not_before = {job: s for job, s in self._not_before.items() if s > now}
+        entered = [job for job, _ in waiting if job.entered]
+        for job in entered:
+            for name in job.pinned:
+                _take(rooms.get(name), *_share(job))
+            if now - self._since.get(job.id, -math.inf) > start_timeout_s:
+                self._not_before[job.id] = now + _AGAIN_S
+                yield Leave(job.id)
+        for job, where in _in_order(waiting):
+            if job.entered or self._not_before.get(job.id, now) > now:
+                continue
+            cpus, memory_mb = _share(job)
+            may = [name for name in rooms if where is None or name in where]
+            may.sort(key=lambda name: -rooms[name].cpus)
+            chosen = may[: job.least_nodes]
+            fits = len(chosen) == job.least_nodes and all(
+                rooms[name].fits(cpus, memory_mb) for name in chosen
+            )
+            # The first for which there is no room keeps what there is, so that its turn comes.
+            for name in chosen:
+                _take(rooms[name], cpus, memory_mb)
+            if fits:
+                self._since[job.id] = now
+                yield Enter(job.id, hold, tuple(sorted(chosen)), None)
+
+
+def _in_order(
+    waiting: Iterable[tuple[SlurmJob, frozenset[str] | None]],
+) -> list[tuple[SlurmJob, frozenset[str] | None]]:
+    """Return jobs in Slurm's order; those that are held or wait for others are left out."""
+    free = [
+        each
+        for each in waiting
+        if each[0].state is JobState.PENDING
+        and not each[0].held
+        and not each[0].reason.startswith("Dependency")
+    ]
+    return sorted(free, key=lambda each: (-each[0].priority, each[0].submit_s, each[0].id))
+
+
+def _room(view: NodeView, needs: tuple[float, float]) -> _Room:
+    """Return what a node has beside what is in use, and what its idle GPUs need."""
+    node = view.node
+    idle = max(0, node.gpus - view.held_gpus - view.foreign_gpus)
+    cpus = min(needs[0], node.cpus / node.gpus)
+    memory_mb = min(needs[1], node.memory_mb / node.gpus)
+    return _Room(
+        node.cpus - view.held_cpus - view.foreign_cpus - idle * cpus,
+        node.memory_mb - view.held_memory_mb - view.foreign_memory_mb - idle * memory_mb,
+    )
+
+
+def _share(job: SlurmJob) -> tuple[float, float]:
+    """Return the CPUs and MiB that a job needs on each of its nodes."""
+    nodes = len(job.pinned) or job.least_nodes
+    return job.cpus / nodes, job.memory_mb / nodes
+
+
+def _take(room: _Room | None, cpus: float, memory_mb: float) -> None:
+    if room is not None:
+        room.cpus -= cpus
+        room.memory_mb -= memory_mb
