@@ -22,12 +22,15 @@ from slurm_plugin.backend.change import (
 )
 from slurm_plugin.backend.choose import BACKENDS, open_backend
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.features import nodes_with
 from slurm_plugin.backend.limits import GpuLimit, GpuLimits
 from slurm_plugin.backend.protocol import SlurmBackend
 from slurm_plugin.backend.state import (
     HOLDS,
     Asked,
     JobState,
+    Power,
+    Resources,
     SlurmJob,
     SlurmNode,
     SlurmReservation,
@@ -52,10 +55,12 @@ __all__ = [
     "JobState",
     "Leave",
     "Outcome",
+    "Power",
     "Recipients",
     "RefusedError",
     "Release",
     "Requeue",
+    "Resources",
     "Signal",
     "SlurmBackend",
     "SlurmJob",
@@ -66,5 +71,6 @@ __all__ = [
     "Terms",
     "Together",
     "apply_changes",
+    "nodes_with",
     "open_backend",
 ]

@@ -22,16 +22,16 @@ from slurm_plugin.backend.errors import AwayError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
 
 _ORDER: dict[type[Change], int] = {
-    # First, since everything that waits depends on it.
-    Hold: 0,
-    Drop: 0,
-    Signal: 1,
-    Cancel: 1,
-    Requeue: 1,
-    Leave: 2,
-    Depend: 3,
-    Release: 3,
-    Enter: 4,
+    # What waits stays where it is, first of all.
+    Hold: -1,
+    Signal: 0,
+    Cancel: 0,
+    Requeue: 0,
+    Leave: 1,
+    Depend: 2,
+    Release: 4,
+    Enter: 5,
+    Drop: 6,
 }
 
 
@@ -74,8 +74,8 @@ def apply_changes(
 
     Every change is one call and may be made twice, so one whose answer was lost is simply made
     again. Slurm may refuse the second half of a call after making the first: a job whose `Enter` is
-    refused leaves again. So it is with what is placed together: those before it leave, too, and
-    those behind it are not tried.
+    refused is taken out again. So it is with what is placed together: those before it leave, too,
+    and those behind it are not tried.
 
     Args:
         backend: Slurm.
@@ -128,8 +128,8 @@ def _undo(
     sleep: Callable[[float], None],
     backoff_s: tuple[float, ...],
 ) -> None:
-    """Take a job out again; one that refuses this too has ended or started, and needs nothing."""
+    """Bring a job back; one that refuses this too has ended or started, and needs nothing."""
     try:
-        _attempt(backend, Leave(change.job, change.own), sleep, backoff_s)
+        _attempt(backend, change.otherwise, sleep, backoff_s)
     except RefusedError:
         return

@@ -1,11 +1,11 @@
-"""What can be done to a job, or to the nodes that are held: each is one call to Slurm."""
+"""What can be done to a job, and to the reservation that holds the nodes, each in one call."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from slurm_plugin.backend.state import Asked
+from slurm_plugin.backend.state import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,77 +18,6 @@ class Terms:
     time_limit_min: int | None = None
     cpus: int | None = None
     memory_mb: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Enter:
-    """Place a pending job: into the reservation, on these nodes, to start at once.
-
-    With `gpus_per_node` it gets so many GPUs, of `gpu_type` if that is not "", and one task on each
-    node; None leaves the shape in which it was submitted. `own` is what it goes back to if Slurm
-    takes only part of the change. `dependency` is what it has to wait for, "" for what it waits for
-    as it is.
-    """
-
-    job: str
-    hold: str
-    nodes: tuple[str, ...]
-    gpus_per_node: int | None
-    gpu_type: str = ""
-    terms: Terms = Terms()
-    own: Asked | None = None
-    dependency: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Leave:
-    """Take a pending job out of the reservation, into the shape `own`; None for the one it has.
-
-    `nodes` are those that its user named, () for none.
-    """
-
-    job: str
-    own: Asked | None = None
-    nodes: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Depend:
-    """Let a pending job wait for something else; "" for nothing."""
-
-    job: str
-    dependency: str
-
-
-@dataclass(frozen=True, slots=True)
-class Hold:
-    """Keep nodes by the reservation `job` for so many whole seconds from now.
-
-    It is made where it is not there, and given these nodes and this end where it is.
-    """
-
-    job: str
-    nodes: tuple[str, ...]
-    seconds: int
-    deny: str
-
-
-@dataclass(frozen=True, slots=True)
-class Drop:
-    """End the reservation `job`."""
-
-    job: str
-
-
-@dataclass(frozen=True, slots=True)
-class Together:
-    """Change several elements of one gang, in this order.
-
-    Where a step is refused those behind it are not tried, and placements before it are undone.
-    """
-
-    job: str
-    steps: tuple[Enter, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,4 +58,91 @@ class Release:
     job: str
 
 
-Change = Signal | Cancel | Requeue | Leave | Depend | Release | Enter | Together | Hold | Drop
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Take a pending job out of its reservation: it waits for any node again, as its user asked.
+
+    `nodes` are those that its user named, () for none. `resources` is what Slurm is to be told of
+    its nodes, tasks and GPUs, None for nothing. A job that is COMPLETING after a requeue takes it,
+    too.
+    """
+
+    job: str
+    nodes: tuple[str, ...] = ()
+    resources: Resources | None = None
+    terms: Terms = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Place a pending job into the reservation, so that it starts at once.
+
+    Slurm may take part of it and refuse the rest: the job may then start on the nodes in its own
+    shape. `otherwise` takes it out again.
+
+    Attributes:
+        nodes: those that it has to run on; () leaves Slurm to choose among all of the reservation.
+        otherwise: what to do if Slurm refuses.
+        resources: what to change of its nodes, tasks and GPUs (see `Resources.placed`); None leaves
+            them as they are.
+        dependency: what it is to wait for from now on; "" for what it waits for as it is.
+        due: whether to make it due now. A job that was queued again waits for a while else. For
+            others Slurm would move the time from which it counts as eligible.
+    """
+
+    job: str
+    reservation: str
+    nodes: tuple[str, ...]
+    otherwise: Leave
+    resources: Resources | None = None
+    terms: Terms = Terms()
+    due: bool = False
+    dependency: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Together:
+    """Change several elements of one gang, in this order.
+
+    Where a step is refused those behind it are not tried, and placements before it are undone.
+    """
+
+    job: str
+    steps: tuple[Enter, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Depend:
+    """Let a pending job wait for something else; "" for nothing."""
+
+    job: str
+    dependency: str
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep nodes for what is placed, by a reservation that ends `seconds` from now.
+
+    It is renewed if it is there, which brings it back, too, if it has ended and jobs still run in
+    it; else it is made. Unless somebody renews it, Slurm starts whatever waits when it ends. Jobs
+    of all users but `denied` may be placed: a list of who may would have to name them all. That
+    account must exist, have a uid that Slurm takes for somebody, and submit nothing.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    seconds: int
+    denied: str = "daemon"
+    job: str = field(default="", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give the nodes back: the reservation is deleted, or ends now if jobs run in it."""
+
+    name: str
+    job: str = field(default="", init=False)
+
+
+Change = Signal | Cancel | Requeue | Release | Leave | Depend | Enter | Together | Hold | Drop
+"""What is done to a job, or, with "" for a job, to the reservation."""

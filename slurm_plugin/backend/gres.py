@@ -11,17 +11,22 @@ from functools import lru_cache
 from ClusterShell.NodeSet import NodeSet
 
 from hetsched_core.types import NodeCondition
+from slurm_plugin.backend.state import Power
 
 UNTYPED = "gpu"
 """The type of GPUs whose site gave them none."""
 
 _GPU = re.compile(r"(?:^|,)(?:gres[/:])?gpu(?::([^:=(,]+)(?=[:=]\d))?[:=](\d+)")
 
-_DOWN = frozenset(
-    {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE"}
-)
-# A node that is only reserved is open to what is placed in the reservation.
+_DOWN = frozenset({"DOWN", "FAIL", "FAILING", "UNKNOWN", "FUTURE"})
 _CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"})
+_POWER = (
+    ("POWERING_UP", Power.RISING),
+    ("POWER_UP", Power.RISING),
+    ("POWERED_DOWN", Power.OFF),
+    ("POWERING_DOWN", Power.FALLING),
+    ("POWER_DOWN", Power.FALLING),
+)
 
 
 def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
@@ -52,8 +57,8 @@ def memory_mb_in(text: str) -> int:
 
 
 def gpus_per_node(count: int, gpu_type: str) -> str:
-    """Write such a request, without Slurm's prefix for generic resources."""
-    return f"gpu:{gpu_type}:{count}" if gpu_type else f"gpu:{count}"
+    """Write so many GPUs of a type, "" for any, as Slurm does."""
+    return f"gres/gpu:{gpu_type}:{count}" if gpu_type else f"gres/gpu:{count}"
 
 
 @lru_cache(maxsize=65536)
@@ -63,12 +68,32 @@ def node_names(text: str | None) -> tuple[str, ...]:
     return tuple(sorted(NodeSet(named))) if named else ()
 
 
+def gpu_part(text: str | None) -> str:
+    """Return what a text such as `cpu=3,gres/gpu:1` says of GPUs, in the form `gres/gpu:1`."""
+    pieces = (text or "").split(",")
+    return ",".join(
+        piece.replace("=", ":") for piece in pieces if piece.startswith(("gres/gpu", "gres:gpu"))
+    )
+
+
 def condition(words: Collection[str]) -> NodeCondition:
     """Return what Slurm's state words of a node mean for a scheduler.
 
-    A trailing `*` is Slurm's sign for a node that does not answer.
+    A trailing `*` is Slurm's sign for a node that does not answer, as none does that is powered
+    down.
     """
-    plain = {word.strip().rstrip("*~#!%$@^-").upper() for word in words}
-    if any(word.strip().endswith("*") for word in words) or plain & _DOWN:
+    plain = _plain(words)
+    silent = "NOT_RESPONDING" in plain or any(word.strip().endswith("*") for word in words)
+    if plain & _DOWN or (silent and power(words) is Power.ON):
         return NodeCondition.DOWN
     return NodeCondition.DRAINED if plain & _CLOSED else NodeCondition.UP
+
+
+def power(words: Collection[str]) -> Power:
+    """Return how a node of these state words stands in Slurm's power saving."""
+    plain = _plain(words)
+    return next((each for word, each in _POWER if word in plain), Power.ON)
+
+
+def _plain(words: Collection[str]) -> frozenset[str]:
+    return frozenset(word.strip().rstrip("*~#!%$@^-+").upper() for word in words)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Protocol
 
 from slurm_plugin.backend.change import Change
-from slurm_plugin.backend.state import Asked, SlurmSite, SlurmState
+from slurm_plugin.backend.state import SlurmSite, SlurmState
 
 
 class SlurmBackend(Protocol):
-    """Reads Slurm in bulk and changes one job at a time. It remembers nothing."""
+    """Reads Slurm in bulk and makes one change at a time.
+
+    It remembers nothing but what a bulk read cannot tell of a job (see `asked_once`).
+    """
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs.
@@ -33,15 +36,6 @@ class SlurmBackend(Protocol):
         Raises:
             AwayError: Slurm does not answer.
             RefusedError: there is none, or it may not be read.
-        """
-        ...
-
-    def asked(self, job: str) -> Asked:
-        """Return what a waiting job asks for, each thing in the way in which its user asked.
-
-        Raises:
-            AwayError: Slurm does not answer.
-            RefusedError: there is no such job.
         """
         ...
 

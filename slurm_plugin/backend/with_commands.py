@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-from ClusterShell.NodeSet import NodeSet
 
 from hetsched_core.traces.sacct.fields import parse_duration
 from slurm_plugin.backend.arrays import elements_of
+from slurm_plugin.backend.asked_once import AskedOnce
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
@@ -33,15 +31,17 @@ from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     condition,
     gpu_counts,
+    gpu_part,
     gpus_in,
-    gpus_per_node,
     memory_mb_in,
     node_names,
+    power,
 )
 from slurm_plugin.backend.limits import jobs_are_private, read_limits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
+    Resources,
     SlurmJob,
     SlurmNode,
     SlurmReservation,
@@ -85,6 +85,13 @@ _RECIPIENTS = {
 }
 
 
+NO_LIMIT = 1_000_000
+"""The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
+
+HOLD_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER,OVERLAP"
+"""A job may run for longer than the reservation. That may be made over jobs that run and over other
+reservations, and what waits in it when it ends is not held."""
+
 OUTCOMES = frozenset(
     {
         *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
@@ -108,42 +115,52 @@ class CommandsBackend:
                 raise BackendError(
                     f"there is no command {name} in PATH; install Slurm's client commands"
                 )
+        self._once = AskedOnce(run_command)
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _rows(_run(["scontrol", "show", "nodes", "--json"]), "nodes")
-        jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
-        kept = _rows(_run(["scontrol", "show", "reservations", "--json"]), "reservations")
-        found = (_job(row) for row in jobs)
+        nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
+        jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
+        kept = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
+        waiting = {str(row["job_id"]): row for row in jobs if "PENDING" in row["job_state"]}
+        once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
+        exclusive = {job: untold.exclusive for job, untold in once.items()}
+        found = (_job(row, exclusive.get(str(row["job_id"]), "")) for row in jobs)
         return SlurmState(
             tuple(map(_node, nodes)),
             {job.id: job for job in found},
             tuple(map(_reservation, kept)),
         )
 
+    def site(self) -> SlurmSite:
+        """Return what the site has set."""
+        configuration = run_command(["scontrol", "show", "config"])
+        times = dict(re.findall(r"^(\w+)\s*=\s*(\d+) sec", configuration, re.MULTILINE))
+        # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
+        partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
+        limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
+        longest_s = {name: parse_duration(text) for name, text in limits}
+        names = ("KillWait", "ResumeTimeout", "SuspendTimeout")
+        kill_wait_s, power_up_s, power_down_s = (float(times.get(name, 0)) for name in names)
+        private = jobs_are_private(configuration)
+        return SlurmSite(kill_wait_s, longest_s, read_limits(), private, power_up_s, power_down_s)
+
     def script(self, job: str) -> str:
         """Return a job's script."""
         return script_by_command(job)
 
-    def asked(self, job: str) -> Asked:
-        """Return what a job asks for."""
-        return asked_by(job)
-
-    def site(self) -> SlurmSite:
-        """Return what the site has set."""
-        configuration = _run(["scontrol", "show", "config"])
-        found = re.search(r"^KillWait\s*=\s*(\d+)", configuration, re.MULTILINE)
-        # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
-        partitions = _run(["scontrol", "show", "partitions", "--oneliner"])
-        limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
-        longest_s = {name: parse_duration(text) for name, text in limits}
-        kill_wait_s = float(found[1]) if found else 0.0
-        private = jobs_are_private(configuration)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
-
     def apply(self, change: Change) -> None:
         """Make one change."""
         change_by_command(change)
+
+
+def script_by_command(job: str) -> str:
+    """Return a job's script.
+
+    Raises:
+        AwayError, RefusedError: as `SlurmBackend.script`.
+    """
+    return run_command(["scontrol", "write", "batch_script", job, "-"])
 
 
 def change_by_command(change: Change) -> None:
@@ -153,91 +170,40 @@ def change_by_command(change: Change) -> None:
         AwayError, RefusedError: as `SlurmBackend.apply`.
     """
     match change:
-        case Hold(name, nodes, seconds, deny):
-            _hold(name, nodes, seconds, deny)
-        case Drop(name):
-            _drop(name)
-        case Enter(job, hold, nodes, None):
-            _update(job, ReservationName=hold, ReqNodeList=",".join(nodes), StartTime="now")
-        case Enter(job, hold, nodes, count, gpu_type, terms, _, dependency):
+        case Enter(job, reservation, nodes, _, resources, terms, due, dependency):
             _update(
                 job,
-                ReservationName=hold,
-                ReqNodeList=",".join(nodes),
-                NumNodes=len(nodes),
-                NumTasks=len(nodes),
-                # What is empty takes away what was asked for in another way.
-                TresPerJob="",
-                TresPerTask="",
-                TresPerNode=f"gres/{gpus_per_node(count or 0, gpu_type)}",
-                StartTime="now",
+                **({"ReqNodeList": ",".join(nodes)} if nodes else {}),
+                **_request(resources),
                 **_terms(terms),
+                ReservationName=reservation,
+                **({"StartTime": "now"} if due else {}),
                 **({"Dependency": dependency} if dependency else {}),
             )
-        case Leave(job, own, nodes):
-            named = ",".join(nodes)
+        case Leave(job, nodes, resources, terms):
             _update(
-                job, ReservationName="", ReqNodeList=named, **({} if own is None else _own(own))
+                job,
+                ReservationName="",
+                ReqNodeList=",".join(nodes),
+                **_request(resources),
+                **_terms(terms),
             )
         case Depend(job, dependency):
             _update(job, Dependency=dependency)
+        case Hold():
+            _hold(change)
+        case Drop(name):
+            drop_by_command(name)
         case Signal(job, signal, to):
-            _run(["scancel", *_RECIPIENTS[to], f"--signal={signal}", job])
+            run_command(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
         case Cancel(job):
-            _run(["scancel", job])
+            run_command(["scancel", job])
         case Requeue(job):
-            _run(["scontrol", "requeue", job])
+            run_command(["scontrol", "requeue", job])
         case Release(job):
-            _run(["scontrol", "release", job])
+            run_command(["scontrol", "release", job])
         case Together():
             raise TypeError("what is placed together is made one by one")
-
-
-_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER,OVERLAP"
-"""Jobs that began before, or last longer, are no obstacle; what is left in it when it ends waits
-on, like all others; and other reservations may lie on the same nodes."""
-
-
-def _hold(name: str, nodes: tuple[str, ...], seconds: int, deny: str) -> None:
-    end = f"EndTime=now+{seconds}seconds"
-    where = f"Nodes={_listed(nodes)}"
-    try:
-        _run(["scontrol", "update", f"ReservationName={name}", end, where])
-    except RefusedError:
-        user = f"Users=-{deny}"
-        made = ["scontrol", "create", "reservation", f"ReservationName={name}", "StartTime=now"]
-        _run([*made, end, where, f"Flags={_FLAGS}", user])
-
-
-def _drop(name: str) -> None:
-    try:
-        _run(["scontrol", "delete", f"ReservationName={name}"])
-    except RefusedError:
-        # Jobs run in it: it ends now, and they run on.
-        _run(["scontrol", "update", f"ReservationName={name}", "EndTime=now+1seconds"])
-
-
-def _listed(nodes: tuple[str, ...]) -> str:
-    return str(NodeSet.fromlist(nodes))
-
-
-def _own(own: Asked) -> dict[str, str | int]:
-    """Return what puts a job back into a shape."""
-    most = "" if own.most_nodes is None else f"-{own.most_nodes}"
-    kind = f":{own.gpu_type}" if own.gpu_type else ""
-    wanted: dict[str, str | int] = {
-        "NumNodes": f"{own.least_nodes}{most}",
-        "NumTasks": own.tasks,
-        "TresPerNode": "",
-        "TresPerJob": f"gres/gpu{kind}:{own.gpus}",
-    }
-    if own.cpus_per_task:
-        wanted["CPUsPerTask"] = own.cpus_per_task
-    if own.memory_mb_per_node:
-        wanted["MinMemoryNode"] = own.memory_mb_per_node
-    if own.time_limit_s is not None:
-        wanted["TimeLimit"] = math.ceil(own.time_limit_s / 60.0)
-    return wanted
 
 
 def _terms(terms: Terms) -> dict[str, int]:
@@ -249,11 +215,65 @@ def _terms(terms: Terms) -> dict[str, int]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
+def _request(resources: Resources | None) -> dict[str, str | int]:
+    if resources is None:
+        return {}
+    nodes = resources.nodes and f"{resources.nodes[0]}-{resources.nodes[1] or NO_LIMIT}"
+    wanted = {
+        "NumNodes": nodes,
+        "NumTasks": resources.tasks,
+        # All of them at once, since Slurm looks at what they give together.
+        "TresPerJob": resources.per_job,
+        "TresPerNode": resources.per_node,
+        "TresPerSocket": resources.per_socket,
+        "TresPerTask": resources.per_task,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _hold(hold: Hold) -> None:
+    name = f"ReservationName={hold.name}"
+    until = f"EndTime=now+{hold.seconds}"
+    nodes = f"Nodes={','.join(hold.nodes)}"
+    try:
+        run_command(["scontrol", "update", name, until, nodes])
+    except RefusedError as error:
+        if not _unknown(error):
+            raise
+        who = f"Users=-{hold.denied}"
+        words = ("StartTime=now", until, nodes, f"Flags={HOLD_FLAGS}", who)
+        run_command(["scontrol", "create", "reservation", name, *words])
+
+
+def drop_by_command(name: str) -> None:
+    """Delete a reservation, or end it now if jobs run in it; one that is not there is no fault."""
+    try:
+        try:
+            run_command(["scontrol", "delete", f"ReservationName={name}"])
+        except RefusedError as error:
+            if _unknown(error):
+                return
+            run_command(["scontrol", "update", f"ReservationName={name}", "EndTime=now+1"])
+    except RefusedError as error:
+        if not _unknown(error):
+            raise
+
+
+def _unknown(error: RefusedError) -> bool:
+    """Whether Slurm has refused because there is no such reservation."""
+    return "reservation is invalid" in str(error)
+
+
 def _update(job: str, **values: str | int) -> None:
-    _run(["scontrol", "update", f"JobId={job}", *(f"{k}={v}" for k, v in values.items())])
+    run_command(["scontrol", "update", f"JobId={job}", *(f"{k}={v}" for k, v in values.items())])
 
 
-def _run(command: list[str]) -> str:
+def run_command(command: list[str]) -> str:
+    """Run one of Slurm's commands and return what it printed.
+
+    Raises:
+        AwayError, RefusedError: as `SlurmBackend.apply`.
+    """
     try:
         done = subprocess.run(
             command,
@@ -276,7 +296,7 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _rows(text: str, key: str) -> Iterable[Mapping[str, Any]]:
+def _rows(text: str, key: str) -> Sequence[Mapping[str, Any]]:
     try:
         document = json.loads(text)
         rows = document[key]
@@ -289,7 +309,7 @@ def _rows(text: str, key: str) -> Iterable[Mapping[str, Any]]:
     return rows if isinstance(rows, list) else []
 
 
-def _job(row: Mapping[str, Any]) -> SlurmJob:
+def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
     words = row["job_state"]
     words = {words} if isinstance(words, str) else set(words)
     state = next((state for word, state in _STATES if word in words), JobState.ENDED)
@@ -298,6 +318,9 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     gpus, gpu_types = gpus_in(tres)
     begin_s = _number(row, "eligible_time") or None
     minutes = _number(row, "time_limit")
+    cpus_by_gpu, memory_by_gpu = (
+        last_number(row.get(key) or "") for key in ("cpus_per_tres", "memory_per_tres")
+    )
     array = f"{_number(row, 'array_job_id') or 0:.0f}".removeprefix("0")
     task = _number(row, "array_task_id")
     elements = elements_of(
@@ -326,20 +349,16 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         time_limit_s=None if minutes is None else minutes * 60.0,
         restarts=int(row.get("restart_cnt", 0)),
         held=bool(row.get("hold")) or _number(row, "priority") == 0.0,
-        least_nodes=_whole(row, "node_count") or 1,
-        most_nodes=_whole(row, "max_nodes") or None,
-        memory_mb=memory_mb_in(tres),
-        reservation=row.get("resv_name") or "",
-        partitions=frozenset(filter(None, (row.get("partition") or "").split(","))),
-        constraint=row.get("features") or "",
-        excluded=node_names(row.get("excluded_nodes")),
-        exclusive="exclusive" in (row.get("exclusive") or row.get("shared") or ()),
-        batch=bool(row.get("batch_flag", True)),
-        het=bool(_whole(row, "het_job_id")),
-        throttle=_whole(row, "array_max_tasks"),
-        priority=_whole(row, "priority"),
-        licenses=row.get("licenses") or "",
+        asked=Asked(
+            cpus_per_task=0 if cpus_by_gpu else _whole(row, "cpus_per_task") or 1,
+            # Slurm shows what is asked for by GPU as if it were by node, too.
+            memory_mb_per_node=0 if memory_by_gpu else _whole(row, "memory_per_node"),
+            memory_mb_per_cpu=_whole(row, "memory_per_cpu"),
+            memory_mb_per_gpu=memory_by_gpu,
+            cpus_per_gpu=cpus_by_gpu,
+        ),
         cpus=_whole(row, "cpus"),
+        memory_mb=memory_mb_in(tres),
         submit_line=row.get("submit_line", ""),
         qos=row.get("qos", ""),
         array=array,
@@ -347,53 +366,48 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         unsplit=elements.unsplit,
         dependency=row.get("dependency", ""),
         outcome=_outcome(words) if state is JobState.ENDED else "",
+        partitions=tuple(row.get("partition", "").split(",")),
+        reservation=row.get("resv_name", ""),
+        batch=bool(row.get("batch_flag", True)),
+        constraint=row.get("features", ""),
+        excluded=node_names(row.get("excluded_nodes")),
+        resources=Resources(
+            (_whole(row, "node_count"), _most(_whole(row, "max_nodes"))),
+            _whole(row, "tasks"),
+            *(gpu_part(row.get(f"tres_per_{each}")) for each in ("job", "node", "socket", "task")),
+        ),
+        tasks_per_node=_whole(row, "tasks_per_node"),
+        cpus_least=_whole(row, "minimum_cpus_per_node"),
+        licences=row.get("licenses", ""),
+        exclusive=exclusive,
+        priority=_whole(row, "priority"),
+        throttle=_whole(row, "array_max_tasks"),
+        het_job=f"{_whole(row, 'het_job_id')}".removeprefix("0"),
+        deadline_s=_number(row, "deadline") or None,
     )
 
 
-def script_by_command(job: str) -> str:
-    """Return a job's script.
-
-    Raises:
-        AwayError, RefusedError: as `SlurmBackend.script`.
-    """
-    return _run(["scontrol", "write", "batch_script", job, "-"])
+def last_number(text: str) -> int:
+    """Read the count of `gres/gpu:1024`, 0 of nothing."""
+    found = re.search(r"(\d+)$", text)
+    return int(found[1]) if found else 0
 
 
-def asked_by(job: str) -> Asked:
-    """Return what a job asks for, each thing in the way in which its user asked.
+def _most(nodes: int) -> int:
+    return 0 if nodes >= NO_LIMIT else nodes
 
-    Raises:
-        AwayError: Slurm does not answer.
-        RefusedError: there is no such job.
-    """
-    rows = list(_rows(_run(["scontrol", "show", "job", job, "--json"]), "jobs"))
-    if not rows:
-        raise RefusedError(f"scontrol shows no job {job}")
-    row = rows[0]
-    minutes = _number(row, "time_limit")
-    gpus, gpu_types = gpus_in(row.get("tres_req_str") or "")
-    by_gpu = _last_number(row.get("memory_per_tres"))
-    cpus_per_gpu = _last_number(row.get("cpus_per_tres"))
-    return Asked(
-        gpus=gpus,
-        gpu_type=gpu_types[0] if len(gpu_types) == 1 else "",
-        least_nodes=_whole(row, "node_count") or 1,
-        most_nodes=_whole(row, "max_nodes") or None,
-        tasks=_whole(row, "tasks") or 1,
-        cpus_per_task=0 if cpus_per_gpu else _whole(row, "cpus_per_task") or 1,
-        cpus_per_gpu=cpus_per_gpu,
-        # Slurm shows what is asked for by GPU as if it were by node, too.
-        memory_mb_per_node=0 if by_gpu else _whole(row, "memory_per_node"),
-        memory_mb_per_cpu=_whole(row, "memory_per_cpu"),
-        memory_mb_per_gpu=by_gpu,
-        time_limit_s=None if minutes is None else minutes * 60.0,
+
+def _reservation(row: Mapping[str, Any]) -> SlurmReservation:
+    return SlurmReservation(
+        name=row["name"],
+        nodes=node_names(row.get("node_list")),
+        start_s=_number(row, "start_time") or 0.0,
+        end_s=_number(row, "end_time") or 0.0,
+        flags=frozenset(row.get("flags") or ()),
+        users=row.get("users", ""),
+        accounts=row.get("accounts", ""),
+        partition=row.get("partition", ""),
     )
-
-
-def _last_number(text: str | None) -> int:
-    """Read the number of `gres/gpu:2`; 0 for nothing."""
-    number = (text or "0").rpartition(":")[2]
-    return int(number) if number.isdecimal() else 0
 
 
 def _outcome(words: set[str]) -> str:
@@ -401,9 +415,9 @@ def _outcome(words: set[str]) -> str:
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    # Of a job whose launch has failed the one says that its user holds it, the other the truth.
-    words = row.get("state_description") or ""
-    return words if "launch" in words else row.get("state_reason", "None")
+    # The one may be a kind, the other what there is to say. Of a job whose launch has failed the
+    # one says that its user holds it.
+    return str(row.get("state_description") or row.get("state_reason", "None"))
 
 
 def _whole(row: Mapping[str, Any], key: str) -> int:
@@ -412,9 +426,10 @@ def _whole(row: Mapping[str, Any], key: str) -> int:
 
 def _node(row: Mapping[str, Any]) -> SlurmNode:
     words = row["state"]
+    words = [words] if isinstance(words, str) else words
     return SlurmNode(
         name=row["name"],
-        condition=condition([words] if isinstance(words, str) else words),
+        condition=condition(words),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
         cpus=row.get("effective_cpus") or row["cpus"],
@@ -423,15 +438,9 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         memory_used_mb=row["alloc_memory"],
         partitions=frozenset(row.get("partitions") or ()),
         features=frozenset(row.get("active_features") or ()),
-    )
-
-
-def _reservation(row: Mapping[str, Any]) -> SlurmReservation:
-    return SlurmReservation(
-        row["name"],
-        node_names(row.get("node_list")),
-        _number(row, "start_time") or 0.0,
-        _number(row, "end_time") or math.inf,
+        weight=row.get("weight", 1),
+        power=power(words),
+        reserved="RESERVED" in words,
     )
 
 

@@ -2,40 +2,53 @@
 
 from __future__ import annotations
 
-import math
 import os
+import time
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from slurm_plugin.backend.arrays import elements_of
+from slurm_plugin.backend.asked_once import AskedOnce, Untold, exclusive_of
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
+    Depend,
     Drop,
     Enter,
     Hold,
+    Leave,
     Release,
     Requeue,
     Signal,
+    Terms,
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     UNTYPED,
     condition,
+    gpu_part,
     node_names,
+    power,
 )
 from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
+    Resources,
     SlurmJob,
     SlurmNode,
     SlurmReservation,
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.backend.with_commands import asked_by, change_by_command, script_by_command
+from slurm_plugin.backend.with_commands import (
+    NO_LIMIT,
+    change_by_command,
+    last_number,
+    run_command,
+    script_by_command,
+)
 
 _SYSTEM_CONF = "/etc/slurm/slurm.conf"
 
@@ -57,6 +70,14 @@ _STATES = {
     "SUSPENDED": JobState.SUSPENDED,
 }
 
+_FLAGS = {
+    "MAINTENANCE": "MAINT",
+    "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
+    "SPECIFIC_NODES": "SPEC_NODES",
+    "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER_END",
+}
+"""Slurm's words for what pyslurm calls otherwise."""
+
 
 class PyslurmBackend:
     """Slurm through its own library."""
@@ -69,33 +90,27 @@ class PyslurmBackend:
         """
         self._pyslurm = _import_pyslurm()
         self._users: dict[int, str] = {}
+        self._once = AskedOnce(run_command)
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
         try:
-            kept = self._pyslurm.Reservations.load()
             nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
+            kept = self._pyslurm.Reservations.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading") from None
-        found = (_job(job, self._user(job)) for job in jobs.values())
+        once = self._once.of(
+            {str(job.id): _key(job) for job in jobs.values() if job.state in _STATES}
+        )
+        nothing = Untold()
+        found = (
+            _job(job, self._user(job), once.get(str(job.id), nothing)) for job in jobs.values()
+        )
         return SlurmState(
             tuple(map(_node, nodes.values())),
             {job.id: job for job in found},
             tuple(map(_reservation, kept.values())),
         )
-
-    def asked(self, job: str) -> Asked:
-        """Return what a job asks for, by Slurm's command: pyslurm cannot read all of it."""
-        return asked_by(job)
-
-    def script(self, job: str) -> str:
-        """Return a job's script."""
-        if not job.isdecimal():
-            return script_by_command(job)
-        try:
-            return self._pyslurm.Job(int(job)).get_batch_script() or ""
-        except self._pyslurm.RPCError as error:
-            raise meaning(error, f"reading the script of {job}") from None
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
@@ -117,22 +132,48 @@ class PyslurmBackend:
             raise meaning(error, "reading the configuration") from None
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
-        kill_wait_s = float(configuration.kill_wait_time or 0)
-        private = not {"jobs", "all"}.isdisjoint(configuration.private_data)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
+        return SlurmSite(
+            float(configuration.kill_wait_time or 0),
+            longest_s,
+            read_limits(),
+            not {"jobs", "all"}.isdisjoint(configuration.private_data),
+            float(configuration.resume_timeout or 0),
+            float(configuration.suspend_timeout or 0),
+        )
+
+    def script(self, job: str) -> str:
+        """Return a job's script."""
+        if not job.isdecimal():
+            return script_by_command(job)
+        try:
+            return str(self._pyslurm.Job(int(job)).get_batch_script() or "")
+        except self._pyslurm.RPCError as error:
+            raise meaning(error, f"reading the script of {job}") from None
 
     def apply(self, change: Change) -> None:
         """Make one change."""
-        describe = self._pyslurm.JobSubmitDescription
-        if isinstance(change, Hold | Drop) or not change.job.isdecimal():
-            # int() would read 10_1, an element of an array, as another job.
+        if isinstance(change, Hold):
+            return self._hold(change)
+        if isinstance(change, Drop | Leave | Depend) or not change.job.isdecimal():
+            # pyslurm takes no job out of a reservation, and int() would read 10_1, an element of an
+            # array, as another job.
             return change_by_command(change)
+        if isinstance(change, Enter) and (change.dependency or not _simple(change.resources)):
+            return change_by_command(change)
+        describe = self._pyslurm.JobSubmitDescription
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
-                case Enter(_, hold, nodes, None):
+                case Enter(_, reservation, nodes, _, resources, terms, due):
                     job.modify(
-                        describe(reservations=hold, required_nodes=list(nodes), begin_time="now")
+                        describe(
+                            reservations=[reservation],
+                            required_nodes=list(nodes) or None,
+                            ntasks=resources and resources.tasks,
+                            gres_per_node=resources and _without_prefix(resources.per_node),
+                            begin_time="now" if due else None,
+                            **_terms(terms),
+                        )
                     )
                 case Signal(_, signal, to):
                     job.send_signal(f"SIG{signal}", steps=to.value)
@@ -143,13 +184,56 @@ class PyslurmBackend:
                 case Cancel():
                     job.cancel()
                 case _:
-                    # pyslurm cannot take away what a job was submitted with, nor a reservation.
-                    change_by_command(change)
+                    raise TypeError(f"{change} is not made by pyslurm")
         except self._pyslurm.RPCError as error:
             raise meaning(error, str(change)) from None
         except (OverflowError, ValueError) as error:
             # pyslurm takes no number that Slurm has no room for.
             raise RefusedError(f"{change}: {error}") from None
+
+    def _hold(self, hold: Hold) -> None:
+        reservation = self._pyslurm.Reservation
+        until = int(time.time()) + hold.seconds
+        try:
+            reservation(hold.name).modify(reservation(end_time=until, nodes=",".join(hold.nodes)))
+        except self._pyslurm.RPCError as error:
+            found = meaning(error, str(hold))
+            if isinstance(found, AwayError):
+                raise found from None
+            # It is not there, and the command makes it; or the command is refused, too.
+            change_by_command(hold)
+
+
+def _simple(resources: Resources | None) -> bool:
+    """Whether pyslurm can change it: the numbers of nodes and empty texts it does not send."""
+    if resources is None:
+        return True
+    others = (resources.nodes, resources.per_job, resources.per_socket, resources.per_task)
+    return others == (None,) * 4 and resources.per_node != ""
+
+
+def _without_prefix(text: str | None) -> str | None:
+    return text and text.replace("gres/", "").replace("gres:", "")
+
+
+def _key(job: Any) -> tuple[object, ...]:
+    """Return what differs when a job has to be asked for anew.
+
+    Once it is placed it asks for GPUs by node alone, or as it did.
+    """
+    if job.reservation and job.gres_per_node:
+        return (job.submit_time,)
+    asked = tuple((job.gres_per_node or {}).items())
+    return (job.submit_time, job.num_nodes, job.max_nodes, job.ntasks, asked)
+
+
+def _terms(terms: Terms) -> dict[str, int]:
+    wanted = {
+        "time_limit": terms.time_limit_min,
+        "cpus_per_task": terms.cpus,
+        "memory_per_node": terms.memory_mb,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
 
 
 def _seconds(minutes: object) -> float | None:
@@ -178,30 +262,34 @@ def _import_pyslurm() -> Any:
 
 def meaning(error: Any, what: str) -> BackendError:
     """Return what an error of pyslurm's, met in doing something, says of Slurm."""
-    # slurm_errno.h: 1000 to 1999 are about communication and protocol, 2000 on about the request.
+    # slurm_errno.h: 1000 to 1999 are about communication and protocol, 2000 on about the resources.
     # Below are the system's own: a connection refused, timed out or reset.
     number = getattr(error, "errno", None) or 0
     text = f"{what}: {error} ({number})"
     return AwayError(text) if 0 < number < 2000 else RefusedError(text)
 
 
-def _reservation(found: Any) -> SlurmReservation:
-    end_s = float(found.end_time or 0) or math.inf
-    return SlurmReservation(
-        found.name, node_names(found.nodes), float(found.start_time or 0), end_s
-    )
+@lru_cache(maxsize=4096)
+def _types(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the types of `gpu` and `gpu:a100`, sorted."""
+    return tuple(sorted(name.partition(":")[2] for name in names if ":" in name))
 
 
 def _count(held: Any) -> int:
-    """Return how many GPUs a trackable resource of pyslurm's stands for; 0 for None."""
-    return 0 if held is None else int(held.count)
+    """Return how much a trackable resource of pyslurm's stands for; 0 for None."""
+    return 0 if held is None else int(held.count or 0)
 
 
-def _job(job: Any, user: str) -> SlurmJob:
+def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
+    per_node = ",".join(f"{name}:{count}" for name, count in (job.gres_per_node or {}).items())
+    cpus_by_gpu, memory_by_gpu = map(last_number, (untold.cpus_per_gpu, untold.memory_per_gpu))
+    entered = job.reservation and per_node
+    others = ("", "", "") if entered else (untold.per_job, untold.per_socket, untold.per_task)
+    per_job, per_socket, per_task = map(gpu_part, others)
     nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
     tres = job.allocated_tres if nodes else job.requested_tres
-    gpus = {name: count.count for name, count in (tres.gres if tres else {}).items()}
+    gpus = {name: held.count for name, held in (tres.gres if tres else {}).items()}
     array = str(job.array_id or "")
     elements = elements_of(str(job.id), array, job.array_task_id, job.array_tasks_waiting or "")
     return SlurmJob(
@@ -224,20 +312,15 @@ def _job(job: Any, user: str) -> SlurmJob:
         time_limit_s=_seconds(job.time_limit),
         restarts=int(job.requeue_count or 0),
         held=job.priority == 0,
-        least_nodes=job.num_nodes or 1,
-        most_nodes=job.max_nodes or None,
-        memory_mb=tres.mem.count if tres and tres.mem else 0,
-        reservation=job.reservation or "",
-        partitions=_names(job.partition or ""),
-        constraint=_constraint(job.constraints),
-        excluded=node_names(job.excluded_nodes),
-        exclusive=job.resource_sharing == "NO",
-        batch=bool(job.is_batch_job),
-        het=bool(job.heterogeneous_id),
-        throttle=job.array_tasks_parallel or 0,
-        priority=job.priority or 0,
-        licenses=",".join(map(str, job.licenses or ())),
+        asked=_asked(
+            0 if cpus_by_gpu else job.cpus_per_task or 1,
+            0 if memory_by_gpu else job.memory_per_node or 0,
+            job.memory_per_cpu or 0,
+            memory_by_gpu,
+            cpus_by_gpu,
+        ),
         cpus=job.cpus or 0,
+        memory_mb=_count(tres.mem) if tres else 0,
         submit_line=_text(job, "submit_line"),
         qos=job.qos or "",
         array=array,
@@ -245,6 +328,51 @@ def _job(job: Any, user: str) -> SlurmJob:
         unsplit=elements.unsplit,
         dependency=_dependency(job.dependencies) if job.array_id else "",
         outcome=job.state if state is JobState.ENDED else "",
+        partitions=tuple((job.partition or "").split(",")),
+        reservation=job.reservation or "",
+        batch=bool(job.is_batch_job),
+        constraint=",".join(job.constraints or ()),
+        excluded=node_names(job.excluded_nodes),
+        resources=_request(
+            (job.num_nodes or 0, _most(job.max_nodes)),
+            job.ntasks or 0,
+            per_job,
+            gpu_part(per_node),
+            per_socket,
+            per_task,
+        ),
+        tasks_per_node=_count_or_0(job.ntasks_per_node),
+        cpus_least=_count_or_0(job.min_cpus_per_node),
+        licences=",".join(job.licenses or ()),
+        exclusive=exclusive_of(job.resource_sharing or ""),
+        priority=job.priority or 0,
+        throttle=_count_or_0(job.array_tasks_parallel),
+        het_job=str(job.heterogeneous_id or ""),
+        deadline_s=float(job.deadline or 0) or None,
+    )
+
+
+def _count_or_0(value: object) -> int:
+    """Read a count, for which pyslurm gives None or a word where there is none."""
+    return value if isinstance(value, int) else 0
+
+
+def _most(nodes: object) -> int:
+    most = _count_or_0(nodes)
+    return 0 if most >= NO_LIMIT else most
+
+
+def _reservation(kept: Any) -> SlurmReservation:
+    flags = str(kept.flags).rpartition(".")[2].split("|")
+    return SlurmReservation(
+        name=kept.name,
+        nodes=node_names(kept.nodes),
+        start_s=float(kept.start_time or 0),
+        end_s=float(kept.end_time or 0),
+        flags=frozenset(_FLAGS.get(word, word) for word in flags if word != "0"),
+        users=",".join(kept.users or ()),
+        accounts=",".join(kept.accounts or ()),
+        partition=kept.partition or "",
     )
 
 
@@ -261,25 +389,16 @@ def _text(job: Any, name: str) -> str:
         return bytes(error.object).decode("utf-8", "replace")
 
 
-@lru_cache(maxsize=4096)
-def _names(text: str) -> frozenset[str]:
-    return frozenset(filter(None, text.split(",")))
-
-
-@lru_cache(maxsize=4096)
-def _types(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the types of `gpu` and `gpu:a100`, sorted."""
-    return tuple(sorted(name.partition(":")[2] for name in names if ":" in name))
-
-
-def _constraint(found: Any) -> str:
-    return found if isinstance(found, str) else ",".join(map(str, found or ()))
+# Jobs ask for much the same: the same objects compare at once.
+_asked = lru_cache(maxsize=4096)(Asked)
+_request = lru_cache(maxsize=4096)(Resources)
 
 
 def _node(node: Any) -> SlurmNode:
+    words = str(node.state).split("+")
     return SlurmNode(
         name=node.name,
-        condition=condition(str(node.state).split("+")),
+        condition=condition(words),
         gpus=_gpus(node.configured_gres),
         gpus_used=_gpus(node.allocated_gres),
         cpus=node.effective_cpus or node.total_cpus,
@@ -288,6 +407,9 @@ def _node(node: Any) -> SlurmNode:
         memory_used_mb=node.allocated_memory or 0,
         partitions=frozenset(node.partitions or ()),
         features=frozenset(node.active_features or ()),
+        weight=node.weight or 0,
+        power=power(words),
+        reserved="RESERVED" in words,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hetsched_core.policy import Action, Start, Stop
 from hetsched_core.types import Configuration
@@ -16,6 +17,7 @@ from slurm_plugin.backend import (
     Signal,
     Together,
 )
+from slurm_plugin.backend.gres import gpus_per_node
 from slurm_plugin.daemon.checkpoint import warning_for
 from slurm_plugin.daemon.copies import aims
 from slurm_plugin.daemon.gangs import (
@@ -99,23 +101,34 @@ def _enter(
     world: LiveWorld, known: Managed, configuration: Configuration
 ) -> Enter | Together | None:
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
-    limit, request = world.limit_min(known, configuration), known.request
-    job = element_id(known.slurm)
+    seen, request = known.slurm, known.request
+    job, otherwise = element_id(seen), _leave(known)
+    # What was queued again waits for a while else.
+    entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0)
     if request.rigid:
-        return Enter(
-            job, world.hold, tuple(name for name, _ in configuration), None, own=request.own
-        )
+        return replace(entry, nodes=tuple(name for name, _ in configuration))
+    limit = world.limit_min(known, configuration)
     entries = []
     for gpus in sorted({gpus for _, gpus in configuration}, reverse=True):
         nodes = tuple(name for name, count in configuration if count == gpus)
-        terms = terms_for(request, gpus, limit)
-        gpu_type = world.gpu_type(nodes)
-        entries.append(Enter(job, world.hold, nodes, gpus, gpu_type, terms, request.own))
-    return together(known.slurm, entries)
+        on_each = gpus_per_node(gpus, world.gpu_type(nodes))
+        entries.append(
+            replace(
+                entry,
+                nodes=nodes,
+                resources=seen.resources.placed(len(nodes), on_each, len(nodes)),
+                terms=terms_for(request, gpus, limit),
+            )
+        )
+    return together(seen, entries)
 
 
 def _leave(known: Managed) -> Leave:
-    return Leave(element_id(known.slurm), known.request.own, known.request.nodes)
+    """Return what lets a job wait again, in the shape in which it was submitted."""
+    own, job = known.request.own, element_id(known.slurm)
+    if known.request.rigid:
+        return Leave(job, own.nodes)
+    return Leave(job, own.nodes, own.resources, own.terms)
 
 
 def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:

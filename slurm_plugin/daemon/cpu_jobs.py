@@ -71,16 +71,15 @@ class CpuJobs:
             cpus, memory_mb = _share(job)
             may = [name for name in rooms if where is None or name in where]
             may.sort(key=lambda name: -rooms[name].cpus)
-            chosen = may[: job.least_nodes]
-            fits = len(chosen) == job.least_nodes and all(
-                rooms[name].fits(cpus, memory_mb) for name in chosen
-            )
+            many = _nodes(job)
+            chosen = may[:many]
+            fits = len(chosen) == many and all(rooms[name].fits(cpus, memory_mb) for name in chosen)
             # The first for which there is no room keeps what there is, so that its turn comes.
             for name in chosen:
                 _take(rooms[name], cpus, memory_mb)
             if fits:
                 self._since[job.id] = now
-                yield Enter(job.id, hold, tuple(sorted(chosen)), None)
+                yield Enter(job.id, hold, tuple(sorted(chosen)), Leave(job.id))
 
 
 def _in_order(
@@ -111,8 +110,13 @@ def _room(view: NodeView, needs: tuple[float, float]) -> _Room:
 
 def _share(job: SlurmJob) -> tuple[float, float]:
     """Return the CPUs and MiB that a job needs on each of its nodes."""
-    nodes = len(job.pinned) or job.least_nodes
+    nodes = len(job.pinned) or _nodes(job)
     return job.cpus / nodes, job.memory_mb / nodes
+
+
+def _nodes(job: SlurmJob) -> int:
+    """Return on how many nodes a job runs."""
+    return (job.resources.nodes or (1, 0))[0] or 1
 
 
 def _take(room: _Room | None, cpus: float, memory_mb: float) -> None:

@@ -195,10 +195,11 @@ def together(seen: SlurmJob, entries: Iterable[Enter]) -> Enter | Together | Non
     ]
     if len(free) < len(others):
         return None
-    placed = [
-        replace(entry, job=element_id(seen, member.element), dependency=f"after:{leader}")
-        for member, entry in zip(free, others, strict=False)
-    ]
+    placed = []
+    for member, entry in zip(free, others, strict=False):
+        name = element_id(seen, member.element)
+        otherwise = replace(entry.otherwise, job=name)
+        placed.append(replace(entry, job=name, otherwise=otherwise, dependency=f"after:{leader}"))
     first = replace(first, job=leader)
     return Together(leader, (*placed, first)) if placed else first
 

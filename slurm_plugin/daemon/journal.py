@@ -267,7 +267,7 @@ class Journal:
 def _whole(known: Managed, view: JobView) -> Job:
     """Return the job with its size and time limit, whatever the policy may know."""
     request = known.request
-    limit_s = request.own.time_limit_s if request.own else known.slurm.time_limit_s
+    limit_s = request.own.time_limit_s
     total = request.mark.options.total_samples
     return replace(view.job, total_samples=total, time_limit_s=limit_s)
 

@@ -162,7 +162,7 @@ class Managed:
 def editable(seen: SlurmJob) -> tuple[object, ...]:
     """Return what a job's user may change of what its view is made from."""
     return (
-        *(seen.gpus, seen.cpus, seen.memory_mb, seen.time_limit_s, seen.qos, seen.account),
+        *(seen.resources, seen.asked, seen.time_limit_s, seen.qos, seen.account),
         *(seen.partitions, seen.constraint, seen.excluded, spares(seen), finishing(seen)),
     )
 

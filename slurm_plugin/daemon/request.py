@@ -15,7 +15,7 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRate, RequirementSet
-from slurm_plugin.backend import Asked, SlurmJob
+from slurm_plugin.backend import Asked, Resources, SlurmJob, Terms
 from slurm_plugin.submit.options import NO_OPTIONS, Options, read_options
 
 PREFIX = "hetsched/2 "
@@ -129,19 +129,75 @@ def _option(value: object) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """The shape in which a job was submitted, to which it goes back.
+
+    Attributes:
+        resources, asked: how it asks for nodes, tasks and GPUs, and for CPUs and memory.
+        gpus, gpu_types: how many GPUs that is in all, and of which types; () for any.
+        cpus, memory_mb: likewise.
+        nodes: those that its user named, sorted; () for any.
+        time_limit_s: None for none.
+    """
+
+    resources: Resources
+    asked: Asked
+    gpus: int
+    gpu_types: tuple[str, ...]
+    cpus: int
+    memory_mb: int
+    nodes: tuple[str, ...]
+    time_limit_s: float | None
+
+    @property
+    def least_nodes(self) -> int:
+        """On how many nodes it runs at the least."""
+        return (self.resources.nodes or (1, 0))[0] or 1
+
+    @property
+    def most_nodes(self) -> int | None:
+        """On how many it runs at the most, None for any number."""
+        return (self.resources.nodes or (1, 0))[1] or None
+
+    @property
+    def terms(self) -> Terms:
+        """The limit, and the CPUs and memory by node, that a change of shape may have changed."""
+        limit_s = self.time_limit_s
+        return Terms(
+            None if limit_s is None else math.ceil(limit_s / 60.0),
+            self.asked.cpus_per_task or None,
+            self.asked.memory_mb_per_node or None,
+        )
+
+
+def own_of(seen: SlurmJob) -> Own:
+    """Return the shape in which a job is shown."""
+    # What is in the reservation was put on its nodes by a daemon.
+    named = () if seen.entered or seen.nodes else seen.pinned
+    return Own(
+        seen.resources,
+        seen.asked,
+        seen.gpus,
+        seen.gpu_types,
+        seen.cpus,
+        seen.memory_mb,
+        named,
+        seen.time_limit_s,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """What a job may be given.
 
     Attributes:
         key: names the job for good.
         mark: what was said of it.
-        own: the shape in which it was submitted, to which it goes back; None for a rigid job, whose
-            shape is never changed.
+        own: the shape in which it was submitted.
         counts: the GPU counts that it accepts.
         default_count: the GPUs of its own shape, for which its time limit is meant.
         gpu_types: the types that it accepts; None for all.
         least_nodes, most_nodes: on how many nodes it may run; None for any number.
-        nodes: those that its user named, sorted; () for any.
         cpus_per_gpu, memory_mb_per_gpu: what Slurm will enforce for each GPU, whatever the shape.
         movable: whether it may be stopped, to go on elsewhere.
         why_not: why it can be placed in no way, "" if it can.
@@ -149,13 +205,12 @@ class Request:
 
     key: str
     mark: Mark
-    own: Asked | None
+    own: Own
     counts: RequirementSet
     default_count: int
     gpu_types: frozenset[str] | None
     least_nodes: int
     most_nodes: int | None
-    nodes: tuple[str, ...]
     cpus_per_gpu: int
     memory_mb_per_gpu: int
     movable: bool
@@ -175,77 +230,65 @@ class Request:
         return LearningRate(((self.default_count, options.learning_rate),), options.lr_scaling)
 
 
-def rigid_request(key: str, mark: Mark, seen: SlurmJob, nodes: tuple[str, ...] = ()) -> Request:
-    """Return the request of a job that runs as it was submitted, or not at all.
+def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
+    """Return what a job may be given: what its user says, or just what was submitted.
 
     Args:
         key: names it for good.
         mark: what was said of it.
         seen: the job, as Slurm shows it.
-        nodes: those that its user named.
+        own: the shape in which it was submitted.
+
+    Raises:
+        InputError: it asks for a GPU type that its options leave out.
     """
-    gpus = max(1, seen.gpus)
+    if mark.options.counts is not None:
+        return _elastic(key, mark, mark.options.counts, seen, own)
+    gpus = max(1, own.gpus)
     return Request(
         key=key,
         mark=mark,
-        own=None,
+        own=own,
         counts=RequirementSet.rigid(gpus),
         default_count=gpus,
-        gpu_types=frozenset(seen.gpu_types) or None,
-        least_nodes=seen.least_nodes,
-        most_nodes=seen.most_nodes,
-        nodes=nodes,
-        cpus_per_gpu=math.ceil(seen.cpus / gpus),
-        memory_mb_per_gpu=math.ceil(seen.memory_mb / gpus),
+        gpu_types=frozenset(own.gpu_types) or None,
+        least_nodes=max(own.least_nodes, len(own.nodes)),
+        most_nodes=own.most_nodes,
+        cpus_per_gpu=math.ceil(own.cpus / gpus),
+        memory_mb_per_gpu=math.ceil(own.memory_mb / gpus),
         movable=False,
         why_not=_why_not(seen),
     )
 
 
-def elastic_request(
-    key: str, mark: Mark, seen: SlurmJob, own: Asked, nodes: tuple[str, ...] = ()
-) -> Request:
-    """Return the request of a job that accepts several GPU counts.
-
-    Args:
-        key: names it for good.
-        mark: what its user said, with counts.
-        seen: the job, as Slurm shows it.
-        own: the shape in which it was submitted.
-        nodes: those that its user named.
-
-    Raises:
-        InputError: it asks for a GPU type that its options leave out.
-    """
-    options = mark.options
-    assert options.counts is not None
+def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: Own) -> Request:
+    options, asked = mark.options, own.asked
     types = options.gpu_types
-    if own.gpu_type:
-        if types is not None and own.gpu_type not in types:
+    if own.gpu_types:
+        if types is not None and not types.issuperset(own.gpu_types):
             raise InputError(
-                f"GPUs of type {own.gpu_type} are asked for, and --gpu-types="
+                f"GPUs of type {own.gpu_types[0]} are asked for, and --gpu-types="
                 f"{','.join(sorted(types))} leaves them out"
             )
-        types = types or frozenset({own.gpu_type})
-    default = options.counts.default_count(own.gpus or None)
+        types = types or frozenset(own.gpu_types)
+    default = counts.default_count(own.gpus or None)
     gpus = own.gpus or default
-    cpus = own.cpus_per_gpu or math.ceil(own.tasks * own.cpus_per_task / gpus)
+    cpus = asked.cpus_per_gpu or math.ceil(own.cpus / gpus)
     memory_mb = (
-        math.ceil(own.memory_mb_per_node * own.least_nodes / gpus)
-        or own.memory_mb_per_cpu * cpus
-        or own.memory_mb_per_gpu
+        math.ceil(asked.memory_mb_per_node * own.least_nodes / gpus)
+        or asked.memory_mb_per_cpu * cpus
+        or asked.memory_mb_per_gpu
     )
     return Request(
         key=key,
         mark=mark,
         own=own,
-        counts=options.counts,
+        counts=counts,
         default_count=default,
         gpu_types=types,
         # On how many nodes the default count is spread says nothing of the other counts.
         least_nodes=1,
         most_nodes=1 if own.most_nodes == 1 else None,
-        nodes=nodes,
         cpus_per_gpu=cpus,
         memory_mb_per_gpu=memory_mb,
         movable=options.movable and seen.batch,
@@ -254,7 +297,7 @@ def elastic_request(
 
 
 def _why_not(seen: SlurmJob) -> str:
-    if seen.het:
+    if seen.het_job:
         return "hetsched places no heterogeneous jobs; submit it to nodes that it does not manage"
     if len(seen.gpu_types) > 1:
         return f"hetsched places no job on GPUs of {' and '.join(seen.gpu_types)} at once"

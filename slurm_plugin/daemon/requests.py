@@ -10,18 +10,24 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from hetsched_core.errors import InputError
-from slurm_plugin.backend import Asked, RefusedError, SlurmBackend, SlurmJob
+from slurm_plugin.backend import RefusedError, SlurmBackend, SlurmJob
 from slurm_plugin.daemon.gangs import job_of
 from slurm_plugin.daemon.request import (
     NO_MARK,
     Mark,
+    Own,
     Request,
-    elastic_request,
     is_mark,
+    own_of,
     read_mark,
-    rigid_request,
+    request_of,
 )
-from slurm_plugin.submit.options import read_options, script_options
+from slurm_plugin.submit.options import (
+    NO_OPTIONS,
+    read_options,
+    script_options,
+    script_signal,
+)
 
 
 @dataclass(slots=True)
@@ -34,8 +40,7 @@ class _Known:
     key: str
     user: str
     mark: Mark
-    own: Asked | None
-    nodes: tuple[str, ...]
+    own: Own
     submit_s: float
     wrong: str = ""
     last: dict[str, tuple[float, int]] = field(default_factory=dict)
@@ -52,44 +57,48 @@ class Requests:
         """Return what a job asks for; None where that has still to be looked up."""
         known = self._known.get(job_of(seen.id))
         if known is None or not _is_same(known, seen):
-            if seen.batch or is_mark(seen.mark):
+            if seen.batch and not is_mark(seen.mark):
                 return None
-            known = self._remember(seen, NO_MARK, None)
+            known = self._remember(seen, *_of_mark(seen))
         known.last[seen.id] = seen.submit_s, seen.restarts
         key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
-        if known.own is None:
-            return rigid_request(key, known.mark, seen, known.nodes)
-        request = elastic_request(key, known.mark, seen, known.own, known.nodes)
-        return replace(request, why_not=request.why_not or known.wrong)
+        try:
+            return request_of(key, known.mark, seen, known.own)
+        except InputError as error:
+            known.mark, known.wrong = replace(known.mark, options=NO_OPTIONS), str(error)
+            return request_of(key, known.mark, seen, known.own)
 
     def wrong(self, seen: SlurmJob) -> str:
-        """Return what is wrong with what a job says of itself, "" for nothing."""
+        """Return what is wrong with what a job says of itself, "" for nothing.
+
+        Such a job counts as one that says nothing.
+        """
         known = self._known.get(job_of(seen.id))
         return "" if known is None else known.wrong
 
-    def look_up(self, seen: SlurmJob, backend: SlurmBackend) -> None:
-        """Ask Slurm what a new job asks for.
+    def edited(self, seen: SlurmJob) -> None:
+        """Take in that the user of a waiting job has changed what it asks for."""
+        known = self._known.get(job_of(seen.id))
+        # What was placed is shown in another shape than its own.
+        if known is not None and not seen.entered and not seen.restarts:
+            known.own = own_of(seen)
 
-        A job whose options are wrong counts as one without any.
+    def look_up(self, seen: SlurmJob, backend: SlurmBackend) -> None:
+        """Ask Slurm for the script of a new job, and read its options.
 
         Raises:
             AwayError: Slurm does not answer.
         """
-        wrong = ""
         try:
-            mark = read_mark(seen.mark) if is_mark(seen.mark) else _of_script(seen, backend)
+            script = backend.script(seen.id)
+        except RefusedError:
+            script = ""
+        try:
+            options, wrong = read_options(script_options(script)), ""
         except InputError as error:
-            mark, wrong = NO_MARK, str(error)
-        own = None
-        if mark.options.counts is not None:
-            try:
-                own = backend.asked(seen.id)
-                elastic_request("", mark, seen, own)
-            except InputError as error:
-                mark, own, wrong = replace(mark, options=NO_MARK.options), None, str(error)
-            except RefusedError:
-                return  # it has gone meanwhile
-        self._remember(seen, mark, own, wrong)
+            options, wrong = NO_OPTIONS, str(error)
+        mark = Mark(options=options, signal=script_signal(script))
+        self._remember(seen, mark, wrong)
 
     def forget_all_but(self, jobs: Collection[str]) -> None:
         """Forget jobs that are gone."""
@@ -97,22 +106,20 @@ class Requests:
         for job in self._known.keys() - there:
             del self._known[job]
 
-    def _remember(self, seen: SlurmJob, mark: Mark, own: Asked | None, wrong: str = "") -> _Known:
+    def _remember(self, seen: SlurmJob, mark: Mark, wrong: str) -> _Known:
         job = job_of(seen.id)
         key = mark.nonce or f"{job}@{seen.submit_s:.0f}"
-        # What is in the reservation was put on its nodes by a daemon.
-        nodes = () if seen.entered or seen.nodes else seen.pinned
-        known = _Known(key, seen.user, mark, own, nodes, seen.submit_s, wrong)
+        known = _Known(key, seen.user, mark, own_of(seen), seen.submit_s, wrong)
         self._known[job] = known
         return known
 
 
-def _of_script(seen: SlurmJob, backend: SlurmBackend) -> Mark:
+def _of_mark(seen: SlurmJob) -> tuple[Mark, str]:
+    """Return what an AdminComment says, and what is wrong with it."""
     try:
-        script = backend.script(seen.id)
-    except RefusedError:
-        return NO_MARK
-    return Mark(options=read_options(script_options(script)))
+        return read_mark(seen.mark), ""
+    except InputError as error:
+        return NO_MARK, str(error)
 
 
 def _is_same(known: _Known, seen: SlurmJob) -> bool:

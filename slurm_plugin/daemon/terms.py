@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from hetsched_core.types import Cluster, Configuration, Job, Layer, Speeds, SpeedTable
-from slurm_plugin.backend import Asked, Terms
+from slurm_plugin.backend import Terms
 from slurm_plugin.daemon.request import Request
 
 
@@ -17,11 +17,11 @@ def terms_for(request: Request, gpus_per_node: int, time_limit_min: int | None) 
     What a job asks for by node or by task has to be set anew when the GPUs change; what it asks for
     by GPU or by CPU Slurm itself multiplies.
     """
-    own = request.own or Asked()
+    asked = request.own.asked
     return Terms(
         time_limit_min,
-        None if own.cpus_per_gpu else request.cpus_per_gpu * gpus_per_node,
-        request.memory_mb_per_gpu * gpus_per_node if own.memory_mb_per_node else None,
+        None if asked.cpus_per_gpu else request.cpus_per_gpu * gpus_per_node,
+        request.memory_mb_per_gpu * gpus_per_node if asked.memory_mb_per_node else None,
     )
 
 

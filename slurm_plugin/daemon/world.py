@@ -289,8 +289,7 @@ class LiveWorld:
 
     def limit_min(self, known: Managed, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""
-        own = known.request.own
-        limit_s = None if own is None else own.time_limit_s
+        limit_s = known.request.own.time_limit_s
         if limit_s is None or self.cluster is None or self.speeds is None:
             return None
         longest_s = self._site.longest_s.get(known.slurm.partition) if self._site else None
@@ -448,7 +447,7 @@ class LiveWorld:
                 return
             if request.rigid and not seen.gpus:
                 if seen.state is JobState.PENDING:
-                    self.without_gpus.append((seen, self._where.of(seen, request.nodes)))
+                    self.without_gpus.append((seen, self._where.of(seen, request.own.nodes)))
                 return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
             if begin_s > now and seen.state is JobState.PENDING:
@@ -547,6 +546,7 @@ class LiveWorld:
 
     def _reread(self, known: Managed, seen: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""
+        self.requests.edited(seen)
         request = self.requests.of(seen)
         if request is not None:
             known.request = request
@@ -575,11 +575,11 @@ class LiveWorld:
             gpu_types=wishes.gpu_types,
             profile=profile,
             preemptible=movable and not finishing(seen),
-            time_limit_s=request.own.time_limit_s if request.own else seen.time_limit_s,
+            time_limit_s=request.own.time_limit_s,
             cpus_per_gpu=float(request.cpus_per_gpu),
             memory_mb_per_gpu=float(request.memory_mb_per_gpu),
-            nodes=self._where.of(seen, request.nodes),
-            min_nodes=max(request.least_nodes, len(request.nodes)),
+            nodes=self._where.of(seen, request.own.nodes),
+            min_nodes=request.least_nodes,
             max_nodes=request.most_nodes,
             shapes=self._shapes(request, seen),
             copies=self._copies(known),

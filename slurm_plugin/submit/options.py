@@ -23,6 +23,7 @@ _MOST_LINES = 1000
 _SHOWN = 60
 
 _LINE = re.compile(r"#HETSCHED\s+(.*)")
+_SIGNAL = re.compile(r"#SBATCH\s(?:.*\s)?--signal[=\s]([\w:@+]+)")
 _WORD = re.compile(r"--([A-Za-z0-9-]+)(?:=(.*))?")
 _KEY = re.compile(r"[\w.-]+", re.ASCII)
 _MEMORY = re.compile(r"(\d{1,9})([MG])")
@@ -93,6 +94,16 @@ def script_options(script: str) -> dict[str, str]:
                 raise InputError(f"--{option[1]} stands twice on #HETSCHED lines; leave one")
             found[option[1]] = option[2] or ""
     return found
+
+
+def script_signal(script: str) -> str:
+    """Return what `#SBATCH --signal=[{R|B}:]SIGNAL[@SECONDS]` says, "" without one."""
+    for line in script.splitlines()[:_MOST_LINES]:
+        if line.strip() and not line.startswith("#"):
+            break
+        if found := _SIGNAL.match(line):
+            return found[1]
+    return ""
 
 
 def read_options(values: Mapping[str, str]) -> Options:
