@@ -267,9 +267,8 @@ def test_a_leader_that_runs_alone_is_left_alone_by_a_daemon_that_comes_back() ->
 
 
 def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
-    pins = {"begin_s": 900.0, "reason": "Resources"}
-    lead = element(0, pinned=("n0",), gpus_per_node=4, **pins)
-    due = element(1, dependency="", pinned=("n1",), gpus_per_node=1, **pins)
+    lead = element(0, pinned=("n0",), gpus_per_node=4, begin_s=900.0)
+    due = element(1, dependency="", pinned=("n1",), gpus_per_node=1, begin_s=900.0)
     backend, clock = FakeBackend(shown(lead, due)), Clock()
     daemon = daemon_of(backend, clock)
 

@@ -13,8 +13,9 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import IN_MEMORY, JobProgress, Store
 from hetsched_core.store import Mode as StoreMode
+from hetsched_core.types import Phase
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
@@ -477,6 +478,18 @@ def test_a_job_has_waited_until_slurm_starts_it_and_has_had_what_came_after(benc
     assert bench.store.jobs("1")[0].first_start_s == run.start_s
 
 
+def test_what_a_job_tells_of_its_last_run_begins_no_other(bench: Bench) -> None:
+    again = replace(placed(job(1)), restarts=1)
+    bench.cycle(replace(job(1), restarts=1))
+    bench.cycle(again)
+    told = JobProgress("x1", "1", 0, bench.clock.now, 50.0, 10.0)
+    bench.daemon.world.heard([told], bench.clock.now)
+    bench.cycle(again, seconds=5)
+    view = bench.daemon.world.jobs["1"]
+    assert view.phase(bench.clock.now) is Phase.PLACED
+    assert (view.samples_at(bench.clock.now), view.service_at(bench.clock.now)) == (50.0, 0.0)
+
+
 def test_a_job_that_takes_too_long_to_start_has_not_been_stopped(bench: Bench) -> None:
     bench.cycle(job(1))
     bench.cycle(placed(job(1)))
@@ -495,3 +508,15 @@ def test_a_run_that_was_over_before_it_was_seen_to_begin_began_when_slurm_says(
     ending = replace(running(placed(job(1)), start_s), state=JobState.COMPLETING)
     bench.cycle(ending, seconds=5)
     assert bench.daemon.world.jobs["1"].first_start_s == start_s
+
+
+def test_a_job_that_is_placed_again_where_it_ran_has_not_begun_again(bench: Bench) -> None:
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run)
+    bench.cycle(run, seconds=10)
+    had_s = bench.daemon.world.jobs["1"].service_at(bench.clock.now)
+    bench.cycle(replace(placed(job(1)), restarts=1), seconds=0)
+    bench.cycle(replace(placed(job(1)), restarts=1), seconds=20)
+    view = bench.daemon.world.jobs["1"]
+    assert view.phase(bench.clock.now) is Phase.PLACED
+    assert (view.service_at(bench.clock.now), view.first_start_s) == (had_s, run.start_s)
