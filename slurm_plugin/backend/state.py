@@ -136,11 +136,9 @@ class Resources:
 
     def placed(self, nodes: int, per_node: str, tasks: int) -> Resources:
         """Return what to change for a run on so many nodes, with `per_node` on each."""
-        # With a range, Slurm takes as many nodes as it can get.
-        least, most = self.nodes or (nodes, nodes)
-        exact = (least <= nodes and most == 0) or least == most == nodes
+        # With a range, Slurm takes as many nodes of the list as it likes.
         return Resources(
-            None if exact else (nodes, nodes),
+            None if self.nodes == (nodes, nodes) else (nodes, nodes),
             None if self.tasks == tasks else tasks,
             "" if self.per_job else None,
             None if self.per_node == per_node else per_node,

@@ -125,12 +125,12 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
         case Together(_, steps):
             for step in steps:
                 _tell_change(log, prefix, step, number)
-        case Enter(job, _, nodes, gpus):
+        case Enter(job, _, nodes, resources=resources):
             log.info(
                 f"{prefix}place",
                 job=job,
                 nodes=",".join(nodes),
-                gpus_per_node=gpus,
+                gpus_per_node=resources and resources.per_node,
                 decision=number,
             )
         case Signal(job, name, to):

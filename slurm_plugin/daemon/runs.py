@@ -94,7 +94,7 @@ def _starting(
 ) -> Run | None:
     """A placed job holds its GPUs already, until it takes too long to start."""
     known.warned_s = known.partial_s = None
-    configuration = _placed(known, seen)
+    configuration = _placed(known, seen, now)
     if configuration is None or any(name not in cluster for name, _ in configuration):
         known.placed_s = None
         return None
@@ -113,12 +113,15 @@ def _starting(
     return as_run(known, seen.restarts, configuration, now, None, speeds, settings, begun=False)
 
 
-def _placed(known: Managed, seen: SlurmJob) -> Configuration | None:
+def _placed(known: Managed, seen: SlurmJob, now: float) -> Configuration | None:
     """Return where a job was placed, if it still waits to start there.
 
     What is in the reservation without a place has not been put there by this daemon.
     """
     placement = known.placement
+    if seen.begin_s is not None and seen.begin_s > now + 1.0:
+        # It was queued again since.
+        return None
     if placement is None or {name for name, _ in placement.configuration} != nodes_entered(seen):
         return None
     return placement.configuration
