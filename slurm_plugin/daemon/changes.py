@@ -51,7 +51,7 @@ def changes_for(
         if isinstance(action, Stop):
             stopped.add(known.slurm.id)
         match action:
-            case Stop() if known.slurm.state is JobState.RUNNING:
+            case Stop() if known.slurm.state is JobState.RUNNING and known.job.preemptible:
                 if change := _stop(known, settings, now):
                     changes.append(change)
             case Start(_, placement, True) if (

@@ -297,6 +297,8 @@ def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: 
 
 
 def _why_not(seen: SlurmJob) -> str:
+    if seen.nodes:
+        return ""
     if seen.het_job:
         return "hetsched places no heterogeneous jobs; submit it to nodes that it does not manage"
     if len(seen.gpu_types) > 1:

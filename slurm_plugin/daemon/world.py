@@ -496,7 +496,9 @@ class LiveWorld:
         run = run_of(known, seen, cluster, self.speeds, self._settings, now)
         if run is not None:
             run = self.elements.named(run, cluster)
-        kept_back = known.refused or self._quota(known, seen, now) or blocked_by(seen)
+        kept_back = self._quota(known, seen, now) or blocked_by(seen)
+        if seen.state is JobState.PENDING:
+            kept_back = known.refused or kept_back
         if seen.array and seen.state is JobState.RUNNING and run is None:
             kept_back = Reason(ReasonCode.RESTARTING, detail=_PART)
         elif kept_back is None and missed(seen):
