@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from slurm_plugin.backend import (
+    Asked,
     BackendError,
     Change,
     JobState,
+    Resources,
     SlurmJob,
     SlurmSite,
     SlurmState,
@@ -21,21 +23,25 @@ PENDING = SlurmJob(
     account="lab",
     partition="gpu",
     state=JobState.PENDING,
-    reason="BeginTime",
+    reason="ReqNodeNotAvail, Reserved for maintenance",
     mark="",
     nodes=(),
     pinned=(),
-    gpus_per_node=1,
-    gpu_type="",
+    gpus=1,
+    gpu_types=(),
     submit_s=0.0,
-    begin_s=60.0,
+    begin_s=0.0,
     start_s=None,
     end_s=None,
     time_limit_s=None,
     restarts=0,
     held=False,
+    asked=Asked(1),
+    cpus=1,
+    partitions=("gpu",),
+    resources=Resources((1, 0), 1, "gres/gpu:1", "", "", ""),
 )
-"""A job that waits, and is nobody's."""
+"""A job that waits, and of which nothing is said."""
 
 
 @dataclass(slots=True)
@@ -44,6 +50,7 @@ class FakeBackend:
 
     state: SlurmState = field(default_factory=lambda: SlurmState((), {}))
     errors: Sequence[BackendError | None] = ()
+    scripts: Mapping[str, str] = field(default_factory=dict)
     where: SlurmSite = field(default_factory=lambda: SlurmSite(30.0, {"gpu": None}))
     calls: list[Change] = field(default_factory=list)
 
@@ -54,6 +61,10 @@ class FakeBackend:
     def site(self) -> SlurmSite:
         """Return what the site has set."""
         return self.where
+
+    def script(self, job: str) -> str:
+        """Return the script of a job, one without options where the test gives none."""
+        return self.scripts.get(job, "#!/bin/bash\n")
 
     def apply(self, change: Change) -> None:
         """Keep the change, or raise the error that is due."""

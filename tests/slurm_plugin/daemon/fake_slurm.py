@@ -7,31 +7,91 @@ from typing import ClassVar
 
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.types import NodeCondition, Plan, Snapshot
-from slurm_plugin.backend import SlurmBackend, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend import (
+    HOLDS,
+    Enter,
+    JobState,
+    Leave,
+    SlurmBackend,
+    SlurmJob,
+    SlurmNode,
+    SlurmReservation,
+    SlurmState,
+    Terms,
+)
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from tests.slurm_plugin.backend.fake import PENDING
+
+HOLD = HOLDS[0]
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
 
 WAITING = replace(
     PENDING,
-    mark='hetsched/1 {"nonce":"a1","default":1,"gpu-set":"1,2"}',
+    mark='hetsched/2 {"nonce":"a1","gpu-set":"1,2"}',
     submit_s=900.0,
-    begin_s=1060.0,
+    begin_s=900.0,
     time_limit_s=600.0,
 )
-PINNED = replace(WAITING, pinned=("n0",), begin_s=1000.0, reason="Resources")
+"""A job that accepts one GPU or two."""
+
+RIGID = replace(WAITING, id="5", mark="")
+"""A job of one GPU, as it was submitted."""
+
+
+def placed(job: SlurmJob, *nodes: str) -> SlurmJob:
+    """A waiting job, once it has been placed on nodes."""
+    return replace(job, reservation=HOLD, pinned=nodes, reason="None")
+
+
+def running(job: SlurmJob, *nodes: str, since_s: float = 1000.0, gpus: int = 1) -> SlurmJob:
+    """A job that runs on nodes, in the reservation."""
+    return replace(
+        placed(job, *nodes),
+        state=JobState.RUNNING,
+        nodes=nodes,
+        start_s=since_s,
+        gpus=gpus,
+        gpu_types=("v100",),
+    )
 
 
 def node(name: str, used: int = 0, condition: NodeCondition = NodeCondition.UP) -> SlurmNode:
-    """A node of four V100 GPUs."""
+    """A node of four V100 GPUs in partition `gpu`."""
     in_use = (("v100", used),) if used else ()
-    return SlurmNode(name, condition, (("v100", 4),), in_use, 32, 0, 64000, 0)
+    partitions = frozenset({"gpu"})
+    return SlurmNode(name, condition, (("v100", 4),), in_use, 32, 0, 64000, 0, partitions)
 
 
-def state(*jobs: SlurmJob, nodes: tuple[SlurmNode, ...] = (node("n0"),)) -> SlurmState:
-    """What Slurm shows."""
-    return SlurmState(nodes, {job.id: job for job in jobs})
+def held(*nodes: str, until_s: float = 1e9) -> SlurmReservation:
+    """The reservation that holds nodes, for as long as a test lasts unless it says otherwise."""
+    return SlurmReservation(HOLD, nodes or ("n0",), 0.0, until_s)
+
+
+def state(
+    *jobs: SlurmJob,
+    nodes: tuple[SlurmNode, ...] = (node("n0"),),
+    reservations: tuple[SlurmReservation, ...] | None = None,
+) -> SlurmState:
+    """What Slurm shows; by default its nodes are held."""
+    if reservations is None:
+        reservations = (held(*sorted(each.name for each in nodes)),)
+    return SlurmState(nodes, {job.id: job for job in jobs}, reservations)
+
+
+def entry(
+    job: SlurmJob, *nodes: str, gpus: int = 1, due: bool = False, cpus: int | None = None
+) -> Enter:
+    """How a job that accepts several counts is placed: so many GPUs on each node."""
+    own = job.resources
+    resources = own.placed(len(nodes), f"gres/gpu:v100:{gpus}", len(nodes))
+    terms = Terms(10, gpus if cpus is None else cpus)
+    return Enter(job.id, HOLD, nodes, left(job), resources, terms, due)
+
+
+def left(job: SlurmJob) -> Leave:
+    """How such a job gives its place back."""
+    return Leave(job.id, (), job.resources, Terms(10, 1))
 
 
 @dataclass(slots=True)
@@ -70,7 +130,7 @@ class Evict:
     info: ClassVar[PolicyInfo] = PolicyInfo("evict", "", "")
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Let everybody wait."""
+        """Let every job wait."""
         from immutables import Map
 
         from hetsched_core.types import Reason, ReasonCode, Waiting

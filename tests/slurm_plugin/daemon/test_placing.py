@@ -8,15 +8,29 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import Asked, JobState, Park, Place, RefusedError, Terms
+from slurm_plugin.backend import (
+    Asked,
+    Enter,
+    Hold,
+    Leave,
+    RefusedError,
+    SlurmReservation,
+    Terms,
+)
+from slurm_plugin.daemon.settings import Jobs
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
-    PINNED,
+    HOLD,
+    RIGID,
     SETTINGS,
     WAITING,
     Clock,
     daemon_of,
+    entry,
+    left,
     node,
+    placed,
+    running,
     state,
 )
 
@@ -24,7 +38,42 @@ from tests.slurm_plugin.daemon.fake_slurm import (
 def test_a_waiting_job_is_placed_on_nodes_that_have_room() -> None:
     backend = FakeBackend(state(WAITING))
     daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Place("1", ("n0",), 1, Park("1", 1, 60), "v100")]
+    assert backend.calls == [entry(WAITING, "n0")]
+
+
+def test_a_job_without_options_is_placed_as_it_was_submitted() -> None:
+    wide = replace(RIGID, gpus=4, resources=replace(RIGID.resources, nodes=(2, 0)))
+    backend = FakeBackend(state(wide, nodes=(node("n0", used=3), node("n1"), node("n2"))))
+    daemon_of(backend, Clock()).cycle()
+    assert backend.calls == [Enter("5", HOLD, ("n1", "n2"), Leave("5"))]
+
+
+def test_in_a_pilot_jobs_without_options_are_left_alone() -> None:
+    backend = FakeBackend(state(WAITING, RIGID))
+    daemon_of(backend, Clock(), settings=replace(SETTINGS, jobs=Jobs.MARKED)).cycle()
+    assert backend.calls == [entry(WAITING, "n0")]
+
+
+def test_options_are_read_from_the_script_where_there_is_no_mark() -> None:
+    plain = replace(WAITING, mark="")
+    backend = FakeBackend(state(plain), scripts={"1": "#!/bin/bash\n#HETSCHED --gpu-set=2\n"})
+    daemon_of(backend, Clock()).cycle()
+    assert backend.calls == [entry(plain, "n0", gpus=2)]
+
+
+def test_a_job_whose_script_has_wrong_options_counts_as_one_without() -> None:
+    backend = FakeBackend(state(RIGID), scripts={"5": "#HETSCHED --gpu-set=two\n"})
+    report = daemon_of(backend, Clock()).cycle()
+    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
+    assert any("'two' in requirement set" in words for words in report.warnings)
+
+
+def test_the_next_elements_of_an_array_are_placed_one_by_one_within_its_throttle() -> None:
+    array = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)), throttle=3)
+    runs = replace(running(RIGID, "n0"), id="7_1000", array="7", element=1000)
+    backend = FakeBackend(state(array, runs, nodes=(node("n0", used=1),)))
+    daemon_of(backend, Clock()).cycle()
+    assert [change.job for change in backend.calls] == ["7_0", "7_1"]
 
 
 def test_a_job_that_was_placed_is_left_alone_until_it_starts() -> None:
@@ -32,49 +81,81 @@ def test_a_job_that_was_placed_is_left_alone_until_it_starts() -> None:
     daemon = daemon_of(backend, clock)
     daemon.cycle()
     backend.calls.clear()
-    backend.state = state(PINNED)
+    backend.state = state(placed(WAITING, "n0"))
     for _ in range(20):
         clock.now += 1
         daemon.cycle()
-    running = replace(
-        PINNED, state=JobState.RUNNING, reason="None", nodes=("n0",), start_s=clock.now
-    )
-    backend.state = state(running, nodes=(node("n0", used=1),))
+    backend.state = state(running(WAITING, "n0", since_s=clock.now), nodes=(node("n0", used=1),))
     daemon.cycle()
     assert backend.calls == []
 
 
-def test_a_job_that_does_not_start_in_time_is_parked_and_then_placed_again() -> None:
-    backend, clock = FakeBackend(state(PINNED)), Clock()
+def test_a_job_that_does_not_start_in_time_gives_its_place_back_and_is_placed_again() -> None:
+    backend, clock = FakeBackend(state(WAITING)), Clock()
     daemon = daemon_of(backend, clock)
-    while not backend.calls:
-        daemon.cycle()
-        clock.now += 1
-        assert clock.now < 1100
-    assert clock.now - 1000 == pytest.approx(SETTINGS.start_timeout_s, abs=2)
-    assert backend.calls == [Park("1", 1, 60)]
-    parked = clock.now
-    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
-    only_one = (node("n0", used=3),)
-    backend.state = state(replace(WAITING, begin_s=clock.now + 60), other, nodes=only_one)
     daemon.cycle()
-    assert backend.calls[1:] == [Place("2", ("n0",), 1, Park("2", 1, 60), "v100")]
+    backend.calls.clear()
+    backend.state = state(placed(WAITING, "n0"))
+    while not backend.calls:
+        clock.now += 1
+        daemon.cycle()
+        assert clock.now < 1100
+    assert clock.now - 1001 == pytest.approx(SETTINGS.start_timeout_s, abs=2)
+    assert backend.calls == [left(WAITING)]
+    backend.calls.clear()
+    gave_back = clock.now
+    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+    backend.state = state(WAITING, other, nodes=(node("n0", used=3),))
+    daemon.cycle()
+    assert backend.calls == [entry(other, "n0")]
     backend.calls.clear()
     while not backend.calls:
-        backend.state = state(replace(WAITING, begin_s=clock.now + 60))
+        backend.state = state(WAITING)
         daemon.cycle()
         clock.now += 1
-        assert clock.now < parked + 100
-    assert backend.calls == [Place("1", ("n0",), 1, Park("1", 1, 60), "v100")]
-    assert clock.now - parked == pytest.approx(60, abs=3)
+        assert clock.now < gave_back + 100
+    assert backend.calls == [entry(WAITING, "n0")]
+    assert clock.now - gave_back == pytest.approx(60, abs=3)
 
 
-def test_a_stale_pin_is_removed_from_a_job_that_has_to_wait() -> None:
-    pinned = replace(PINNED, begin_s=1060.0)
-    full = (node("n0", used=4),)
-    backend = FakeBackend(state(pinned, nodes=full))
+def test_what_is_in_the_reservation_and_was_not_placed_there_leaves_it() -> None:
+    intruder = replace(placed(WAITING, "n0"), id="3", mark="", batch=False)
+    backend = FakeBackend(state(intruder, nodes=(node("n0", used=4),)))
     daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Park("1", 1, 60)]
+    assert {(change.job, type(change)) for change in backend.calls} == {("3", Leave)}
+
+
+def test_the_nodes_are_held_first_and_the_hold_is_renewed_in_half_the_slack() -> None:
+    backend, clock = FakeBackend(state(WAITING, reservations=())), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    assert backend.calls == [Hold(HOLD, ("n0",), 60), entry(WAITING, "n0")]
+    backend.calls.clear()
+    kept = SlurmReservation(HOLD, ("n0",), 1000.0, 1060.0)
+    backend.state = state(reservations=(kept,))
+    while not backend.calls:
+        daemon.cycle()
+        clock.now += 1
+        assert clock.now < 1060
+    assert backend.calls == [Hold(HOLD, ("n0",), 60)]
+    assert clock.now == pytest.approx(1031, abs=1)
+
+
+def test_a_hold_that_has_ended_and_is_not_forgotten_leaves_its_name_to_itself() -> None:
+    ended = SlurmReservation(HOLD, ("n0",), 0.0, 900.0)
+    backend = FakeBackend(state(reservations=(ended,)))
+    daemon_of(backend, Clock()).cycle()
+    assert backend.calls == [Hold("hetsched-2", ("n0",), 60)]
+
+
+def test_nothing_is_placed_that_would_reach_into_a_maintenance() -> None:
+    soon = SlurmReservation("maintenance", ("n0",), 1000.0 + 300, 1e6)
+    kept = state().reservations
+    long, short = replace(RIGID, id="6", time_limit_s=600.0), replace(RIGID, time_limit_s=240.0)
+    backend = FakeBackend(state(long, short, reservations=(*kept, soon)))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
 
 
 def test_no_new_work_is_placed_on_drained_or_lost_nodes() -> None:
@@ -85,25 +166,24 @@ def test_no_new_work_is_placed_on_drained_or_lost_nodes() -> None:
     )
     backend = FakeBackend(state(WAITING, nodes=nodes))
     daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Place("1", ("n2",), 1, Park("1", 1, 60), "v100")]
+    assert backend.calls == [entry(WAITING, "n2")]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "gavel"])
 def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while(policy: str) -> None:
-    no = RefusedError("Place(...): Requested node configuration is not available (2014)")
+    no = RefusedError("Enter(...): Requested node configuration is not available (2014)")
     backend, clock = FakeBackend(state(WAITING), errors=[no]), Clock()
     daemon = daemon_of(backend, clock, make_policy(policy))
     for _ in range(59):
         daemon.cycle()
         clock.now += 1.0
-        backend.state = state(replace(WAITING, begin_s=clock.now + 60))
-    assert [type(call) for call in backend.calls] == [Place, Park]
+    assert [type(call) for call in backend.calls] == [Enter, Leave]
     reason = daemon.world.jobs["1"].blocked
     assert str(reason).endswith("placement: Requested node configuration is not available (2014)")
     while clock.now < 1065.0:
         daemon.cycle()
         clock.now += 1.0
-    assert type(backend.calls[2]) is Place
+    assert type(backend.calls[2]) is Enter
 
 
 @pytest.mark.parametrize("policy", ["fifo", "gavel"])
@@ -111,7 +191,7 @@ def test_a_job_that_is_held_after_it_was_planned_is_not_placed(policy: str) -> N
     backend, clock = FakeBackend(state(WAITING)), Clock()
     daemon = daemon_of(backend, clock, make_policy(policy))
     daemon.cycle()
-    assert [type(call) for call in backend.calls] == [Place]
+    assert [type(call) for call in backend.calls] == [Enter]
     for _ in range(5):
         clock.now += 1.0
         backend.state = state(replace(WAITING, held=True, reason="JobHeldUser"))
@@ -119,14 +199,14 @@ def test_a_job_that_is_held_after_it_was_planned_is_not_placed(policy: str) -> N
     assert len(backend.calls) == 1
 
 
-def test_jobs_of_other_partitions_and_with_bad_marks_are_not_touched() -> None:
-    other = replace(WAITING, id="2", partition="cpu")
-    bad = replace(WAITING, id="3", mark="hetsched/1 nonsense")
-    deep = replace(WAITING, id="4", mark="hetsched/1 " + "[" * 1010)
+def test_jobs_of_other_partitions_are_not_touched_and_bad_marks_say_nothing() -> None:
+    other = replace(WAITING, id="2", partition="cpu", partitions=("cpu",))
+    bad = replace(WAITING, id="3", mark="hetsched/2 nonsense")
+    deep = replace(WAITING, id="4", mark="hetsched/2 " + "[" * 1010)
     backend = FakeBackend(state(other, bad, deep))
     daemon = daemon_of(backend, Clock())
     daemon.cycle()
-    assert backend.calls == []
+    assert [change.job for change in backend.calls] == ["3", "4"]
     assert set(daemon.world.warnings) == {"3", "4"}
 
 
@@ -136,24 +216,24 @@ def test_nodes_of_partitions_that_are_not_managed_are_left_alone() -> None:
     backend = FakeBackend(state(WAITING, nodes=(other, own)))
     daemon = daemon_of(backend, Clock())
     daemon.cycle()
-    assert [call.nodes for call in backend.calls if isinstance(call, Place)] == [("n1",)]
+    assert [call.nodes for call in backend.calls if isinstance(call, Enter)] == [("n1",)]
     assert set(daemon.world.nodes) == {"n1"}
 
 
 def test_jobs_of_the_same_second_are_served_in_the_order_of_their_numbers() -> None:
     jobs = [
-        replace(WAITING, id=str(k), mark=WAITING.mark.replace("a1", f"x{k}"), gpus_per_node=1)
+        replace(WAITING, id=str(k), mark=WAITING.mark.replace("a1", f"x{k}"))
         for k in (11, 9, 10, 100)
     ]
     later = replace(jobs[0], id="8", submit_s=WAITING.submit_s + 1, mark=WAITING.mark)
     backend = FakeBackend(state(*jobs, later, nodes=(node("n0", used=1),)))
     daemon_of(backend, Clock(), make_policy("sjf")).cycle()
-    placed = [change.job for change in backend.calls if isinstance(change, Place)]
+    placed = [change.job for change in backend.calls if isinstance(change, Enter)]
     assert placed == ["9", "10", "11"]
 
 
 def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
-    asks = replace(WAITING, asked=Asked(8, memory_mb_per_node=16000))
+    asks = replace(WAITING, asked=Asked(8, memory_mb_per_node=16000), cpus=8)
     tight = (
         replace(node("n0"), cpus_used=25, memory_used_mb=0),
         replace(node("n1"), cpus_used=0, memory_used_mb=48001),
@@ -165,6 +245,7 @@ def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
     roomy = replace(node("n1"), cpus_used=24, memory_used_mb=48000)
     backend.state = state(asks, nodes=(tight[0], roomy))
     daemon.cycle()
-    terms = Terms(time_limit_min=None, cpus=8, memory_mb=16000)
-    park = Park("1", 1, 60, terms=terms)
-    assert backend.calls == [Place("1", ("n1",), 1, park, "v100", terms)]
+    (change,) = backend.calls
+    assert isinstance(change, Enter)
+    assert (change.nodes, change.terms.cpus, change.terms.memory_mb) == (("n1",), 8, 16000)
+    assert change.otherwise.terms == Terms(10, 8, 16000)

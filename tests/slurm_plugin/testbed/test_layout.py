@@ -105,9 +105,8 @@ def test_a_usual_site_has_partitions_that_share_nodes_features_a_licence_and_pri
     ]
     assert "PriorityType=priority/multifactor" in conf(site)
     assert "Licenses=cad:2" in conf(site)
-    # Slurm's own: backfill every 30 s, no partition in which jobs are kept back.
+    # Slurm's own: backfill every 30 s.
     assert conf(site, "SchedulerParameters") == []
-    assert layout(site).files()["hetsched_enforce"] == ""
 
 
 def test_a_partition_s_line_says_all_that_was_given() -> None:
