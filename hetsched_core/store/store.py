@@ -191,6 +191,21 @@ class Store:
         with self._database.transaction() as transaction:
             following.unfollow(transaction, runs, left)
 
+    def remember(self, documents: Mapping[str, str], left: Iterable[str] = ()) -> None:
+        """Keep what jobs asked for when they were first seen, for the next daemon.
+
+        Args:
+            documents: job id -> JSON.
+            left: jobs that are gone.
+        """
+        with self._database.transaction() as transaction:
+            following.remember(transaction, documents, left)
+
+    def remembered(self) -> dict[str, str]:
+        """Return what is kept of jobs: job id -> JSON."""
+        with self._database.transaction() as transaction:
+            return following.remembered(transaction)
+
     def progress(self) -> dict[str, JobProgress]:
         """Return how far each job has come, by nonce, as its spool files said."""
         with self._database.transaction() as transaction:

@@ -147,6 +147,7 @@ class Daemon:
         self._spool = self._open_spool()
         estimates = LiveSpeeds(store, measures=self._measures)
         self._world = LiveWorld(settings, policy.info.knows, estimates, ELEMENTS[policy.info.model])
+        self._open_requests(store)
         self._state: SlurmState | None = None
         self._cpu_jobs = CpuJobs()
         self._checker = PlanChecker(policy.info.model)
@@ -208,6 +209,7 @@ class Daemon:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
+        self._write_requests()
         outcome = apply_changes(self._backend, changes, self._sleep)
         self._away = bool(outcome.away)
         aimed = tuple(self._aims(actions, now))
@@ -291,6 +293,7 @@ class Daemon:
             self._spool = self._open_spool()
         except InputError as error:
             self._spool, self._no_spool = None, f"nothing is measured: {error}"
+        self._open_requests(store)
         self._world.estimates.look_up_in(store, measures=self._measures)
         self._world.triggers.add(Trigger.PROFILE)
 
@@ -298,6 +301,20 @@ class Daemon:
     def _measures(self) -> bool:
         """Whether jobs are run to be measured: in shadow nobody begins or ends such a run."""
         return self._spool is not None and self._mode is Mode.ENFORCE
+
+    def _open_requests(self, store: Store | None) -> None:
+        try:
+            self._world.requests.keep_in(store)
+        except StoreError as error:
+            self._unrecorded = error
+
+    def _write_requests(self) -> None:
+        """Keep what jobs asked for before anything is changed of them."""
+        try:
+            self._world.requests.write()
+        except StoreError as error:
+            # A full disk is no reason to leave the cluster alone.
+            self._unrecorded = error
 
     def _open_spool(self) -> Spool | None:
         """Open the spool, or go on without one if the store fails."""
