@@ -102,6 +102,8 @@ def why(policy: Policy, snapshot: Snapshot, plan: Plan, job_id: str) -> Why:
     view = active_job(snapshot, job_id)
     phase, entry = view.phase(snapshot.now), plan.entries.get(job_id)
     holds = view.holds
+    if phase is Phase.PLACED:
+        return Why(job_id, phase, holds, (Reason(ReasonCode.PLACED),), None, ())
     if phase is Phase.PROFILING:
         profile = next((p for p in plan.profiles if p.job == job_id), None)
         until_s = None if profile is None else profile.placement.until_s

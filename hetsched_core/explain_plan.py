@@ -126,7 +126,9 @@ def _options(
     snapshot: Snapshot, plan: Plan, view: JobView, chosen: Configuration | None
 ) -> Iterator[Option]:
     job, speeds = view.job, snapshot.speeds
-    idle, healthy, taken = FreeGpus.of(snapshot), FreeGpus.of(snapshot), view.configuration
+    idle, healthy, taken = FreeGpus.of(snapshot), FreeGpus.of(snapshot), None
+    if view.begun:
+        taken = view.configuration
     for other in snapshot.jobs.values():
         for run in other.runs:
             if other.id != job.id:

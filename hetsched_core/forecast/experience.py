@@ -91,14 +91,9 @@ def work_done(view: JobView, snapshot: Snapshot) -> float:
     told = view.samples_at(snapshot.now)
     if told > 0 or view.job.profile not in snapshot.speeds.profiles:
         return told
-    attained = list(view.attained_gpu_s)
-    since_s = max(0.0, snapshot.now - view.observed_s)
-    for run in view.runs:
-        attained += [
-            (snapshot.cluster[name].gpu_type, gpus * since_s) for name, gpus in run.configuration
-        ]
     speeds, profile = snapshot.speeds, view.job.profile
-    return sum(gpu_s * speeds.per_gpu(profile, name, 1) for name, gpu_s in attained)
+    attained = view.attained_at(snapshot.now, snapshot.cluster)
+    return sum(gpu_s * speeds.per_gpu(profile, name, 1) for name, gpu_s in attained.items())
 
 
 class Experience:

@@ -313,14 +313,9 @@ def _received_s(
 ) -> list[float]:
     """Seconds that a job has held `count` GPUs of each type."""
     gpu_s = [0.0] * len(index)
-    for gpu_type, seconds in view.attained_gpu_s:
+    for gpu_type, seconds in view.attained_at(snapshot.now, snapshot.cluster).items():
         if gpu_type in index:
             gpu_s[index[gpu_type]] += seconds
-    since_s = max(0.0, snapshot.now - view.observed_s)
-    if since_s:
-        for run in view.runs:
-            for name, gpus in run.configuration:
-                gpu_s[index[snapshot.cluster[name].gpu_type]] += gpus * since_s
     return [seconds / count for seconds in gpu_s]
 
 

@@ -181,9 +181,10 @@ def restart_factor(view: JobView, now: float) -> float:
 
     Time since the first start counts, whether the job ran or waited.
     """
-    if view.first_start_s is None:
+    started_s, cost_s = view.started_at(now), view.restart_cost_s
+    if started_s is None:
         return 1.0
-    lived_s, cost_s = now - view.first_start_s, view.restart_cost_s
+    lived_s = now - started_s
     if lived_s + cost_s <= 0:
         return 1.0
     return max(0.0, lived_s - view.restarts * cost_s) / (lived_s + cost_s)

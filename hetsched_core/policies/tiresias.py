@@ -73,7 +73,7 @@ class Tiresias:
         """Order by queue; serve anew when a round starts, else fill what is idle."""
 
         def place(view: JobView) -> tuple[int, float, tuple[float, str]]:
-            started = view.first_start_s
+            started = view.started_at(snapshot.now)
             return (
                 self.queue_of(view.service_at(snapshot.now)),
                 float("inf") if started is None else started,

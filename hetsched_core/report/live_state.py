@@ -42,11 +42,11 @@ class LiveJob:
         partition: its partition.
         accepts: the GPU counts that it accepts.
         since_s: when it took its GPUs; of a waiting job, when it was submitted (UTC).
-        waited_s: for how long it was eligible and held no GPU.
+        waited_s: for how long it was eligible and did not run.
         restarts: how often it was started again.
-        gpus: how many it holds, 0 while it waits.
-        where: the nodes that it holds, "" while it waits.
-        reason: the word of why it waits, or where it is to start; "" if it runs.
+        gpus: how many it runs on, 0 while it waits.
+        where: the nodes that it runs on, "" while it waits.
+        reason: the word of why it waits, or where it is to start or placed; "" if it runs.
         planned_s: when it is to start by the plan, None if the plan does not say.
     """
 
@@ -83,8 +83,8 @@ class Past:
         keep_s: for how long readings are kept.
         at_s: (R,) seconds UTC, rising.
         gpus: GPU type -> GPUs over time.
-        running: (R,) managed jobs that hold GPUs.
-        waiting: (R,) managed jobs that hold none.
+        running: (R,) managed jobs that run.
+        waiting: (R,) all others, with those that are placed.
         plan_s: (R,) the longest time that a plan took since the reading before; None without one.
         nodes: node -> a character for each reading: one of `LEVELS`, `CLOSED` or `UNKNOWN`.
     """
@@ -113,12 +113,12 @@ class LiveState:
         decisions: how many plans were made.
         private_jobs: whether jobs are left out because each is its user's business.
         nodes: all nodes, in the cluster's order.
-        running_jobs: how many jobs hold GPUs.
-        waiting_jobs: how many hold none.
+        running_jobs: how many jobs run.
+        waiting_jobs: how many do not, with those that are placed.
         longest_wait_s: of those that wait now.
         reasons: word of a reason -> how many jobs wait for it.
-        running: jobs that hold GPUs, in the order of submission, up to some number.
-        waiting: jobs that hold none, likewise.
+        running: jobs that run, in the order of submission, up to some number.
+        waiting: jobs that do not, likewise.
         past: the readings.
     """
 

@@ -189,26 +189,22 @@ def _take_over(world: World, view: JobView, left: float, until_s: float | None) 
         restart_cost_s=view.restart_cost_s,
         samples=done,
         wait_s=view.wait_at(now),
-        attained=dict(view.attained_gpu_s),
-        first_start_s=view.first_start_s,
+        attained=view.attained_at(now, world.cluster),
+        first_start_s=view.started_at(now),
         last_start_s=max((run.since_s for run in view.runs), default=None),
         restarts=view.restarts,
         run_numbers=max((run.number for run in view.runs), default=view.restarts - 1) + 1,
     )
     world.active[job.id] = active
     for run in view.runs:
-        # More GPU time than was attained since the view was made is attained from now on.
-        pieces = gpus_by_type(world.cluster, run.configuration)
-        for gpu_type, gpus in pieces:
-            since = gpus * max(0.0, now - view.observed_s)
-            active.attained[gpu_type] = active.attained.get(gpu_type, 0.0) + since
+        # What is placed begins now, as every start here.
         held = Held(
             number=run.number,
             placement=Placement(run.configuration, run.copy, run.purpose, run.budget),
             since_s=run.since_s,
             progress_from_s=run.progress_from_s,
             speed=run.speed,
-            gpus_by_type=pieces,
+            gpus_by_type=gpus_by_type(world.cluster, run.configuration),
             budget=run.budget,
             samples=run.samples,
             draining_until_s=run.draining_until_s,

@@ -25,7 +25,7 @@ class StoredJob:
         nonce: names the job for good.
         job: as it was submitted; its `id` and `user` are those of Slurm.
         ended_s: when it left; None while it is there.
-        first_start_s: None if it never held GPUs.
+        first_start_s: None if it never ran.
         ended_as: Slurm's word for how it ended, "" where that is not known.
         share: its work by its claim (`hetsched_core.forecast`); None where that is not known.
         samples: its work, told or by its GPU time.

@@ -8,7 +8,7 @@ from enum import Enum, StrEnum
 from operator import attrgetter
 
 from hetsched_core.errors import InputError
-from hetsched_core.types.cluster import Configuration, Shape
+from hetsched_core.types.cluster import Cluster, Configuration, Shape
 from hetsched_core.types.making import cheaply_made, maker
 from hetsched_core.types.reason import Reason
 from hetsched_core.types.requirement import LearningRate, RequirementSet
@@ -121,10 +121,17 @@ class Phase(Enum):
     """Where a job or one of its runs stands."""
 
     WAITING = "waiting"
+    PLACED = "placed"
     STARTING = "starting"
     RUNNING = "running"
     DRAINING = "draining"
     PROFILING = "profiling"
+
+
+_FURTHEST_ON = (
+    *(Phase.RUNNING, Phase.STARTING, Phase.PLACED, Phase.DRAINING),
+    *(Phase.PROFILING, Phase.WAITING),
+)
 
 
 @cheaply_made
@@ -135,7 +142,9 @@ class Run:
     `since_s` is when the GPUs were taken, `progress_from_s` when work begins (after the restart
     cost), `speed` the achieved samples/s, `samples` what it has done at the view's `observed_s`.
     With `budget` samples done it makes no more progress, and holds its GPUs until a plan says
-    otherwise. A run with `draining_until_s` makes no progress and frees its GPUs at that time.
+    otherwise. A run with `draining_until_s` makes no progress and frees its GPUs at that time. One
+    that has not `begun` is placed: its GPUs are kept for it, and the job attains nothing from them
+    and waits on. Replays have none, since a start there is instant.
     """
 
     number: int
@@ -148,11 +157,14 @@ class Run:
     samples: float = 0.0
     budget: float | None = None
     draining_until_s: float | None = None
+    begun: bool = True
 
     def phase(self, now: float) -> Phase:
         """Return the phase of this run at time `now`."""
         if self.draining_until_s is not None:
             return Phase.DRAINING
+        if not self.begun:
+            return Phase.PLACED
         if self.purpose is Purpose.PROFILE:
             return Phase.PROFILING
         return Phase.STARTING if now < self.progress_from_s else Phase.RUNNING
@@ -199,8 +211,13 @@ class JobView:
 
     @property
     def waiting(self) -> bool:
-        """Whether the job holds no GPUs for its own work."""
+        """Whether the job holds no GPUs for its own work, and none are kept for it."""
         return not any(run.purpose is Purpose.RUN for run in self.runs)
+
+    @property
+    def begun(self) -> bool:
+        """Whether a run of the job has begun, so that GPUs are not only kept for it."""
+        return any(run.begun for run in self.runs)
 
     @property
     def configuration(self) -> Configuration | None:
@@ -212,7 +229,7 @@ class JobView:
 
     @property
     def holds(self) -> Configuration | None:
-        """What all its runs hold, those that are measured or drain, too; None for nothing."""
+        """What all its runs hold, those that are measured, placed or drain, too; None for none."""
         pieces: dict[str, int] = {}
         for run in self.runs:
             for name, gpus in run.configuration:
@@ -224,31 +241,32 @@ class JobView:
 
         Of several copies the one that is furthest on speaks for the job.
         """
-        phase = Phase.WAITING
-        for run in self.runs:
-            found = run.phase(now)
-            if found is Phase.RUNNING:
-                return found
-            own = run.purpose is Purpose.RUN
-            if phase is Phase.WAITING or (own and phase is not Phase.STARTING):
-                phase = found
-        return phase
+        phases = (run.phase(now) for run in self.runs)
+        return min(phases, key=_FURTHEST_ON.index, default=Phase.WAITING)
 
     def samples_at(self, now: float) -> float:
         """Return the samples done at `now`, at the speed seen last."""
         done = self.samples_done
         for run in self.runs:
-            if run.purpose is Purpose.RUN and run.draining_until_s is None:
-                begun = max(self.observed_s, run.progress_from_s)
-                if now > begun:
-                    more = run.speed * (now - begun)
+            if run.begun and run.purpose is Purpose.RUN and run.draining_until_s is None:
+                from_s = max(self.observed_s, run.progress_from_s)
+                if now > from_s:
+                    more = run.speed * (now - from_s)
                     left = math.inf if run.budget is None else run.budget - run.samples
                     done += min(more, left)
         return done
 
+    def started_at(self, now: float) -> float | None:
+        """Return when the job first started: now if it is placed; None if it never had GPUs."""
+        if self.first_start_s is None and self.runs and not self.waiting:
+            return now
+        return self.first_start_s
+
     def wait_at(self, now: float) -> float:
-        """Return the seconds for which the job was eligible and held no GPU."""
-        return self.wait_s if self.runs else self.wait_s + max(0.0, now - self.observed_s)
+        """Return the seconds for which the job was eligible and no run of it had begun."""
+        if self.runs and self.begun:
+            return self.wait_s
+        return self.wait_s + max(0.0, now - self.observed_s)
 
     def service_at(self, now: float) -> float:
         """Return the GPU seconds attained, over all types."""
@@ -256,8 +274,20 @@ class JobView:
         for _, gpu_s in self.attained_gpu_s:
             service += gpu_s
         for run in self.runs:
-            service += run.configuration.gpus * max(0.0, now - self.observed_s)
+            if run.begun:
+                service += run.configuration.gpus * max(0.0, now - self.observed_s)
         return service
+
+    def attained_at(self, now: float, cluster: Cluster) -> dict[str, float]:
+        """Return the GPU seconds attained, by GPU type."""
+        attained = dict(self.attained_gpu_s)
+        for run in self.runs:
+            if run.begun:
+                for name, gpus in run.configuration:
+                    gpu_type = cluster[name].gpu_type
+                    more = gpus * max(0.0, now - self.observed_s)
+                    attained[gpu_type] = attained.get(gpu_type, 0.0) + more
+        return attained
 
 
 class EndState(StrEnum):

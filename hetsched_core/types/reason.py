@@ -26,6 +26,7 @@ class ReasonCode(Enum):
     PROFILING = ("profiling", Horizon.NOT_YET, "its speed is being measured first")
     RESTARTING = ("restarting", Horizon.NOT_YET, "it is being moved")
     GRACE = ("grace", Horizon.NOT_YET, "its GPUs are being vacated by another job")
+    PLACED = ("placed", Horizon.NOT_YET, "its GPUs are kept for it, and Slurm has yet to start it")
     HELD = ("held", Horizon.NOT_YET, "its user or an admin holds it")
     DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
     BEGIN = ("begin", Horizon.NOT_YET, "its user lets it start later")

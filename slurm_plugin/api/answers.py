@@ -11,7 +11,7 @@ from hetsched_core.errors import InputError, unknown
 from hetsched_core.explain import Why, why
 from hetsched_core.explain_plan import explain
 from hetsched_core.policy import Policy
-from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, Snapshot, Waiting
+from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 from slurm_plugin.daemon.settings import Mode
 
@@ -20,13 +20,15 @@ SCHEMA = 1
 QUESTIONS = ("status", "queue", "nodes", "why", "when", "history", "explain", "page", "db")
 
 _LETTERS = {
-    Phase.WAITING: "PD",
-    Phase.STARTING: "R",
     Phase.RUNNING: "R",
+    Phase.STARTING: "R",
     Phase.PROFILING: "R",
     Phase.DRAINING: "CG",
+    Phase.PLACED: "PL",
+    Phase.WAITING: "PD",
 }
-"""squeue's letters."""
+"""squeue's letters, and PL for what is placed, which squeue shows as PD; in this order they are
+counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,8 +112,10 @@ def _sees(published: Published, peer: Peer, view: JobView) -> bool:
 
 def _status(published: Published) -> dict[str, Any]:
     snapshot = published.snapshot
-    phases = Counter(view.phase(snapshot.now).value for view in snapshot.jobs.values())
-    phases += Counter(later=len(published.later))
+    phases = Counter(view.phase(snapshot.now) for view in snapshot.jobs.values())
+    jobs = {phase.value: phases[phase] for phase in _LETTERS if phase in phases}
+    if published.later:
+        jobs["later"] = len(published.later)
     gpus: dict[str, GpuUse] = {}
     for view in snapshot.node_views():
         gpu_type = view.node.gpu_type
@@ -122,7 +126,7 @@ def _status(published: Published) -> dict[str, Any]:
         "up_since_s": published.up_since_s,
         "plan_s": published.plan_s,
         "decisions": published.decisions,
-        "jobs": dict(phases),
+        "jobs": jobs,
         "gpus": {gpu_type: _told(use) for gpu_type, use in gpus.items()},
     }
 
@@ -144,6 +148,7 @@ def _queue(published: Published, peer: Peer) -> dict[str, Any]:
 
 def _row(published: Published, view: JobView) -> dict[str, Any]:
     now, job = published.snapshot.now, view.job
+    phase = view.phase(now)
     # What a run holds that is measured or stopped is held, too.
     holds = view.holds
     return {
@@ -151,19 +156,22 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "partition": job.partition,
         "name": job.name,
         "user": job.user,
-        "state": _LETTERS[view.phase(now)],
+        "state": _LETTERS[phase],
+        "phase": phase.value,
         "submit_s": job.submit_s,
         "waited_s": view.wait_at(now),
-        "ran_s": max((now - run.since_s for run in view.runs), default=0.0),
+        "ran_s": max((now - run.since_s for run in view.runs if run.begun), default=0.0),
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": None if view.runs else _word(published, view),
+        "reason": None if view.begun else _word(published, view),
     }
 
 
 def _word(published: Published, view: JobView) -> str | None:
-    """Return in a word why a job holds nothing; None before a plan has said anything of it."""
+    """Return in a word why a job does not run; None before a plan has said anything of it."""
+    if view.runs:
+        return ReasonCode.PLACED.word
     match published.plan.entries.get(view.id):
         case Waiting(reason):
             return reason.code.word

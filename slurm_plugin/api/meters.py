@@ -12,7 +12,7 @@ from prometheus_client import Counter as Total
 from hetsched_core.errors import InputError
 from hetsched_core.spool import Reject
 from hetsched_core.store import FileReject
-from hetsched_core.types import Plan, ReasonCode, Snapshot, Waiting
+from hetsched_core.types import Phase, Plan, ReasonCode, Snapshot, Waiting
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
@@ -133,11 +133,14 @@ class Meters:
             for job_id, entry in plan.entries.items()
             if isinstance(entry, Waiting) and not _holds(snapshot, job_id)
         )
+        idle = sum(use.idle for use in by_type.values())
+        self._fragments.set(idle if reasons else 0)
+        reasons[ReasonCode.PLACED] = sum(
+            count for (_, phase), count in phases.items() if phase == Phase.PLACED.value
+        )
         for code in ReasonCode:
             self._waiting.labels(code.word).set(reasons[code])
         self._note_runs(snapshot)
-        idle = sum(use.idle for use in by_type.values())
-        self._fragments.set(idle if reasons else 0)
 
     def _note_runs(self, snapshot: Snapshot) -> None:
         """Count restarts, and compare each run's speed once with what was expected of it."""

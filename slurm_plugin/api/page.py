@@ -9,7 +9,7 @@ from itertools import chain, islice
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
-from hetsched_core.types import Entry, JobView, Placed, Reservation, Waiting
+from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import Published
 from slurm_plugin.daemon.gpu_use import gpu_use
 
@@ -24,13 +24,15 @@ def live_state(published: Published, past: Past) -> LiveState:
     """
     snapshot, plan = published.snapshot, published.plan
     jobs = snapshot.by_submission()
-    running = [view for view in jobs if view.runs]
-    waiting = [view for view in jobs if not view.runs]
+    running = [view for view in jobs if view.begun]
+    waiting = [view for view in jobs if not view.begun]
     reasons = Counter(
         entry.reason.code.word
         for view in waiting
-        if isinstance(entry := plan.entries.get(view.id), Waiting)
+        if not view.runs and isinstance(entry := plan.entries.get(view.id), Waiting)
     )
+    if placed := sum(bool(view.runs) for view in waiting):
+        reasons[ReasonCode.PLACED.word] = placed
     later = tuple(published.later.values())
     reasons.update(view.blocked.code.word for view in later if view.blocked is not None)
     shown = 0 if published.private_jobs else MOST_ROWS
@@ -69,18 +71,21 @@ def _job(published: Published, view: JobView, promised: Mapping[str, Reservation
     job = view.job
     entry = published.plan.entries.get(view.id)
     pieces = [piece for run in view.runs for piece in run.configuration]
+    where = _folded(node for node, _ in pieces)
+    begun = [run for run in view.runs if run.begun]
+    reason = f"{ReasonCode.PLACED.word} on {where}" if pieces and not begun else ""
     return LiveJob(
         job=view.id,
         user=job.user,
         name=job.name,
         partition=job.partition,
         accepts=str(job.requirements),
-        since_s=min((run.since_s for run in view.runs), default=job.submit_s),
+        since_s=min((run.since_s for run in begun), default=job.submit_s),
         waited_s=view.wait_at(published.snapshot.now),
         restarts=view.restarts,
-        gpus=sum(gpus for _, gpus in pieces),
-        where=_folded(node for node, _ in pieces),
-        reason="" if pieces else _why(entry) if entry else _kept_back(view),
+        gpus=sum(gpus for _, gpus in pieces) if begun else 0,
+        where=where if begun else "",
+        reason=reason if pieces else _why(entry) if entry else _kept_back(view),
         planned_s=promised[view.id].start_s if view.id in promised else None,
     )
 

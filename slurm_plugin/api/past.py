@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from hetsched_core.errors import InputError
 from hetsched_core.forecast import HORIZON_S, Judged, StartRange
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
-from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Waiting
+from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Reason, ReasonCode, Waiting
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
@@ -168,6 +168,8 @@ def _told(found: Judged | None) -> dict[str, Any] | None:
 def _holding(view: JobView, entry: Entry | None, now: float) -> str:
     """Return why there is no range for the start of a job that holds GPUs."""
     match view.phase(now), entry:
+        case Phase.PLACED, _:
+            return str(Reason(ReasonCode.PLACED))
         case Phase.PROFILING, _:
             return "it runs to be measured"
         case Phase.DRAINING, Placed(placements) if placements:

@@ -87,7 +87,7 @@ class Readings:
             use, kind = gpu_use(view), view.node.gpu_type
             by_type[kind] = by_type.get(kind, _NOTHING) + use
             levels.append(_level(view, use))
-        running = sum(bool(view.runs) for view in snapshot.jobs.values())
+        running = sum(view.begun for view in snapshot.jobs.values())
         return _Reading(
             snapshot.now,
             snapshot.cluster,

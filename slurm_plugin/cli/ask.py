@@ -46,7 +46,7 @@ def status(path: Path, as_json: bool) -> None:
 @socket_option
 @json_option
 def queue(path: Path, as_json: bool) -> None:
-    """Print the managed jobs, with squeue's letters."""
+    """Print the managed jobs, with squeue's letters, and PL for what Slurm has yet to start."""
     tell(path, as_json, _print_queue, "queue")
 
 
@@ -146,7 +146,7 @@ def _print_nodes(said: dict[str, Any]) -> None:
 
 def _print_why(said: dict[str, Any]) -> None:
     holds = "+".join(f"{node}:{gpus}" for node, gpus in (said["holds"] or {}).items())
-    where = "on" if said["state"] != "PD" else "to start on"
+    where = "on" if said["state"] not in ("PD", "PL") else "to start on"
     until_s = said["measured_until_s"]
     measured = ", to be measured" if said["measured"] else ""
     measured += "" if until_s is None else f", until {moment(until_s)} at the latest"

@@ -39,6 +39,9 @@ _MOST_UNWRITTEN = 10_000
 _FORGET_EVERY = 500
 _AGAIN_S = 10.0
 
+_PLACED = "placed"
+"""What is told of a job whose GPUs are kept for it, and which Slurm has not started yet."""
+
 
 @dataclass(slots=True)
 class _Followed:
@@ -177,7 +180,8 @@ class Journal:
             if held[0]:
                 self._event(each, snapshot.now, decisions, *held)
             elif each.held[0]:
-                self._event(each, snapshot.now, decisions, "stopped", each.held[1])
+                gone = "unplaced" if each.held[0] == _PLACED else "stopped"
+                self._event(each, snapshot.now, decisions, gone, each.held[1])
             each.held = held
         if planned != each.planned:
             if planned[0] and planned[1] != held[1]:
@@ -267,10 +271,12 @@ def _whole(known: Managed, view: JobView) -> Job:
 
 
 def _held(view: JobView, now: float) -> tuple[str, str]:
-    """Return what the job does with GPUs, and with which."""
+    """Return how the job stands to GPUs, and to which."""
     match view.phase(now):
         case Phase.WAITING:
             return "", ""
+        case Phase.PLACED:
+            what = _PLACED
         case Phase.DRAINING:
             what = "stops"
         case Phase.PROFILING:

@@ -127,9 +127,10 @@ class Managed:
     def settle(self, now: float, cluster: Cluster) -> None:
         """Bring what grows with time up to `now`."""
         seconds = max(0.0, now - self.observed_s)
-        if not self.runs:
+        begun = [run for run in self.runs if run.begun]
+        if not begun:
             self.wait_s += seconds
-        for run in self.runs:
+        for run in begun:
             for name, gpus in run.configuration:
                 gpu_type = cluster[name].gpu_type
                 self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds

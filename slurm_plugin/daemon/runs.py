@@ -1,4 +1,4 @@
-"""What a job of ours holds: a run, one that drains, or one that is about to start."""
+"""What a job of ours holds: a run, one that drains, or one that is placed and has not begun."""
 
 from __future__ import annotations
 
@@ -51,12 +51,19 @@ def run_of(
         until_s = now + settings.grace_s
         if before is not None and before.draining_until_s is not None:
             until_s = before.draining_until_s
-        since_s = before.since_s if before is not None else now
     else:
         until_s = None
-        since_s = seen.start_s if seen.start_s is not None else now
+    since_s = seen.start_s if seen.start_s is not None else now
+    if until_s is not None and before is not None and before.begun:
+        since_s = before.since_s
     number = before.number if before is not None and until_s is not None else seen.restarts
-    return as_run(known, number, configuration, since_s, until_s, speeds, settings)
+    # A gang has begun when all of it has, and then until it ends.
+    begun = not running or complete(seen) or _had_begun(before, number)
+    return as_run(known, number, configuration, since_s, until_s, speeds, settings, begun=begun)
+
+
+def _had_begun(before: Run | None, number: int) -> bool:
+    return before is not None and before.number == number and before.begun
 
 
 def late_in_part(known: Managed, settings: DaemonSettings, now: float) -> bool:
@@ -101,9 +108,9 @@ def _starting(
     if late or blocked_by(seen) is not None:
         return None
     before = known.run
-    if before is not None and before.configuration == configuration:
+    if before is not None and not before.begun and before.configuration == configuration:
         return before
-    return as_run(known, seen.restarts, configuration, now, None, speeds, settings)
+    return as_run(known, seen.restarts, configuration, now, None, speeds, settings, begun=False)
 
 
 def as_run(
@@ -114,6 +121,8 @@ def as_run(
     draining_until_s: float | None,
     speeds: Speeds | None,
     settings: DaemonSettings,
+    *,
+    begun: bool,
 ) -> Run:
     """Return a run of a job, as fast as it has told, or else as is estimated."""
     speed, told = 0.0, known.progress
@@ -136,4 +145,5 @@ def as_run(
         purpose=asked.purpose,
         budget=asked.budget,
         draining_until_s=draining_until_s,
+        begun=begun,
     )

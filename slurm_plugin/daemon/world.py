@@ -211,6 +211,7 @@ class LiveWorld:
                     run.draining_until_s,
                     self.speeds,
                     self._settings,
+                    begun=run.begun,
                 )
                 unit.run = self.elements.named(again, self.cluster)
             self.jobs = self.jobs.set(known.slurm.id, known.seen(self._settings.restart_cost_s))
@@ -411,8 +412,8 @@ class LiveWorld:
             known.placement = None
         known.slurm, known.run, known.blocked = seen, run, kept_back
         self._describe(known, seen)
-        if holds and known.first_start_s is None:
-            known.first_start_s = min(each.since_s for each in holds)
+        if known.first_start_s is None:
+            known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
 

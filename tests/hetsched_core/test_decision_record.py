@@ -74,6 +74,7 @@ def test_everything_that_a_snapshot_holds_is_kept() -> None:
     views = [
         view("j", held(on(a=2)), counts=(2, 4), submit_s=1.5),
         view("k", blocked=blocked, gpu_types=frozenset({"v100"})),
+        view("p", held(on(b=1), begun=False)),
     ]
     before = plan_of({"j": placed(a=2), "gone": Waiting(blocked)})
     snapshot = replace(

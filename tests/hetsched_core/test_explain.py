@@ -58,6 +58,15 @@ def test_a_running_job_waits_for_nothing() -> None:
     assert not found.remedies
 
 
+def test_a_job_that_is_placed_waits_for_slurm_alone() -> None:
+    for purpose in Purpose:
+        run = held(on(n0=2), begun=False, purpose=purpose)
+        snapshot = world(view("a", run, counts=(2,)))
+        found = why(Fifo(), snapshot, Fifo().plan(snapshot), "a")
+        assert (found.phase, found.holds, found.remedies) == (Phase.PLACED, on(n0=2), ())
+        assert [reason.code for reason in found.reasons] == [ReasonCode.PLACED]
+
+
 def test_too_many_gpus_never_fit_and_fewer_would() -> None:
     snapshot = world(view("a", counts=(16,)))
     found = why(Fifo(), snapshot, fifo_plan(snapshot), "a")

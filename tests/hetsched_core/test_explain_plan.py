@@ -118,3 +118,12 @@ def test_a_job_that_is_measured_does_not_wait() -> None:
     assert found.chosen == on(n2=1)
     assert found.decided_by == "measuring: it runs there so that its speed on t4 is known"
     assert next(o.verdict for o in found.options if o.gpu_type == "t4") == "chosen"
+
+
+def test_what_is_kept_for_a_job_is_chosen_and_not_held_and_was_no_service() -> None:
+    snapshot = world(view("a", held(on(n0=2), begun=False), counts=(2,)), now=50.0)
+    found = explain(Fifo(), snapshot, Fifo().plan(snapshot), "a")
+    assert (found.waited_s, found.service_gpu_s) == (50.0, 0.0)
+    assert (found.waiting, found.chosen) == (0, on(n0=2))
+    assert {option.verdict for option in found.options} == {"chosen", "room now"}
+    assert "gives it what the plan says" in found.decided_by

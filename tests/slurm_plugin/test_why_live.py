@@ -16,6 +16,7 @@ from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.types import (
     Configuration,
+    JobView,
     Placed,
     Placement,
     Plan,
@@ -129,9 +130,31 @@ class Scene:
             view is not None and view.configuration is not None for view in seen.values()
         ) and (all(self.daemon.world.managed[job].slurm.state is JobState.RUNNING for job in jobs))
 
+    def ask(self, question: str, job: str = "") -> dict[str, Any]:
+        """Ask the daemon."""
+        return self.audiences[-1].publisher.answer({"ask": question, "job": job}, ROOT)
+
     def why(self, job: str) -> dict[str, Any]:
         """Ask why a job waits."""
-        return self.audiences[-1].publisher.answer({"ask": "why", "job": job}, ROOT)
+        return self.ask("why", job)
+
+    def view(self, job: str) -> JobView:
+        """Return a job as policies see it."""
+        assert self.daemon is not None
+        return self.daemon.world.jobs[job]
+
+    def events(self, job: str) -> list[tuple[str, str]]:
+        """Return what the daemon's history tells of a job."""
+        return [
+            (each["event"], each["detail"])
+            for each in self.ask("history", job)["jobs"][-1]["events"]
+        ]
+
+    def squeue(self, job: str) -> str:
+        """Return the state and the reason that Slurm shows."""
+        return self.cluster.command(
+            "squeue", "--noheader", f"--jobs={job}", "--format=%T %r"
+        ).strip()
 
     def known(self, *jobs: str) -> Callable[[], bool]:
         """Whether the daemon knows jobs, and has planned for them."""
@@ -252,6 +275,39 @@ def test_a_quota(scene: Scene) -> None:
     assert reason["sentence"].endswith(
         "a limit of its account or QOS is reached: QOSMaxGRESPerUser"
     )
+
+
+def test_placed_and_not_started_yet(scene: Scene) -> None:
+    partition = ("scontrol", "update", "partition=gpu")
+    scene.begin(start_timeout_s=3600.0)
+    jobs = [scene.submit("--gpu-set=2", "--gpu-types=a100") for _ in range(2)]
+    scene.cluster.command(*partition, "state=down")
+    try:
+        scene.until(lambda: all(view.runs for view in map(scene.view, jobs)))
+        placed_s = scene.ask("status")["at_s"]
+        scene.until(lambda: scene.ask("status")["at_s"] > placed_s + 3.0)
+        assert {scene.squeue(job) for job in jobs} == {"PENDING PartitionDown"}
+        assert scene.ask("status")["jobs"] == {"placed": 2}
+        for row in scene.ask("queue")["jobs"]:
+            told = row["state"], row["phase"], row["ran_s"], row["reason"], len(row["nodes"])
+            assert told == ("PL", "placed", 0.0, "placed", 1)
+            assert row["waited_s"] > 3.0
+        for job in jobs:
+            view, now = scene.view(job), scene.ask("status")["at_s"]
+            assert (view.service_at(now), view.first_start_s) == (0.0, None)
+            assert codes(scene.why(job)) == [("placed", "not yet")]
+            assert scene.events(job)[-1][0] == "placed"
+        scene.cluster.command("scancel", jobs[0])
+        scene.until(lambda: scene.events(jobs[0])[-1][0] == "left")
+        assert scene.events(jobs[0])[-1] == ("left", "without having run")
+    finally:
+        scene.cluster.command(*partition, "state=up")
+    scene.until(lambda: scene.runs(jobs[1]))
+    assert scene.ask("status")["jobs"] == {"running": 1}
+    assert scene.events(jobs[1])[-1][0] == "runs"
+    first_start_s = scene.view(jobs[1]).first_start_s
+    assert first_start_s is not None
+    assert first_start_s > placed_s + 2.0
 
 
 def test_a_type_refused(scene: Scene) -> None:

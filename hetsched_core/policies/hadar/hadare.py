@@ -240,6 +240,8 @@ def _runs(view: JobView) -> dict[str, Run]:
 
 def _done(view: JobView, run: Run, now: float) -> float:
     """Samples that a copy has done, from which its budget counts."""
+    if not run.begun:
+        return run.samples
     more = run.speed * max(0.0, now - max(view.observed_s, run.progress_from_s))
     return run.samples + more if run.budget is None else min(run.samples + more, run.budget)
 

@@ -266,7 +266,7 @@ def _size(view: JobView, fastest: float, snapshot: Snapshot) -> tuple[float, flo
         total = None if run_s is None else run_s * fastest
     # What takes less than a second at its fastest makes no difference.
     left = max(done if total is None else total - done, fastest)
-    delay_s = 0.0 if view.first_start_s is None else view.restart_cost_s
+    delay_s = 0.0 if view.started_at(snapshot.now) is None else view.restart_cost_s
     return max(done + left, total or 0.0), left, snapshot.now - view.job.submit_s, delay_s
 
 

@@ -101,12 +101,7 @@ class HlasSlots:
         gpus = cluster.gpus_by_type()
         speed = {name: speeds.per_gpu(profile, name, count) for name in gpus}
         mean_group = math.fsum(gpus[name] * speed[name] for name in gpus) / self._groups(snapshot)
-        attained = dict(view.attained_gpu_s)
-        for run in view.runs:
-            for name, number in run.configuration:
-                gpu_type = cluster[name].gpu_type
-                more = number * max(0.0, snapshot.now - view.observed_s)
-                attained[gpu_type] = attained.get(gpu_type, 0.0) + more
+        attained = view.attained_at(snapshot.now, cluster)
         # Of a type that has left the cluster nothing is known any more.
         done = math.fsum(gpu_s * speed.get(name, 0.0) for name, gpu_s in attained.items())
         return done / mean_group if mean_group > 0 else 0.0
@@ -140,4 +135,7 @@ def _remembered(memory: Mapping[str, Any]) -> dict[str, float]:
 
 def _served(view: JobView) -> bool:
     """Whether a job has had the slot that is over; one that drains has lost it before."""
-    return any(run.purpose is Purpose.RUN and run.draining_until_s is None for run in view.runs)
+    return any(
+        run.begun and run.purpose is Purpose.RUN and run.draining_until_s is None
+        for run in view.runs
+    )

@@ -276,7 +276,7 @@ class Moment:
         held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
         length_s = snapshot.round.end_s - snapshot.round.start_s
         for at, view in enumerate(self._views):
-            if view.first_start_s is not None:
+            if view.started_at(snapshot.now) is not None:
                 credit[at] = self._credit(view, length_s)
             has = present(snapshot, view)
             if has is None or not may_keep(snapshot, view, has):

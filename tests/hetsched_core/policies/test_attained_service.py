@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.errors import InputError
+from hetsched_core.policies.hare.hlas_slots import HlasSlots
+from hetsched_core.policies.las import Las
 from hetsched_core.policies.las_2d import Las2D
 from hetsched_core.policies.tiresias import Tiresias, least_nodes
 from hetsched_core.policy import Policy
@@ -18,6 +20,7 @@ from hetsched_core.types import (
     NodeCondition,
     Placed,
     Plan,
+    Round,
     Shape,
     Trigger,
 )
@@ -172,3 +175,32 @@ def test_a_lost_node_moves_jobs_at_once() -> None:
 def test_queues_that_nobody_could_leave_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(InputError, match="make no queues"):
         Tiresias(**bad)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [Las(), Las2D(), Tiresias(threshold_gpu_s=1.0), HlasSlots(first_threshold_s=0.1)],
+    ids=lambda policy: policy.info.name,
+)
+def test_what_is_placed_has_attained_nothing_and_keeps_its_turn(policy: Policy) -> None:
+    kept = view("kept", held(on(a=4), begun=False), counts=(4,), submit_s=1.0)
+    had = replace(view("had", counts=(4,)), attained_gpu_s=(("v100", 4.0),), first_start_s=0.0)
+    later_one = view("new", counts=(4,), submit_s=2.0)
+    snapshot = snapshot_of(
+        cluster_of(a=("v100", 4)),
+        [kept, had, later_one],
+        now=1e4,
+        triggers=ROUND | {Trigger.ARRIVAL},
+    )
+    first = policy.plan(snapshot)
+    assert where(first) == {"kept": "a:4"}
+    # The next round begins, and Slurm has not started it yet.
+    later = replace(snapshot, now=2e4, round=Round(1, 2e4, 3e4), previous=first)
+    assert where(policy.plan(later)) == {"kept": "a:4"}
+
+
+def test_what_is_placed_counts_as_started_where_the_first_start_decides() -> None:
+    kept = view("kept", held(on(a=4), begun=False), counts=(4,), submit_s=1.0)
+    views = [kept, view("never ran", counts=(4,))]
+    snapshot = snapshot_of(cluster_of(a=("v100", 4)), views, now=50.0, triggers=ROUND)
+    assert where(Tiresias().plan(snapshot)) == {"kept": "a:4"}

@@ -132,6 +132,11 @@ def test_the_restart_factor_is_the_share_of_time_that_is_not_lost_to_one_more_re
     assert restart_factor(job, 970.0) == pytest.approx(factor)
 
 
+def test_what_is_placed_is_not_moved_as_if_it_only_waited() -> None:
+    kept = replace(view("j", held(on(a=1), begun=False)), restart_cost_s=30.0)
+    assert restart_factor(kept, 970.0) == 0.0
+
+
 def where(plan: Plan) -> dict[str, str]:
     return {
         job: str(entry.placements[0].configuration)

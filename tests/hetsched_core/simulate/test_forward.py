@@ -128,3 +128,14 @@ def test_a_run_that_leaves_frees_its_gpus_when_it_said() -> None:
     plan = plan_of({"a": placed(n0=4), "x": Waiting(Reason(ReasonCode.AHEAD))})
     found = first_starts(snapshot, plan, make_policy("fifo"), {"a": 50.0, "x": 1e6}, ["a"])
     assert found == {"a": 130.0}
+
+
+def test_what_is_placed_begins_at_once_and_has_waited_until_then() -> None:
+    kept = view("p", held(on(n0=4), begun=False), counts=(4,))
+    snapshot = snapshot_of(
+        cluster_of(n0=("a100", 4)), [kept, view("a", counts=(4,), submit_s=1.0)], now=100.0
+    )
+    plan = make_policy("fifo").plan(snapshot)
+    left = {"p": 50.0 * kept.runs[0].speed, "a": 1.0}
+    found = first_starts(snapshot, plan, make_policy("fifo"), left, ["p", "a"])
+    assert found == {"p": 100.0, "a": 150.0}

@@ -133,6 +133,25 @@ def test_a_job_that_is_measured_is_one_that_runs(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out == words
 
 
+def test_a_job_that_is_placed_does_not_run_yet(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [held(on(n0=1)), replace(held(on(n1=1), copy=1), begun=False)]
+    views = [view("1", runs[1]), view("2", *runs), view("3", counts=(16,))]
+    snapshot = snapshot_of(CLUSTER, views, now=60.0)
+    state = Published(60.0, 0.0, Fifo(), "enforce", snapshot, Fifo().plan(snapshot))
+    jobs = answer(state, {"ask": "status"}, ADMIN)["jobs"]
+    assert list(jobs.items()) == [("running", 1), ("placed", 1), ("waiting", 1)]
+    placed, both, _ = answer(state, {"ask": "queue"}, ADMIN)["jobs"]
+    assert (placed["state"], placed["phase"], placed["reason"]) == ("PL", "placed", "placed")
+    assert (placed["nodes"], placed["ran_s"], placed["waited_s"]) == ({"n1": 1}, 0.0, 60.0)
+    assert (both["state"], both["phase"], both["reason"]) == ("R", "running", None)
+    assert (both["nodes"], both["ran_s"], both["waited_s"]) == ({"n0": 1, "n1": 1}, 60.0, 0.0)
+    _print_why(answer(state, {"ask": "why", "job": "1"}, ADMIN))
+    assert capsys.readouterr().out == (
+        "job 1: PL to start on n1:1\n"
+        "  not yet: its GPUs are kept for it, and Slurm has yet to start it\n"
+    )
+
+
 @pytest.mark.parametrize(("mode", "word"), [("enforce", "starting"), ("shadow", "shadow")])
 def test_a_job_that_the_plan_places_and_that_holds_nothing_says_so(
     mode: str, word: str, capsys: pytest.CaptureFixture[str]

@@ -182,3 +182,15 @@ def test_a_job_that_is_measured_is_not_counted_among_those_that_wait() -> None:
     assert told("hetsched_waiting_jobs", {"reason": "profiling"}) == 1
     assert told("hetsched_jobs", {"partition": "", "state": "waiting"}) == 1
     assert told("hetsched_jobs", {"partition": "", "state": "profiling"}) == 1
+
+
+def test_a_job_that_is_placed_is_counted_as_such_and_leaves_no_fragment() -> None:
+    meters = Meters()
+    kept = view("1", held(on(n0=3), begun=False), counts=(3,))
+    snapshot = snapshot_of(SNAPSHOT.cluster, [kept], now=9.0)
+    meters.note(CycleReport(), snapshot, Fifo().plan(snapshot))
+    value = meters.registry.get_sample_value
+    assert value("hetsched_jobs", {"partition": "", "state": "placed"}) == 1
+    assert value("hetsched_jobs", {"partition": "", "state": "running"}) is None
+    assert value("hetsched_waiting_jobs", {"reason": "placed"}) == 1
+    assert value("hetsched_fragment_gpus") == 0

@@ -107,6 +107,19 @@ def test_a_job_that_is_to_start_says_where() -> None:
     assert said["reasons"] == {}
 
 
+def test_a_job_that_is_placed_waits_and_says_where() -> None:
+    kept = view("1", held(on(n1=4, n2=4), begun=False), counts=(8,))
+    snapshot = snapshot_of(CLUSTER, [kept], now=5.0)
+    publisher = Publisher(CONFIGURATION, 0.0)
+    publisher.publish(snapshot, Fifo().plan(snapshot), 1)
+    said = publisher.answer({"ask": "page"}, ROOT)["page"]
+    assert (said["running_jobs"], said["waiting_jobs"], said["longest_wait_s"]) == (0, 1, 5.0)
+    assert said["reasons"] == {"placed": 1}
+    (row,) = said["waiting"]
+    assert row["reason"] == "placed on n[1-2]"
+    assert not row.keys() & {"gpus", "where"}
+
+
 def test_jobs_that_are_to_begin_later_come_last_and_are_counted() -> None:
     publisher = Publisher(CONFIGURATION, 50.0)
     mark = read_mark('hetsched/1 {"nonce":"a1","default":2,"gpu-set":"2","begin":87000}')

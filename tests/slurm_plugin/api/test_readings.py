@@ -73,3 +73,11 @@ def test_nodes_that_come_and_go_are_told_as_they_are_now() -> None:
     assert past.nodes == {"n9": "-f", "n0": "b0"}
     assert past.gpus["h100"].held == (0, 8)
     assert past.gpus["t4"].idle == (2, 0)
+
+
+def test_what_is_placed_does_not_run_yet() -> None:
+    readings = Readings()
+    kept = view("1", held(on(n0=3), begun=False), counts=(3,))
+    readings.note(snapshot_of(CLUSTER, [kept, view("2")], now=5.0), None)
+    past = readings.past(CLUSTER)
+    assert (past.running, past.waiting, past.gpus["a100"].held) == ((0,), (2,), (3,))

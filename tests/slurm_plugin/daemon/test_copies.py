@@ -10,7 +10,7 @@ from hetsched_core.explain import why
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate.forward import first_starts
 from hetsched_core.store import JobProgress
-from hetsched_core.types import NodeCondition, Placed, ReasonCode, Waiting
+from hetsched_core.types import NodeCondition, Phase, Placed, ReasonCode, Waiting
 from slurm_plugin.backend import (
     Cancel,
     JobState,
@@ -155,6 +155,28 @@ def test_a_policy_sees_one_job_with_a_run_for_each_node() -> None:
     assert [daemon.world.nodes[name].held_gpus for name in ("n0", "n1", "n2")] == [4, 4, 0]
     # What runs keeps its element, and the first that waits gets the node that is free.
     assert backend.calls == [Place("7_0", ("n2",), 4, PARK, "v100")]
+
+
+def test_a_copy_that_slurm_has_not_started_does_nothing_for_its_job() -> None:
+    kept = element(1, pinned=("n1",), dependency="", begin_s=900.0, reason="Resources")
+    first = element(0, pinned=("n0",), begin_s=900.0, reason="Resources")
+    backend, clock = FakeBackend(state(first, kept, nodes=nodes(0, 0))), Clock()
+    daemon = hadare(backend, clock)
+    cycles(daemon, clock, 5)
+    view = daemon.world.jobs["7"]
+    waited_s = view.wait_at(clock.now)
+    assert (view.phase(clock.now), len(view.runs)) == (Phase.PLACED, 2)
+    assert (view.service_at(clock.now), view.first_start_s) == (0.0, None)
+    runs = running(0, "n0", start_s=clock.now)
+    backend.state = state(runs, kept, nodes=nodes(4, 0))
+    cycles(daemon, clock)
+    daemon.world.heard([JobProgress("c7", "7", 0, clock.now, 100.0, 2.0)], clock.now)
+    cycles(daemon, clock, 10)
+    view = daemon.world.jobs["7"]
+    assert (view.phase(clock.now), view.first_start_s) == (Phase.RUNNING, runs.start_s)
+    assert view.service_at(clock.now) == 40.0
+    assert view.wait_at(clock.now) == waited_s + 1.0
+    assert view.samples_at(clock.now) == 120.0
 
 
 @pytest.mark.parametrize("on", [("n0", "n1"), ("n1", "n0")])

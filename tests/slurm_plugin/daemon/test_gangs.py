@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import NodeCondition, Reason, ReasonCode
+from hetsched_core.types import NodeCondition, Phase, Reason, ReasonCode
 from slurm_plugin.backend import (
     Cancel,
     JobState,
@@ -264,6 +264,33 @@ def test_a_leader_that_runs_alone_is_left_alone_by_a_daemon_that_comes_back() ->
     run = daemon.world.managed["7"].run
     assert run is not None
     assert dict(run.configuration) == {"n0": 4}
+
+
+def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
+    lead = element(0, pinned=("n0",), gpus_per_node=4, begin_s=900.0)
+    due = element(1, dependency="", pinned=("n1",), gpus_per_node=1, begin_s=900.0)
+    backend, clock = FakeBackend(shown(lead, due)), Clock()
+    daemon = daemon_of(backend, clock)
+
+    def stands(seconds: int) -> tuple[Phase, float, float, float | None]:
+        cycles(daemon, clock, seconds)
+        view, now = daemon.world.jobs["7"], clock.now
+        return view.phase(now), view.service_at(now), view.wait_at(now), view.first_start_s
+
+    phase, service_s, before_s, started_s = stands(5)
+    assert (phase, service_s, started_s) == (Phase.PLACED, 0.0, None)
+    assert str(daemon.world.jobs["7"].holds) == "n0:4+n1:1"
+    # The leader alone runs, and waits for the other element.
+    started = running(0, ("n0",), 4, start_s=clock.now)
+    backend.state = shown(started, due, nodes=(node("n0", used=4), node("n1")))
+    assert stands(5) == (Phase.PLACED, 0.0, before_s + 5.0, None)
+    whole_now = running(1, ("n1",), 1, start_s=clock.now)
+    backend.state = shown(started, whole_now, nodes=(node("n0", used=4), node("n1", used=1)))
+    assert stands(1) == (Phase.RUNNING, 0.0, before_s + 6.0, started.start_s)
+    assert stands(10) == (Phase.RUNNING, 50.0, before_s + 6.0, started.start_s)
+    # What has begun goes on, though Slurm should queue an element again.
+    backend.state = shown(started, due, nodes=(node("n0", used=4), node("n1")))
+    assert stands(2)[0] is Phase.RUNNING
 
 
 def test_ids_of_elements_tell_their_job() -> None:

@@ -49,7 +49,8 @@ class Watched:
 def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
     backend: SlurmBackend, gangs: Gangs
 ) -> None:
-    daemon = daemon_of(backend, "las", settings=SETTINGS)
+    # Shorter than the jobs, so that some are moved.
+    daemon = daemon_of(backend, "las", settings=replace(SETTINGS, round_s=2.5))
     watched, rng = Watched(daemon, gangs), random.Random(1)
     jobs = [gangs.submit_some(at, rng.uniform(2.7, 4.5)) for at in range(7)]
     drive(daemon, lambda: len([job for job in jobs if gangs.seen(job)]) >= 3, 60)

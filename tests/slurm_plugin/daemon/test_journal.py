@@ -13,8 +13,9 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import IN_MEMORY, JobProgress, Store
 from hetsched_core.store import Mode as StoreMode
+from hetsched_core.types import Phase
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
@@ -37,6 +38,10 @@ def job(number: int, user: str = "ann") -> SlurmJob:
 def running(seen: SlurmJob, start_s: float) -> SlurmJob:
     where = {"nodes": ("n0",), "pinned": ("n0",)}
     return replace(seen, state=JobState.RUNNING, reason="None", start_s=start_s, **where)  # type: ignore[arg-type]
+
+
+def placed(seen: SlurmJob) -> SlurmJob:
+    return replace(seen, pinned=("n0",), begin_s=900.0, reason="Resources")
 
 
 @dataclass
@@ -425,3 +430,93 @@ def test_a_start_beyond_all_futures_is_no_range(
     said = bench.ask("when", "2")
     assert said["range"] is None
     assert said["why_none"].startswith("in hardly any of 24 futures does it start within ")
+
+
+def test_a_job_that_slurm_never_starts_has_had_nothing(bench: Bench) -> None:
+    bench.cycle(job(1))
+    bench.cycle(placed(job(1)))
+    bench.cycle(placed(job(1)), seconds=20)
+    assert bench.ask("status")["jobs"] == {"placed": 1}
+    (row,) = bench.ask("queue")["jobs"]
+    told = [row[name] for name in ("state", "phase", "ran_s", "nodes")]
+    assert told == ["PL", "placed", 0.0, {"n0": 4}]
+    # Slurm tells of the submission in whole seconds.
+    assert row["waited_s"] == pytest.approx(bench.clock.now - row["submit_s"], abs=1.0)
+    kept_for_it = "not yet: its GPUs are kept for it, and Slurm has yet to start it"
+    assert bench.ask("when", "1")["why_none"] == kept_for_it
+    assert bench.ask("when", "1")["first_start_s"] is None
+    view = bench.daemon.world.jobs["1"]
+    assert (view.service_at(bench.clock.now), view.samples_at(bench.clock.now)) == (0.0, 0.0)
+    bench.cycle()
+    assert events(bench, "1") == [
+        ("came", "4 GPUs"),
+        ("planned", "n0:4"),
+        ("placed", "n0:4"),
+        ("left", "without having run"),
+    ]
+    (ended,) = bench.store.jobs("1")
+    assert (ended.first_start_s, ended.samples, ended.share) == (None, 0.0, None)
+    assert ended.wait_s == pytest.approx(bench.clock.now - ended.job.submit_s, abs=1.0)
+
+
+def test_a_job_has_waited_until_slurm_starts_it_and_has_had_what_came_after(bench: Bench) -> None:
+    bench.cycle(job(1))
+    bench.cycle(placed(job(1)), seconds=1)
+    before_s = bench.ask("queue")["jobs"][0]["waited_s"]
+    bench.cycle(placed(job(1)), seconds=25)
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run, seconds=1)
+    bench.cycle(run, seconds=300)
+    (row,) = bench.ask("queue")["jobs"]
+    assert (row["state"], row["ran_s"], row["waited_s"]) == ("R", 301.0, before_s + 26.0)
+    bench.cycle()
+    assert events(bench, "1")[2:] == [
+        ("placed", "n0:4"),
+        ("runs", "n0:4"),
+        ("left", "after 0.334 GPU hours"),
+    ]
+    assert bench.store.jobs("1")[0].first_start_s == run.start_s
+
+
+def test_what_a_job_tells_of_its_last_run_begins_no_other(bench: Bench) -> None:
+    again = replace(placed(job(1)), restarts=1)
+    bench.cycle(replace(job(1), restarts=1))
+    bench.cycle(again)
+    told = JobProgress("x1", "1", 0, bench.clock.now, 50.0, 10.0)
+    bench.daemon.world.heard([told], bench.clock.now)
+    bench.cycle(again, seconds=5)
+    view = bench.daemon.world.jobs["1"]
+    assert view.phase(bench.clock.now) is Phase.PLACED
+    assert (view.samples_at(bench.clock.now), view.service_at(bench.clock.now)) == (50.0, 0.0)
+
+
+def test_a_job_that_takes_too_long_to_start_has_not_been_stopped(bench: Bench) -> None:
+    bench.cycle(job(1))
+    bench.cycle(placed(job(1)))
+    bench.cycle(placed(job(1)), seconds=CONFIGURATION.start_timeout_s + 1)
+    assert ("unplaced", "n0:4") in events(bench, "1")
+    assert not {"runs", "stopped"} & {event for event, _ in events(bench, "1")}
+    assert bench.ask("queue")["jobs"][0]["state"] == "PD"
+
+
+def test_a_run_that_was_over_before_it_was_seen_to_begin_began_when_slurm_says(
+    bench: Bench,
+) -> None:
+    bench.cycle(job(1))
+    bench.cycle(placed(job(1)))
+    start_s = bench.clock.now + 2.0
+    ending = replace(running(placed(job(1)), start_s), state=JobState.COMPLETING)
+    bench.cycle(ending, seconds=5)
+    assert bench.daemon.world.jobs["1"].first_start_s == start_s
+
+
+def test_a_job_that_is_placed_again_where_it_ran_has_not_begun_again(bench: Bench) -> None:
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run)
+    bench.cycle(run, seconds=10)
+    had_s = bench.daemon.world.jobs["1"].service_at(bench.clock.now)
+    bench.cycle(replace(placed(job(1)), restarts=1), seconds=0)
+    bench.cycle(replace(placed(job(1)), restarts=1), seconds=20)
+    view = bench.daemon.world.jobs["1"]
+    assert view.phase(bench.clock.now) is Phase.PLACED
+    assert (view.service_at(bench.clock.now), view.first_start_s) == (had_s, run.start_s)

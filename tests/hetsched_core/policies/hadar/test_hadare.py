@@ -162,6 +162,13 @@ def test_a_copy_that_goes_on_keeps_its_samples_and_gets_more() -> None:
     assert budgets(plan, "j") == {"a": 1000}
 
 
+def test_a_copy_that_has_not_begun_has_done_nothing_of_its_budget() -> None:
+    copy = held(on(a=1), copy=0, speed=5.0, budget=200.0, begun=False)
+    job = sized("j", 1000.0, copy, first_start_s=0.0)
+    snapshot = snapshot_of(cluster_of(a=("t0", 1)), [job], speeds=H6_SPEEDS, now=20.0)
+    assert budgets(FREE.plan(snapshot), "j") == {"a": 1000}
+
+
 def test_a_new_copy_counts_its_restart_when_it_chooses_and_when_it_divides() -> None:
     # 100 s a slot: on the new node there is time for 60 s x 2.5 steps only.
     copy = held(on(a=1), copy=0, samples=0.0, speed=5.0, budget=0.0)
