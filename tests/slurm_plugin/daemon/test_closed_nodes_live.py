@@ -30,11 +30,10 @@ def come_back(testbed: Testbed, backend: SlurmBackend, node: str) -> None:
         time.sleep(0.2)
 
 
-@pytest.mark.parametrize("policy", ["steady", "fifo"])
 def test_a_node_that_does_not_answer_and_then_is_down_keeps_no_job_from_other_nodes(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, policy: str
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
 ) -> None:
-    daemon = daemon_of(backend, policy)
+    daemon = daemon_of(backend, "steady")
     stays = submitter.submit("--gpu-set=4 --no-move", "--gpus=4", seconds=600)
     drive(daemon, started(submitter, [stays]), 20)
     (node,) = backend.read().jobs[stays].nodes
