@@ -16,13 +16,14 @@ from hetsched_core.contract.trial import (
     describe_plan,
     first_difference,
 )
-from hetsched_core.policy import PlanChecker, Start, check_plan, diff
+from hetsched_core.policy import PlanChecker, Start, as_it_is, check_plan, diff
 from hetsched_core.types import (
     ALL_SHAPES,
     EMPTY_PLAN,
     ExecutionModel,
     Horizon,
     Knowledge,
+    NodeCondition,
     Placed,
     Placement,
     Reason,
@@ -182,6 +183,30 @@ def _live(snapshot: Snapshot, rng: Random) -> Snapshot:
         changed=snapshot.changed | set(chosen),
         nodes_changed=True,
     )
+
+
+def what_runs_is_a_fact(trial: Trial) -> Iterator[str]:
+    """A run on a node that is down or drained breaks no plan, and may stay there."""
+    rng, model = Random(trial.scenario.seed), trial.policy.info.model
+    for decision in trial.sample:
+        snapshot = _in_doubt(decision.snapshot, rng)
+        plan = trial.policy.plan(snapshot)
+        for violation in check_plan(snapshot, plan, model):
+            yield f"{decision}, with nodes closed under runs: {violation}"
+        stays = as_it_is(snapshot, model)
+        for violation in check_plan(snapshot, stays, model):
+            yield f"{decision}, with nodes closed under runs and nothing changed: {violation}"
+
+
+def _in_doubt(snapshot: Snapshot, rng: Random) -> Snapshot:
+    """Return the snapshot with some nodes closed under what runs there."""
+    nodes = snapshot.nodes
+    busy = [view.node.name for view in snapshot.node_views() if view.held_gpus]
+    for name in rng.sample(busy, min(len(busy), 2)):
+        condition = rng.choice((NodeCondition.DOWN, NodeCondition.DRAINED))
+        nodes = nodes.set(name, replace(nodes[name], condition=condition))
+    triggers = snapshot.triggers | {Trigger.NODE}
+    return replace(snapshot, nodes=nodes, triggers=triggers, nodes_changed=True)
 
 
 def shapes_come_and_go(trial: Trial) -> Iterator[str]:

@@ -122,6 +122,7 @@ CONTRACTS = (
     _on_plans("lost-notes", reruns.notes_may_be_lost),
     _on_plans("new-start", plans.survives_a_new_start),
     _on_plans("blocked-jobs", plans.blocked_jobs_wait),
+    _on_plans("facts", plans.what_runs_is_a_fact),
     _on_plans("shapes", plans.shapes_come_and_go),
     _on_plans("applied-twice", plans.applying_twice_changes_nothing),
 )

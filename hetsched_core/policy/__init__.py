@@ -12,6 +12,7 @@ from hetsched_core.policy.registry import (
     policy_type,
     settings_of,
 )
+from hetsched_core.policy.salvage import as_it_is, salvaged
 
 __all__ = [
     "Action",
@@ -25,6 +26,7 @@ __all__ = [
     "Stop",
     "StopCause",
     "Violation",
+    "as_it_is",
     "check_plan",
     "diff",
     "make_policy",
@@ -32,5 +34,6 @@ __all__ = [
     "parameters_of",
     "policy_names",
     "policy_type",
+    "salvaged",
     "settings_of",
 ]

@@ -7,8 +7,9 @@ The simulator and the daemon ask the same question before anything is started or
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from hetsched_core.types import (
     Configuration,
@@ -25,18 +26,28 @@ from hetsched_core.types import (
     Snapshot,
     TaskSequence,
     shape_of,
+    submission_order,
 )
 
 ROUNDING = 1e-6
 """Slack for sums of CPUs and MiB, which are products of fractions per GPU."""
 
 
+_NAMED = 5
+"""So many jobs a text names; `Violation.jobs` has all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """A rule that a plan breaks: the rule's name, and where and how."""
+    """A rule that a plan breaks: the rule's name, where and how, and the jobs whose part it is.
+
+    Where jobs take more than there is, they are those that find nothing left, in the order of
+    submission; () where no job can be named.
+    """
 
     rule: str
     detail: str
+    jobs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """Return both parts in one line."""
@@ -45,7 +56,7 @@ class Violation:
 
 @dataclass(slots=True)
 class _Usage:
-    """What a plan's placements take: GPUs by node, CPUs and memory (MiB) by host."""
+    """What placements take: GPUs by node, CPUs and memory (MiB) by host."""
 
     gpus: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     cpus: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -68,6 +79,27 @@ class _Usage:
         )
 
 
+@dataclass(slots=True)
+class _Taken:
+    """What a plan takes: by what starts, and by that together with what stays."""
+
+    starts: _Usage = field(default_factory=_Usage)
+    whole: _Usage = field(default_factory=_Usage)
+
+    def add(self, snapshot: Snapshot, job: Job, what: Configuration, stays: bool) -> None:
+        self.whole.add(snapshot, job, what)
+        if not stays:
+            self.starts.add(snapshot, job, what)
+
+    def subtract(self, snapshot: Snapshot, job: Job, what: Configuration, stays: bool) -> None:
+        self.whole.add(snapshot, job, what, -1)
+        if not stays:
+            self.starts.add(snapshot, job, what, -1)
+
+    def copy(self) -> _Taken:
+        return _Taken(self.starts.copy(), self.whole.copy())
+
+
 def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[Violation, ...]:
     """Return every rule that the plan breaks, in a fixed order; empty for a valid plan.
 
@@ -77,18 +109,21 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
     (gang), one copy a node with all its GPUs (copies), each GPU one sequence and each training
     round no more tasks than its scale (tasks). A plan that was shown the future may have tasks of
     jobs that are still to arrive in its sequences.
+
+    What runs is a fact: a run that the plan leaves as it is breaks no rule, whatever has become of
+    its node or its job, and takes what it holds. What starts has to do with the rest.
     """
     found = list(_accounting(snapshot, plan))
-    usage = _Usage()
+    taken = _Taken()
     for job_id, entry in sorted(plan.entries.items()):
         view = snapshot.jobs.get(job_id)
         if view is not None:
             found += _entry(snapshot, view, entry, model)
             for placement in _placements(entry):
-                usage.add(snapshot, view.job, placement.configuration)
-    found += _profiles(snapshot, plan, usage)
-    found += _sequences(snapshot, plan, model, usage)
-    found += _capacity(snapshot, usage, snapshot.cluster.names)
+                taken.add(snapshot, view.job, placement.configuration, is_kept(view, placement))
+    found += _profiles(snapshot, plan, taken)
+    found += _sequences(snapshot, plan, model, taken)
+    found += _capacity(snapshot, plan, taken, snapshot.cluster.names)
     return tuple(found)
 
 
@@ -99,8 +134,8 @@ class PlanChecker:
         """Check plans of one execution model."""
         self._model = model
         self._last: Plan | None = None
-        self._usage = _Usage()
-        self._used: dict[str, _Use] = {}
+        self._taken = _Taken()
+        self._used: dict[str, _Given] = {}
         # Whether a node takes no new work: what runs on it may stay there and nothing else.
         self._closed = False
 
@@ -122,7 +157,7 @@ class PlanChecker:
         # An invalid plan is dropped, and what changed before it is not named again.
         self._last = None if found else plan
         if not found:
-            self._usage, self._used = _Usage(), {}
+            self._taken, self._used = _Taken(), {}
             self._closed = not all(node.open for node in snapshot.node_views())
             for job_id, entry in sorted(plan.entries.items()):
                 self._account(snapshot, job_id, _use_of(snapshot.jobs.get(job_id), entry))
@@ -151,46 +186,48 @@ class PlanChecker:
                 touched.update(self._account(snapshot, job_id, use))
         if unaccounted:
             found[:0] = _accounting(snapshot, plan)
-        usage = self._usage
+        taken = self._taken
         if plan.profiles:
-            usage = usage.copy()
-            found += _profiles(snapshot, plan, usage)
+            taken = taken.copy()
+            found += _profiles(snapshot, plan, taken)
             touched |= {n for p in plan.profiles for n, _ in p.placement.configuration}
         if touched:
-            found += _capacity(snapshot, usage, sorted(touched))
+            found += _capacity(snapshot, plan, taken, sorted(touched))
         # An invalid plan is dropped, but its usage is booked: look at the next one from scratch.
         self._last = None if found else plan
         return tuple(found)
 
-    def _account(self, snapshot: Snapshot, job_id: str, use: _Use | None) -> list[str]:
+    def _account(self, snapshot: Snapshot, job_id: str, use: _Given | None) -> list[str]:
         """Book this instead of what the job used; return the nodes that it is on now."""
         if (old := self._used.pop(job_id, None)) is not None:
-            job, placements = old
-            for placement in placements:
-                self._usage.add(snapshot, job, placement.configuration, -1)
+            job, placements, stay = old
+            for placement, stays in zip(placements, stay, strict=True):
+                self._taken.subtract(snapshot, job, placement.configuration, stays)
         if use is None:
             return []
-        self._used[job_id] = job, placements = use
-        for placement in placements:
-            self._usage.add(snapshot, job, placement.configuration)
+        self._used[job_id] = job, placements, stay = use
+        for placement, stays in zip(placements, stay, strict=True):
+            self._taken.add(snapshot, job, placement.configuration, stays)
         return [name for placement in placements for name, _ in placement.configuration.pieces]
 
 
-_Use = tuple[Job, tuple[Placement, ...]]
-"""What a plan gives a job, on which what it takes of each node depends."""
+_Given = tuple[Job, tuple[Placement, ...], tuple[bool, ...]]
+"""What a plan gives a job, and which of it runs already: what it takes of each node."""
 
 
-def _use_of(view: JobView | None, entry: Entry | None) -> _Use | None:
+def _use_of(view: JobView | None, entry: Entry | None) -> _Given | None:
     if view is None or not isinstance(entry, Placed):
         return None
-    return view.job, entry.placements
+    placements = entry.placements
+    return view.job, placements, tuple([is_kept(view, each) for each in placements])
 
 
 def _accounting(snapshot: Snapshot, plan: Plan) -> Iterator[Violation]:
     for job_id in sorted(set(snapshot.jobs) - set(plan.entries)):
-        yield Violation("missing", f"active job {job_id} has no entry; absence never means stop")
+        words = f"active job {job_id} has no entry; absence never means stop"
+        yield Violation("missing", words, (job_id,))
     for job_id in sorted(set(plan.entries) - set(snapshot.jobs)):
-        yield Violation("unknown-job", f"job {job_id} is not active")
+        yield Violation("unknown-job", f"job {job_id} is not active", (job_id,))
 
 
 def _placements(entry: Entry) -> tuple[Placement, ...]:
@@ -202,133 +239,156 @@ def _entry(
 ) -> Iterator[Violation]:
     if not isinstance(entry, Placed):
         return
-    if view.blocked is not None:
-        yield Violation("blocked", f"job {view.id} is placed but may not start: {view.blocked}")
+    mine = (view.id,)
+    starts = [placement for placement in entry.placements if not is_kept(view, placement)]
+    as_it_is = bool(entry.placements) and not starts
+    if view.blocked is not None and not as_it_is:
+        words = f"job {view.id} is placed but may not start: {view.blocked}"
+        yield Violation("blocked", words, mine)
     for placement in entry.placements:
         if placement.purpose is not Purpose.RUN:
-            yield Violation("purpose", f"job {view.id}: profiling runs belong in plan.profiles")
+            words = f"job {view.id}: profiling runs belong in plan.profiles"
+            yield Violation("purpose", words, mine)
+    for placement in starts:
         yield from _where(snapshot, view, placement)
     if model is ExecutionModel.GANG:
-        yield from _gang(view, entry)
+        yield from _gang(view, entry, as_it_is)
     elif model is ExecutionModel.COPIES:
-        yield from _copies(snapshot, view, entry)
+        if not as_it_is:
+            yield from _copies(snapshot, view, entry)
     elif entry.placements:
-        yield Violation("tasks", f"job {view.id} has placements beside its task sequences")
+        words = f"job {view.id} has placements beside its task sequences"
+        yield Violation("tasks", words, mine)
 
 
 def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[Violation]:
-    what = placement.configuration
+    """Yield what is wrong with a place in which a job is to start."""
+    what, mine = placement.configuration, (view.id,)
     for name, _ in what.pieces:
         if name not in snapshot.cluster:
-            yield Violation("unknown-node", f"job {view.id} on node {name}")
+            yield Violation("unknown-node", f"job {view.id} on node {name}", mine)
             return
         node = snapshot.nodes[name]
-        if not node.open and not _stays(view, placement):
-            yield Violation(
-                "node-closed", f"job {view.id} on {name}, which is {node.condition.value}"
-            )
+        if not node.open:
+            words = f"job {view.id} on {name}, which is {node.condition.value}"
+            yield Violation("node-closed", words, mine)
         if not view.job.accepts_type(node.node.gpu_type):
-            yield Violation(
-                "gpu-type", f"job {view.id} does not accept {node.node.gpu_type} ({name})"
-            )
+            words = f"job {view.id} does not accept {node.node.gpu_type} ({name})"
+            yield Violation("gpu-type", words, mine)
     shape = shape_of(what, snapshot.cluster)
-    if shape not in snapshot.shapes_for(view.job) and not _stays(view, placement):
-        yield Violation("shape", f"job {view.id}: {what} is {shape.value}, not realisable here")
+    if shape not in snapshot.shapes_for(view.job):
+        words = f"job {view.id}: {what} is {shape.value}, not realisable here"
+        yield Violation("shape", words, mine)
 
 
-def _stays(view: JobView, placement: Placement) -> bool:
-    return any(
-        run.configuration == placement.configuration
-        and run.copy == placement.copy
-        and run.purpose is placement.purpose
-        and run.draining_until_s is None
-        for run in view.runs
-    )
+def is_kept(view: JobView, placement: Placement) -> bool:
+    """Whether a placement is what runs already: to keep it starts and stops nothing."""
+    for run in view.runs:
+        if (
+            run.configuration == placement.configuration
+            and run.copy == placement.copy
+            and run.purpose is placement.purpose
+            and run.draining_until_s is None
+        ):
+            return True
+    return False
 
 
-def _gang(view: JobView, entry: Placed) -> Iterator[Violation]:
-    if len(entry.placements) != 1 or entry.placements[0].copy != 0:
-        yield Violation("gang", f"job {view.id} has {len(entry.placements)} placements, not one")
+def _gang(view: JobView, entry: Placed, as_it_is: bool) -> Iterator[Violation]:
+    if len(entry.placements) != 1 or (entry.placements[0].copy != 0 and not as_it_is):
+        words = f"job {view.id} has {len(entry.placements)} placements, not one"
+        yield Violation("gang", words, (view.id,))
+    if as_it_is:
+        return
     for placement in entry.placements:
         count = placement.configuration.gpus
         if count not in view.job.requirements:
-            yield Violation(
-                "requirement",
-                f"job {view.id} gets {count} GPUs and accepts {view.job.requirements}",
-            )
+            words = f"job {view.id} gets {count} GPUs and accepts {view.job.requirements}"
+            yield Violation("requirement", words, (view.id,))
 
 
 def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violation]:
+    """Yield what is wrong with the copies of a job of which some are to start, or all."""
+    mine = (view.id,)
     if not entry.placements:
-        yield Violation("copies", f"job {view.id} is placed without a copy")
+        yield Violation("copies", f"job {view.id} is placed without a copy", mine)
     if len({placement.copy for placement in entry.placements}) < len(entry.placements):
-        yield Violation("copies", f"job {view.id} uses a copy number twice")
+        yield Violation("copies", f"job {view.id} uses a copy number twice", mine)
     nodes = [name for placement in entry.placements for name, _ in placement.configuration]
     if len(set(nodes)) < len(nodes):
-        yield Violation("copies", f"job {view.id} has two copies on one node")
+        yield Violation("copies", f"job {view.id} has two copies on one node", mine)
     for placement in entry.placements:
         name, gpus = placement.configuration.pieces[0]
-        if _stays(view, placement):
+        if is_kept(view, placement):
             # Begun by somebody else, or under another policy, and not to be stopped perhaps.
             continue
         if len(placement.configuration) != 1 or (
             name in snapshot.cluster and gpus != snapshot.nodes[name].node.gpus
         ):
-            yield Violation(
-                "copies",
+            words = (
                 f"copy {placement.copy} of job {view.id} on {placement.configuration} "
-                "is not one whole node",
+                "is not one whole node"
             )
+            yield Violation("copies", words, mine)
         elif view.job.copies is not None and gpus not in view.job.requirements:
-            yield Violation(
-                "requirement",
-                f"a copy of job {view.id} gets {gpus} GPUs and accepts {view.job.requirements}",
-            )
+            words = f"a copy of job {view.id} gets {gpus} GPUs and accepts {view.job.requirements}"
+            yield Violation("requirement", words, mine)
     if view.job.copies is not None and len(entry.placements) > max(1, view.job.copies):
-        yield Violation(
-            "copies", f"job {view.id} gets {len(entry.placements)} copies of {view.job.copies}"
-        )
+        words = f"job {view.id} gets {len(entry.placements)} copies of {view.job.copies}"
+        yield Violation("copies", words, mine)
 
 
-def _profiles(snapshot: Snapshot, plan: Plan, usage: _Usage) -> Iterator[Violation]:
+def _profiles(snapshot: Snapshot, plan: Plan, taken: _Taken) -> Iterator[Violation]:
     seen: set[tuple[str, int]] = set()
     for profile in plan.profiles:
-        view, placement = snapshot.jobs.get(profile.job), profile.placement
+        view, placement, mine = snapshot.jobs.get(profile.job), profile.placement, (profile.job,)
         if view is None:
-            yield Violation("profile", f"profiled job {profile.job} is not active")
+            yield Violation("profile", f"profiled job {profile.job} is not active", mine)
             continue
         if (profile.job, placement.copy) in seen:
-            yield Violation(
-                "profile", f"job {profile.job} uses profiling copy {placement.copy} twice"
-            )
+            words = f"job {profile.job} uses profiling copy {placement.copy} twice"
+            yield Violation("profile", words, mine)
         seen.add((profile.job, placement.copy))
-        if placement.purpose is not Purpose.PROFILE or placement.until_s is None:
-            yield Violation("profile", f"job {profile.job}: purpose profile and until_s are needed")
-        if view.blocked is not None:
-            yield Violation(
-                "blocked", f"job {view.id} is profiled but may not start: {view.blocked}"
-            )
-        yield from _where(snapshot, view, placement)
-        usage.add(snapshot, view.job, placement.configuration)
+        stays = is_kept(view, placement)
+        if not stays:
+            yield from _profile(snapshot, view, placement)
+        taken.add(snapshot, view.job, placement.configuration, stays)
     if snapshot.runs_per_job is not None:
         runs = Counter(profile.job for profile in plan.profiles)
         for job_id, count in sorted(runs.items()):
             entry = plan.entries.get(job_id)
             count += len(_placements(entry)) if entry is not None else 0
-            if count > snapshot.runs_per_job:
-                yield Violation(
-                    "runs", f"job {job_id} gets {count} runs; {snapshot.runs_per_job} are possible"
-                )
+            if count > max(snapshot.runs_per_job, _going_on(snapshot, job_id)):
+                words = f"job {job_id} gets {count} runs; {snapshot.runs_per_job} are possible"
+                yield Violation("runs", words, (job_id,))
+
+
+def _going_on(snapshot: Snapshot, job_id: str) -> int:
+    """Return how many runs of a job there are that are not being stopped."""
+    view = snapshot.jobs.get(job_id)
+    return sum(run.draining_until_s is None for run in view.runs) if view is not None else 0
+
+
+def _profile(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[Violation]:
+    """Yield what is wrong with a profiling run that is to start."""
+    mine = (view.id,)
+    if placement.purpose is not Purpose.PROFILE or placement.until_s is None:
+        words = f"job {view.id}: purpose profile and until_s are needed"
+        yield Violation("profile", words, mine)
+    if view.blocked is not None:
+        words = f"job {view.id} is profiled but may not start: {view.blocked}"
+        yield Violation("blocked", words, mine)
+    yield from _where(snapshot, view, placement)
 
 
 def _sequences(
-    snapshot: Snapshot, plan: Plan, model: ExecutionModel, usage: _Usage
+    snapshot: Snapshot, plan: Plan, model: ExecutionModel, taken: _Taken
 ) -> Iterator[Violation]:
     if model is not ExecutionModel.TASKS:
         if plan.sequences:
             yield Violation("tasks", f"a plan of model {model.value} has task sequences")
         return
-    taken: set[tuple[str, int]] = set()
+    given: set[tuple[str, int]] = set()
     tasks: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
     coming = snapshot.future if isinstance(snapshot, OfflineSnapshot) else ()
     known = {submission.job.id: submission.job for submission in coming}
@@ -337,8 +397,8 @@ def _sequences(
         if sequence.node not in snapshot.cluster:
             yield Violation("unknown-node", f"a task sequence on node {sequence.node}")
             continue
-        yield from _sequence(snapshot, known, sequence, taken)
-        taken.add((sequence.node, sequence.gpu))
+        yield from _sequence(snapshot, known, sequence, given)
+        given.add((sequence.node, sequence.gpu))
         here: set[str] = set()
         for block in sequence.blocks:
             for item in block.items:
@@ -347,9 +407,12 @@ def _sequences(
         # Tasks follow each other on a GPU, so of each resource the hungriest decides.
         jobs = [known[job_id] for job_id in here if job_id in known]
         host = snapshot.cluster[sequence.node].host
-        usage.gpus[sequence.node] += 1
-        usage.cpus[host] += max((job.cpus_per_gpu for job in jobs), default=0.0)
-        usage.memory_mb[host] += max((job.memory_mb_per_gpu for job in jobs), default=0.0)
+        cpus = max((job.cpus_per_gpu for job in jobs), default=0.0)
+        memory_mb = max((job.memory_mb_per_gpu for job in jobs), default=0.0)
+        for usage in (taken.starts, taken.whole):
+            usage.gpus[sequence.node] += 1
+            usage.cpus[host] += cpus
+            usage.memory_mb[host] += memory_mb
     for job_id in sorted(tasks):
         view = snapshot.jobs.get(job_id)
         if view is not None and not isinstance(plan.entries.get(job_id), Placed):
@@ -364,11 +427,11 @@ def _sequence(
     snapshot: Snapshot,
     known: Mapping[str, Job],
     sequence: TaskSequence,
-    taken: set[tuple[str, int]],
+    given: set[tuple[str, int]],
 ) -> Iterator[Violation]:
     node = snapshot.nodes[sequence.node]
     where = f"{sequence.node} GPU {sequence.gpu}"
-    if (sequence.node, sequence.gpu) in taken:
+    if (sequence.node, sequence.gpu) in given:
         yield Violation("tasks", f"{where} has two sequences")
     if not 0 <= sequence.gpu < node.capacity:
         yield Violation("tasks", f"{where} does not exist or is not ours")
@@ -420,30 +483,97 @@ def _task_counts(
             return
 
 
-def _capacity(snapshot: Snapshot, usage: _Usage, names: Iterable[str]) -> Iterator[Violation]:
+def _capacity(
+    snapshot: Snapshot, plan: Plan, taken: _Taken, names: Iterable[str]
+) -> Iterator[Violation]:
+    """Yield the nodes and hosts on which more is to start than what stays leaves."""
+    starts, whole = taken.starts, taken.whole
     hosts: dict[str, NodeView] = {}
     for name in names:
         if name not in snapshot.cluster:
             continue
         view = snapshot.nodes[name]
         hosts[view.node.host] = view
-        if usage.gpus[name] > view.capacity:
-            yield Violation(
-                "capacity", f"{usage.gpus[name]} GPUs promised on {name}, which has {view.capacity}"
-            )
+        use = _Use(name, "GPUs", starts.gpus[name], whole.gpus[name], view.capacity)
+        yield from _too_much(snapshot, plan, (name,), use, lambda _: 1.0)
     for host in sorted(hosts):
         cpus, memory_mb = snapshot.cluster.shared_on(host)
         if not (cpus or memory_mb):
             continue
-        siblings = [snapshot.nodes[name] for name in snapshot.cluster.on_host(host)]
-        free_cpus = cpus - sum(view.foreign_cpus for view in siblings)
-        free_mb = memory_mb - sum(view.foreign_memory_mb for view in siblings)
-        if cpus and usage.cpus[host] > free_cpus + ROUNDING:
-            yield Violation(
-                "capacity", f"{usage.cpus[host]:g} CPUs promised on {host}, which has {free_cpus:g}"
-            )
-        if memory_mb and usage.memory_mb[host] > free_mb + ROUNDING:
-            yield Violation(
-                "capacity",
-                f"{usage.memory_mb[host]:g} MiB promised on {host}, which has {free_mb:g}",
-            )
+        on_host = snapshot.cluster.on_host(host)
+        siblings = [snapshot.nodes[name] for name in on_host]
+        if cpus:
+            free = cpus - sum(view.foreign_cpus for view in siblings)
+            use = _Use(host, "CPUs", starts.cpus[host], whole.cpus[host], free)
+            yield from _too_much(snapshot, plan, on_host, use, lambda job: job.cpus_per_gpu)
+        if memory_mb:
+            free = memory_mb - sum(view.foreign_memory_mb for view in siblings)
+            use = _Use(host, "MiB", starts.memory_mb[host], whole.memory_mb[host], free)
+            yield from _too_much(snapshot, plan, on_host, use, lambda job: job.memory_mb_per_gpu)
+
+
+class _Use(NamedTuple):
+    """What a plan takes somewhere: what starts, and all together; and what there is."""
+
+    where: str
+    unit: str
+    starts: float
+    whole: float
+    there: float
+
+
+def _too_much(
+    snapshot: Snapshot,
+    plan: Plan,
+    names: Collection[str],
+    use: _Use,
+    per_gpu: Callable[[Job], float],
+) -> Iterator[Violation]:
+    if use.starts > ROUNDING and use.whole > use.there + ROUNDING:
+        left = use.there - (use.whole - use.starts)
+        jobs = _beyond(snapshot, plan, names, left, per_gpu)
+        words = f"{use.whole:g} {use.unit} promised on {use.where}, which has {use.there:g}"
+        yield Violation("capacity", words + _short(jobs), jobs)
+
+
+def _short(jobs: Sequence[str]) -> str:
+    """Say for whom there is too little; of many only the first are named."""
+    if not jobs:
+        return ""
+    more = f" and {len(jobs) - _NAMED} more" if len(jobs) > _NAMED else ""
+    return f", too few for {', '.join(jobs[:_NAMED])}{more}"
+
+
+def _beyond(
+    snapshot: Snapshot,
+    plan: Plan,
+    names: Collection[str],
+    free: float,
+    per_gpu: Callable[[Job], float],
+) -> tuple[str, ...]:
+    """Return the jobs that find nothing left, where those submitted first start first.
+
+    Args:
+        snapshot: the state.
+        plan: the plan.
+        names: the nodes on which they start.
+        free: what there is for them.
+        per_gpu: what a job takes of it for each GPU.
+    """
+    starting: dict[str, float] = defaultdict(float)
+    placements = [(job, each) for job, entry in plan.entries.items() for each in _placements(entry)]
+    placements += [(profile.job, profile.placement) for profile in plan.profiles]
+    for job_id, placement in placements:
+        view = snapshot.jobs.get(job_id)
+        if view is not None and not is_kept(view, placement):
+            pieces = placement.configuration.pieces
+            gpus = sum(count for name, count in pieces if name in names)
+            if gpus:
+                starting[job_id] += gpus * per_gpu(view.job)
+    beyond = []
+    for job_id in sorted(starting, key=lambda job: submission_order(snapshot.jobs[job])):
+        free -= starting[job_id]
+        if free < -ROUNDING and starting[job_id] > 0:
+            beyond.append(job_id)
+            free += starting[job_id]
+    return tuple(beyond)

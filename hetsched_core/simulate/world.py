@@ -324,7 +324,7 @@ class World:
         hosts = {self.cluster[name].host for name in self.vacated}
         views = (self.nodes[name] for host in hosts for name in self.cluster.on_host(host))
         return any(
-            view.capacity - view.held_gpus >= room.get(view.node.gpu_type, math.inf)
+            view.open and view.capacity - view.held_gpus >= room.get(view.node.gpu_type, math.inf)
             for view in views
         )
 

@@ -241,8 +241,8 @@ class NodeView:
 
     @property
     def capacity(self) -> int:
-        """GPUs that managed jobs may hold here; what already runs on a drained node may stay."""
-        return 0 if self.condition is NodeCondition.DOWN else self.node.gpus - self.foreign_gpus
+        """GPUs that managed jobs may hold here, whatever its condition: what runs may stay."""
+        return self.node.gpus - self.foreign_gpus
 
     def holding(self, gpus: int, cpus: float, memory_mb: float) -> NodeView:
         """Return the node with so much more (or, below 0, less) held by runs of ours."""

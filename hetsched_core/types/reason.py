@@ -30,6 +30,7 @@ class ReasonCode(Enum):
     HELD = ("held", Horizon.NOT_YET, "its user or an admin holds it")
     DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
     BEGIN = ("begin", Horizon.NOT_YET, "its user lets it start later")
+    INVALID_PLAN = ("invalid_plan", Horizon.NOT_YET, "what was planned for it breaks a rule")
     REFUSED = ("refused", Horizon.NOT_YET, "Slurm did not take its last placement")
     DEPENDENCY_NEVER = (
         "dependency_never",

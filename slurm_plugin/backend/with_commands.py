@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
@@ -35,6 +35,7 @@ from slurm_plugin.backend.gres import (
     node_names,
 )
 from slurm_plugin.backend.limits import jobs_are_private, read_limits
+from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -106,10 +107,8 @@ class CommandsBackend:
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _rows(_run(["scontrol", "show", "nodes", "--json"]), "nodes")
-        jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
-        found = (_job(row) for row in jobs)
-        return SlurmState(tuple(map(_node, nodes)), {job.id: job for job in found})
+        nodes = _run(["scontrol", "show", "nodes", "--json"])
+        return read_state(nodes, _run(["squeue", "--all", "--states=all", "--json"]))
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -208,7 +207,22 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _rows(text: str, key: str) -> Iterable[Mapping[str, Any]]:
+def read_state(nodes: str, jobs: str) -> SlurmState:
+    """Read what `scontrol show nodes --json` and `squeue --json` print.
+
+    Raises:
+        BackendError: it has another form.
+        AwayError: it tells of errors.
+    """
+    return state_of(_named(nodes, "nodes", "name"), _node, _named(jobs, "jobs", "job_id"), _job)
+
+
+def _named(text: str, key: str, name: str) -> Iterator[tuple[object, Mapping[str, Any]]]:
+    for row in _rows(text, key):
+        yield row.get(name) if isinstance(row, Mapping) else None, row
+
+
+def _rows(text: str, key: str) -> Iterable[Any]:
     try:
         document = json.loads(text)
         rows = document[key]
@@ -242,13 +256,13 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
     )
     return SlurmJob(
         id=elements.id,
-        name=row.get("name", ""),
-        user=row.get("user_name", ""),
-        account=row.get("account", ""),
-        partition=row.get("partition", ""),
+        name=_text(row, "name"),
+        user=_text(row, "user_name"),
+        account=_text(row, "account"),
+        partition=_text(row, "partition"),
         state=state,
         reason=_reason(row),
-        mark=row.get("admin_comment", ""),
+        mark=_text(row, "admin_comment"),
         nodes=nodes,
         pinned=node_names(row.get("required_nodes")),
         gpus_per_node=count,
@@ -268,12 +282,12 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
             memory_mb_per_gpu=by_gpu,
         ),
         cpus=_whole(row, "cpus"),
-        submit_line=row.get("submit_line", ""),
-        qos=row.get("qos", ""),
+        submit_line=_text(row, "submit_line"),
+        qos=_text(row, "qos"),
         array=array,
         element=elements.element,
         unsplit=elements.unsplit,
-        dependency=row.get("dependency", ""),
+        dependency=_text(row, "dependency"),
         outcome=_outcome(words) if state is JobState.ENDED else "",
     )
 
@@ -285,7 +299,7 @@ def _outcome(words: set[str]) -> str:
 def _reason(row: Mapping[str, Any]) -> str:
     # Of a job whose launch has failed the one says that its user holds it, the other the truth.
     words = row.get("state_description") or ""
-    return words if "launch" in words else row.get("state_reason", "None")
+    return words if "launch" in words else _text(row, "state_reason") or "None"
 
 
 def _whole(row: Mapping[str, Any], key: str) -> int:
@@ -295,16 +309,23 @@ def _whole(row: Mapping[str, Any], key: str) -> int:
 def _node(row: Mapping[str, Any]) -> SlurmNode:
     words = row["state"]
     return SlurmNode(
-        name=row["name"],
+        name=_text(row, "name"),
         condition=condition([words] if isinstance(words, str) else words),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
-        cpus=row.get("effective_cpus") or row["cpus"],
-        cpus_used=row["alloc_cpus"],
-        memory_mb=row["real_memory"] - (row.get("specialized_memory") or 0),
-        memory_used_mb=row["alloc_memory"],
+        cpus=int(row.get("effective_cpus") or row["cpus"]),
+        cpus_used=int(row["alloc_cpus"]),
+        memory_mb=int(row["real_memory"] - (row.get("specialized_memory") or 0)),
+        memory_used_mb=int(row["alloc_memory"]),
         partitions=frozenset(row.get("partitions") or ()),
     )
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key, "")
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {value!r}, and no text")
+    return value
 
 
 def _number(row: Mapping[str, Any], key: str) -> float | None:

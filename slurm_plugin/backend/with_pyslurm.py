@@ -31,6 +31,7 @@ from slurm_plugin.backend.gres import (
     node_names,
 )
 from slurm_plugin.backend.limits import read_limits
+from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -87,11 +88,13 @@ class PyslurmBackend:
             nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading") from None
-        found = (_job(job, self._user(job), self._memory_is_by_gpu(job)) for job in jobs.values())
-        state = SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
+        state = state_of(nodes.items(), _node, jobs.items(), self._job)
         if len(self._by_gpu) > 2 * len(jobs) + 1000:
             self._by_gpu.clear()
         return state
+
+    def _job(self, job: Any) -> SlurmJob:
+        return _job(job, self._user(job), self._memory_is_by_gpu(job))
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.errors import InputError, described
-from hetsched_core.policy import Action, PlanChecker, Policy, Start, Stop, diff
+from hetsched_core.policy import (
+    Action,
+    PlanChecker,
+    Policy,
+    Start,
+    Stop,
+    Violation,
+    diff,
+    salvaged,
+)
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import Decision, Store, StoreError
 from hetsched_core.types import (
@@ -62,7 +72,10 @@ began since it learns as their nodes register, and ends what runs there.
 """
 
 _ASK_AGAIN_S = 10.0
-"""How long a policy is left alone that has made no valid plan."""
+"""How long a policy is left alone that has made no plan, or one that breaks rules."""
+
+_MOST_TOLD = 20
+"""So many of the rules that a plan breaks are told, and of the records that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +85,8 @@ class CycleReport:
     Attributes:
         decision: what was recorded of the plan that was asked for and is in force now; None where
             none was asked for.
-        violations: why the policy's plan was dropped; () if it was not.
+        violations: the rules that the policy's plan breaks, whose valid rest is in force where
+            something was decided; or why the policy made none.
         changes: what was to change in Slurm.
         outcome: what became of that; None in shadow mode, or if Slurm was away.
         away: what was said if Slurm did not answer; "" if it did.
@@ -287,6 +301,7 @@ class Daemon:
         found = dict(self._world.warnings)
         found = {job: f"job={job}: {words}" for job, words in found.items()}
         found |= self._world.site_warnings
+        found |= dict(_few(self._world.odd))
         found |= {"record": _unrecorded(self._unrecorded), "spool": self._no_spool}
         new = tuple(
             words for what, words in found.items() if words and self._warned.get(what) != words
@@ -339,33 +354,41 @@ class Daemon:
         return not triggers.isdisjoint(self._plan.replan.on | _ALWAYS)
 
     def _decide(self, now: float) -> tuple[Decision | None, tuple[str, ...]]:
-        """Ask for a plan, and put it into force if it is valid; else say which rules it broke."""
+        """Ask for a plan, and put it into force, or the rest that breaks no rule.
+
+        Returns:
+            what was decided, and the rules that were broken.
+        """
         snapshot = self._snapshot(now)
         begun = self._stopwatch()
-        plan, violations = self._asked(snapshot)
-        took_s = self._stopwatch() - begun
         self._rounds_seen = snapshot.round.index
-        if violations:
-            # The cluster stays as it is, and the same question is not asked again at once.
+        try:
+            plan, violations = self._asked(snapshot)
+        except Exception as error:
+            # A policy that fails on one strange job must not end what keeps all others back: the
+            # cluster stays as it is, and the same question is not asked again at once.
             self._failed_s = now
             self._world.triggers.clear()
-            return None, violations
+            return None, (f"it failed: {described(error)}",)
+        took_s = self._stopwatch() - begun
         self._world.served()
         self._plan = plan
-        return self._record(snapshot, plan, took_s), ()
+        return self._record(snapshot, plan, took_s), _told(violations)
 
-    def _asked(self, snapshot: Snapshot) -> tuple[Plan, tuple[str, ...]]:
-        """Return the policy's plan, and what is wrong with it.
-
-        A policy that fails on one strange job must not end what keeps all others back.
-        """
-        try:
-            every_s = self._settings.slack_s * _KEEP_BACK
-            with keeping_back(self._backend, self._pushes(), every_s):
-                plan = self._policy.plan(snapshot)
-            return plan, tuple(map(str, self._checker.check(snapshot, plan)))
-        except Exception as error:
-            return EMPTY_PLAN, (f"it failed: {described(error)}",)
+    def _asked(self, snapshot: Snapshot) -> tuple[Plan, tuple[Violation, ...]]:
+        """Return the policy's plan, or its valid rest, and the rules that it breaks."""
+        every_s = self._settings.slack_s * _KEEP_BACK
+        with keeping_back(self._backend, self._pushes(), every_s):
+            plan = self._policy.plan(snapshot)
+        violations = self._checker.check(snapshot, plan)
+        if not violations:
+            return plan, ()
+        rest = salvaged(snapshot, plan, violations, self._policy.info.model)
+        again_s = snapshot.now + _ASK_AGAIN_S
+        if rest.replan.at_s is None or rest.replan.at_s > again_s:
+            rest = replace(rest, replan=replace(rest.replan, at_s=again_s))
+        self._checker.check(snapshot, rest)
+        return rest, violations
 
     def _pushes(self) -> tuple[Push, ...]:
         """Return what keeps waiting jobs back while a policy thinks: nothing in shadow mode."""
@@ -430,6 +453,20 @@ class Daemon:
             # A full disk is no reason to leave the cluster alone.
             self._unrecorded = error
         return decision
+
+
+def _told(violations: Sequence[Violation]) -> tuple[str, ...]:
+    told = tuple(map(str, violations[:_MOST_TOLD]))
+    more = len(violations) - _MOST_TOLD
+    return (*told, f"and {more} more") if more > 0 else told
+
+
+def _few(odd: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what is told of records that are left out: of many only the first are named."""
+    for what, words in islice(odd.items(), _MOST_TOLD):
+        yield what, f"{what} is left out: {words}"
+    if (more := len(odd) - _MOST_TOLD) > 0:
+        yield "odd", f"{more} more records are left out"
 
 
 def _has_all(cluster: Cluster | None, before: Cluster) -> bool:

@@ -26,6 +26,9 @@ from slurm_plugin.daemon.terms import NO_NEEDS, Needs
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
 
+LINGERS_S = 60.0
+"""How much longer than expected a run may take to end before nobody waits for its GPUs."""
+
 _LAST_S = 253_402_300_799.0
 """The end of the year 9999, after which there are no dates."""
 
@@ -43,14 +46,15 @@ class Managed:
     pinned and free to start, `placement` what it was placed for last, `progress` what its spool
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
-    the present run holds, by node. `refused` is why limits let it start in no way,
-    `quota` the limit of several jobs together, or the refusal, that Slurm named last, and when the
-    job is tried again. `partial_s` is when a part of its run was first seen without the
-    rest. `stopped` is the number of the run that Slurm was last told to stop. Of a job of copies
-    `copies` are its elements that have not ended, by id, which have the runs, and `surplus` those
-    beyond what the policy may give a job, which are to have none; `leader` is, of such an element,
-    the one that it waits for while it is spare, "" for none. `carried` is the samples of a job of
-    copies up to `observed_s`: what was told, and what all copies that ran since will have done.
+    the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
+    limit of several jobs together, or the refusal, that Slurm named last, and when the job is tried
+    again. `partial_s` is when a part of its run was first seen without the rest, `ending_s` when it
+    was first seen to end. `stopped` is the number of the run that Slurm was last told to stop. Of a
+    job of copies `copies` are its elements that have not ended, by id, which have the runs, and
+    `surplus` those beyond what the policy may give a job, which are to have none; `leader` is, of
+    such an element, the one that it waits for while it is spare, "" for none. `carried` is the
+    samples of a job of copies up to `observed_s`: what was told, and what all copies that ran since
+    will have done.
     """
 
     mark: Mark
@@ -70,6 +74,7 @@ class Managed:
     blocked: Reason | None = None
     placed_s: float | None = None
     partial_s: float | None = None
+    ending_s: float | None = None
     placement: Placement | None = None
     progress: JobProgress | None = None
     carried: float = 0.0
@@ -123,6 +128,10 @@ class Managed:
     def overdue(self) -> bool:
         """Whether it was placed, and Slurm has not started it in time."""
         return self.run is None and self.placed_s is not None
+
+    def lingers(self, now: float, grace_s: float) -> bool:
+        """Whether it has been ending for far longer than it may: it may do so for ever."""
+        return self.ending_s is not None and now > self.ending_s + grace_s + LINGERS_S
 
     def settle(self, now: float, cluster: Cluster) -> None:
         """Bring what grows with time up to `now`."""

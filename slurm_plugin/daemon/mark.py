@@ -6,6 +6,7 @@ Only lua writes it, but it is read as data from outside: bounded, and validated 
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 
@@ -93,6 +94,15 @@ class _Document:
     shadow: bool = False
 
 
+_MOST = {
+    "begin": math.inf,
+    "submitted": 1e11,
+    "limit": 1e11,
+    "learning_rate": math.inf,
+    "total_samples": math.inf,
+}
+"""The numbers of a mark and what they stay below, in its units."""
+
 _MEMORY = re.compile(r"(?:(\d{1,9})([MG]))?")
 
 _CONVERTER = cattrs.Converter(forbid_extra_keys=True)
@@ -120,6 +130,12 @@ def read_mark(text: str) -> Mark | None:
     ):
         raise InputError(f"{text[:80]!r} is not a mark that job_submit.lua writes") from None
     requirements = RequirementSet.parse(found.gpu_set)
+    for name in ("begin", "submitted", "limit", "learning_rate", "total_samples"):
+        value = getattr(found, name)
+        if not 0.0 <= value < _MOST[name]:
+            raise InputError(f"{name} = {value} in a mark is not from 0 to {_MOST[name]:g}")
+    if found.cpus < 0:
+        raise InputError(f"{found.cpus} CPUs for each GPU in a mark; they count from 0")
     if found.default not in requirements:
         raise InputError(f"the default count {found.default} is not in {requirements}")
     if found.nodes < 1 or found.default % found.nodes:

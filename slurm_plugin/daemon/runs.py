@@ -31,9 +31,13 @@ def run_of(
     if seen.state is JobState.PENDING:
         return _starting(known, seen, cluster, speeds, settings, now)
     known.placed_s = None
+    ends = seen.state is JobState.COMPLETING
+    # The clock may have been set back.
+    known.ending_s = min(known.ending_s or now, now) if ends else None
     before = known.run
     configuration = _held(known, seen, cluster)
-    if configuration is None:
+    if configuration is None or known.lingers(now, settings.grace_s):
+        # What lingers has its GPUs, and nobody is to wait for them.
         return None
     running = seen.state is JobState.RUNNING
     half = bool(seen.array) and configuration.gpus not in known.mark.requirements
@@ -47,10 +51,8 @@ def run_of(
         return None
     if running:
         known.share = share_of(seen, known.needs)
-    if seen.state is JobState.COMPLETING:
-        until_s = now + settings.grace_s
-        if before is not None and before.draining_until_s is not None:
-            until_s = before.draining_until_s
+    if known.ending_s is not None:
+        until_s = known.ending_s + settings.grace_s
     else:
         until_s = None
     since_s = seen.start_s if seen.start_s is not None else now
@@ -93,7 +95,7 @@ def _starting(
     now: float,
 ) -> Run | None:
     """A pinned job that may begin holds its GPUs already, until it takes too long to start."""
-    known.warned_s = known.partial_s = None
+    known.warned_s = known.partial_s = known.ending_s = None
     configuration = configuration_of(pieces_pinned(seen), cluster)
     if configuration is None or seen.begin_s is None or seen.begin_s > now + 1.0:
         known.placed_s = None

@@ -12,6 +12,7 @@ from dataclasses import replace
 from immutables import Map
 
 from hetsched_core.errors import InputError
+from hetsched_core.errors import described as described_error
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     ALL_SHAPES,
@@ -69,11 +70,13 @@ from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Mode
 from slurm_plugin.daemon.site import site_warnings
+from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min, needs_of
 
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
+_ELSEWHERE = "it has not ended where it ran, or runs on nodes that are not managed"
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -92,6 +95,7 @@ class LiveWorld:
             not ended.
         leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
             are over.
+        odd: records that are left out, such as `job 12`, each with what is wrong.
         elements: how elements of arrays follow placements.
     """
 
@@ -120,10 +124,13 @@ class LiveWorld:
         self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
         self.leaderless: tuple[Cancel, ...] = ()
+        self.odd: dict[str, str] = {}
 
     def observe(self, state: SlurmState, now: float) -> None:
         """Take in one read."""
-        before = used_by(self.units())
+        read = sound(state)
+        state, self.odd = read.state, dict(read.odd)
+        before = used_by(self._leaving_in_time(now))
         cluster = self._observe_cluster(state.nodes, now)
         forked, others = parted(state.jobs)
         jobs, left = folded(others)
@@ -133,6 +140,9 @@ class LiveWorld:
             *leftover((j for j in left if j.partition in ours), jobs, now, self._settings.grace_s),
             *left_of(j for j in forked.values() if j.partition in ours),
         )
+        if any(what.startswith("job ") for what in self.odd):
+            # The leader of these may be among what is left out.
+            self.leaderless = ()
         self.lost = []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
@@ -148,7 +158,10 @@ class LiveWorld:
         self.later = {}
         for seen in state.jobs.values():
             if seen.partition in self._settings.partitions and seen.state is not JobState.ENDED:
-                self._observe_job(seen, cluster, now)
+                try:
+                    self._observe_job(seen, cluster, now)
+                except Exception as error:
+                    self._leave_out(seen.id, error)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
         self._observe_nodes(state.nodes, before)
@@ -341,9 +354,19 @@ class LiveWorld:
 
     # -- jobs --------------------------------------------------------------------------------------
 
+    def _leaving_in_time(self, now: float) -> Iterator[Managed]:
+        """Yield what is ours on the nodes: not what ends for so long that it may never."""
+        return (unit for unit in self.units() if not unit.lingers(now, self._settings.grace_s))
+
+    def _leave_out(self, job_id: str, error: Exception) -> None:
+        """Go on without a job of which nothing can be made: it must not cost all others theirs."""
+        self.odd[f"job {job_id}"] = described_error(error)
+        if job_id in self.managed:
+            self._leave(job_id)
+
     def _leave(self, job_id: str) -> None:
         del self.managed[job_id]
-        self.jobs = self.jobs.delete(job_id)
+        self.jobs = self.jobs.delete(job_id) if job_id in self.jobs else self.jobs
         self.changed.discard(job_id)
         self.gone.add(job_id)
         self.triggers.add(Trigger.END)
@@ -429,6 +452,9 @@ class LiveWorld:
             kept_back = Reason(ReasonCode.RESTARTING, detail=_PART)
         elif kept_back is None and missed(seen):
             kept_back = Reason(ReasonCode.RESTARTING, detail=_MISSED)
+        elif kept_back is None and run is None and seen.state is not JobState.PENDING:
+            # Slurm would not start it, and a place that it was given nobody else could have.
+            kept_back = Reason(ReasonCode.RESTARTING, detail=_ELSEWHERE)
         return run, kept_back
 
     def _observe_copies(
@@ -515,8 +541,12 @@ class LiveWorld:
 
     def _describe_all(self) -> None:
         """Make all jobs anew, after a change that is none of theirs."""
-        for job_id, known in self.managed.items():
-            self._describe(known, known.slurm)
+        for job_id, known in list(self.managed.items()):
+            try:
+                self._describe(known, known.slurm)
+            except Exception as error:
+                self._leave_out(job_id, error)
+                continue
             self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
             self.changed.add(job_id)
 

@@ -74,6 +74,7 @@ WRONG = [
     (broken.IgnoresBlocks(), "blocked-jobs", "is placed but may not start"),
     (broken.GivesAnotherReason(), "blocked-jobs", "is told 'not yet: too few GPUs"),
     (broken.IgnoresForeignJobs(), "blocked-jobs", "capacity: "),
+    (broken.IgnoresClosedNodes(), "facts", "with nodes closed under runs: node-closed: "),
     (broken.IgnoresLostShapes(), "shapes", "with shapes lost: shape: "),
     (broken.NeverAgain(), "shapes", "with shapes had again: job "),
     (broken.NotFrozen(), "description", "is no frozen dataclass"),

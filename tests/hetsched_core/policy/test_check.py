@@ -190,15 +190,46 @@ def test_each_rule_of_a_gang_plan_is_broken_alone(
     assert rules(snapshot, plan_of(entries)) == [rule]
 
 
-def test_a_gang_may_stay_where_it_runs_on_a_drained_node() -> None:
-    snapshot = gang(view("j", held(on(b=1))), nodes=CLOSED)
-    assert rules(snapshot, plan_of({"j": placed(b=1)})) == []
+@pytest.mark.parametrize("condition", [NodeCondition.DRAINED, NodeCondition.DOWN])
+def test_a_gang_may_stay_where_it_runs_on_a_closed_node_and_nothing_starts_there(
+    condition: NodeCondition,
+) -> None:
+    closed = {"b": {"condition": condition}}
+    snapshot = gang(view("j", held(on(b=1))), view("k"), nodes=closed)
+    assert rules(snapshot, plan_of({"j": placed(b=1), "k": placed(a=1)})) == []
+    assert rules(snapshot, plan_of({"j": placed(b=1), "k": placed(b=1)})) == ["node-closed"]
 
 
-def test_what_runs_on_a_lost_node_may_not_stay() -> None:
-    down = {"b": {"condition": NodeCondition.DOWN}}
-    snapshot = gang(view("j", held(on(b=1))), nodes=down)
-    assert rules(snapshot, plan_of({"j": placed(b=1)})) == ["capacity"]
+ODD = (
+    # More than others leave, of a type and a count that it does not accept, and held.
+    view("j", held(on(c=4)), counts=(2,), gpu_types=frozenset({"v100"}), blocked=BLOCKED),
+    view("k", counts=(1, 2), submit_s=1.0),
+    view("l", counts=(1, 2), submit_s=2.0),
+)
+
+
+def test_what_runs_is_a_fact_and_what_starts_has_the_rest() -> None:
+    snapshot = gang(*ODD, nodes={"c": {"foreign_gpus": 3}, "a": {"foreign_gpus": 2}})
+    stays: dict[str, Entry] = {"j": placed(c=4), "k": NO_ROOM, "l": NO_ROOM}
+    assert rules(snapshot, plan_of(stays)) == []
+    (beside,) = check_plan(snapshot, plan_of(stays | {"k": placed(c=1)}), ExecutionModel.GANG)
+    assert (beside.rule, beside.jobs) == ("capacity", ("k",))
+    more = plan_of(stays | {"k": placed(a=2), "l": placed(a=1)})
+    (beyond,) = check_plan(snapshot, more, ExecutionModel.GANG)
+    # Who was submitted first starts.
+    assert (beyond.rule, beyond.jobs) == ("capacity", ("l",))
+
+
+def test_the_check_of_the_changes_sees_that_a_run_has_become_a_start() -> None:
+    checker = PlanChecker(ExecutionModel.GANG)
+    crowded = {"c": {"foreign_gpus": 3}}
+    plan = plan_of({"j": placed(c=4)})
+    runs = view("j", held(on(c=4)), counts=(4,))
+    assert checker.check(gang(runs, nodes=crowded), plan) == ()
+    ended = view("j", counts=(4,))
+    later = gang(ended, previous=plan, changed=frozenset("j"), nodes=crowded, nodes_changed=False)
+    found = checker.check(later, plan.revise({}))
+    assert [violation.rule for violation in found] == ["capacity"]
 
 
 @pytest.mark.parametrize(
@@ -463,8 +494,10 @@ def entries(draw: st.DrawFn) -> Entry:
 
 @st.composite
 def views(draw: st.DrawFn, name: str) -> JobView:
+    runs = [held(on(**{draw(st.sampled_from("abc")): draw(st.sampled_from((1, 2)))}))]
     return view(
         name,
+        *(runs if draw(st.booleans()) else ()),
         counts=draw(st.sampled_from([(1, 2, 4), (1, 2, 4), (1, 2, 3, 4, 5, 6), (2,)])),
         gpu_types=draw(st.sampled_from([None] * 9 + [frozenset({"v100"})])),
         cpus_per_gpu=draw(st.sampled_from([0.0, 0.1, 3.3])),
