@@ -408,6 +408,7 @@ class Simulation:
             speeds=world.speeds,
             past_run_s=world.past_run_s,
             effective_s=world.now + settings.decision_s,
+            grace_s=settings.grace_s,
             shapes=settings.shapes,
             runs_per_job=settings.runs_per_job,
             seed=settings.seed,

@@ -418,6 +418,7 @@ class Daemon:
             jobs=world.jobs,
             speeds=world.speeds,
             effective_s=now,
+            grace_s=self._settings.grace_s,
             shapes=world.shapes,
             runs_per_job=world.elements.runs_per_job,
             seed=self._settings.seed,
