@@ -158,11 +158,11 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": None if view.runs else _word(published, view),
+        "reason": None if view.runs else word_of(published, view),
     }
 
 
-def _word(published: Published, view: JobView) -> str | None:
+def word_of(published: Published, view: JobView) -> str | None:
     """Return in a word why a job holds nothing; None before a plan has said anything of it."""
     match published.plan.entries.get(view.id):
         case Waiting(reason):
