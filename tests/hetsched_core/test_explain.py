@@ -130,7 +130,7 @@ def test_what_never_fits_is_told_by_what_is_in_the_way(
     cluster = cluster_of(**TWELVE)
     cluster = replace(cluster, nodes=tuple(replace(node, cpus=64) for node in cluster.nodes))
     job = view("a", counts=counts)
-    job = replace(job, job=replace(job.job, **more))
+    job = replace(job, job=replace(job.job, **more))  # type: ignore[arg-type]
     snapshot = snapshot_of(cluster, [job], shapes=shapes)
     (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
     assert (reason.code, reason.detail) == (ReasonCode.NEVER_FITS, detail)
