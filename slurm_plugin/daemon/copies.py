@@ -30,7 +30,7 @@ from hetsched_core.types import (
 )
 from slurm_plugin.backend import Cancel, JobState, SlurmJob
 from slurm_plugin.daemon.gangs import each_of
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import LIMITS, Managed
 from slurm_plugin.daemon.mark import is_of_copies
 
 _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
@@ -39,7 +39,7 @@ _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState
 _WAITS_FOR = ("Dependency", "DependencyNeverSatisfied")
 """Slurm's words for why spares wait; a moment longer than they do."""
 
-_FOR_ALL = (ReasonCode.REFUSED, ReasonCode.QUOTA)
+_FOR_ALL = (ReasonCode.REFUSED, ReasonCode.NOT_STARTED, *LIMITS)
 """What is not tried with the next element, either."""
 
 

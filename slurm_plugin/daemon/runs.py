@@ -5,8 +5,19 @@ from __future__ import annotations
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import complete, finishing, pieces_held, pieces_pinned
-from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, configuration_of, share_of
+from slurm_plugin.daemon.managed import (
+    QUOTA_S,
+    Managed,
+    blocked_by,
+    configuration_of,
+    not_started,
+    share_of,
+)
 from slurm_plugin.daemon.settings import DaemonSettings
+
+PATIENCE_S = 5.0
+"""How long a job that was placed keeps its place when Slurm says that it does not start it there,
+and no limit: its word may be of a moment ago."""
 
 
 def run_of(
@@ -102,12 +113,16 @@ def _starting(
         return None
     if known.placed_s is None:
         known.placed_s = now
-    late = now - known.placed_s > settings.start_timeout_s
-    if late and known.quota is None:
-        # It may never start there: meanwhile others may have what it keeps from them.
+    # It may never start there: meanwhile others may have what it keeps from them.
+    late: Reason | None = None
+    if now - known.placed_s > settings.start_timeout_s:
         waited = f"it has not started within {settings.start_timeout_s:g} s"
-        known.quota = Reason(ReasonCode.REFUSED, detail=waited), now + QUOTA_S
-    if late or blocked_by(seen) is not None:
+        late = Reason(ReasonCode.REFUSED, detail=f"{waited}, Slurm says {seen.reason}")
+    elif now - known.placed_s > PATIENCE_S:
+        late = not_started(seen)
+    if late is not None and known.quota is None:
+        known.quota = late, now + QUOTA_S
+    if late is not None or blocked_by(seen) is not None:
         return None
     before = known.run
     if before is not None and not before.begun and before.configuration == configuration:

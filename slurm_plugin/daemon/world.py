@@ -58,6 +58,7 @@ from slurm_plugin.daemon.gangs import (
     spares,
 )
 from slurm_plugin.daemon.managed import (
+    LIMITS,
     QUOTA_S,
     Managed,
     blocked_by,
@@ -484,12 +485,12 @@ class LiveWorld:
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
     def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
-        """Return the limit on several jobs together that keeps a job back.
+        """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Slurm names it once the job is placed. To place it again in each cycle would not help.
         """
         named = blocked_by(seen)
-        if named is not None and named.code is ReasonCode.QUOTA:
+        if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S
         elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
             known.quota and not now < known.quota[1] <= now + QUOTA_S
