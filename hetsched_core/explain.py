@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement import FreeGpus, ways_to_fit
-from hetsched_core.placement.pack import fastest_fit
+from hetsched_core.placement import FreeGpus, Way, ways_to_fit
+from hetsched_core.placement.pack import fits, lacks_open_nodes
 from hetsched_core.policy import Policy
 from hetsched_core.types import (
     Configuration,
@@ -25,6 +25,7 @@ from hetsched_core.types import (
     ReasonCode,
     RequirementSet,
     Reservation,
+    Shape,
     Snapshot,
     Trigger,
     Waiting,
@@ -187,10 +188,10 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
     ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
     if not ways:
         yield Reason(ReasonCode.NEVER_FITS, detail=_why_never(snapshot, job))
-    elif not _fits(snapshot, FreeGpus.of(snapshot), job):
+    elif lacks_open_nodes(snapshot, job):
         nodes = [view.node.name for view in snapshot.node_views() if not view.open]
         yield Reason(ReasonCode.NODES_DOWN, detail=_few(nodes))
-    elif not _fits(snapshot, _idle(snapshot), job):
+    elif not fits(snapshot, _idle(snapshot), job):
         yield Reason(ReasonCode.NO_ROOM, detail=_most_free(snapshot, job))
     else:
         yield Reason(ReasonCode.AHEAD, detail="there is room, and the policy keeps it for others")
@@ -199,13 +200,34 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
 def _why_never(snapshot: Snapshot, job: Job) -> str:
     if job.gpu_types is not None and not job.gpu_types:
         return "no GPU type of this cluster is what it asks for, in type and memory"
-    anywhere = replace(job, gpu_types=None)
-    others = ways_to_fit(anywhere, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-    if others:
+    shapes = snapshot.shapes_for(job)
+
+    def ways(job: Job, *more: Shape) -> tuple[Way, ...]:
+        return ways_to_fit(job, snapshot.cluster, snapshot.speeds, shapes | {*more})
+
+    if others := ways(replace(job, gpu_types=None)):
         types = dict.fromkeys(name for way in others for name in way.types)
         return f"it would on {' or '.join(types)}, which it does not accept"
-    largest = max(node.gpus for node in snapshot.cluster)
-    return f"it accepts {job.requirements} GPUs; a node has at most {largest}"
+    has = {
+        gpu_type: sum(node.gpus for node in snapshot.cluster if node.gpu_type == gpu_type)
+        for gpu_type in snapshot.cluster.gpu_types
+        if job.accepts_type(gpu_type)
+    }
+    have = " and ".join(f"{gpus} {gpu_type}" for gpu_type, gpus in has.items())
+    accepts, least = f"it accepts {job.requirements} GPUs", job.requirements.smallest
+    largest = max(node.gpus for node in snapshot.cluster if node.gpu_type in has)
+    if least > sum(has.values()):
+        return f"{accepts}; there are {have}"
+    if least > max(has.values()) and Shape.MIXED_TYPES not in shapes:
+        return f"{accepts}, all of one type; there are {have}"
+    if ways(job, Shape.EVEN):
+        return f"{accepts} on one node; a node has at most {largest}"
+    if ways(job, Shape.EVEN, Shape.UNEVEN):
+        return f"{accepts}, as many on each of its nodes; the nodes have at most {largest}"
+    if ways(replace(job, cpus_per_gpu=0.0, memory_mb_per_gpu=0.0)):
+        beside = f"{job.cpus_per_gpu:g} CPUs and {job.memory_mb_per_gpu:g} MiB"
+        return f"{accepts} with {beside} beside each; no nodes have so much"
+    return f"{accepts}, and has no speed on so many; a node has at most {largest}, there are {have}"
 
 
 def _most_free(snapshot: Snapshot, job: Job) -> str:
@@ -217,7 +239,13 @@ def _most_free(snapshot: Snapshot, job: Job) -> str:
         if job.accepts_type(gpu_type) and total:
             most = max(k for k in range(1, total + 1) if idle.nodes_with(gpu_type, k))
             parts.append(f"{total} {gpu_type}" + (f", {most} on one node" if most < total else ""))
-    return f"free: {'; '.join(parts) or 'none of its types'}"
+    text = f"free: {'; '.join(parts) or 'none of its types'}"
+    others = sum(
+        view.foreign_gpus
+        for view in snapshot.node_views()
+        if job.accepts_type(view.node.gpu_type) and view.open
+    )
+    return f"{text}; jobs that are not managed here hold {others}" if others else text
 
 
 def _few(names: list[str], most: int = 5) -> str:
@@ -231,11 +259,6 @@ def _idle(snapshot: Snapshot) -> FreeGpus:
         for run in view.runs:
             idle.take(view.job, run.configuration)
     return idle
-
-
-def _fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
-    ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-    return any(fastest_fit(snapshot, free, job, way, way.types) is not None for way in ways)
 
 
 # What would help ----------------------------------------------------------------------------------
@@ -253,7 +276,7 @@ def _remedies(policy: Policy, snapshot: Snapshot, plan: Plan, view: JobView) -> 
                 gpu_types=frozenset({gpu_type}),
             )
             accepted = count in view.job.requirements and view.job.accepts_type(gpu_type)
-            if accepted or tries == _MOST_TRIES or not _fits(snapshot, idle, changed):
+            if accepted or tries == _MOST_TRIES or not fits(snapshot, idle, changed):
                 continue
             tries += 1
             if _would_start(policy, snapshot, plan, replace(view, job=changed)):

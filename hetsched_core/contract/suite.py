@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from hetsched_core.contract import logs, plans, reruns
+from hetsched_core.contract import logs, plans, reruns, stops
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import Trial, run_trial
 from hetsched_core.policy import Policy
@@ -125,6 +125,8 @@ CONTRACTS = (
     _on_plans("facts", plans.what_runs_is_a_fact),
     _on_plans("shapes", plans.shapes_come_and_go),
     _on_plans("applied-twice", plans.applying_twice_changes_nothing),
+    _on_plans("idle-stops", stops.stops_make_room),
+    _on_plans("equal-jobs", stops.equal_jobs_are_not_swapped),
 )
 """Every contract, in the order in which they are reported."""
 

@@ -90,6 +90,7 @@ class Gavel:
         summary="shares of time per GPU type by a linear programme, in rounds",
         paper="Gavel (Narayanan et al., OSDI '20)",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
+        takes_turns=True,
     )
 
     def __post_init__(self) -> None:

@@ -174,10 +174,11 @@ class Sia:
         moved = np.full(len(cost), math.inf)
         factor = restart_factor(view, snapshot.now)
         if factor > 0:
-            moved = (factor * options.gain) ** self.p + self.change
+            moved = (factor * options.gain) ** self.p
         types = len(pools.gpu_types)
         stays = (options.use[:, :types] == _held(snapshot, pools.gpu_types, has)).all(axis=1)
-        return Priced(np.where(stays, cost, moved), options.use)
+        # To be left out is a change, too: what is spared by staying, beside all other choices.
+        return Priced(np.where(stays, cost - self.change, moved), options.use)
 
 
 def restart_factor(view: JobView, now: float) -> float:

@@ -529,7 +529,7 @@ def _capacity(
         view = snapshot.nodes[name]
         hosts[view.node.host] = view
         use = _Use(name, "GPUs", starts.gpus[name], whole.gpus[name], view.capacity)
-        yield from _too_much(snapshot, plan, (name,), use, lambda job: 1.0)
+        yield from _too_much(snapshot, plan, (name,), use, lambda _: 1.0)
     for host in sorted(hosts):
         cpus, memory_mb = snapshot.cluster.shared_on(host)
         if not (cpus or memory_mb):

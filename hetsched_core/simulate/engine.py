@@ -408,6 +408,7 @@ class Simulation:
             speeds=world.speeds,
             past_run_s=world.past_run_s,
             effective_s=world.now + settings.decision_s,
+            grace_s=settings.grace_s,
             shapes=settings.shapes,
             runs_per_job=settings.runs_per_job,
             seed=settings.seed,
@@ -509,9 +510,13 @@ class Simulation:
         if self._round_due < math.inf or not world.active:
             return
         if Trigger.ROUND in self._plan.replan.on:
-            self._present_round()
-            self._round_due = self._next_round_s
+            self._round_due = self._round_to_come_s()
             world.heap.push(self._round_due, Priority.ROUND, RoundStarts())
+
+    def _round_to_come_s(self) -> float:
+        """Return when the next round begins."""
+        self._present_round()
+        return self._next_round_s
 
     def _over(self) -> bool:
         """Whether nothing that is still scheduled can change anything."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from hetsched_core.types import NodeCondition
@@ -279,9 +279,11 @@ class SlurmSite:
 class SlurmState:
     """All nodes, and all jobs and reservations a moment later.
 
-    In this order, so that no node shows what a job holds that is still shown to wait.
+    In this order, so that no node shows what a job holds that is still shown to wait. `unread` are
+    the records that could not be read, such as `job 12`, each with why.
     """
 
     nodes: tuple[SlurmNode, ...]
     jobs: Mapping[str, SlurmJob]
     reservations: tuple[SlurmReservation, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)

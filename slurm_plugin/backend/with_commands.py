@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
@@ -38,6 +39,7 @@ from slurm_plugin.backend.gres import (
     power,
 )
 from slurm_plugin.backend.limits import jobs_are_private, read_limits
+from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -119,18 +121,28 @@ class CommandsBackend:
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
+        nodes = _named(run_command(["scontrol", "show", "nodes", "--json"]), "nodes", "name")
         jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
         kept = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
-        waiting = {str(row["job_id"]): row for row in jobs if "PENDING" in row["job_state"]}
+        return self._read(nodes, jobs, kept)
+
+    def _read(
+        self, nodes: Iterable[tuple[object, Any]], jobs: Sequence[Any], kept: Sequence[Any]
+    ) -> SlurmState:
+        waiting = {
+            str(row["job_id"]): row
+            for row in jobs
+            if isinstance(row, Mapping) and "PENDING" in (row.get("job_state") or ())
+        }
         once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
         exclusive = {job: untold.exclusive for job, untold in once.items()}
-        found = (_job(row, exclusive.get(str(row["job_id"]), "")) for row in jobs)
-        return SlurmState(
-            tuple(map(_node, nodes)),
-            {job.id: job for job in found},
-            tuple(map(_reservation, kept)),
+        state = state_of(
+            nodes,
+            _node,
+            _each(jobs, "job_id"),
+            lambda row: _job(row, exclusive.get(str(row["job_id"]), "")),
         )
+        return replace(state, reservations=tuple(map(_reservation, kept)))
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -296,7 +308,16 @@ def run_command(command: list[str]) -> str:
     return done.stdout
 
 
-def _rows(text: str, key: str) -> Sequence[Mapping[str, Any]]:
+def _named(text: str, key: str, name: str) -> Iterator[tuple[object, Any]]:
+    return _each(_rows(text, key), name)
+
+
+def _each(rows: Sequence[Any], name: str) -> Iterator[tuple[object, Any]]:
+    for row in rows:
+        yield row.get(name) if isinstance(row, Mapping) else None, row
+
+
+def _rows(text: str, key: str) -> Sequence[Any]:
     try:
         document = json.loads(text)
         rows = document[key]
@@ -331,13 +352,13 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
     )
     return SlurmJob(
         id=elements.id,
-        name=row.get("name", ""),
-        user=row.get("user_name", ""),
-        account=row.get("account", ""),
-        partition=row.get("partition", ""),
+        name=_text(row, "name"),
+        user=_text(row, "user_name"),
+        account=_text(row, "account"),
+        partition=_text(row, "partition"),
         state=state,
         reason=_reason(row),
-        mark=row.get("admin_comment", ""),
+        mark=_text(row, "admin_comment"),
         nodes=nodes,
         pinned=node_names(row.get("required_nodes")),
         gpus=gpus,
@@ -359,12 +380,12 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         ),
         cpus=_whole(row, "cpus"),
         memory_mb=memory_mb_in(tres),
-        submit_line=row.get("submit_line", ""),
-        qos=row.get("qos", ""),
+        submit_line=_text(row, "submit_line"),
+        qos=_text(row, "qos"),
         array=array,
         element=elements.element,
         unsplit=elements.unsplit,
-        dependency=row.get("dependency", ""),
+        dependency=_text(row, "dependency"),
         outcome=_outcome(words) if state is JobState.ENDED else "",
         partitions=tuple(row.get("partition", "").split(",")),
         reservation=row.get("resv_name", ""),
@@ -428,20 +449,27 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
     words = row["state"]
     words = [words] if isinstance(words, str) else words
     return SlurmNode(
-        name=row["name"],
+        name=_text(row, "name"),
         condition=condition(words),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
-        cpus=row.get("effective_cpus") or row["cpus"],
-        cpus_used=row["alloc_cpus"],
-        memory_mb=row["real_memory"] - (row.get("specialized_memory") or 0),
-        memory_used_mb=row["alloc_memory"],
+        cpus=int(row.get("effective_cpus") or row["cpus"]),
+        cpus_used=int(row["alloc_cpus"]),
+        memory_mb=int(row["real_memory"] - (row.get("specialized_memory") or 0)),
+        memory_used_mb=int(row["alloc_memory"]),
         partitions=frozenset(row.get("partitions") or ()),
         features=frozenset(row.get("active_features") or ()),
         weight=row.get("weight", 1),
         power=power(words),
         reserved="RESERVED" in words,
     )
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key, "")
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {value!r}, and no text")
+    return value
 
 
 def _number(row: Mapping[str, Any], key: str) -> float | None:

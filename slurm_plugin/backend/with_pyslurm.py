@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from slurm_plugin.backend.gres import (
     power,
 )
 from slurm_plugin.backend.limits import read_limits
+from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -103,14 +105,13 @@ class PyslurmBackend:
             {str(job.id): _key(job) for job in jobs.values() if job.state in _STATES}
         )
         nothing = Untold()
-        found = (
-            _job(job, self._user(job), once.get(str(job.id), nothing)) for job in jobs.values()
+        state = state_of(
+            nodes.items(),
+            _node,
+            jobs.items(),
+            lambda job: _job(job, self._user(job), once.get(str(job.id), nothing)),
         )
-        return SlurmState(
-            tuple(map(_node, nodes.values())),
-            {job.id: job for job in found},
-            tuple(map(_reservation, kept.values())),
-        )
+        return replace(state, reservations=tuple(map(_reservation, kept.values())))
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.errors import InputError, described
@@ -79,7 +80,7 @@ _ASK_AGAIN_S = 10.0
 """How long a policy is left alone that has made no plan, or one that breaks rules."""
 
 _MOST_TOLD = 20
-"""So many of the rules that a plan breaks are told."""
+"""So many of the rules that a plan breaks are told, and of the records that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,7 @@ class Daemon:
         found = dict(self._world.warnings)
         found = {job: f"job={job}: {words}" for job, words in found.items()}
         found |= self._world.site_warnings
+        found |= dict(_few(self._world.odd))
         found |= {"record": _unrecorded(self._unrecorded), "spool": self._no_spool}
         new = tuple(
             words for what, words in found.items() if words and self._warned.get(what) != words
@@ -487,6 +489,7 @@ class Daemon:
             jobs=world.jobs,
             speeds=world.speeds,
             effective_s=now,
+            grace_s=self._settings.grace_s,
             shapes=world.shapes,
             runs_per_job=world.elements.runs_per_job,
             seed=self._settings.seed,
@@ -529,6 +532,14 @@ def _told(violations: Sequence[Violation]) -> tuple[str, ...]:
     told = tuple(map(str, violations[:_MOST_TOLD]))
     more = len(violations) - _MOST_TOLD
     return (*told, f"and {more} more") if more > 0 else told
+
+
+def _few(odd: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what is told of records that are left out: of many only the first are named."""
+    for what, words in islice(odd.items(), _MOST_TOLD):
+        yield what, f"{what} is left out: {words}"
+    if (more := len(odd) - _MOST_TOLD) > 0:
+        yield "odd", f"{more} more records are left out"
 
 
 def _has_all(cluster: Cluster | None, before: Cluster) -> bool:

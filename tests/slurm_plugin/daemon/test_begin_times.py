@@ -23,12 +23,13 @@ def test_a_begin_time_is_pushed_only_when_it_comes_near() -> None:
 
 def test_a_begin_time_that_is_too_far_ahead_is_brought_back() -> None:
     full = (node("n0", used=4),)
-    backend, clock = FakeBackend(state(WAITING, nodes=full)), Clock(1000.0)
+    waiting = replace(WAITING, begin_s=5060.0)
+    backend, clock = FakeBackend(state(waiting, nodes=full)), Clock(5000.0)
     daemon = daemon_of(backend, clock)
     daemon.cycle()
     assert backend.calls == []
     # The clock is set back: if the daemon died now, the job would wait for over an hour.
-    clock.now = 1000.0 - 3600.0
+    clock.now -= 3600.0
     daemon.cycle()
     assert backend.calls == [Push("1", 60)]
     # Slurm has queued it again, with a begin time two minutes ahead.

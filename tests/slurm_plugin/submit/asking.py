@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon.mark import Mark, read_mark
+
+from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 

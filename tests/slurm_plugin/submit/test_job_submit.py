@@ -6,11 +6,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from slurm_plugin.daemon.mark import read_mark
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRateScaling, RequirementSet
 from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.daemon.mark import read_mark
 from slurm_plugin.submit import ENFORCE_LIST
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
