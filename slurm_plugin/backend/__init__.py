@@ -8,6 +8,10 @@ from slurm_plugin.backend.apply import Outcome, apply_changes
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Park,
     Place,
     Push,
@@ -21,13 +25,17 @@ from slurm_plugin.backend.change import (
 )
 from slurm_plugin.backend.choose import BACKENDS, open_backend
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
+from slurm_plugin.backend.features import nodes_with
 from slurm_plugin.backend.limits import GpuLimit, GpuLimits
 from slurm_plugin.backend.protocol import SlurmBackend
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
+    Power,
+    Request,
     SlurmJob,
     SlurmNode,
+    SlurmReservation,
     SlurmSite,
     SlurmState,
 )
@@ -39,26 +47,34 @@ __all__ = [
     "BackendError",
     "Cancel",
     "Change",
+    "Drop",
+    "Enter",
     "GpuLimit",
     "GpuLimits",
+    "Hold",
     "JobState",
+    "Leave",
     "Outcome",
     "Park",
     "Place",
+    "Power",
     "Push",
     "Recipients",
     "RefusedError",
     "Release",
+    "Request",
     "Requeue",
     "SetAside",
     "Signal",
     "SlurmBackend",
     "SlurmJob",
     "SlurmNode",
+    "SlurmReservation",
     "SlurmSite",
     "SlurmState",
     "Terms",
     "Together",
     "apply_changes",
+    "nodes_with",
     "open_backend",
 ]

@@ -8,6 +8,10 @@ from dataclasses import dataclass
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Park,
     Place,
     Push,
@@ -21,15 +25,20 @@ from slurm_plugin.backend.errors import AwayError, RefusedError
 from slurm_plugin.backend.protocol import SlurmBackend
 
 _ORDER: dict[type[Change], int] = {
+    # What waits stays where it is, first of all.
+    Hold: -1,
     Signal: 0,
     Cancel: 0,
     Requeue: 0,
     Park: 1,
+    Leave: 1,
     # After the leader's parking, so that no leader is pinned whose members are not.
     SetAside: 2,
     Push: 3,
     Release: 4,
     Place: 5,
+    Enter: 5,
+    Drop: 6,
 }
 
 
@@ -72,7 +81,8 @@ def apply_changes(
 
     Every change is one call and may be made twice, so one whose answer was lost is simply made
     again. Slurm may refuse the second half of a call after making the first: a job whose `Place` is
-    refused is parked, so that it waits unpinned and starts by itself if we do. So it is with what
+    refused is parked, so that it waits unpinned and starts by itself if we do; one whose `Enter` is
+    refused is taken out again. So it is with what
     is placed together: those before it are parked, too, and those behind it are not tried.
 
     Args:
@@ -95,7 +105,7 @@ def apply_changes(
                     refused.append((step, str(error)))
                     left.remove(change)
                     for place in reversed(steps[: at + 1]):
-                        if isinstance(place, Place):
+                        if isinstance(place, Place | Enter):
                             _undo(backend, place, sleep, backoff_s)
                     break
             else:
@@ -122,11 +132,11 @@ def _attempt(
 
 def _undo(
     backend: SlurmBackend,
-    change: Place,
+    change: Place | Enter,
     sleep: Callable[[float], None],
     backoff_s: tuple[float, ...],
 ) -> None:
-    """Park a job; one that refuses this too has ended or started, and needs nothing."""
+    """Bring a job back; one that refuses this too has ended or started, and needs nothing."""
     try:
         _attempt(backend, change.otherwise, sleep, backoff_s)
     except RefusedError:

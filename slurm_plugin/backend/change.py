@@ -1,9 +1,11 @@
-"""What can be done to a job, each in one call to Slurm."""
+"""What can be done to a job, and to the reservation that holds the nodes, each in one call."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+
+from slurm_plugin.backend.state import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,4 +128,83 @@ class Release:
     job: str
 
 
-Change = Signal | Cancel | Requeue | Park | SetAside | Push | Release | Place | Together
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Take a pending job out of its reservation: it waits for any node again, as its user asked.
+
+    `nodes` are those that its user named, () for none. `request` is what Slurm is to be told of its
+    nodes, tasks and GPUs, None for nothing. A job that is COMPLETING after a requeue takes it, too.
+    """
+
+    job: str
+    nodes: tuple[str, ...] = ()
+    request: Request | None = None
+    terms: Terms = Terms()
+
+
+@dataclass(frozen=True, slots=True)
+class Enter:
+    """Place a pending job into the reservation, so that it starts at once.
+
+    Slurm may take part of it and refuse the rest: the job may then start on the nodes in its own
+    shape. `otherwise` takes it out again.
+
+    Attributes:
+        nodes: those that it has to run on; () leaves Slurm to choose among all of the reservation.
+        otherwise: what to do if Slurm refuses.
+        request: what to change of its nodes, tasks and GPUs (see `Request.placed`); None leaves
+            them as they are.
+        due: whether to make it due now. A job that was queued again waits for a while else. For
+            others Slurm would move the time from which it counts as eligible.
+    """
+
+    job: str
+    reservation: str
+    nodes: tuple[str, ...]
+    otherwise: Leave
+    request: Request | None = None
+    terms: Terms = Terms()
+    due: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Keep nodes for what is placed, by a reservation that ends `seconds` from now.
+
+    It is renewed if it is there, which brings it back, too, if it has ended and jobs still run in
+    it; else it is made. Unless somebody renews it, Slurm starts whatever waits when it ends. Jobs
+    of all users but `denied` may be placed: a list of who may would have to name them all. That
+    account must exist, have a uid that Slurm takes for somebody, and submit nothing.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    seconds: int
+    denied: str = "daemon"
+    job: str = field(default="", init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop:
+    """Give the nodes back: the reservation is deleted, or ends now if jobs run in it."""
+
+    name: str
+    job: str = field(default="", init=False)
+
+
+Change = (
+    Signal
+    | Cancel
+    | Requeue
+    | Park
+    | SetAside
+    | Push
+    | Release
+    | Place
+    | Together
+    | Enter
+    | Leave
+    | Hold
+    | Drop
+)
+"""What is done to a job, or, with "" for a job, to the reservation."""

@@ -10,16 +10,22 @@ from functools import lru_cache
 from ClusterShell.NodeSet import NodeSet
 
 from hetsched_core.types import NodeCondition
+from slurm_plugin.backend.state import Power
 
 UNTYPED = "gpu"
 """The type of GPUs whose site gave them none."""
 
 _GPU = re.compile(r"(?:^|,)(?:gres[/:])?gpu(?::([^:=(,]+)(?=[:=]\d))?[:=](\d+)")
 
-_DOWN = frozenset(
-    {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "POWERED_DOWN", "UNKNOWN", "FUTURE"}
+_DOWN = frozenset({"DOWN", "FAIL", "FAILING", "UNKNOWN", "FUTURE"})
+_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"})
+_POWER = (
+    ("POWERING_UP", Power.RISING),
+    ("POWER_UP", Power.RISING),
+    ("POWERED_DOWN", Power.OFF),
+    ("POWERING_DOWN", Power.FALLING),
+    ("POWER_DOWN", Power.FALLING),
 )
-_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT", "RESERVED"})
 
 
 def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
@@ -61,12 +67,32 @@ def node_names(text: str | None) -> tuple[str, ...]:
     return tuple(sorted(NodeSet(named))) if named else ()
 
 
+def gpu_part(text: str | None) -> str:
+    """Return what a text such as `cpu=3,gres/gpu:1` says of GPUs, in the form `gres/gpu:1`."""
+    pieces = (text or "").split(",")
+    return ",".join(
+        piece.replace("=", ":") for piece in pieces if piece.startswith(("gres/gpu", "gres:gpu"))
+    )
+
+
 def condition(words: Collection[str]) -> NodeCondition:
     """Return what Slurm's state words of a node mean for a scheduler.
 
-    A trailing `*` is Slurm's sign for a node that does not answer.
+    A trailing `*` is Slurm's sign for a node that does not answer, as none does that is powered
+    down.
     """
-    plain = {word.strip().rstrip("*~#!%$@^-").upper() for word in words}
-    if any(word.strip().endswith("*") for word in words) or plain & _DOWN:
+    plain = _plain(words)
+    silent = "NOT_RESPONDING" in plain or any(word.strip().endswith("*") for word in words)
+    if plain & _DOWN or (silent and power(words) is Power.ON):
         return NodeCondition.DOWN
     return NodeCondition.DRAINED if plain & _CLOSED else NodeCondition.UP
+
+
+def power(words: Collection[str]) -> Power:
+    """Return how a node of these state words stands in Slurm's power saving."""
+    plain = _plain(words)
+    return next((each for word, each in _POWER if word in plain), Power.ON)
+
+
+def _plain(words: Collection[str]) -> frozenset[str]:
+    return frozenset(word.strip().rstrip("*~#!%$@^-+").upper() for word in words)

@@ -9,7 +9,10 @@ from slurm_plugin.backend.state import SlurmSite, SlurmState
 
 
 class SlurmBackend(Protocol):
-    """Reads Slurm in bulk and changes one job at a time. It remembers nothing."""
+    """Reads Slurm in bulk and makes one change at a time.
+
+    It remembers nothing but what a bulk read cannot tell of a job (see `asked_once`).
+    """
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs.

@@ -24,13 +24,58 @@ class JobState(Enum):
     ENDED = "ended"
 
 
+class Power(Enum):
+    """How a node stands in Slurm's power saving.
+
+    A node that is OFF can be given to a job: Slurm then powers it up, for `SlurmSite.power_up_s` at
+    the most, and the job counts as running. One that is FALLING can be, too, and waits until it is
+    off.
+    """
+
+    ON = "on"
+    RISING = "powering up"
+    FALLING = "powering down"
+    OFF = "powered down"
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmReservation:
+    """A reservation of nodes as Slurm reports it. Times are seconds UTC.
+
+    Attributes:
+        nodes: sorted; () for one of licences alone.
+        flags: Slurm's words, such as `MAINT` and `FLEX`; pyslurm lacks some, such as `DAILY`.
+        users: who may use it, or with a `-` before each name who may not.
+    """
+
+    name: str
+    nodes: tuple[str, ...]
+    start_s: float
+    end_s: float
+    flags: frozenset[str] = frozenset()
+    users: str = ""
+    accounts: str = ""
+    partition: str = ""
+
+    @property
+    def maintenance(self) -> bool:
+        """Whether it keeps nodes for maintenance."""
+        return "MAINT" in self.flags
+
+    def active(self, now: float) -> bool:
+        """Whether it has begun and not ended; one that has ended is listed while jobs run in it."""
+        return self.start_s <= now < self.end_s
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
     """A node as Slurm reports it.
 
     `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
     have none. Memory is MiB. What the site keeps for the system is not counted. `partitions` are
-    those that it is in, None where that is not told.
+    those that it is in, None where that is not told. `condition` tells nothing of reservations but
+    maintenance; `reserved` tells that there is an active one, which may be ours. `features` are
+    those that are active. Slurm fills nodes of a low `weight` first.
     """
 
     name: str
@@ -42,30 +87,76 @@ class SlurmNode:
     memory_mb: int
     memory_used_mb: int
     partitions: frozenset[str] | None = None
+    features: frozenset[str] = frozenset()
+    weight: int = 1
+    power: Power = Power.ON
+    reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a job asks for beside GPUs. Memory is MiB.
-
-    A job of ours has one task on each node, so that CPUs per task are CPUs per node. What is asked
-    for in another way is 0. CPUs by GPU are in its mark, since pyslurm cannot read them.
-    """
+    """What a job asks for beside GPUs. Memory is MiB. What is asked for in another way is 0."""
 
     cpus_per_task: int = 0
     memory_mb_per_node: int = 0
     memory_mb_per_cpu: int = 0
     memory_mb_per_gpu: int = 0
+    cpus_per_gpu: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """How a job asks for nodes, tasks and GPUs.
+
+    GPUs are Slurm's texts, such as `gres/gpu:a100:4`, "" where it does not ask in this way; a job
+    may ask in several. In a change, None leaves a field as it is.
+
+    Attributes:
+        nodes: the least and the most; the most is 0 where there is no limit.
+        tasks: in all.
+        per_job: GPUs in all (`--gpus`).
+        per_node: GPUs on each node (`--gpus-per-node`, `--gres`).
+        per_socket: GPUs on each socket.
+        per_task: GPUs for each task.
+    """
+
+    nodes: tuple[int, int] | None = None
+    tasks: int | None = None
+    per_job: str | None = None
+    per_node: str | None = None
+    per_socket: str | None = None
+    per_task: str | None = None
+
+    def placed(self, nodes: int, per_node: str, tasks: int) -> Request:
+        """Return what to change for a run on so many nodes, with `per_node` on each."""
+        # With a range, Slurm takes as many nodes as it can get.
+        least, most = self.nodes or (nodes, nodes)
+        exact = (least <= nodes and most == 0) or least == most == nodes
+        return Request(
+            None if exact else (nodes, nodes),
+            None if self.tasks == tasks else tasks,
+            "" if self.per_job else None,
+            None if self.per_node == per_node else per_node,
+            "" if self.per_socket else None,
+            "" if self.per_task else None,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmJob:
     """A job as Slurm reports it. Times are seconds UTC, None where there is none.
 
+    Both backends tell the same, with these limits. How a job asks for GPUs by job, socket or task,
+    and for CPUs and memory by GPU, pyslurm cannot read; with whom it shares nodes, Slurm's JSON
+    does not tell. Both ask squeue for that once, when they first see the job and when its nodes,
+    tasks or GPUs per node have changed. Of a job that is in a reservation and asks by node, pyslurm
+    tells that alone.
+
     Attributes:
         id: Slurm's id; it is handed out again after a crash of the controller.
         state: where it stands.
-        reason: Slurm's word for why it waits, for example `BeginTime`.
+        reason: Slurm's words for why it waits, whole, for example `BeginTime` or
+            `ReqNodeNotAvail, Reserved for maintenance`.
         mark: the AdminComment, which only job_submit.lua writes.
         nodes: the nodes that it holds, sorted; those that it still holds while COMPLETING.
         pinned: the nodes that it must run on, sorted; () for any.
@@ -85,6 +176,20 @@ class SlurmJob:
         unsplit: the elements that it stands for while Slurm keeps several as one, in order.
         dependency: of an element of an array, what it waits for.
         outcome: Slurm's word for how it ended, such as `COMPLETED`; "" while it has not.
+        partitions: all that it may run in, in its user's order.
+        reservation: the one that it is in, "" for none.
+        batch: whether it has a script; `salloc` and `srun` have none, and cannot be queued again.
+        constraint: its features as its user wrote them; see `slurm_plugin.backend.features`.
+        excluded: the nodes that it must not run on, sorted.
+        request: how it asks for nodes, tasks and GPUs; no field is None.
+        tasks_per_node: how many it asks for, 0 for no word on that.
+        cpus_least: the CPUs that it needs on each node (`--mincpus`, or by its tasks there).
+        licences: Slurm's text, such as `matlab:2,ansys:1`.
+        exclusive: with whom it shares no node: `node` (nobody), `user`, `mcs`, `topo`, "" for all.
+        priority: Slurm's; 0 while it is held.
+        throttle: how many elements of its array may run at once, 0 for any number.
+        het_job: the id of the first part of the heterogeneous job that it is a part of, or "".
+        deadline_s: when it must have ended.
         members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
         copies: the elements of a job of copies; see `slurm_plugin.daemon.copies`.
     """
@@ -117,6 +222,20 @@ class SlurmJob:
     unsplit: tuple[int, ...] = ()
     dependency: str = ""
     outcome: str = ""
+    partitions: tuple[str, ...] = ()
+    reservation: str = ""
+    batch: bool = True
+    constraint: str = ""
+    excluded: tuple[str, ...] = ()
+    request: Request = Request((1, 0), 1, "", "", "", "")
+    tasks_per_node: int = 0
+    cpus_least: int = 0
+    licences: str = ""
+    exclusive: str = ""
+    priority: int = 0
+    throttle: int = 0
+    het_job: str = ""
+    deadline_s: float | None = None
     members: tuple[SlurmJob, ...] = ()
     copies: tuple[SlurmJob, ...] = ()
 
@@ -133,20 +252,25 @@ class SlurmSite:
     `kill_wait_s` is how long a job that is told to stop may take, `longest_s` the greatest time
     limit of each partition, None for none; `limits` are those of its accounting, None where they
     could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
+    `power_up_s` and `power_down_s` are how long a node takes at the most (ResumeTimeout,
+    SuspendTimeout).
     """
 
     kill_wait_s: float
     longest_s: Mapping[str, float | None]
     limits: GpuLimits | None = None
     private_jobs: bool = False
+    power_up_s: float = 0.0
+    power_down_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
-    """All nodes, and all jobs a moment later.
+    """All nodes, and all jobs and reservations a moment later.
 
     In this order, so that no node shows what a job holds that is still shown to wait.
     """
 
     nodes: tuple[SlurmNode, ...]
     jobs: Mapping[str, SlurmJob]
+    reservations: tuple[SlurmReservation, ...] = ()

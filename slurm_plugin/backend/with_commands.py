@@ -6,14 +6,19 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
 from slurm_plugin.backend.arrays import elements_of
+from slurm_plugin.backend.asked_once import AskedOnce
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Park,
     Place,
     Push,
@@ -29,17 +34,21 @@ from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     condition,
     gpu_counts,
+    gpu_part,
     gpu_request,
     gpus_held,
     gpus_per_node,
     node_names,
+    power,
 )
 from slurm_plugin.backend.limits import jobs_are_private, read_limits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
+    Request,
     SlurmJob,
     SlurmNode,
+    SlurmReservation,
     SlurmSite,
     SlurmState,
 )
@@ -80,6 +89,13 @@ _RECIPIENTS = {
 }
 
 
+NO_LIMIT = 1_000_000
+"""The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
+
+HOLD_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER,OVERLAP"
+"""A job may run for longer than the reservation. That may be made over jobs that run and over other
+reservations, and what waits in it when it ends is not held."""
+
 OUTCOMES = frozenset(
     {
         *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"),
@@ -103,25 +119,35 @@ class CommandsBackend:
                 raise BackendError(
                     f"there is no command {name} in PATH; install Slurm's client commands"
                 )
+        self._once = AskedOnce(run_command)
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _rows(_run(["scontrol", "show", "nodes", "--json"]), "nodes")
-        jobs = _rows(_run(["squeue", "--all", "--states=all", "--json"]), "jobs")
-        found = (_job(row) for row in jobs)
-        return SlurmState(tuple(map(_node, nodes)), {job.id: job for job in found})
+        nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
+        jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
+        kept = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
+        waiting = {str(row["job_id"]): row for row in jobs if "PENDING" in row["job_state"]}
+        once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
+        exclusive = {job: untold.exclusive for job, untold in once.items()}
+        found = (_job(row, exclusive.get(str(row["job_id"]), "")) for row in jobs)
+        return SlurmState(
+            tuple(map(_node, nodes)),
+            {job.id: job for job in found},
+            tuple(map(_reservation, kept)),
+        )
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
-        configuration = _run(["scontrol", "show", "config"])
-        found = re.search(r"^KillWait\s*=\s*(\d+)", configuration, re.MULTILINE)
+        configuration = run_command(["scontrol", "show", "config"])
+        times = dict(re.findall(r"^(\w+)\s*=\s*(\d+) sec", configuration, re.MULTILINE))
         # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
-        partitions = _run(["scontrol", "show", "partitions", "--oneliner"])
+        partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
         limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
         longest_s = {name: parse_duration(text) for name, text in limits}
-        kill_wait_s = float(found[1]) if found else 0.0
+        names = ("KillWait", "ResumeTimeout", "SuspendTimeout")
+        kill_wait_s, power_up_s, power_down_s = (float(times.get(name, 0)) for name in names)
         private = jobs_are_private(configuration)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
+        return SlurmSite(kill_wait_s, longest_s, read_limits(), private, power_up_s, power_down_s)
 
     def apply(self, change: Change) -> None:
         """Make one change."""
@@ -154,6 +180,27 @@ def change_by_command(change: Change) -> None:
                 StartTime=f"now+{delay_s}",
                 **_terms(terms),
             )
+        case Enter(job, reservation, nodes, _, request, terms, due):
+            _update(
+                job,
+                **({"ReqNodeList": ",".join(nodes)} if nodes else {}),
+                **_request(request),
+                **_terms(terms),
+                ReservationName=reservation,
+                **({"StartTime": "now"} if due else {}),
+            )
+        case Leave(job, nodes, request, terms):
+            _update(
+                job,
+                ReservationName="",
+                ReqNodeList=",".join(nodes),
+                **_request(request),
+                **_terms(terms),
+            )
+        case Hold():
+            _hold(change)
+        case Drop(name):
+            drop_by_command(name)
         case SetAside(job):
             # scontrol takes no empty list for several elements; they have no pins yet.
             unpin = {} if "[" in job else {"ReqNodeList": ""}
@@ -161,13 +208,13 @@ def change_by_command(change: Change) -> None:
         case Push(job, delay_s):
             _update(job, StartTime=f"now+{delay_s}")
         case Signal(job, signal, to):
-            _run(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
+            run_command(["scancel", f"--signal={signal}", *_RECIPIENTS[to], job])
         case Cancel(job):
-            _run(["scancel", job])
+            run_command(["scancel", job])
         case Requeue(job):
-            _run(["scontrol", "requeue", job])
+            run_command(["scontrol", "requeue", job])
         case Release(job):
-            _run(["scontrol", "release", job])
+            run_command(["scontrol", "release", job])
         case Together():
             raise TypeError("what is placed together is made one by one")
 
@@ -181,11 +228,65 @@ def _terms(terms: Terms) -> dict[str, int]:
     return {name: value for name, value in wanted.items() if value is not None}
 
 
+def _request(request: Request | None) -> dict[str, str | int]:
+    if request is None:
+        return {}
+    nodes = request.nodes and f"{request.nodes[0]}-{request.nodes[1] or NO_LIMIT}"
+    wanted = {
+        "NumNodes": nodes,
+        "NumTasks": request.tasks,
+        # All of them at once, since Slurm looks at what they give together.
+        "TresPerJob": request.per_job,
+        "TresPerNode": request.per_node,
+        "TresPerSocket": request.per_socket,
+        "TresPerTask": request.per_task,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
+
+
+def _hold(hold: Hold) -> None:
+    name = f"ReservationName={hold.name}"
+    until = f"EndTime=now+{hold.seconds}"
+    nodes = f"Nodes={','.join(hold.nodes)}"
+    try:
+        run_command(["scontrol", "update", name, until, nodes])
+    except RefusedError as error:
+        if not _unknown(error):
+            raise
+        who = f"Users=-{hold.denied}"
+        words = ("StartTime=now", until, nodes, f"Flags={HOLD_FLAGS}", who)
+        run_command(["scontrol", "create", "reservation", name, *words])
+
+
+def drop_by_command(name: str) -> None:
+    """Delete a reservation, or end it now if jobs run in it; one that is not there is no fault."""
+    try:
+        try:
+            run_command(["scontrol", "delete", f"ReservationName={name}"])
+        except RefusedError as error:
+            if _unknown(error):
+                return
+            run_command(["scontrol", "update", f"ReservationName={name}", "EndTime=now+1"])
+    except RefusedError as error:
+        if not _unknown(error):
+            raise
+
+
+def _unknown(error: RefusedError) -> bool:
+    """Whether Slurm has refused because there is no such reservation."""
+    return "reservation is invalid" in str(error)
+
+
 def _update(job: str, **values: str | int) -> None:
-    _run(["scontrol", "update", f"JobId={job}", *(f"{k}={v}" for k, v in values.items())])
+    run_command(["scontrol", "update", f"JobId={job}", *(f"{k}={v}" for k, v in values.items())])
 
 
-def _run(command: list[str]) -> str:
+def run_command(command: list[str]) -> str:
+    """Run one of Slurm's commands and return what it printed.
+
+    Raises:
+        AwayError, RefusedError: as `SlurmBackend.apply`.
+    """
     try:
         done = subprocess.run(
             command,
@@ -208,7 +309,7 @@ def _run(command: list[str]) -> str:
     return done.stdout
 
 
-def _rows(text: str, key: str) -> Iterable[Mapping[str, Any]]:
+def _rows(text: str, key: str) -> Sequence[Mapping[str, Any]]:
     try:
         document = json.loads(text)
         rows = document[key]
@@ -221,7 +322,7 @@ def _rows(text: str, key: str) -> Iterable[Mapping[str, Any]]:
     return rows if isinstance(rows, list) else []
 
 
-def _job(row: Mapping[str, Any]) -> SlurmJob:
+def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
     words = row["job_state"]
     words = {words} if isinstance(words, str) else set(words)
     state = next((state for word, state in _STATES if word in words), JobState.ENDED)
@@ -231,7 +332,9 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         count = gpus_held(row.get("tres_alloc_str") or "")
     begin_s = _number(row, "eligible_time") or None
     minutes = _number(row, "time_limit")
-    by_gpu = int((row.get("memory_per_tres") or "0").rpartition(":")[2])
+    cpus_by_gpu, memory_by_gpu = (
+        last_number(row.get(key) or "") for key in ("cpus_per_tres", "memory_per_tres")
+    )
     array = f"{_number(row, 'array_job_id') or 0:.0f}".removeprefix("0")
     task = _number(row, "array_task_id")
     elements = elements_of(
@@ -261,11 +364,12 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         restarts=int(row.get("restart_cnt", 0)),
         held=bool(row.get("hold")) or _number(row, "priority") == 0.0,
         asked=Asked(
-            cpus_per_task=0 if row.get("cpus_per_tres") else _whole(row, "cpus_per_task") or 1,
+            cpus_per_task=0 if cpus_by_gpu else _whole(row, "cpus_per_task") or 1,
             # Slurm shows what is asked for by GPU as if it were by node, too.
-            memory_mb_per_node=0 if by_gpu else _whole(row, "memory_per_node"),
+            memory_mb_per_node=0 if memory_by_gpu else _whole(row, "memory_per_node"),
             memory_mb_per_cpu=_whole(row, "memory_per_cpu"),
-            memory_mb_per_gpu=by_gpu,
+            memory_mb_per_gpu=memory_by_gpu,
+            cpus_per_gpu=cpus_by_gpu,
         ),
         cpus=_whole(row, "cpus"),
         submit_line=row.get("submit_line", ""),
@@ -275,6 +379,47 @@ def _job(row: Mapping[str, Any]) -> SlurmJob:
         unsplit=elements.unsplit,
         dependency=row.get("dependency", ""),
         outcome=_outcome(words) if state is JobState.ENDED else "",
+        partitions=tuple(row.get("partition", "").split(",")),
+        reservation=row.get("resv_name", ""),
+        batch=bool(row.get("batch_flag", True)),
+        constraint=row.get("features", ""),
+        excluded=node_names(row.get("excluded_nodes")),
+        request=Request(
+            (_whole(row, "node_count"), _most(_whole(row, "max_nodes"))),
+            _whole(row, "tasks"),
+            *(gpu_part(row.get(f"tres_per_{each}")) for each in ("job", "node", "socket", "task")),
+        ),
+        tasks_per_node=_whole(row, "tasks_per_node"),
+        cpus_least=_whole(row, "minimum_cpus_per_node"),
+        licences=row.get("licenses", ""),
+        exclusive=exclusive,
+        priority=_whole(row, "priority"),
+        throttle=_whole(row, "array_max_tasks"),
+        het_job=f"{_whole(row, 'het_job_id')}".removeprefix("0"),
+        deadline_s=_number(row, "deadline") or None,
+    )
+
+
+def last_number(text: str) -> int:
+    """Read the count of `gres/gpu:1024`, 0 of nothing."""
+    found = re.search(r"(\d+)$", text)
+    return int(found[1]) if found else 0
+
+
+def _most(nodes: int) -> int:
+    return 0 if nodes >= NO_LIMIT else nodes
+
+
+def _reservation(row: Mapping[str, Any]) -> SlurmReservation:
+    return SlurmReservation(
+        name=row["name"],
+        nodes=node_names(row.get("node_list")),
+        start_s=_number(row, "start_time") or 0.0,
+        end_s=_number(row, "end_time") or 0.0,
+        flags=frozenset(row.get("flags") or ()),
+        users=row.get("users", ""),
+        accounts=row.get("accounts", ""),
+        partition=row.get("partition", ""),
     )
 
 
@@ -283,9 +428,9 @@ def _outcome(words: set[str]) -> str:
 
 
 def _reason(row: Mapping[str, Any]) -> str:
-    # Of a job whose launch has failed the one says that its user holds it, the other the truth.
-    words = row.get("state_description") or ""
-    return words if "launch" in words else row.get("state_reason", "None")
+    # The one may be a kind, the other what there is to say. Of a job whose launch has failed the
+    # one says that its user holds it.
+    return str(row.get("state_description") or row.get("state_reason", "None"))
 
 
 def _whole(row: Mapping[str, Any], key: str) -> int:
@@ -294,9 +439,10 @@ def _whole(row: Mapping[str, Any], key: str) -> int:
 
 def _node(row: Mapping[str, Any]) -> SlurmNode:
     words = row["state"]
+    words = [words] if isinstance(words, str) else words
     return SlurmNode(
         name=row["name"],
-        condition=condition([words] if isinstance(words, str) else words),
+        condition=condition(words),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
         cpus=row.get("effective_cpus") or row["cpus"],
@@ -304,6 +450,10 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         memory_mb=row["real_memory"] - (row.get("specialized_memory") or 0),
         memory_used_mb=row["alloc_memory"],
         partitions=frozenset(row.get("partitions") or ()),
+        features=frozenset(row.get("active_features") or ()),
+        weight=row.get("weight", 1),
+        power=power(words),
+        reserved="RESERVED" in words,
     )
 
 

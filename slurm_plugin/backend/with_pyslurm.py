@@ -9,9 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from slurm_plugin.backend.arrays import elements_of
+from slurm_plugin.backend.asked_once import AskedOnce, Untold, exclusive_of
 from slurm_plugin.backend.change import (
     Cancel,
     Change,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Park,
     Place,
     Push,
@@ -26,20 +31,29 @@ from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
     UNTYPED,
     condition,
+    gpu_part,
     gpu_request,
     gpus_per_node,
     node_names,
+    power,
 )
 from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
+    Request,
     SlurmJob,
     SlurmNode,
+    SlurmReservation,
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.backend.with_commands import change_by_command
+from slurm_plugin.backend.with_commands import (
+    NO_LIMIT,
+    change_by_command,
+    last_number,
+    run_command,
+)
 
 _SYSTEM_CONF = "/etc/slurm/slurm.conf"
 
@@ -61,8 +75,13 @@ _STATES = {
     "SUSPENDED": JobState.SUSPENDED,
 }
 
-_OURS = "hetsched/"
-"""How the AdminComment of a job of ours begins."""
+_FLAGS = {
+    "MAINTENANCE": "MAINT",
+    "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
+    "SPECIFIC_NODES": "SPEC_NODES",
+    "NO_JOB_HOLD_AFTER_END": "NO_HOLD_JOBS_AFTER_END",
+}
+"""Slurm's words for what pyslurm calls otherwise."""
 
 _UNPIN = ["", ""]
 """pyslurm leaves a node list alone that is empty; one of nothings clears it."""
@@ -79,19 +98,27 @@ class PyslurmBackend:
         """
         self._pyslurm = _import_pyslurm()
         self._users: dict[int, str] = {}
-        self._by_gpu: dict[tuple[int, int], bool] = {}
+        self._once = AskedOnce(run_command)
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
         try:
             nodes, jobs = self._pyslurm.Nodes.load(), self._pyslurm.Jobs.load()
+            kept = self._pyslurm.Reservations.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading") from None
-        found = (_job(job, self._user(job), self._memory_is_by_gpu(job)) for job in jobs.values())
-        state = SlurmState(tuple(map(_node, nodes.values())), {job.id: job for job in found})
-        if len(self._by_gpu) > 2 * len(jobs) + 1000:
-            self._by_gpu.clear()
-        return state
+        once = self._once.of(
+            {str(job.id): _key(job) for job in jobs.values() if job.state in _STATES}
+        )
+        nothing = Untold()
+        found = (
+            _job(job, self._user(job), once.get(str(job.id), nothing)) for job in jobs.values()
+        )
+        return SlurmState(
+            tuple(map(_node, nodes.values())),
+            {job.id: job for job in found},
+            tuple(map(_reservation, kept.values())),
+        )
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
@@ -104,26 +131,6 @@ class PyslurmBackend:
             self._users[number] = name
         return self._users[number]
 
-    def _memory_is_by_gpu(self, job: Any) -> bool:
-        """Whether what pyslurm shows as memory of a node is that of a GPU, which it does not tell.
-
-        While a job is in one shape, the memory of the whole job tells; then it is remembered.
-        """
-        each = job.memory_per_node
-        if not each or not (job.admin_comment or "").startswith(_OURS):
-            return False
-        key = (job.id, job.submit_time)
-        if key not in self._by_gpu:
-            if job.state == "PENDING" and job.required_nodes:
-                return False
-            if job.state == "PENDING":
-                in_all, nodes = job.requested_tres, job.ntasks or 1
-            else:
-                in_all, nodes = job.allocated_tres, job.num_nodes or 1
-            memory_mb = in_all.mem.count if in_all is not None and in_all.mem is not None else 0
-            self._by_gpu[key] = (memory_mb or 0) > each * nodes
-        return self._by_gpu[key]
-
     def site(self) -> SlurmSite:
         """Return what the site has set."""
         try:
@@ -133,16 +140,26 @@ class PyslurmBackend:
             raise meaning(error, "reading the configuration") from None
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
-        kill_wait_s = float(configuration.kill_wait_time or 0)
-        private = not {"jobs", "all"}.isdisjoint(configuration.private_data)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
+        return SlurmSite(
+            float(configuration.kill_wait_time or 0),
+            longest_s,
+            read_limits(),
+            not {"jobs", "all"}.isdisjoint(configuration.private_data),
+            float(configuration.resume_timeout or 0),
+            float(configuration.suspend_timeout or 0),
+        )
 
     def apply(self, change: Change) -> None:
         """Make one change."""
-        describe = self._pyslurm.JobSubmitDescription
-        if not change.job.isdecimal():
-            # int() would read 10_1, an element of an array, as another job.
+        if isinstance(change, Hold):
+            return self._hold(change)
+        if isinstance(change, Drop | Leave) or not change.job.isdecimal():
+            # pyslurm takes no job out of a reservation, and int() would read 10_1, an element of an
+            # array, as another job.
             return change_by_command(change)
+        if isinstance(change, Enter) and not _simple(change.request):
+            return change_by_command(change)
+        describe = self._pyslurm.JobSubmitDescription
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
@@ -153,6 +170,17 @@ class PyslurmBackend:
                             ntasks=len(nodes),
                             gres_per_node=gpus_per_node(count, gpu_type),
                             begin_time="now",
+                            **_terms(terms),
+                        )
+                    )
+                case Enter(_, reservation, nodes, _, request, terms, due):
+                    job.modify(
+                        describe(
+                            reservations=[reservation],
+                            required_nodes=list(nodes) or None,
+                            ntasks=request and request.tasks,
+                            gres_per_node=request and _without_prefix(request.per_node),
+                            begin_time="now" if due else None,
                             **_terms(terms),
                         )
                     )
@@ -183,6 +211,41 @@ class PyslurmBackend:
         except (OverflowError, ValueError) as error:
             # pyslurm takes no number that Slurm has no room for.
             raise RefusedError(f"{change}: {error}") from None
+
+    def _hold(self, hold: Hold) -> None:
+        reservation = self._pyslurm.Reservation
+        until = int(time.time()) + hold.seconds
+        try:
+            reservation(hold.name).modify(reservation(end_time=until, nodes=",".join(hold.nodes)))
+        except self._pyslurm.RPCError as error:
+            found = meaning(error, str(hold))
+            if isinstance(found, AwayError):
+                raise found from None
+            # It is not there, and the command makes it; or the command is refused, too.
+            change_by_command(hold)
+
+
+def _simple(request: Request | None) -> bool:
+    """Whether pyslurm can change it: the numbers of nodes and empty texts it does not send."""
+    if request is None:
+        return True
+    others = (request.nodes, request.per_job, request.per_socket, request.per_task)
+    return others == (None,) * 4 and request.per_node != ""
+
+
+def _without_prefix(text: str | None) -> str | None:
+    return text and text.replace("gres/", "").replace("gres:", "")
+
+
+def _key(job: Any) -> tuple[object, ...]:
+    """Return what differs when a job has to be asked for anew.
+
+    Once it is placed it asks for GPUs by node alone, or as it did.
+    """
+    if job.reservation and job.gres_per_node:
+        return (job.submit_time,)
+    asked = tuple((job.gres_per_node or {}).items())
+    return (job.submit_time, job.num_nodes, job.max_nodes, job.ntasks, asked)
 
 
 def _terms(terms: Terms) -> dict[str, int]:
@@ -232,10 +295,14 @@ def _count(held: Any) -> int:
     return 0 if held is None else int(held.count)
 
 
-def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
+def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
-    asked = ",".join(f"{name}={count}" for name, count in (job.gres_per_node or {}).items())
-    count, gpu_type = gpu_request(asked)
+    per_node = ",".join(f"{name}:{count}" for name, count in (job.gres_per_node or {}).items())
+    count, gpu_type = gpu_request(per_node)
+    cpus_by_gpu, memory_by_gpu = map(last_number, (untold.cpus_per_gpu, untold.memory_per_gpu))
+    entered = job.reservation and per_node
+    others = ("", "", "") if entered else (untold.per_job, untold.per_socket, untold.per_task)
+    per_job, per_socket, per_task = map(gpu_part, others)
     nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
     if not count and len(nodes) == 1:
         count = _count((job.gres or {}).get("gpu"))
@@ -262,10 +329,11 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         restarts=int(job.requeue_count or 0),
         held=job.priority == 0,
         asked=_asked(
-            job.cpus_per_task or 0,
-            0 if memory_is_by_gpu else job.memory_per_node or 0,
+            0 if cpus_by_gpu else job.cpus_per_task or 1,
+            0 if memory_by_gpu else job.memory_per_node or 0,
             job.memory_per_cpu or 0,
-            job.memory_per_node or 0 if memory_is_by_gpu else 0,
+            memory_by_gpu,
+            cpus_by_gpu,
         ),
         cpus=job.cpus or 0,
         submit_line=_text(job, "submit_line"),
@@ -275,6 +343,51 @@ def _job(job: Any, user: str, memory_is_by_gpu: bool) -> SlurmJob:
         unsplit=elements.unsplit,
         dependency=_dependency(job.dependencies) if job.array_id else "",
         outcome=job.state if state is JobState.ENDED else "",
+        partitions=tuple((job.partition or "").split(",")),
+        reservation=job.reservation or "",
+        batch=bool(job.is_batch_job),
+        constraint=",".join(job.constraints or ()),
+        excluded=node_names(job.excluded_nodes),
+        request=_request(
+            (job.num_nodes or 0, _most(job.max_nodes)),
+            job.ntasks or 0,
+            per_job,
+            gpu_part(per_node),
+            per_socket,
+            per_task,
+        ),
+        tasks_per_node=_count_or_0(job.ntasks_per_node),
+        cpus_least=_count_or_0(job.min_cpus_per_node),
+        licences=",".join(job.licenses or ()),
+        exclusive=exclusive_of(job.resource_sharing or ""),
+        priority=job.priority or 0,
+        throttle=_count_or_0(job.array_tasks_parallel),
+        het_job=str(job.heterogeneous_id or ""),
+        deadline_s=float(job.deadline or 0) or None,
+    )
+
+
+def _count_or_0(value: object) -> int:
+    """Read a count, for which pyslurm gives None or a word where there is none."""
+    return value if isinstance(value, int) else 0
+
+
+def _most(nodes: object) -> int:
+    most = _count_or_0(nodes)
+    return 0 if most >= NO_LIMIT else most
+
+
+def _reservation(kept: Any) -> SlurmReservation:
+    flags = str(kept.flags).rpartition(".")[2].split("|")
+    return SlurmReservation(
+        name=kept.name,
+        nodes=node_names(kept.nodes),
+        start_s=float(kept.start_time or 0),
+        end_s=float(kept.end_time or 0),
+        flags=frozenset(_FLAGS.get(word, word) for word in flags if word != "0"),
+        users=",".join(kept.users or ()),
+        accounts=",".join(kept.accounts or ()),
+        partition=kept.partition or "",
     )
 
 
@@ -293,12 +406,14 @@ def _text(job: Any, name: str) -> str:
 
 # Jobs ask for much the same: the same objects compare at once.
 _asked = lru_cache(maxsize=4096)(Asked)
+_request = lru_cache(maxsize=4096)(Request)
 
 
 def _node(node: Any) -> SlurmNode:
+    words = str(node.state).split("+")
     return SlurmNode(
         name=node.name,
-        condition=condition(str(node.state).split("+")),
+        condition=condition(words),
         gpus=_gpus(node.configured_gres),
         gpus_used=_gpus(node.allocated_gres),
         cpus=node.effective_cpus or node.total_cpus,
@@ -306,6 +421,10 @@ def _node(node: Any) -> SlurmNode:
         memory_mb=node.real_memory - (node.memory_reserved_for_system or 0),
         memory_used_mb=node.allocated_memory or 0,
         partitions=frozenset(node.partitions or ()),
+        features=frozenset(node.active_features or ()),
+        weight=node.weight or 0,
+        power=power(words),
+        reserved="RESERVED" in words,
     )
 
 

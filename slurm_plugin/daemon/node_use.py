@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hetsched_core.types import NodeView
+from hetsched_core.types import NodeCondition, NodeView
 from slurm_plugin.backend import JobState, SlurmNode
 from slurm_plugin.daemon.managed import Managed
 
@@ -84,7 +84,7 @@ def node_views(
         used = sum(count for _, count in node.gpus_used)
         yield NodeView(
             view.node,
-            node.condition,
+            _condition(node),
             foreign_gpus=round(_others(used, now.gpus, perhaps.gpus, view.foreign_gpus)),
             foreign_cpus=_others(node.cpus_used, now.cpus, perhaps.cpus, view.foreign_cpus),
             foreign_memory_mb=_others(
@@ -94,6 +94,12 @@ def node_views(
             held_cpus=holds.cpus,
             held_memory_mb=holds.memory_mb,
         )
+
+
+def _condition(node: SlurmNode) -> NodeCondition:
+    """Return a node's condition; one that is reserved is closed while no reservation is ours."""
+    up = node.condition is NodeCondition.UP
+    return NodeCondition.DRAINED if up and node.reserved else node.condition
 
 
 def _others(used: float, ours: float, perhaps_ours: float, before: float) -> float:
