@@ -32,6 +32,7 @@ from slurm_plugin.backend.change import (
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
+    NO_LIMIT,
     condition,
     gpu_counts,
     gpu_part,
@@ -39,6 +40,7 @@ from slurm_plugin.backend.gres import (
     gpus_held,
     gpus_per_node,
     node_names,
+    node_range,
     power,
 )
 from slurm_plugin.backend.limits import jobs_are_private, read_limits
@@ -89,9 +91,6 @@ _RECIPIENTS = {
 }
 
 
-NO_LIMIT = 1_000_000
-"""The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
-
 HOLD_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER,OVERLAP"
 """A job may run for longer than the reservation. That may be made over jobs that run and over other
 reservations, and what waits in it when it ends is not held."""
@@ -125,7 +124,6 @@ class CommandsBackend:
         """Return all nodes and jobs."""
         nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
         jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
-        kept = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
         waiting = {str(row["job_id"]): row for row in jobs if "PENDING" in row["job_state"]}
         once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
         exclusive = {job: untold.exclusive for job, untold in once.items()}
@@ -133,7 +131,7 @@ class CommandsBackend:
         return SlurmState(
             tuple(map(_node, nodes)),
             {job.id: job for job in found},
-            tuple(map(_reservation, kept)),
+            read_reservations(),
         )
 
     def site(self) -> SlurmSite:
@@ -385,7 +383,12 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         constraint=row.get("features", ""),
         excluded=node_names(row.get("excluded_nodes")),
         request=Request(
-            (_whole(row, "node_count"), _most(_whole(row, "max_nodes"))),
+            node_range(
+                _whole(row, "node_count"),
+                _whole(row, "max_nodes"),
+                _whole(row, "tasks"),
+                _whole(row, "tasks_per_node"),
+            ),
             _whole(row, "tasks"),
             *(gpu_part(row.get(f"tres_per_{each}")) for each in ("job", "node", "socket", "task")),
         ),
@@ -406,8 +409,14 @@ def last_number(text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _most(nodes: int) -> int:
-    return 0 if nodes >= NO_LIMIT else nodes
+def read_reservations() -> tuple[SlurmReservation, ...]:
+    """Return all reservations.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    rows = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
+    return tuple(map(_reservation, rows))
 
 
 def _reservation(row: Mapping[str, Any]) -> SlurmReservation:

@@ -35,6 +35,7 @@ from slurm_plugin.backend.gres import (
     gpu_request,
     gpus_per_node,
     node_names,
+    node_range,
     power,
 )
 from slurm_plugin.backend.limits import read_limits
@@ -49,9 +50,9 @@ from slurm_plugin.backend.state import (
     SlurmState,
 )
 from slurm_plugin.backend.with_commands import (
-    NO_LIMIT,
     change_by_command,
     last_number,
+    read_reservations,
     run_command,
 )
 
@@ -114,10 +115,13 @@ class PyslurmBackend:
         found = (
             _job(job, self._user(job), once.get(str(job.id), nothing)) for job in jobs.values()
         )
+        try:
+            reservations = tuple(map(_reservation, kept.values()))
+        except ValueError:
+            # pyslurm does not show flags of which it does not know one.
+            reservations = read_reservations()
         return SlurmState(
-            tuple(map(_node, nodes.values())),
-            {job.id: job for job in found},
-            tuple(map(_reservation, kept.values())),
+            tuple(map(_node, nodes.values())), {job.id: job for job in found}, reservations
         )
 
     def _user(self, job: Any) -> str:
@@ -349,7 +353,12 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
         constraint=",".join(job.constraints or ()),
         excluded=node_names(job.excluded_nodes),
         request=_request(
-            (job.num_nodes or 0, _most(job.max_nodes)),
+            node_range(
+                job.num_nodes or 0,
+                _count_or_0(job.max_nodes),
+                job.ntasks or 0,
+                _count_or_0(job.ntasks_per_node),
+            ),
             job.ntasks or 0,
             per_job,
             gpu_part(per_node),
@@ -370,11 +379,6 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
 def _count_or_0(value: object) -> int:
     """Read a count, for which pyslurm gives None or a word where there is none."""
     return value if isinstance(value, int) else 0
-
-
-def _most(nodes: object) -> int:
-    most = _count_or_0(nodes)
-    return 0 if most >= NO_LIMIT else most
 
 
 def _reservation(kept: Any) -> SlurmReservation:
