@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,12 +30,14 @@ from slurm_plugin.backend.change import (
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
+    NO_LIMIT,
     condition,
     gpu_counts,
     gpu_part,
     gpus_in,
     memory_mb_in,
     node_names,
+    node_range,
     power,
 )
 from slurm_plugin.backend.limits import jobs_are_private, read_limits
@@ -87,9 +89,6 @@ _RECIPIENTS = {
 }
 
 
-NO_LIMIT = 1_000_000
-"""The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
-
 HOLD_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER,OVERLAP"
 """A job may run for longer than the reservation. That may be made over jobs that run and over other
 reservations, and what waits in it when it ends is not held."""
@@ -123,12 +122,6 @@ class CommandsBackend:
         """Return all nodes and jobs."""
         nodes = _named(run_command(["scontrol", "show", "nodes", "--json"]), "nodes", "name")
         jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
-        kept = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
-        return self._read(nodes, jobs, kept)
-
-    def _read(
-        self, nodes: Iterable[tuple[object, Any]], jobs: Sequence[Any], kept: Sequence[Any]
-    ) -> SlurmState:
         waiting = {
             str(row["job_id"]): row
             for row in jobs
@@ -142,7 +135,7 @@ class CommandsBackend:
             _each(jobs, "job_id"),
             lambda row: _job(row, exclusive.get(str(row["job_id"]), "")),
         )
-        return replace(state, reservations=tuple(map(_reservation, kept)))
+        return replace(state, reservations=read_reservations())
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -393,7 +386,12 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         constraint=row.get("features", ""),
         excluded=node_names(row.get("excluded_nodes")),
         resources=Resources(
-            (_whole(row, "node_count"), _most(_whole(row, "max_nodes"))),
+            node_range(
+                _whole(row, "node_count"),
+                _whole(row, "max_nodes"),
+                _whole(row, "tasks"),
+                _whole(row, "tasks_per_node"),
+            ),
             _whole(row, "tasks"),
             *(gpu_part(row.get(f"tres_per_{each}")) for each in ("job", "node", "socket", "task")),
         ),
@@ -414,8 +412,14 @@ def last_number(text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _most(nodes: int) -> int:
-    return 0 if nodes >= NO_LIMIT else nodes
+def read_reservations() -> tuple[SlurmReservation, ...]:
+    """Return all reservations.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    rows = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
+    return tuple(map(_reservation, rows))
 
 
 def _reservation(row: Mapping[str, Any]) -> SlurmReservation:

@@ -30,6 +30,7 @@ from slurm_plugin.backend.gres import (
     condition,
     gpu_part,
     node_names,
+    node_range,
     power,
 )
 from slurm_plugin.backend.limits import read_limits
@@ -45,9 +46,9 @@ from slurm_plugin.backend.state import (
     SlurmState,
 )
 from slurm_plugin.backend.with_commands import (
-    NO_LIMIT,
     change_by_command,
     last_number,
+    read_reservations,
     run_command,
     script_by_command,
 )
@@ -111,7 +112,12 @@ class PyslurmBackend:
             jobs.items(),
             lambda job: _job(job, self._user(job), once.get(str(job.id), nothing)),
         )
-        return replace(state, reservations=tuple(map(_reservation, kept.values())))
+        try:
+            reservations = tuple(map(_reservation, kept.values()))
+        except ValueError:
+            # pyslurm does not show flags of which it does not know one.
+            reservations = read_reservations()
+        return replace(state, reservations=reservations)
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
@@ -335,7 +341,12 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
         constraint=",".join(job.constraints or ()),
         excluded=node_names(job.excluded_nodes),
         resources=_request(
-            (job.num_nodes or 0, _most(job.max_nodes)),
+            node_range(
+                job.num_nodes or 0,
+                _count_or_0(job.max_nodes),
+                job.ntasks or 0,
+                _count_or_0(job.ntasks_per_node),
+            ),
             job.ntasks or 0,
             per_job,
             gpu_part(per_node),
@@ -356,11 +367,6 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
 def _count_or_0(value: object) -> int:
     """Read a count, for which pyslurm gives None or a word where there is none."""
     return value if isinstance(value, int) else 0
-
-
-def _most(nodes: object) -> int:
-    most = _count_or_0(nodes)
-    return 0 if most >= NO_LIMIT else most
 
 
 def _reservation(kept: Any) -> SlurmReservation:
