@@ -55,7 +55,7 @@ class Pools:
         masks = [of_type(cluster, gpu_type) for gpu_type in types]
         number = {(t, mask): t for t, mask in enumerate(masks)}
         own = {}
-        for which in sorted(sets, key=_order):
+        for which in sorted(sets, key=set_order):
             mask = cluster.mask(*which)
             own[which] = tuple(
                 number.setdefault((t, whole & mask), len(number)) if whole & mask else -1
@@ -86,7 +86,8 @@ class Pools:
         return self._own[job.nodes, job.closed]
 
 
-def _order(which: _Set) -> tuple[bool, list[str], list[str]]:
+def set_order(which: _Set) -> tuple[bool, list[str], list[str]]:
+    """Key that sorts what jobs are limited to: nodes, and those that are closed."""
     nodes, closed = which
     return nodes is None, sorted(nodes or ()), sorted(closed)
 
