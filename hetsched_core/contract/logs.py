@@ -114,8 +114,9 @@ def gpu_types_are_accepted(trial: Trial, log: RunLog) -> Iterator[str]:
                 yield f"job {run.job} holds {gpu_type} ({name}) and accepts {sorted(types)}"
 
 
-def nodes_are_accepted(_: Trial, log: RunLog) -> Iterator[str]:
+def nodes_are_accepted(trial: Trial, log: RunLog) -> Iterator[str]:
     """No job holds a GPU of a node that is none of its nodes."""
+    del trial
     nodes = {record.job.id: record.job.nodes for record in log.jobs}
     for run in log.runs:
         mine = nodes[run.job]

@@ -57,7 +57,8 @@ class OpenNodes:
                 if value != 1.0:
                     factor.setdefault(name, {})[profile] = value
         sorts: dict[tuple[int, tuple[tuple[str, float], ...], tuple[int, ...]], int] = {}
-        rows, names, example = [], [], []
+        rows, names = [], []
+        example: list[str] = []
         for at, view in enumerate(snapshot.node_views()):
             node = view.node
             if not view.open or view.capacity < 1:
