@@ -131,6 +131,8 @@ def node_counts_are_kept(trial: Trial, log: RunLog) -> Iterator[str]:
         return
     jobs = {record.job.id: record.job for record in log.jobs}
     runs = [run for run in log.runs if run.purpose is Purpose.RUN and run.since_s < run.freed_s]
+    # A copy that saves its state on one node may have been begun on another.
+    grace_s = trial.scenario.settings.grace_s
     for run in runs:
         if not jobs[run.job].accepts_spread(run.configuration):
             yield f"job {run.job} at {run.since_s:.3f} s on {run.configuration}"
@@ -138,7 +140,7 @@ def node_counts_are_kept(trial: Trial, log: RunLog) -> Iterator[str]:
         others = {
             name
             for other in runs
-            if other.job == run.job and other.since_s <= run.since_s < other.freed_s
+            if other.job == run.job and other.since_s <= run.since_s < other.freed_s - grace_s
             for name, _ in other.configuration
         }
         if most is not None and len(others) > most:

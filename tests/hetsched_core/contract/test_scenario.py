@@ -14,7 +14,7 @@ from hetsched_core.simulate import JobCrashed, NodeBack, NodeDrained, NodeLost
 from hetsched_core.types import EndState, ExecutionModel, Submission
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
-MANY = range(60)
+MANY = range(90)
 
 
 @pytest.mark.parametrize("model", ExecutionModel)
