@@ -145,7 +145,7 @@ class PlanChecker:
             if (
                 view is not None
                 and entry is not None
-                and (new or view.blocked is not None or self._closed or view.job.closed)
+                and (new or view.blocked is not None or self._closed or _limited(view.job))
             ):
                 found += _entry(snapshot, view, entry, self._model)
             if new:
@@ -238,6 +238,13 @@ def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[
     shape = shape_of(what, snapshot.cluster)
     if shape not in snapshot.shapes_for(view.job) and not _stays(view, placement):
         yield Violation("shape", f"job {view.id}: {what} is {shape.value}, not realisable here")
+
+
+def _limited(job: Job) -> bool:
+    """Whether a run may be where the job could not begin another."""
+    return bool(
+        job.nodes is not None or job.closed or job.min_nodes > 1 or job.max_nodes is not None
+    )
 
 
 def _may_use(view: JobView, name: str, *, stays: bool) -> Iterator[Violation]:

@@ -94,7 +94,7 @@ def test_the_naive_answer_to_whether_a_job_fits_agrees_with_the_packers() -> Non
             assert (found is not Fit.NO) is bool(ways), f"seed {seed}, {job}"
             assert (found is Fit.YES) is any(not way.mixed for way in ways), f"seed {seed}, {job}"
             answers[found] += 1
-    assert min(answers[found] for found in Fit) > 10
+    assert min(answers[found] for found in Fit) > 5
 
 
 def test_a_job_of_copies_needs_a_whole_node_and_one_of_tasks_a_gpu() -> None:
