@@ -79,6 +79,10 @@ class Pools:
             own,
         )
 
+    def around(self) -> list[list[int]]:
+        """Return for each pool those that it is inside of, itself among them."""
+        return [np.flatnonzero(row).tolist() for row in self.inside]
+
     def own(self, job: Job) -> Sequence[int]:
         """Return (T,) the job's pool of each type, -1 for none."""
         if job.nodes is None and not job.closed:

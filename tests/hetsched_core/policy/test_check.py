@@ -191,9 +191,9 @@ def test_each_rule_of_a_gang_plan_is_broken_alone(
     assert rules(snapshot, plan_of(entries)) == [rule]
 
 
-def limited(*runs: Run, counts: tuple[int, ...] = (2, 4), **limits: object) -> JobView:
+def limited(*runs: Run, **limits: object) -> JobView:
     """A job that may run on some nodes only, or on so many."""
-    found = view("j", *runs, counts=counts)
+    found = view("j", *runs, counts=(2, 4))
     return replace(found, job=replace(found.job, **limits))  # type: ignore[arg-type]
 
 

@@ -99,7 +99,7 @@ def test_who_may_go_elsewhere_does_and_gpus_outside_are_used_meanwhile(name: str
 
 
 def test_a_job_without_room_outside_a_window_is_told_of_the_window() -> None:
-    seen = []
+    seen: list[Waiting] = []
 
     class Asked(broken.Sound):
         def plan(self, snapshot):  # type: ignore[no-untyped-def]
