@@ -88,7 +88,8 @@ def fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
 def lacks_open_nodes(snapshot: Snapshot, job: Job) -> bool:
     """Whether a job fits nowhere because nodes are closed, and not because of other jobs."""
     closed = tuple(view.node.name for view in snapshot.node_views() if not view.open)
-    return bool(closed) and not fits(snapshot, _without_jobs(snapshot.cluster, closed), job)
+    shut = bool(closed or job.closed)
+    return shut and not fits(snapshot, _without_jobs(snapshot.cluster, closed), job)
 
 
 @lru_cache(maxsize=2)

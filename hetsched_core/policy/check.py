@@ -180,7 +180,7 @@ class PlanChecker:
             if (
                 view is not None
                 and entry is not None
-                and (new or view.blocked is not None or self._closed or view.job.closed)
+                and (new or view.blocked is not None or self._closed or _limited(view.job))
             ):
                 found += _entry(snapshot, view, entry, self._model)
             if new:
@@ -296,6 +296,13 @@ def _closed(view: JobView, placement: Placement) -> Iterator[Violation]:
         if name in view.job.closed:
             words = f"job {view.id} on {name}, which a window closes to it"
             yield Violation("closed", words, (view.id,))
+
+
+def _limited(job: Job) -> bool:
+    """Whether a run may be where the job could not begin another."""
+    return bool(
+        job.nodes is not None or job.closed or job.min_nodes > 1 or job.max_nodes is not None
+    )
 
 
 def _many(job: Job) -> str:
