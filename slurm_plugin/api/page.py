@@ -9,7 +9,7 @@ from itertools import chain, islice
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
-from hetsched_core.types import Entry, JobView, Placed, Reservation, Waiting
+from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import Published, word_of
 from slurm_plugin.daemon.gpu_use import gpu_use
 

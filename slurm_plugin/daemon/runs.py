@@ -62,10 +62,7 @@ def run_of(
         return None
     if running:
         known.share = share_of(seen, known.needs)
-    if known.ending_s is not None:
-        until_s = known.ending_s + settings.grace_s
-    else:
-        until_s = None
+    until_s = None if known.ending_s is None else known.ending_s + settings.grace_s
     since_s = seen.start_s if seen.start_s is not None else now
     if until_s is not None and before is not None and before.begun:
         since_s = before.since_s
