@@ -20,7 +20,7 @@ from slurm_plugin.api.audience import Audience
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
-from slurm_plugin.daemon.claims import Claims, slurm_conf
+from slurm_plugin.daemon.claims import Claims
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.database import Database
@@ -49,13 +49,13 @@ def serve(read: Callable[[], Configuration]) -> None:
     asked = _Asked()
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
-        claims = stack.enter_context(Claims(slurm_conf()))
+        claims = stack.enter_context(Claims())
         claims.hold(_acted_on(configuration))
         database = stack.enter_context(Database(configuration.database))
         for words in database.open(time.time()):
             log.warning("database", words=words)
         daemon = Daemon(
-            open_backend(configuration.backend.value),
+            claims.watched(open_backend(configuration.backend.value)),
             policy,
             configuration,
             mode=configuration.mode,
