@@ -44,6 +44,8 @@ def serve(read: Callable[[], Configuration]) -> None:
             one that it must not touch; or another daemon runs.
     """
     configuration = read()
+    # What is made from here on tells of all users; what they are to reach is opened to them.
+    os.umask(0o077)
     policy = make_policy(configuration.policy, configuration.parameters)
     log = open_log(configuration.log, sys.stderr)
     asked = _Asked()
