@@ -34,7 +34,7 @@ from slurm_plugin.backend.gres import (
     gpus_per_node,
     node_names,
 )
-from slurm_plugin.backend.limits import jobs_are_private, read_limits
+from slurm_plugin.backend.limits import cluster_of, jobs_are_private, read_limits
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
@@ -99,11 +99,7 @@ class CommandsBackend:
         Raises:
             BackendError: they are not here.
         """
-        for name in ("squeue", "scontrol", "scancel"):
-            if shutil.which(name) is None:
-                raise BackendError(
-                    f"there is no command {name} in PATH; install Slurm's client commands"
-                )
+        require_commands("squeue", "scontrol", "scancel")
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -112,7 +108,7 @@ class CommandsBackend:
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
-        configuration = _run(["scontrol", "show", "config"])
+        configuration = read_configuration()
         found = re.search(r"^KillWait\s*=\s*(\d+)", configuration, re.MULTILINE)
         # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
         partitions = _run(["scontrol", "show", "partitions", "--oneliner"])
@@ -120,11 +116,34 @@ class CommandsBackend:
         longest_s = {name: parse_duration(text) for name, text in limits}
         kill_wait_s = float(found[1]) if found else 0.0
         private = jobs_are_private(configuration)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
+        cluster = cluster_of(configuration)
+        return SlurmSite(kill_wait_s, longest_s, read_limits(), private, cluster)
 
     def apply(self, change: Change) -> None:
         """Make one change."""
         change_by_command(change)
+
+
+def require_commands(*names: str) -> None:
+    """Look for commands of Slurm's.
+
+    Raises:
+        BackendError: one is not here.
+    """
+    for name in names:
+        if shutil.which(name) is None:
+            raise BackendError(
+                f"there is no command {name} in PATH; install Slurm's client commands"
+            )
+
+
+def read_configuration() -> str:
+    """Return what `scontrol show config` prints.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    return _run(["scontrol", "show", "config"])
 
 
 def change_by_command(change: Change) -> None:

@@ -30,7 +30,7 @@ from slurm_plugin.backend.gres import (
     gpus_per_node,
     node_names,
 )
-from slurm_plugin.backend.limits import read_limits
+from slurm_plugin.backend.limits import cluster_of, read_limits
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
@@ -40,7 +40,11 @@ from slurm_plugin.backend.state import (
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.backend.with_commands import change_by_command
+from slurm_plugin.backend.with_commands import (
+    change_by_command,
+    read_configuration,
+    require_commands,
+)
 
 _SYSTEM_CONF = "/etc/slurm/slurm.conf"
 
@@ -76,9 +80,11 @@ class PyslurmBackend:
         """Load pyslurm.
 
         Raises:
-            BackendError: it is not here, or it would find no Slurm configuration.
+            BackendError: it is not here, or it would find no Slurm configuration, or the commands
+                are not here that do what it cannot.
         """
         self._pyslurm = _import_pyslurm()
+        require_commands("scontrol")
         self._users: dict[int, str] = {}
         self._by_gpu: dict[tuple[int, int], bool] = {}
 
@@ -138,7 +144,9 @@ class PyslurmBackend:
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
         kill_wait_s = float(configuration.kill_wait_time or 0)
         private = not {"jobs", "all"}.isdisjoint(configuration.private_data)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private)
+        # pyslurm does not tell where slurmctld is.
+        cluster = cluster_of(read_configuration())
+        return SlurmSite(kill_wait_s, longest_s, read_limits(), private, cluster)
 
     def apply(self, change: Change) -> None:
         """Make one change."""

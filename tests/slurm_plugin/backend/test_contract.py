@@ -1,5 +1,6 @@
 """What every backend keeps to, on a real Slurm."""
 
+import re
 import time
 
 import pytest
@@ -217,7 +218,11 @@ def test_a_signal_reaches_just_whom_it_is_meant_for(
 
 
 def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) -> None:
-    assert backend.site() == SlurmSite(10.0, {"gpu": None}, GpuLimits())
+    (host, port) = re.findall(
+        r"^Slurmctld(?:Host|Port)=(.*)$", testbed.layout.slurm_conf.read_text(), re.MULTILINE
+    )
+    cluster = f"testbed at {host}:{port}"
+    assert backend.site() == SlurmSite(10.0, {"gpu": None}, GpuLimits(), cluster=cluster)
     testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")
     try:
         assert backend.site().longest_s == {"gpu": 5400.0}
