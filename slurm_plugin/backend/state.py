@@ -276,6 +276,8 @@ class SlurmSite:
     could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
     `power_up_s` and `power_down_s` are how long a node takes at the most (ResumeTimeout,
     SuspendTimeout).
+    `cluster` tells it from all others, whatever the configuration file is: its name, and where its
+    first slurmctld listens.
     """
 
     kill_wait_s: float
@@ -284,6 +286,7 @@ class SlurmSite:
     private_jobs: bool = False
     power_up_s: float = 0.0
     power_down_s: float = 0.0
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from slurm_plugin.backend.gres import (
     node_range,
     power,
 )
-from slurm_plugin.backend.limits import jobs_are_private, read_limits
+from slurm_plugin.backend.limits import cluster_of, jobs_are_private, read_limits
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
@@ -111,11 +111,7 @@ class CommandsBackend:
         Raises:
             BackendError: they are not here.
         """
-        for name in ("squeue", "scontrol", "scancel"):
-            if shutil.which(name) is None:
-                raise BackendError(
-                    f"there is no command {name} in PATH; install Slurm's client commands"
-                )
+        require_commands("squeue", "scontrol", "scancel")
         self._once = AskedOnce(run_command)
 
     def read(self) -> SlurmState:
@@ -139,7 +135,7 @@ class CommandsBackend:
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
-        configuration = run_command(["scontrol", "show", "config"])
+        configuration = read_configuration()
         times = dict(re.findall(r"^(\w+)\s*=\s*(\d+) sec", configuration, re.MULTILINE))
         # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
         partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
@@ -148,7 +144,11 @@ class CommandsBackend:
         names = ("KillWait", "ResumeTimeout", "SuspendTimeout")
         kill_wait_s, power_up_s, power_down_s = (float(times.get(name, 0)) for name in names)
         private = jobs_are_private(configuration)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private, power_up_s, power_down_s)
+        cluster = cluster_of(configuration)
+        limits_of = read_limits()
+        return SlurmSite(
+            kill_wait_s, longest_s, limits_of, private, power_up_s, power_down_s, cluster
+        )
 
     def script(self, job: str) -> str:
         """Return a job's script."""
@@ -157,6 +157,28 @@ class CommandsBackend:
     def apply(self, change: Change) -> None:
         """Make one change."""
         change_by_command(change)
+
+
+def require_commands(*names: str) -> None:
+    """Look for commands of Slurm's.
+
+    Raises:
+        BackendError: one is not here.
+    """
+    for name in names:
+        if shutil.which(name) is None:
+            raise BackendError(
+                f"there is no command {name} in PATH; install Slurm's client commands"
+            )
+
+
+def read_configuration() -> str:
+    """Return what `scontrol show config` prints.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    return run_command(["scontrol", "show", "config"])
 
 
 def script_by_command(job: str) -> str:

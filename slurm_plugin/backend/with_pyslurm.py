@@ -33,7 +33,7 @@ from slurm_plugin.backend.gres import (
     node_range,
     power,
 )
-from slurm_plugin.backend.limits import read_limits
+from slurm_plugin.backend.limits import cluster_of, read_limits
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
@@ -48,7 +48,9 @@ from slurm_plugin.backend.state import (
 from slurm_plugin.backend.with_commands import (
     change_by_command,
     last_number,
+    read_configuration,
     read_reservations,
+    require_commands,
     run_command,
     script_by_command,
 )
@@ -89,9 +91,11 @@ class PyslurmBackend:
         """Load pyslurm.
 
         Raises:
-            BackendError: it is not here, or it would find no Slurm configuration.
+            BackendError: it is not here, or it would find no Slurm configuration, or the commands
+                are not here that do what it cannot.
         """
         self._pyslurm = _import_pyslurm()
+        require_commands("scontrol")
         self._users: dict[int, str] = {}
         self._once = AskedOnce(run_command)
 
@@ -146,6 +150,8 @@ class PyslurmBackend:
             not {"jobs", "all"}.isdisjoint(configuration.private_data),
             float(configuration.resume_timeout or 0),
             float(configuration.suspend_timeout or 0),
+            # pyslurm does not tell where slurmctld is.
+            cluster_of(read_configuration()),
         )
 
     def script(self, job: str) -> str:

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import socket
 import struct
 from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from hetsched_core.errors import InputError
+from slurm_plugin.backend import SlurmBackend, SlurmSite, SlurmState
+from slurm_plugin.backend.change import Change
+from slurm_plugin.daemon.moves import user_name
 
 _WAITING = 128
 """How many can look whose a claim is until its holder answers."""
@@ -28,18 +30,44 @@ _PATIENCE_S = 10.0
 
 
 class Claims:
-    """Partitions that this daemon schedules, until it ends."""
+    """Partitions that this daemon schedules, until it ends.
 
-    def __init__(self, slurm_conf: Path) -> None:
-        """Claim nothing yet; the configuration file that Slurm has here tells clusters apart."""
-        try:
-            found = slurm_conf.stat()
-        except OSError:
-            # Who has none is told so by whatever asks Slurm.
-            self._cluster = f"{slurm_conf}"
-        else:
-            self._cluster = f"{found.st_dev}:{found.st_ino}"
+    What tells one cluster from another is what Slurm says of itself (`SlurmSite.cluster`): files
+    are replaced, linked to and copied, and a site may have none here. Until Slurm answers, nothing
+    is held, and nothing can be changed either.
+    """
+
+    def __init__(self) -> None:
+        """Claim nothing yet."""
+        self._cluster: str | None = None
+        self._wanted: frozenset[str] = frozenset()
         self._held: dict[str, socket.socket] = {}
+
+    def watched(self, backend: SlurmBackend) -> SlurmBackend:
+        """Return a backend that claims what is wanted once Slurm says which cluster it is.
+
+        Its `site`, which the daemon calls before it first reads jobs, raises InputError where
+        another daemon holds a partition.
+        """
+        return _Watched(backend, self)
+
+    def be_of(self, cluster: str) -> None:
+        """Claim what is wanted of a cluster, and nothing of the one before.
+
+        Raises:
+            InputError: another daemon holds a partition; it is named.
+        """
+        if cluster == self._cluster:
+            return
+        before, self._cluster, self._held = self._held, cluster, {}
+        for claim in before.values():
+            claim.close()
+        try:
+            self._take(self._wanted)
+        except InputError:
+            # It is told again by the next call.
+            self._cluster = None
+            raise
 
     def hold(self, partitions: Iterable[str]) -> None:
         """Claim these partitions, beside those that are held already.
@@ -47,7 +75,13 @@ class Claims:
         Raises:
             InputError: another daemon holds one; it is named.
         """
-        for partition in sorted(set(partitions) - self._held.keys()):
+        wanted = self._wanted.union(partitions)
+        if self._cluster is not None:
+            self._take(wanted)
+        self._wanted = wanted
+
+    def _take(self, partitions: frozenset[str]) -> None:
+        for partition in sorted(partitions - self._held.keys()):
             words = hashlib.sha256(f"{self._cluster}/{partition}".encode()).hexdigest()[:32]
             address = f"\0hetschedd/{words}"
             claim = socket.socket(socket.AF_UNIX)
@@ -88,6 +122,28 @@ class Claims:
         self._held.clear()
 
 
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A backend of whose cluster claims are made."""
+
+    _backend: SlurmBackend
+    _claims: Claims
+
+    def read(self) -> SlurmState:
+        """Return all nodes and jobs."""
+        return self._backend.read()
+
+    def site(self) -> SlurmSite:
+        """Return what the site has set, if no other daemon schedules here."""
+        found = self._backend.site()
+        self._claims.be_of(found.cluster)
+        return found
+
+    def apply(self, change: Change) -> None:
+        """Make one change."""
+        self._backend.apply(change)
+
+
 def _holder(address: str) -> str:
     """Return in words who holds a claim; "" if nobody does any more, or nobody to believe.
 
@@ -105,13 +161,4 @@ def _holder(address: str) -> str:
     process, uid, _ = struct.unpack(form, told)
     if uid not in (0, os.geteuid()) and os.geteuid() != 0:
         return ""
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return f"process {process} of {name}"
-
-
-def slurm_conf() -> Path:
-    """Return the configuration file by which Slurm is found here."""
-    return Path(os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
+    return f"process {process} of {user_name(uid)}"

@@ -278,7 +278,8 @@ class Daemon:
         self._world.adopt(settings, policy.info.knows, ELEMENTS[policy.info.model])
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
-        self._failed_s = -math.inf
+        # What the site has set is looked up anew, too: it may have got the partitions just now.
+        self._failed_s = self._site_due_s = -math.inf
 
     @property
     def store_failure(self) -> StoreError | None:

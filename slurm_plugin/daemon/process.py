@@ -20,7 +20,7 @@ from slurm_plugin.api.audience import Audience
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
-from slurm_plugin.daemon.claims import Claims, slurm_conf
+from slurm_plugin.daemon.claims import Claims
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.database import Database
@@ -44,18 +44,20 @@ def serve(read: Callable[[], Configuration]) -> None:
             one that it must not touch; or another daemon runs.
     """
     configuration = read()
+    # What is made from here on tells of all users; what they are to reach is opened to them.
+    os.umask(0o077)
     policy = make_policy(configuration.policy, configuration.parameters)
     log = open_log(configuration.log, sys.stderr)
     asked = _Asked()
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
-        claims = stack.enter_context(Claims(slurm_conf()))
+        claims = stack.enter_context(Claims())
         claims.hold(_acted_on(configuration))
         database = stack.enter_context(Database(configuration.database))
         for words in database.open(time.time()):
             log.warning("database", words=words)
         daemon = Daemon(
-            open_backend(configuration.backend.value),
+            claims.watched(open_backend(configuration.backend.value)),
             policy,
             configuration,
             mode=configuration.mode,

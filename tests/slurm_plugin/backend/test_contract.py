@@ -1,5 +1,6 @@
 """What every backend keeps to, on a real Slurm."""
 
+import re
 import time
 
 import pytest
@@ -217,8 +218,18 @@ def test_a_signal_reaches_just_whom_it_is_meant_for(
 
 
 def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) -> None:
-    limits = GpuLimits()
-    assert backend.site() == SlurmSite(10.0, {"gpu": None}, limits, power_up_s=60, power_down_s=30)
+    (host, port) = re.findall(
+        r"^Slurmctld(?:Host|Port)=(.*)$", testbed.layout.slurm_conf.read_text(), re.MULTILINE
+    )
+    longest = {"gpu": 604800.0, "short": 3600.0}
+    assert backend.site() == SlurmSite(
+        10.0,
+        longest,
+        GpuLimits(),
+        power_up_s=60,
+        power_down_s=30,
+        cluster=f"testbed at {host}:{port}",
+    )
     testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")
     try:
         assert backend.site().longest_s == {"gpu": 5400.0}
