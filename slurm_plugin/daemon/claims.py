@@ -1,8 +1,8 @@
-"""One daemon for each partition of a cluster, whichever databases they have.
+"""One daemon that holds nodes of a cluster, whichever databases there are.
 
-Two would undo each other's placements. A claim is a listening socket in Linux's abstract name
-space, which the kernel takes from the dead and which tells whose it is. It is seen on one machine
-alone.
+Two would undo each other's hold and placements. A claim is a listening socket in Linux's abstract
+name space, which the kernel takes from the dead and which tells whose it is. It is seen on one
+machine alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import hashlib
 import os
 import socket
 import struct
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
@@ -29,8 +28,8 @@ _PATIENCE_S = 10.0
 """How long to wait for a holder's answer, which comes once a cycle, if so many have looked."""
 
 
-class Claims:
-    """Partitions that this daemon schedules, until it ends.
+class Claim:
+    """That this daemon holds the nodes of a cluster, until it ends.
 
     What tells one cluster from another is what Slurm says of itself (`SlurmSite.cluster`): files
     are replaced, linked to and copied, and a site may have none here. Until Slurm answers, nothing
@@ -40,74 +39,81 @@ class Claims:
     def __init__(self) -> None:
         """Claim nothing yet."""
         self._cluster: str | None = None
-        self._wanted: frozenset[str] = frozenset()
-        self._held: dict[str, socket.socket] = {}
+        self._wanted = False
+        self._held: socket.socket | None = None
 
     def watched(self, backend: SlurmBackend) -> SlurmBackend:
         """Return a backend that claims what is wanted once Slurm says which cluster it is.
 
         Its `site`, which the daemon calls before it first reads jobs, raises InputError where
-        another daemon holds a partition.
+        another daemon holds the nodes.
         """
         return _Watched(backend, self)
 
     def be_of(self, cluster: str) -> None:
-        """Claim what is wanted of a cluster, and nothing of the one before.
+        """Claim a cluster if that is wanted, and not the one before.
 
         Raises:
-            InputError: another daemon holds a partition; it is named.
+            InputError: another daemon holds its nodes; it is named.
         """
         if cluster == self._cluster:
             return
-        before, self._cluster, self._held = self._held, cluster, {}
-        for claim in before.values():
-            claim.close()
+        self._let_go()
+        self._cluster = cluster
         try:
-            self._take(self._wanted)
+            self._take()
         except InputError:
             # It is told again by the next call.
             self._cluster = None
             raise
 
-    def hold(self, partitions: Iterable[str]) -> None:
-        """Claim these partitions, beside those that are held already.
+    def hold(self) -> None:
+        """Claim the cluster, if not now then once it is known.
 
         Raises:
-            InputError: another daemon holds one; it is named.
+            InputError: another daemon holds its nodes; it is named.
         """
-        wanted = self._wanted.union(partitions)
-        if self._cluster is not None:
-            self._take(wanted)
-        self._wanted = wanted
+        before, self._wanted = self._wanted, True
+        try:
+            self._take()
+        except InputError:
+            self._wanted = before
+            raise
 
-    def _take(self, partitions: frozenset[str]) -> None:
-        for partition in sorted(partitions - self._held.keys()):
-            words = hashlib.sha256(f"{self._cluster}/{partition}".encode()).hexdigest()[:32]
-            address = f"\0hetschedd/{words}"
-            claim = socket.socket(socket.AF_UNIX)
-            try:
-                claim.bind(address)
-                claim.listen(_WAITING)
-            except OSError:
-                claim.close()
-                if holder := _holder(address):
-                    raise InputError(
-                        f"another daemon schedules partition {partition}: {holder}; stop it "
-                        "first, or give this one other partitions or mode shadow"
-                    ) from None
-                continue
-            claim.setblocking(False)
-            self._held[partition] = claim
+    def _take(self) -> None:
+        if not self._wanted or self._cluster is None or self._held is not None:
+            return
+        words = hashlib.sha256(self._cluster.encode()).hexdigest()[:32]
+        address = f"\0hetschedd/{words}"
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(address)
+            claim.listen(_WAITING)
+        except OSError:
+            claim.close()
+            if holder := _holder(address):
+                raise InputError(
+                    f"another daemon holds nodes of this cluster: {holder}; stop it first, or give "
+                    "this one mode shadow"
+                ) from None
+            return
+        claim.setblocking(False)
+        self._held = claim
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def answer(self) -> None:
-        """Let those go who have looked whose the claims are, so that more can look."""
-        for claim in self._held.values():
+        """Let those go who have looked whose the claim is, so that more can look."""
+        if self._held is not None:
             with suppress(BlockingIOError):
                 while True:
-                    claim.accept()[0].close()
+                    self._held.accept()[0].close()
 
     def __enter__(self) -> Self:
-        """Return the claims."""
+        """Return the claim."""
         return self
 
     def __exit__(
@@ -116,18 +122,16 @@ class Claims:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Let go of all."""
-        for claim in self._held.values():
-            claim.close()
-        self._held.clear()
+        """Let go of it."""
+        self._let_go()
 
 
 @dataclass(frozen=True, slots=True)
 class _Watched:
-    """A backend of whose cluster claims are made."""
+    """A backend whose cluster is claimed."""
 
     _backend: SlurmBackend
-    _claims: Claims
+    _claim: Claim
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -136,8 +140,12 @@ class _Watched:
     def site(self) -> SlurmSite:
         """Return what the site has set, if no other daemon schedules here."""
         found = self._backend.site()
-        self._claims.be_of(found.cluster)
+        self._claim.be_of(found.cluster)
         return found
+
+    def script(self, job: str) -> str:
+        """Return the script of a job."""
+        return self._backend.script(job)
 
     def apply(self, change: Change) -> None:
         """Make one change."""
