@@ -15,7 +15,6 @@ from slurm_plugin.backend import (
 from tests.slurm_plugin.backend.fake import FakeBackend
 
 
-
 def enter(job: str) -> Enter:
     return Enter(job, "hetsched", ("n0",), Leave(job))
 

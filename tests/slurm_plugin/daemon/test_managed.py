@@ -7,21 +7,19 @@ import pytest
 from hetsched_core.types import Horizon
 from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.managed import blocked_by, described
-from slurm_plugin.daemon.mark import read_mark
 from tests.slurm_plugin.backend.fake import PENDING
+from tests.slurm_plugin.daemon.fake_slurm import requested
 
 SEEN = replace(
     PENDING,
     id="12",
-    mark='hetsched/1 {"nonce":"a","default":1,"gpu-set":"1","submitted":1000}',
+    mark='hetsched/2 {"nonce":"a","gpu-set":"1","submitted":1000}',
     submit_s=1000.0,
 )
 
 
 def submitted_s(seen: SlurmJob) -> float:
-    mark = read_mark(seen.mark)
-    assert mark is not None
-    return described(seen, mark).submit_s
+    return described(seen, requested(seen)).submit_s
 
 
 def test_a_job_keeps_its_place_when_slurm_counts_it_as_submitted_anew() -> None:
