@@ -181,9 +181,11 @@ def cycles(daemon: Daemon, clock: Clock, seconds: int) -> list[object]:
     return found
 
 
-def shown(*elements: SlurmJob, nodes: tuple[SlurmNode, ...] = TWO_NODES) -> SlurmState:
+def shown(
+    *elements: SlurmJob, nodes: tuple[SlurmNode, ...] = TWO_NODES, counts: str = "4,5"
+) -> SlurmState:
     """What Slurm shows of a gang of two."""
-    two = GANG.replace('"elements":4', '"elements":2')
+    two = GANG.replace('"elements":4', '"elements":2').replace("4,5", counts)
     return state(*(replace(each, mark=two) for each in elements), nodes=nodes)
 
 
@@ -249,11 +251,11 @@ def test_a_leader_that_runs_alone_is_left_alone_by_a_daemon_that_comes_back() ->
 
 
 def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
-    backend, clock = FakeBackend(shown(element(0), element(1))), Clock()
+    backend, clock = FakeBackend(shown(element(0), element(1), counts="5")), Clock()
     daemon = daemon_of(backend, clock)
     daemon.cycle()
     member = due(1, "n1", 1)
-    backend.state = shown(due(0, "n0", 4), member)
+    backend.state = shown(due(0, "n0", 4), member, counts="5")
 
     def stands(seconds: int) -> tuple[Phase, float, float, float | None]:
         cycles(daemon, clock, seconds)
@@ -263,16 +265,17 @@ def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
     phase, service_s, before_s, started_s = stands(5)
     assert (phase, service_s, started_s) == (Phase.PLACED, 0.0, None)
     assert str(daemon.world.jobs["7"].holds) == "n0:4+n1:1"
+    part, full = (node("n0", used=4), node("n1")), (node("n0", used=4), node("n1", used=1))
     # The leader alone runs, and waits for the other element.
     started = running(0, ("n0",), 4, start_s=clock.now)
-    backend.state = shown(started, member, nodes=(node("n0", used=4), node("n1")))
+    backend.state = shown(started, member, nodes=part, counts="5")
     assert stands(5) == (Phase.PLACED, 0.0, before_s + 5.0, None)
     whole_now = running(1, ("n1",), 1, start_s=clock.now)
-    backend.state = shown(started, whole_now, nodes=(node("n0", used=4), node("n1", used=1)))
+    backend.state = shown(started, whole_now, nodes=full, counts="5")
     assert stands(1) == (Phase.RUNNING, 0.0, before_s + 6.0, started.start_s)
     assert stands(10) == (Phase.RUNNING, 50.0, before_s + 6.0, started.start_s)
     # What has begun goes on, though Slurm should queue an element again.
-    backend.state = shown(started, member, nodes=(node("n0", used=4), node("n1")))
+    backend.state = shown(started, member, nodes=part, counts="5")
     assert stands(2)[0] is Phase.RUNNING
 
 
