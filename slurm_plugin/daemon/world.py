@@ -48,6 +48,7 @@ from slurm_plugin.daemon.copies import (
     startable,
 )
 from slurm_plugin.daemon.gangs import (
+    element_id,
     finishing,
     folded,
     job_of,
@@ -103,7 +104,7 @@ class LiveWorld:
         elements: how elements of arrays follow placements.
         requests: what jobs ask for.
         without_gpus: waiting jobs without GPUs, each with the nodes that it may run on.
-        intruders: waiting jobs in the reservation that have not been placed there.
+        intruders: waiting jobs in the reservation that are not to be placed.
         hold: the name of the reservation.
     """
 
@@ -471,6 +472,7 @@ class LiveWorld:
             if wrong := self.requests.wrong(seen):
                 self.warnings[seen.id] = wrong
             if not self._takes(seen, request):
+                self._note_intruder(seen)
                 return
             if request.rigid and not seen.gpus:
                 if seen.state is JobState.PENDING:
@@ -479,9 +481,8 @@ class LiveWorld:
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
             if begin_s > now and seen.state is JobState.PENDING:
                 self.later[seen.id] = to_begin_later(seen, request)
+                self._note_intruder(seen)
                 return
-            if seen.entered:
-                self.intruders.append(seen.id)
             waited_s = max(0.0, now - max(request.mark.submitted_s or seen.submit_s, begin_s))
             job = described(seen, request)
             known = Managed(request, seen, job, job, observed_s=now, wait_s=waited_s)
@@ -515,6 +516,10 @@ class LiveWorld:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
+
+    def _note_intruder(self, seen: SlurmJob) -> None:
+        """Note a job that is not managed, and is in the reservation by its user's own word."""
+        self.intruders += (element_id(each) for each in seen.copies or (seen,) if each.entered)
 
     def _observe_run(
         self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float

@@ -35,7 +35,7 @@ def test_of_a_huge_array_the_first_are_enough() -> None:
         (("9", "7", 2, ""), ("7_2", 2, ())),
         (("7", "7", None, "8"), ("7_8", 8, ())),
         (("7", "7", None, "8%1"), ("7_8", 8, ())),
-        (("9", "7", None, ""), ("9", 0, ())),
+        (("9", "7", None, ""), ("7_0", 0, ())),
     ],
     ids=["no array", "all", "without 0", "split", "last", "last of throttled", "0 as pyslurm says"],
 )

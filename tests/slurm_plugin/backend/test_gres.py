@@ -3,7 +3,7 @@
 import pytest
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend.gres import condition, gpu_counts, gpu_request, gpus_held, node_names
+from slurm_plugin.backend.gres import condition, gpu_counts, gpus_in, memory_mb_in, node_names
 
 
 @pytest.mark.parametrize(
@@ -28,16 +28,28 @@ def test_gpus_are_counted_by_type(text: str, counts: tuple[tuple[str, int], ...]
     assert gpu_counts(text) == counts
 
 
-def test_gpus_held_are_counted_once_though_they_are_listed_by_type_too() -> None:
-    assert gpus_held("cpu=4,node=1,billing=4,gres/gpu=3,gres/gpu:t4=1,gres/gpu:v100=2") == 3
-    assert gpus_held("cpu=4,gres/gpu:t4=1,gres/gpu:v100=2") == 3
-    assert gpus_held("cpu=4") == 0
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("cpu=4,node=1,gres/gpu=3,gres/gpu:t4=1,gres/gpu:v100=2", (3, ("t4", "v100"))),
+        ("cpu=4,gres/gpu:t4=1,gres/gpu:v100=2", (3, ("t4", "v100"))),
+        ("gres/gpu:a100:3", (3, ("a100",))),
+        ("gres/gpu:3", (3, ())),
+        ("cpu=4", (0, ())),
+    ],
+)
+def test_gpus_are_counted_once_though_they_are_listed_by_type_too(
+    text: str, found: tuple[int, tuple[str, ...]]
+) -> None:
+    assert gpus_in(text) == found
 
 
-def test_a_request_for_two_types_at_once_is_none_that_could_be_placed() -> None:
-    assert gpu_request("gres/gpu:a100:1,gres/gpu:v100:1") == (0, "")
-    assert gpu_request("gres/gpu:a100:3") == (3, "a100")
-    assert gpu_request("gres/gpu:3") == (3, "")
+@pytest.mark.parametrize(
+    ("text", "mb"),
+    [("cpu=8,mem=4G,gres/gpu=4", 4096), ("mem=1500M", 1500), ("mem=1025K", 2), ("cpu=8", 0)],
+)
+def test_memory_is_read_in_mib_rounded_up(text: str, mb: int) -> None:
+    assert memory_mb_in(text) == mb
 
 
 @pytest.mark.parametrize(

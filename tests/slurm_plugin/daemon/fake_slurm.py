@@ -20,6 +20,7 @@ from slurm_plugin.backend import (
     Terms,
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon.request import Request, own_of, read_mark, request_of
 from tests.slurm_plugin.backend.fake import PENDING
 
 HOLD = HOLDS[0]
@@ -35,8 +36,17 @@ WAITING = replace(
 )
 """A job that accepts one GPU or two."""
 
+MOVABLE = replace(WAITING, mark='hetsched/2 {"nonce":"a1","gpu-set":"1,2","can-checkpoint":true}')
+"""One that may be stopped, too."""
+
 RIGID = replace(WAITING, id="5", mark="")
 """A job of one GPU, as it was submitted."""
+
+
+def requested(job: SlurmJob, more: str = "") -> Request:
+    """What a job asks for that is shown for the first time, with more fields in its mark."""
+    mark = read_mark(job.mark.removesuffix("}") + more + "}" if more else job.mark)
+    return request_of(job.id, mark, job, own_of(job))
 
 
 def placed(job: SlurmJob, *nodes: str) -> SlurmJob:

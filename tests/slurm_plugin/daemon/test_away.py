@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from hetsched_core.policy import make_policy
-from slurm_plugin.backend import AwayError, Place, Push, RefusedError, SlurmState
+from slurm_plugin.backend import AwayError, Enter, Hold, RefusedError, SlurmState
 from slurm_plugin.daemon import Daemon, Mode
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemon_of, state
@@ -62,14 +62,14 @@ def test_once_slurm_is_back_nothing_is_placed_before_its_nodes_have_registered()
     daemon = daemon_of(backend, clock)
     backend.away = True
     assert daemon.cycle().away
-    backend.away, backend.state = False, state(replace(WAITING, begin_s=1014.0))
+    backend.away, backend.state = False, state(WAITING, reservations=())
     for _ in range(10):
         daemon.cycle()
         clock.now += 1
-    # It is kept back meanwhile.
-    assert set(backend.calls) == {Push("1", 60)}
+    # The nodes are held meanwhile.
+    assert set(backend.calls) == {Hold("hetsched", ("n0",), 60)}
     daemon.cycle()
-    assert isinstance(backend.calls[-1], Place)
+    assert isinstance(backend.calls[-1], Enter)
 
 
 def test_a_read_that_waited_for_a_backup_controller_counts_as_slurm_having_been_away() -> None:

@@ -3,25 +3,21 @@
 from dataclasses import replace
 
 import pytest
-from slurm_plugin.daemon.mark import Mark, read_mark
 
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import Recipients
-from slurm_plugin.daemon import DaemonSettings
 from slurm_plugin.daemon.checkpoint import CheckpointSignal, may_move, warning_for
+from slurm_plugin.daemon.request import Request
+from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, requested
 
-SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
 
-
-def mark(more: str = "") -> Mark:
-    """A mark with some more fields."""
-    found = read_mark(f'hetsched/1 {{"nonce":"a1","default":1,"gpu-set":"1,2"{more}}}')
-    assert found is not None
-    return found
+def job(more: str = "") -> Request:
+    """A job whose mark has some more fields."""
+    return requested(WAITING, more)
 
 
 def test_a_job_of_which_nobody_says_that_it_can_save_its_state_is_not_moved() -> None:
-    assert not may_move(mark(), "sbatch job.sh", told=False, settings=SETTINGS)
+    assert not may_move(job(), "sbatch job.sh", told=False, settings=SETTINGS)
 
 
 @pytest.mark.parametrize(
@@ -37,15 +33,15 @@ def test_a_job_of_which_nobody_says_that_it_can_save_its_state_is_not_moved() ->
 def test_the_user_an_option_or_the_job_itself_may_say_so(
     more: str, submit_line: str, told: bool
 ) -> None:
-    assert may_move(mark(more), submit_line, told, SETTINGS)
-    never = mark(more + ',"no-move":true')
+    assert may_move(job(more), submit_line, told, SETTINGS)
+    never = job(more + ',"no-move":true')
     assert not may_move(never, submit_line, told, SETTINGS)
 
 
 def test_the_site_may_move_jobs_all_the_same_but_for_those_that_say_no() -> None:
     site = replace(SETTINGS, move_without_checkpoint=True)
-    assert may_move(mark(), "sbatch job.sh", False, site)
-    assert not may_move(mark(',"no-move":true'), "sbatch job.sh", False, site)
+    assert may_move(job(), "sbatch job.sh", False, site)
+    assert not may_move(job(',"no-move":true'), "sbatch job.sh", False, site)
 
 
 @pytest.mark.parametrize(
@@ -60,27 +56,27 @@ def test_the_site_may_move_jobs_all_the_same_but_for_those_that_say_no() -> None
 def test_a_signal_of_the_user_s_goes_where_slurm_would_send_it(
     text: str, expected: CheckpointSignal
 ) -> None:
-    assert warning_for(mark(f',"signal":"{text}"'), "sbatch job.sh", SETTINGS) == expected
+    assert warning_for(job(f',"signal":"{text}"').mark, "sbatch job.sh", SETTINGS) == expected
 
 
 def test_the_command_line_goes_before_the_script() -> None:
-    found = warning_for(mark(',"signal":"USR1"'), "sbatch --signal=B:USR2@7 job.sh", SETTINGS)
+    found = warning_for(job(',"signal":"USR1"').mark, "sbatch --signal=B:USR2@7 job.sh", SETTINGS)
     assert found == CheckpointSignal("USR2", Recipients.SCRIPT, 7.0)
 
 
 def test_without_a_signal_of_its_own_a_job_gets_the_site_s_if_there_is_one() -> None:
-    plain = mark(',"can-checkpoint":true')
-    assert warning_for(plain, "sbatch job.sh", SETTINGS) is None
+    plain = job(',"can-checkpoint":true')
+    assert warning_for(plain.mark, "sbatch job.sh", SETTINGS) is None
     site = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=9.0)
     expected = CheckpointSignal("USR1", Recipients.ALL, 9.0)
-    assert warning_for(plain, "sbatch job.sh", site) == expected
-    assert warning_for(plain, "sbatch job.sh", replace(site, checkpoint_wait_s=0.0)) is None
+    assert warning_for(plain.mark, "sbatch job.sh", site) == expected
+    assert warning_for(plain.mark, "sbatch job.sh", replace(site, checkpoint_wait_s=0.0)) is None
 
 
 @pytest.mark.parametrize("text", ["NOSUCH", "0", "9999", "B:", "@60", "KILL;rm"])
 def test_a_signal_that_is_none_is_passed_over(text: str) -> None:
-    assert warning_for(mark(f',"signal":"{text}"'), "sbatch job.sh", SETTINGS) is None
-    assert not may_move(mark(f',"signal":"{text}"'), "sbatch job.sh", False, SETTINGS)
+    assert warning_for(job(f',"signal":"{text}"').mark, "sbatch job.sh", SETTINGS) is None
+    assert not may_move(job(f',"signal":"{text}"'), "sbatch job.sh", False, SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["NOSUCH", "KILL", "STOP"])

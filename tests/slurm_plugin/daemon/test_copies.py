@@ -13,30 +13,36 @@ from hetsched_core.store import JobProgress
 from hetsched_core.types import NodeCondition, Phase, Placed, ReasonCode, Waiting
 from slurm_plugin.backend import (
     Cancel,
+    Enter,
     JobState,
-    Park,
-    Place,
-    Push,
+    Leave,
     RefusedError,
     Requeue,
-    SetAside,
     SlurmBackend,
     SlurmJob,
     SlurmNode,
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    WAITING,
+    Clock,
+    daemon_of,
+    entry,
+    left,
+    node,
+    placed,
+    state,
+)
+from tests.slurm_plugin.daemon.fake_slurm import running as runs_on
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), round_s=100.0, restart_cost_s=0.0)
-ASIDE = "afterok:{0}_0(unfulfilled),afternotok:{0}_0(unfulfilled)"
-PARK = Park("7_0", 4, 60)
 
 
 def mark(nonce: str, size: float = 1e6, copies: int = 3, more: str = "") -> str:
     """The mark of a job of copies on nodes of four GPUs."""
     return (
-        f'hetsched/1 {{"nonce":"{nonce}","default":4,"gpu-set":"4","can-checkpoint":true,{more}'
+        f'hetsched/2 {{"nonce":"{nonce}","gpu-set":"4","can-checkpoint":true,{more}'
         f'"total-samples":{size:g},"copies":{copies},"elements":{copies}}}'
     )
 
@@ -45,24 +51,26 @@ def element(
     number: int, state: JobState = JobState.PENDING, array: str = "7", **more: object
 ) -> SlurmJob:
     """An element of an array of copies."""
-    spare = number and state is JobState.PENDING
     fields = {
         "id": f"{array}_{number}",
         "array": array,
         "element": number,
         "state": state,
         "mark": mark(f"c{array}"),
-        "gpus_per_node": 4,
-        "dependency": ASIDE.format(array) if spare else "",
-        "reason": "DependencyNeverSatisfied" if spare else "BeginTime",
+        "gpus": 4,
     }
     return replace(WAITING, **{**fields, **more})  # type: ignore[arg-type]
 
 
 def running(number: int, on: str, array: str = "7", **more: object) -> SlurmJob:
     """An element that runs on a node."""
-    fields = {"nodes": (on,), "pinned": (on,), "start_s": 990.0, "reason": "None", **more}
-    return element(number, JobState.RUNNING, array, **fields)
+    runs = runs_on(element(number, array=array), on, since_s=990.0, gpus=4)
+    return replace(runs, **more)  # type: ignore[arg-type]
+
+
+def begun(seen: SlurmJob, on: str, due: bool = False) -> Enter:
+    """How an element is placed, on a whole node."""
+    return entry(seen, on, gpus=4, due=due, cpus=4)
 
 
 def nodes(*used: int) -> tuple[SlurmNode, ...]:
@@ -82,62 +90,34 @@ def cycles(daemon: Daemon, clock: Clock, seconds: int = 1) -> None:
         assert daemon.cycle().violations == ()
 
 
-def test_elements_are_split_and_then_each_is_started_by_itself() -> None:
+def test_each_element_is_started_by_itself_though_slurm_keeps_several_as_one() -> None:
     whole = element(0, id="7", unsplit=(0, 1, 2))
-    backend, clock = FakeBackend(state(whole, nodes=nodes(0, 0))), Clock()
-    daemon = hadare(backend, clock)
-    cycles(daemon, clock)
-    assert backend.calls == [SetAside("7_[1-2]", "7_0")]
-    backend.calls.clear()
-    backend.state = state(element(0), element(1), element(2), nodes=nodes(0, 0))
-    cycles(daemon, clock)
-    aside = SetAside("7_1", "7_0")
-    assert backend.calls == [
-        Place("7_0", ("n0",), 4, PARK, "v100"),
-        Place("7_1", ("n1",), 4, aside, "v100", dependency=""),
-    ]
-
-
-@pytest.mark.parametrize("numbers", [(1, 2), (2, 4, 5)], ids=str)
-def test_elements_of_which_the_first_was_cancelled_before_the_split_are_started(
-    numbers: tuple[int, ...],
-) -> None:
-    whole = element(numbers[0], id="7", unsplit=numbers, dependency="", reason="BeginTime")
-    gone = element(0, state=JobState.ENDED, outcome="CANCELLED", end_s=999.0)
-    for records in ((whole,), (whole, gone)):
+    for records in ((whole,), (element(0), element(1), element(2))):
         backend, clock = FakeBackend(state(*records, nodes=nodes(0, 0))), Clock()
         daemon = hadare(backend, clock)
         cycles(daemon, clock)
-        assert daemon.world.jobs["7"].job.copies == len(numbers)
-        # Slurm splits off what is changed. None waits for another's end.
-        pushed = [Push(f"7_{number}", 60) for number in numbers]
-        placed = [
-            Place(f"7_{number}", (on,), 4, replace(PARK, job=f"7_{number}"), "v100")
-            for number, on in zip(numbers, ("n0", "n1"), strict=False)
-        ]
-        others = [change for change in backend.calls if change not in pushed]
-        assert sorted(others, key=str) == sorted(placed, key=str)
+        assert backend.calls == [begun(element(0), "n0"), begun(element(1), "n1")]
+        assert daemon.world.jobs["7"].job.copies == 3
 
 
-def test_elements_of_which_another_was_cancelled_before_the_split_are_split() -> None:
-    whole = element(0, id="7", unsplit=(0, 2, 3, 5))
-    gone = element(1, state=JobState.ENDED, outcome="CANCELLED", end_s=999.0)
+def test_elements_that_never_ran_end_with_the_first_where_that_was_cancelled() -> None:
+    whole = element(1, id="7", unsplit=(1, 2))
+    gone = element(0, state=JobState.ENDED, outcome="CANCELLED", end_s=999.0)
     for records in ((whole,), (whole, gone)):
         backend, clock = FakeBackend(state(*records, nodes=nodes(0, 0))), Clock()
         cycles(hadare(backend, clock), clock)
-        assert backend.calls == [SetAside("7_[2-3,5]", "7_0")]
+        assert backend.calls == [Cancel("7_1"), Cancel("7_2")]
 
 
-def test_elements_that_slurm_still_keeps_as_one_beside_others_become_spares() -> None:
-    late = element(2, id="7", unsplit=(2, 3), dependency="", reason="Resources", begin_s=900.0)
+def test_elements_that_slurm_still_keeps_as_one_beside_others_are_spares() -> None:
+    late = element(2, id="7", unsplit=(2, 3))
     elements = running(0, "n0"), running(1, "n1"), late
     backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 4))), Clock()
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
-    assert backend.calls == [SetAside("7_2", "7_0"), SetAside("7_3", "7_0")]
+    assert backend.calls == []
     assert daemon.world.jobs["7"].job.copies == 4
     over = replace(elements[1], state=JobState.ENDED, outcome="COMPLETED", end_s=clock.now)
-    backend.calls.clear()
     backend.state = state(elements[0], over, late, nodes=nodes(4, 0))
     cycles(daemon, clock)
     # What runs comes to its end by itself.
@@ -154,14 +134,15 @@ def test_a_policy_sees_one_job_with_a_run_for_each_node() -> None:
     assert (view.job.copies, str(view.holds)) == (3, "n0:4+n1:4")
     assert [daemon.world.nodes[name].held_gpus for name in ("n0", "n1", "n2")] == [4, 4, 0]
     # What runs keeps its element, and the first that waits gets the node that is free.
-    assert backend.calls == [Place("7_0", ("n2",), 4, PARK, "v100")]
+    assert backend.calls == [begun(element(0), "n2")]
 
 
 def test_a_copy_that_slurm_has_not_started_does_nothing_for_its_job() -> None:
-    kept = element(1, pinned=("n1",), dependency="", begin_s=900.0, reason="Resources")
-    first = element(0, pinned=("n0",), begin_s=900.0, reason="Resources")
-    backend, clock = FakeBackend(state(first, kept, nodes=nodes(0, 0))), Clock()
+    backend, clock = FakeBackend(state(element(0), element(1), nodes=nodes(0, 0))), Clock()
     daemon = hadare(backend, clock)
+    cycles(daemon, clock)
+    first, kept = placed(element(0), "n0"), placed(element(1), "n1")
+    backend.state = state(first, kept, nodes=nodes(0, 0))
     cycles(daemon, clock, 5)
     view = daemon.world.jobs["7"]
     waited_s = view.wait_at(clock.now)
@@ -188,7 +169,7 @@ def test_a_copy_whose_node_another_job_gets_is_stopped_alone_and_waits(
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
     assert backend.calls == []
-    first = element(0, array="8", begin_s=1160.0)
+    first = element(0, array="8")
     other = first, element(1, array="8"), element(2, array="8")
     backend.state = state(*elements, *other, nodes=nodes(4, 4))
     cycles(daemon, clock)
@@ -197,21 +178,20 @@ def test_a_copy_whose_node_another_job_gets_is_stopped_alone_and_waits(
     kept = on.index(entry.placements[0].configuration.pieces[0][0])
     lost = 1 - kept
     assert backend.calls == [Requeue(f"7_{lost}")]
-    # Slurm queues it again, behind a begin time of its own and with its pin.
+    # Slurm queues it again, where it was placed and not to start for a while.
     again = replace(elements[lost], state=JobState.PENDING, nodes=(), start_s=None, restarts=1)
     again = replace(again, begin_s=clock.now + 121.0, reason="BeginTime")
     free = tuple(node(name, used=4 if name == on[kept] else 0) for name in ("n0", "n1"))
     backend.calls.clear()
     backend.state = state(elements[kept], again, elements[2], *other, nodes=free)
     cycles(daemon, clock)
-    begun = Place("8_0", (on[lost],), 4, replace(PARK, job="8_0"), "v100")
-    assert backend.calls == [replace(PARK, job=f"7_{lost}"), begun]
+    assert backend.calls == [left(element(lost)), begun(first, on[lost])]
 
 
 @pytest.mark.parametrize("ended", [0, 1], ids=["element 0", "another"])
 def test_one_element_that_ends_well_ends_the_job(ended: int) -> None:
     over = replace(running(ended, "n0"), state=JobState.ENDED, outcome="COMPLETED", end_s=995.0)
-    others = running(1 - ended, "n1"), element(2), element(3, pinned=("n2",), dependency="")
+    others = running(1 - ended, "n1"), element(2), placed(element(3), "n2")
     backend, clock = FakeBackend(state(over, *others, nodes=nodes(0, 4, 0))), Clock()
     daemon = hadare(backend, clock)
     cycles(daemon, clock, 3)
@@ -230,8 +210,7 @@ def test_a_copy_that_fails_costs_itself_alone_and_is_begun_there_in_the_next_rou
     assert daemon.world.jobs["7"].job.copies == 2
     # In the next round it is tried again, by another element.
     cycles(daemon, clock, 2)
-    aside = SetAside("7_2", "7_0")
-    assert set(backend.calls) == {Place("7_2", ("n1",), 4, aside, "v100", dependency="")}
+    assert set(backend.calls) == {begun(element(2), "n1")}
 
 
 def test_a_job_goes_on_without_element_0_and_ends_with_the_last_that_can() -> None:
@@ -240,14 +219,12 @@ def test_a_job_goes_on_without_element_0_and_ends_with_the_last_that_can() -> No
     backend.state = state(failed, running(1, "n1"), element(2), nodes=nodes(4, 4))
     daemon = hadare(backend, clock)
     cycles(daemon, clock, 2)
-    # The spare is Slurm's to cancel.
-    assert backend.calls == []
-    # Its node is lost. As a spare of what has ended it would be cancelled, too.
-    again = element(1, dependency="", pinned=("n1",), restarts=1, begin_s=clock.now + 121.0)
+    # Its node is lost.
+    again = placed(element(1, restarts=1, begin_s=clock.now + 121.0), "n1")
     down = (node("n0"), node("n1", condition=NodeCondition.DOWN))
-    backend.state = state(failed, replace(again, reason="BeginTime"), element(2), nodes=down)
+    backend.state = state(failed, again, element(2), nodes=down)
     cycles(daemon, clock)
-    assert backend.calls == [replace(PARK, job="7_1")]
+    assert backend.calls == [left(element(1))]
     backend.calls.clear()
     cancelled = replace(again, state=JobState.ENDED, outcome="CANCELLED", end_s=clock.now)
     backend.state = state(failed, cancelled, element(2), nodes=nodes(0, 0))
@@ -261,12 +238,11 @@ def test_a_node_that_is_lost_costs_its_copy_and_the_others_go_on() -> None:
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
     down = (node("n0", condition=NodeCondition.DOWN), node("n1", used=4), node("n2"))
-    again = element(0, restarts=1, begin_s=clock.now + 121.0, pinned=("n0",))
+    again = placed(element(0, restarts=1, begin_s=clock.now + 121.0), "n0")
     backend.state = state(again, elements[1], elements[2], nodes=down)
     cycles(daemon, clock)
     # Its processes may still be ending there: another element takes its part.
-    aside = SetAside("7_2", "7_0")
-    assert backend.calls == [PARK, Place("7_2", ("n2",), 4, aside, "v100", dependency="")]
+    assert backend.calls == [left(element(0)), begun(element(2), "n2")]
     assert daemon.world.jobs["7"].blocked is None
 
 
@@ -278,7 +254,7 @@ def test_what_slurm_refuses_for_one_copy_is_not_tried_with_the_next() -> None:
     daemon = hadare(backend, clock)
     cycles(daemon, clock, 55)
     assert [change.job for change in backend.calls] == ["7_1", "7_1"]
-    assert isinstance(backend.calls[1], SetAside)
+    assert isinstance(backend.calls[1], Leave)
     assert len(daemon.world.jobs["7"].runs) == 1
     cycles(daemon, clock, 10)
     assert [change.job for change in backend.calls][2:3] == ["7_1"]
@@ -290,9 +266,9 @@ def test_elements_over_the_throttle_of_their_array_are_tried_once_a_minute() -> 
     tried: list[str] = []
     pinned: set[int] = set()
     for _ in range(130):
-        others = [element(number, begin_s=clock.now) for number in (1, 2)]
+        others = [element(number) for number in (1, 2)]
         others = [
-            replace(each, dependency="", pinned=("n1",), reason="JobArrayTaskLimit")
+            replace(placed(each, "n1"), reason="JobArrayTaskLimit")
             if each.element in pinned
             else each
             for each in others
@@ -302,7 +278,7 @@ def test_elements_over_the_throttle_of_their_array_are_tried_once_a_minute() -> 
         cycles(daemon, clock)
         for change in backend.calls:
             number = int(change.job[-1])
-            if isinstance(change, Place):
+            if isinstance(change, Enter):
                 tried.append(change.job)
                 pinned.add(number)
             else:
@@ -327,19 +303,15 @@ def test_a_plan_is_void_where_a_new_node_moves_the_places_of_others(
     assert backend.calls == []
     monkeypatch.undo()
     cycles(daemon, clock, 11)
-    assert {change.job for change in backend.calls if isinstance(change, Place)} == {"7_2"}
+    assert {change.job for change in backend.calls if isinstance(change, Enter)} == {"7_2"}
 
 
-def test_a_job_that_waits_is_kept_back_by_its_first_element_alone() -> None:
-    full = (node("n0", used=4),)
-    elements = element(0, begin_s=1020.0), element(1, begin_s=1020.0), element(2)
-    backend, clock = FakeBackend(state(*elements, nodes=full)), Clock()
+def test_a_job_whose_first_element_is_held_waits() -> None:
+    held = element(0, held=True, reason="JobHeldUser")
+    backend, clock = FakeBackend(state(held, element(1), nodes=nodes(0, 0))), Clock()
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
-    assert backend.calls == [Push("7_0", 60)]
-    held = replace(elements[0], held=True, reason="JobHeldUser")
-    backend.state = state(held, *elements[1:], nodes=nodes(0, 0))
-    cycles(daemon, clock)
+    assert backend.calls == []
     blocked = daemon.world.jobs["7"].blocked
     assert blocked is not None
     assert blocked.code is ReasonCode.HELD
@@ -349,21 +321,20 @@ def test_under_other_policies_one_element_is_all_of_the_job() -> None:
     elements = element(0), element(1), element(2)
     backend, clock = FakeBackend(state(*elements, nodes=nodes(0, 0))), Clock()
     cycles(daemon_of(backend, clock, settings=SETTINGS), clock, 2)
-    assert {type(change) for change in backend.calls} <= {Place, SetAside}
-    assert [change.job for change in backend.calls if isinstance(change, Place)] == ["7_0"] * 2
+    assert [(type(change), change.job) for change in backend.calls] == [(Enter, "7_0")] * 2
 
 
 def test_jobs_without_copies_get_one_whole_node_or_stay_as_they_are() -> None:
-    plain = 'hetsched/1 {{"nonce":"p{0}","default":{1},"gpu-set":"{1}"{2}}}'
+    plain = 'hetsched/2 {{"nonce":"p{0}","gpu-set":"{1}"{2}}}'
     whole = replace(WAITING, id="1", mark=plain.format(1, 4, ""))
-    whole = replace(whole, gpus_per_node=4)
-    small = replace(WAITING, id="2", mark=plain.format(2, 2, ""), gpus_per_node=2)
-    began = replace(WAITING, id="3", mark=plain.format(3, 2, ""), state=JobState.RUNNING)
-    began = replace(began, nodes=("n0",), gpus_per_node=2, start_s=990.0, reason="None")
+    whole = replace(whole, gpus=4)
+    small = replace(WAITING, id="2", mark=plain.format(2, 2, ""), gpus=2)
+    began = replace(small, id="3", mark=plain.format(3, 2, ""))
+    began = runs_on(began, "n0", since_s=990.0, gpus=2)
     backend, clock = FakeBackend(state(whole, small, began, nodes=nodes(2, 0, 0))), Clock()
     daemon = hadare(backend, clock)
     cycles(daemon, clock, 2)
-    assert [(type(change), change.job) for change in backend.calls] == [(Place, "1")] * 2
+    assert [(type(change), change.job) for change in backend.calls] == [(Enter, "1")] * 2
     entries = daemon.plan.entries
     placed, waits = entries["3"], entries["2"]
     assert isinstance(placed, Placed)
@@ -396,7 +367,7 @@ def test_in_shadow_nothing_is_done() -> None:
     policy = make_policy("hadare")
     daemon = daemon_of(backend, Clock(), policy, Mode.SHADOW, SETTINGS)
     report = daemon.cycle()
-    assert [type(change) for change in report.changes] == [Place, Place]
+    assert [type(change) for change in report.changes] == [Enter, Enter]
     assert backend.calls == []
 
 
@@ -408,8 +379,8 @@ def test_no_node_is_planned_for_an_element_that_may_not_start() -> None:
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
     assert daemon.world.jobs["7"].job.copies == 1
-    placed = {change.job for change in backend.calls if isinstance(change, Place)}
-    assert placed == {"8_0", "8_1", "8_2"}
+    entered = {change.job for change in backend.calls if isinstance(change, Enter)}
+    assert entered == {"8_0", "8_1", "8_2"}
     # Let go of, they have their part from the next plan on.
     free = element(1), element(2)
     backend.state = state(running(0, "n0"), *free, *other, nodes=nodes(4, 0, 0, 0))
@@ -418,16 +389,16 @@ def test_no_node_is_planned_for_an_element_that_may_not_start() -> None:
 
 
 def test_while_a_limit_keeps_one_back_a_job_is_to_have_what_runs() -> None:
-    limit = replace(element(1), dependency="", pinned=("n1",), reason="AssocGrpGRES", begin_s=999.0)
+    limit = replace(placed(element(1), "n1"), reason="AssocGrpGRES")
     other = [element(at, array="8") for at in range(3)]
     backend, clock = FakeBackend(), Clock()
     backend.state = state(running(0, "n0"), limit, element(2), *other, nodes=nodes(4, 0, 0))
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
     assert daemon.world.jobs["7"].job.copies == 1
-    placed = {change.job for change in backend.calls if isinstance(change, Place)}
-    assert placed == {"8_0", "8_1"}
-    assert SetAside("7_1", "7_0") in backend.calls
+    entered = {change.job for change in backend.calls if isinstance(change, Enter)}
+    assert entered == {"8_0", "8_1"}
+    assert left(element(1)) in backend.calls
     waits = state(running(0, "n0"), element(1), element(2), *other, nodes=nodes(4, 0, 0))
     backend.state = waits
     cycles(daemon, clock, 58)
@@ -474,18 +445,14 @@ def test_how_far_a_job_is_adds_up_over_the_copies_that_ran() -> None:
 
 def test_what_has_run_is_no_spare_and_goes_on_where_element_0_fails() -> None:
     failed = replace(running(0, "n0"), state=JobState.ENDED, outcome="FAILED", end_s=995.0)
-    again = element(1, dependency="", reason="BeginTime", restarts=2, begin_s=1015.0)
-    full = (node("n0", used=4), node("n1", used=4))
+    again = element(1, restarts=2)
     backend, clock = FakeBackend(), Clock()
-    backend.state = state(running(0, "n0"), again, element(2), nodes=full)
+    backend.state = state(running(0, "n0"), again, element(2), nodes=nodes(4, 4))
     daemon = hadare(backend, clock)
     cycles(daemon, clock)
-    # It waits behind its begin time, as element 0 would.
-    assert backend.calls == [Push("7_1", 60)]
-    backend.calls.clear()
+    assert backend.calls == []
     spare = replace(element(2), state=JobState.ENDED, outcome="CANCELLED", end_s=clock.now)
     backend.state = state(failed, again, spare, nodes=nodes(0, 4))
     cycles(daemon, clock, 101)
-    placed = [change for change in backend.calls if isinstance(change, Place)]
-    assert placed[0] == Place("7_1", ("n0",), 4, replace(PARK, job="7_1"), "v100")
+    assert backend.calls[0] == begun(again, "n0", due=True)
     assert not any(isinstance(change, Cancel) for change in backend.calls)

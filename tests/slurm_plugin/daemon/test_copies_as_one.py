@@ -8,12 +8,13 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import Placed, ReasonCode
-from slurm_plugin.backend import Cancel, JobState, Park, Place, Requeue, SetAside, SlurmJob
+from slurm_plugin.backend import Cancel, Enter, JobState, Requeue, SlurmJob
 from slurm_plugin.daemon import Daemon, Mode
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import Clock, daemon_of, state
+from tests.slurm_plugin.daemon.fake_slurm import Clock, daemon_of, left, placed, state
 from tests.slurm_plugin.daemon.test_copies import (
     SETTINGS,
+    begun,
     cycles,
     element,
     hadare,
@@ -49,10 +50,10 @@ def test_a_spare_that_has_ended_costs_the_job_nothing(outcome: str) -> None:
     # Nor while it waits: nothing that has ended is queued again.
     backend.state = state(element(0), element(1), ended(2, outcome), nodes=nodes(0, 0, 0))
     cycles(daemon, clock)
-    assert backend.calls == [Place("7_0", ("n0",), 4, Park("7_0", 4, 60), "v100")]
+    assert backend.calls == [begun(element(0), "n0")]
 
 
-def test_what_runs_beside_the_first_element_is_stopped_and_set_aside_and_comes_back() -> None:
+def test_what_runs_beside_the_first_element_is_stopped_and_comes_back() -> None:
     elements = running(0, "n0"), running(1, "n1"), ended(2, "CANCELLED"), element(3)
     backend, clock = FakeBackend(state(*elements, nodes=nodes(4, 4, 0))), Clock()
     daemon = hadare(backend, clock)
@@ -66,17 +67,17 @@ def test_what_runs_beside_the_first_element_is_stopped_and_set_aside_and_comes_b
     views = [daemon.world.nodes[name] for name in ("n0", "n1", "n2")]
     assert [(view.held_gpus, view.foreign_gpus) for view in views] == [(4, 0), (0, 4), (0, 0)]
     backend.calls.clear()
-    again = element(1, dependency="", pinned=("n1",), reason="BeginTime", restarts=1)
+    again = placed(element(1, restarts=1), "n1")
     backend.state = state(elements[0], again, *elements[2:], nodes=nodes(4, 0, 0))
     cycles(daemon, clock)
-    assert backend.calls == [SetAside("7_1", "7_0")]
+    assert backend.calls == [left(element(1))]
     backend.calls.clear()
     backend.state = state(elements[0], element(1, restarts=1), *elements[2:], nodes=nodes(4, 0, 0))
     cycles(daemon, clock, 100)
     assert backend.calls == []
     reload(daemon, "hadare")
     cycles(daemon, clock)
-    assert [change.job for change in backend.calls if isinstance(change, Place)] == ["7_1", "7_3"]
+    assert [change.job for change in backend.calls if isinstance(change, Enter)] == ["7_1", "7_3"]
 
 
 def test_the_first_that_has_not_ended_goes_on_for_the_job() -> None:
@@ -96,17 +97,16 @@ def test_the_first_that_has_not_ended_goes_on_for_the_job() -> None:
     assert backend.calls == [Requeue("7_2")]
     assert str(daemon.world.jobs["7"].holds) == "n1:4"
     backend.calls.clear()
-    # As a spare of what has ended it would be cancelled: it waits behind a begin time.
-    again = element(2, dependency="", pinned=("n2",), reason="BeginTime", restarts=1)
+    again = placed(element(2, restarts=1), "n2")
     backend.state = state(ended(0, "FAILED"), running(1, "n1"), again, nodes=nodes(0, 4, 0))
     cycles(daemon, clock)
-    assert backend.calls == [Park("7_2", 4, 60)]
+    assert backend.calls == [left(element(2))]
     backend.calls.clear()
     # Cancelled by its user, the job has still the other.
-    waits = element(2, dependency="", reason="BeginTime", restarts=1)
+    waits = element(2, restarts=1)
     backend.state = state(ended(0, "FAILED"), ended(1, "CANCELLED"), waits, nodes=nodes(0, 0, 0))
     cycles(daemon, clock)
-    assert [(type(change), change.job) for change in backend.calls] == [(Place, "7_2")]
+    assert [(type(change), change.job) for change in backend.calls] == [(Enter, "7_2")]
     backend.calls.clear()
     backend.state = state(*(ended(at, "FAILED") for at in range(3)), nodes=nodes(0))
     cycles(daemon, clock)
@@ -155,10 +155,10 @@ def test_nothing_starts_once_the_first_element_is_kept_back_though_the_plan_is_o
     assert blocked.code is ReasonCode.HELD
 
 
-def test_what_slurm_is_about_to_cancel_is_not_taken_for_the_job() -> None:
+def test_what_never_ran_is_not_taken_for_the_job_once_the_first_has_ended() -> None:
     backend, clock = FakeBackend(), Clock()
-    backend.state = state(ended(0, "FAILED"), element(1), running(2, "n1"), nodes=nodes(0, 4))
+    backend.state = state(ended(0, "FAILED", "n0"), element(1), running(2, "n1"), nodes=nodes(0, 4))
     daemon = fifo(backend, clock)
     cycles(daemon, clock, 2)
-    assert not any(isinstance(change, Requeue | Place) for change in backend.calls)
+    assert not any(isinstance(change, Requeue | Enter) for change in backend.calls)
     assert str(daemon.world.jobs["7"].holds) == "n1:4"

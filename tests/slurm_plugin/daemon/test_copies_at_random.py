@@ -11,20 +11,19 @@ from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
     Cancel,
     Change,
+    Enter,
+    Hold,
     JobState,
-    Park,
-    Place,
-    Push,
+    Leave,
     RefusedError,
     Requeue,
-    SetAside,
     SlurmJob,
+    SlurmReservation,
     SlurmSite,
     SlurmState,
 )
-from slurm_plugin.backend.arrays import unsplit_elements
-from tests.slurm_plugin.daemon.fake_slurm import Clock, node
-from tests.slurm_plugin.daemon.test_copies import ASIDE, element, hadare, mark
+from tests.slurm_plugin.daemon.fake_slurm import Clock, node, placed
+from tests.slurm_plugin.daemon.test_copies import element, hadare, mark
 
 
 @dataclass
@@ -37,13 +36,14 @@ class World:
     jobs: dict[str, SlurmJob] = field(default_factory=dict)
     work: dict[str, int] = field(default_factory=dict)
     clashes: list[str] = field(default_factory=list)
+    holds: tuple[SlurmReservation, ...] = ()
     total: int = 60
 
     def submit(self, array: str, copies: int) -> None:
         """Queue an array of copies, which Slurm keeps as one at first."""
         whole = element(0, array=array, id=array, unsplit=tuple(range(copies)))
         text = mark(f"c{array}", 1e5 * self.rng.randint(1, 9), copies)
-        self.jobs[array] = replace(whole, mark=text, begin_s=self.clock.now + 60)
+        self.jobs[array] = replace(whole, mark=text)
         self.work[array] = 0
 
     def site(self) -> SlurmSite:
@@ -57,36 +57,36 @@ class World:
         for name in ("n0", "n1", "n2", "n3", "n4"):
             condition = NodeCondition.DOWN if name in self.down else NodeCondition.UP
             every.append(node(name, used=4 if name in held else 0, condition=condition))
-        return SlurmState(tuple(every), dict(self.jobs))
+        return SlurmState(tuple(every), dict(self.jobs), self.holds)
+
+    def script(self, job: str) -> str:
+        """Never asked for: all jobs have marks."""
+        raise AssertionError(job)
 
     def apply(self, change: Change) -> None:
-        """Make a change, to the jobs that it names."""
-        array, _, which = change.job.partition("_")
-        if which.startswith("["):
-            self._split(array, unsplit_elements(which.strip("[]")))
+        """Make a change, to the job that it names; an element is split off first."""
+        if isinstance(change, Hold):
+            self.holds = (SlurmReservation(change.name, change.nodes, self.clock.now, 1e9),)
             return
-        job = self.jobs.get(change.job)
-        assert job is not None, change
-        assert not job.unsplit or isinstance(change, Push), change
+        array, _, number = change.job.partition("_")
+        if change.job not in self.jobs:
+            self._split(array, int(number))
+        job = self.jobs[change.job]
         match change:
-            case Place(nodes=(name,), dependency=dependency) if job.state is JobState.PENDING:
+            case Enter(nodes=(name,)) if job.state is JobState.PENDING:
                 self.clashes += [
                     f"{change.job} is placed on {name}, which {other.id} holds"
                     for other in self.jobs.values()
                     if name in other.nodes and _active(other)
                 ]
-                assert dependency == ("" if "afternotok" in job.dependency else None)
-                job = replace(job, pinned=(name,), begin_s=self.clock.now, dependency="")
+                job = replace(placed(job, name), gpus=4)
                 if name not in self.down:
-                    job = replace(job, state=JobState.RUNNING, nodes=(name,), reason="None")
+                    job = replace(job, state=JobState.RUNNING, nodes=(name,))
                     job = replace(job, start_s=self.clock.now)
             case Requeue() if job.state is JobState.RUNNING:
                 job = self._queued(job)
-            case SetAside() if job.state is JobState.PENDING:
-                job = replace(job, pinned=(), dependency=ASIDE.format(array), reason="Dependency")
-            case Park() | Push() if job.state is JobState.PENDING:
-                pin = () if isinstance(change, Park) else job.pinned
-                job = replace(job, pinned=pin, begin_s=self.clock.now + 60)
+            case Leave() if job.state is JobState.PENDING:
+                job = replace(job, pinned=(), reservation="", reason="Reservation")
             case Cancel():
                 job = self._ended(job, "CANCELLED")
             case _:
@@ -108,17 +108,13 @@ class World:
                     self.jobs[name] = self._ended(job, "COMPLETED")
                 elif self.rng.random() < 0.004:
                     self.jobs[name] = self._ended(job, "FAILED")
-            lead = self.jobs.get(f"{array}_0")
-            waits = job.state is JobState.PENDING and "afternotok" in job.dependency
-            if waits and lead is not None and lead.state is JobState.ENDED:
-                self.jobs[name] = self._ended(job, "CANCELLED")
 
-    def _split(self, array: str, which: tuple[int, ...]) -> None:
+    def _split(self, array: str, number: int) -> None:
         whole = self.jobs.pop(array)
-        self.jobs[f"{array}_0"] = replace(whole, id=f"{array}_0", unsplit=())
-        for number in which:
-            one = replace(whole, id=f"{array}_{number}", element=number, unsplit=())
-            self.jobs[one.id] = replace(one, dependency=ASIDE.format(array))
+        one = replace(whole, id=f"{array}_{number}", element=number, unsplit=())
+        self.jobs[one.id] = one
+        if kept := tuple(each for each in whole.unsplit if each != number):
+            self.jobs[array] = replace(whole, element=kept[0], unsplit=kept)
 
     def _queued(self, job: SlurmJob) -> SlurmJob:
         back = replace(job, state=JobState.PENDING, nodes=(), start_s=None, reason="BeginTime")

@@ -7,16 +7,15 @@ import pytest
 from hetsched_core.types import NodeCondition, Phase, Reason, ReasonCode
 from slurm_plugin.backend import (
     Cancel,
+    Depend,
+    Enter,
     JobState,
-    Park,
-    Place,
+    Leave,
     Release,
     Requeue,
-    SetAside,
     SlurmJob,
     SlurmNode,
     SlurmState,
-    Terms,
     Together,
 )
 from slurm_plugin.daemon import Daemon
@@ -28,24 +27,39 @@ from slurm_plugin.daemon.gangs import (
     leftover,
     of_leader,
     pieces_held,
-    spares,
     stopped_as,
     tidied,
     together,
 )
 from slurm_plugin.daemon.managed import blocked_by
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemon_of, node, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    HOLD,
+    SETTINGS,
+    WAITING,
+    Clock,
+    daemon_of,
+    node,
+    placed,
+    state,
+)
 
-ASIDE = "afterok:7_0(unfulfilled),afternotok:7_0(unfulfilled)"
-PARK = Park("7_0", 4, 60)
+GANG = 'hetsched/2 {"nonce":"a7","gpu-set":"4,5","gpu-shapes":"any","elements":4}'
+"""Five GPUs are 4 and 1."""
+
+TWO = [Enter("7", HOLD, (name,), Leave("7")) for name in ("n0", "n3")]
+"""How a job of two elements is placed."""
 
 
 def element(number: int, state: JobState = JobState.PENDING, **more: object) -> SlurmJob:
     """An element of array 7."""
-    waits = {"dependency": ASIDE} if number and state is JobState.PENDING else {}
-    fields = {"id": f"7_{number}", "array": "7", "element": number, "state": state, **waits}
+    fields = {"id": f"7_{number}", "array": "7", "element": number, "state": state, "mark": GANG}
     return replace(WAITING, **{**fields, **more})  # type: ignore[arg-type]
+
+
+def due(number: int, on: str, gpus: int, **more: object) -> SlurmJob:
+    """An element that was placed and has not started."""
+    return placed(element(number, gpus=gpus, **more), on)
 
 
 def gang(*elements: SlurmJob) -> SlurmJob:
@@ -57,12 +71,12 @@ def gang(*elements: SlurmJob) -> SlurmJob:
 
 def running(number: int, nodes: tuple[str, ...], gpus: int, **more: object) -> SlurmJob:
     """An element that runs."""
-    fields = {"nodes": nodes, "pinned": nodes, "gpus_per_node": gpus, "start_s": 100.0, **more}
+    fields = {"nodes": nodes, "pinned": nodes, "gpus": gpus, "start_s": 100.0, **more}
     return element(number, JobState.RUNNING, **fields)
 
 
 def test_elements_are_one_job_that_holds_what_they_hold() -> None:
-    seen = gang(running(1, ("n3",), 1), running(0, ("n0", "n1"), 4), element(2))
+    seen = gang(running(1, ("n3",), 1), running(0, ("n0", "n1"), 8), element(2))
     assert dict(pieces_held(seen)) == {"n0": 4, "n1": 4, "n3": 1}
     assert (seen.id, seen.state, stopped_as(seen)) == ("7", JobState.RUNNING, "7_[0,1]")
     assert list(tidied(seen, None, starting=False)) == []
@@ -70,7 +84,7 @@ def test_elements_are_one_job_that_holds_what_they_hold() -> None:
 
 def test_a_job_without_a_leader_that_has_ended_leaves_members_to_be_cancelled() -> None:
     ended = element(0, JobState.ENDED, outcome="COMPLETED", end_s=50.0)
-    others = element(1), running(2, ("n1",), 2), element(3, dependency="")
+    others = element(1), running(2, ("n1",), 2), due(3, "n2", 1)
     jobs = {each.id: each for each in (ended, *others)}
 
     def cancelled(now: float) -> list[str]:
@@ -88,61 +102,37 @@ def test_a_job_without_a_leader_that_has_ended_leaves_members_to_be_cancelled() 
 
 def test_members_are_placed_before_their_leader_and_wait_for_it() -> None:
     seen = gang(element(0), element(1), element(2))
-    change = together(seen, [(("n0",), 4, "a", Terms()), (("n3",), 1, "a", Terms())], PARK)
-    member = Place("7_1", ("n3",), 1, SetAside("7_1", "7_0"), "a", dependency="after:7_0")
-    assert change == Together("7_0", (member, Place("7_0", ("n0",), 4, PARK, "a")))
-    assert (
-        together(gang(element(0)), [(("n0",), 4, "", Terms()), (("n3",), 1, "", Terms())], PARK)
-        is None
-    )
-
-
-def test_spares_are_set_aside_before_anything_else_is_done_to_an_array() -> None:
-    seen = gang(element(0, id="7", unsplit=(0, 1, 2, 3)))
-    assert list(tidied(seen, None, starting=False)) == [SetAside("7_[1-3]", "7_0")]
-    assert together(seen, [(("n0",), 4, "", Terms()), (("n3",), 1, "", Terms())], PARK) is None
-
-
-def test_the_members_that_are_left_before_an_array_is_split_are_set_aside() -> None:
-    seen = gang(element(0, id="7", unsplit=(0, 2, 3, 5)))
-    assert list(tidied(seen, None, starting=False)) == [SetAside("7_[2-3,5]", "7_0")]
-    assert spares(seen) == 3
+    member = Enter("7_1", HOLD, ("n3",), Leave("7_1"), dependency="after:7_0")
+    lead = Enter("7_0", HOLD, ("n0",), Leave("7"))
+    assert together(seen, TWO) == Together("7_0", (member, lead))
+    assert together(seen, TWO[:1]) == lead
+    assert together(gang(element(0)), TWO) is None
+    held = gang(element(0), element(1, held=True, reason="JobHeldUser"))
+    assert together(held, TWO) is None
 
 
 def test_a_gang_whose_leader_was_cancelled_before_the_split_is_cancelled() -> None:
-    whole = element(1, id="7", unsplit=(1, 2), dependency="")
-    found, left = folded({whole.id: whole})
+    found, left = folded({each.id: each for each in (element(1), element(2))})
     assert found == {}
     cancelled = [change.job for change in leftover(left, found, 1.0, patience_s=10.0)]
     assert cancelled == ["7_1", "7_2"]
 
 
-def test_members_that_slurm_still_keeps_as_one_beside_their_leader_are_placed_by_number() -> None:
-    late = element(1, id="7", unsplit=(1, 2, 3))
-    seen = gang(element(0), late)
-    assert [member.element for member in seen.members] == [1, 2, 3]
-    change = together(seen, [(("n0",), 4, "", Terms()), (("n3",), 1, "", Terms())], PARK)
-    assert isinstance(change, Together)
-    assert [place.job for place in change.steps] == ["7_1", "7_0"]
-
-
 @pytest.mark.parametrize(
     ("member", "wanted"),
     [
-        (element(1, pinned=("n3",), dependency="after:7_0"), SetAside("7_1", "7_0")),
-        (element(1, dependency=""), SetAside("7_1", "7_0")),
-        (element(1, dependency="afternotok:6_0(unfulfilled)"), SetAside("7_1", "7_0")),
-        (element(1, pinned=("n3",)), SetAside("7_1", "7_0")),
+        (due(1, "n3", 1, dependency="after:7_0"), Leave("7_1")),
         (element(1, JobState.ENDED, outcome="COMPLETED", end_s=1.0), Requeue("7_1")),
         (element(1, JobState.ENDED, outcome="FAILED", end_s=1.0), Requeue("7_1")),
         (running(1, ("n3",), 1), Requeue("7_1")),
     ],
-    ids=["pinned", "let go of", "user's", "aside and pinned", "ended", "failed", "running"],
+    ids=["placed", "ended", "failed", "running"],
 )
 def test_a_member_whose_leader_waits_is_brought_back_to_it(
-    member: SlurmJob, wanted: SetAside | Requeue
+    member: SlurmJob, wanted: Leave | Requeue
 ) -> None:
     assert list(tidied(gang(element(0), member), None, starting=False)) == [wanted]
+    assert list(tidied(gang(element(0), element(1)), None, starting=False)) == []
 
 
 def test_an_element_that_fails_after_its_leader_was_lost_is_no_loss() -> None:
@@ -159,28 +149,25 @@ def test_an_element_that_fails_after_its_leader_was_lost_is_no_loss() -> None:
     assert list(broken(waits, now=151.0, patience_s=10.0)) == [Cancel("7")]
 
 
-def test_a_member_that_was_set_aside_with_its_pin_takes_no_part() -> None:
-    seen = gang(running(0, ("n0",), 4), element(1, pinned=("n3",), gpus_per_node=2))
-    assert dict(pieces_held(seen)) == {"n0": 4}
-    assert complete(seen)
-    assert list(tidied(seen, None, starting=True)) == [SetAside("7_1", "7_0")]
-    due = replace(seen, members=(replace(seen.members[0], dependency=""),))
-    assert dict(pieces_held(due)) == {"n0": 4, "n3": 2}
-    assert not complete(due)
+def test_a_member_that_was_placed_holds_its_node_once_its_leader_runs_and_is_let_start() -> None:
+    lead = running(0, ("n0",), 4)
+    seen = gang(lead, due(1, "n3", 2, dependency="after:7_0"))
+    assert dict(pieces_held(seen)) == {"n0": 4, "n3": 2}
+    assert not complete(seen)
+    assert list(tidied(seen, None, starting=True)) == [Depend("7_1", "")]
+    spare = gang(lead, element(1, gpus=2))
+    assert dict(pieces_held(spare)) == {"n0": 4}
+    assert complete(spare)
 
 
-def test_a_member_that_is_held_is_not_placed_and_let_go_of_if_slurm_holds_it() -> None:
+def test_a_member_that_is_held_keeps_the_others_and_is_let_go_of_if_slurm_holds_it() -> None:
     held = gang(element(0), element(1, held=True, reason="JobHeldUser"))
-    assert together(held, [(("n0",), 4, "", Terms()), (("n3",), 1, "", Terms())], PARK) is None
     assert blocked_by(held) == Reason(ReasonCode.HELD)
     assert list(tidied(held, None, starting=False)) == []
     by_slurm = element(1, held=True, reason="launch failed requeued held")
     assert list(tidied(gang(element(0), by_slurm), None, starting=False)) == [Release("7_1")]
     assert list(tidied(gang(running(0, ("n0",), 4), by_slurm), None, starting=False)) == []
 
-
-GANG = 'hetsched/1 {"nonce":"a7","default":4,"gpu-set":"4,5","gpu-shapes":"any","elements":2}'
-"""Five GPUs are 4 and 1."""
 
 TWO_NODES = (node("n0"), node("n1"))
 
@@ -195,10 +182,11 @@ def cycles(daemon: Daemon, clock: Clock, seconds: int) -> list[object]:
 
 
 def shown(
-    *elements: SlurmJob, nodes: tuple[SlurmNode, ...] = TWO_NODES, mark: str = GANG
+    *elements: SlurmJob, nodes: tuple[SlurmNode, ...] = TWO_NODES, counts: str = "4,5"
 ) -> SlurmState:
-    """What Slurm shows of a gang."""
-    return state(*(replace(each, mark=mark) for each in elements), nodes=nodes)
+    """What Slurm shows of a gang of two."""
+    two = GANG.replace('"elements":4', '"elements":2').replace("4,5", counts)
+    return state(*(replace(each, mark=two) for each in elements), nodes=nodes)
 
 
 def whole(started_s: float) -> tuple[SlurmJob, SlurmJob]:
@@ -215,7 +203,7 @@ def test_a_gang_that_loses_its_leader_waits_for_its_elements_and_for_its_node() 
     assert cycles(daemon, clock, 2) == []
     # Its node goes down, and Slurm queues it again while the other still runs, which then fails.
     down = (node("n0", condition=NodeCondition.DOWN), node("n1", used=1))
-    again = element(0, restarts=1, begin_s=clock.now + 121.0, pinned=("n0",), gpus_per_node=4)
+    again = element(0, restarts=1, begin_s=clock.now + 121.0, pinned=("n0",), gpus=4)
     backend.state = shown(again, member, nodes=down)
     assert cycles(daemon, clock, 1) == []
     failed = replace(member, state=JobState.ENDED, outcome="FAILED", end_s=clock.now)
@@ -223,20 +211,20 @@ def test_a_gang_that_loses_its_leader_waits_for_its_elements_and_for_its_node() 
     backend.calls.clear()
     assert cycles(daemon, clock, 20) == []
     assert Requeue("7_1") in backend.calls
-    assert not any(isinstance(call, Place | Together | Cancel) for call in backend.calls)
+    assert not any(isinstance(call, Enter | Together | Cancel) for call in backend.calls)
     assert "its node went down" in str(daemon.world.jobs["7"].blocked)
     assert cycles(daemon, clock, 20) == []
     assert "queued again" in str(daemon.world.jobs["7"].blocked)
     backend.state = shown(replace(again, pinned=()), element(1, restarts=1))
     assert cycles(daemon, clock, 1) == []
-    assert isinstance(backend.calls[-1], Place | Together)
+    assert isinstance(backend.calls[-1], Enter | Together)
 
 
 def test_a_gang_of_which_a_part_does_not_start_is_not_placed_again_at_once() -> None:
     lead, _ = whole(1000.0)
-    due = element(1, dependency="", pinned=("n1",), gpus_per_node=1, reason="JobArrayTaskLimit")
+    member = replace(due(1, "n1", 1), reason="JobArrayTaskLimit")
     used = (node("n0", used=4), node("n1"))
-    backend, clock = FakeBackend(shown(lead, due, nodes=used)), Clock()
+    backend, clock = FakeBackend(shown(lead, member, nodes=used)), Clock()
     daemon = daemon_of(backend, clock)
     while Requeue("7_0") not in backend.calls:
         assert cycles(daemon, clock, 1) == []
@@ -245,32 +233,29 @@ def test_a_gang_of_which_a_part_does_not_start_is_not_placed_again_at_once() -> 
     backend.state = shown(element(0, restarts=1), element(1))
     backend.calls.clear()
     cycles(daemon, clock, 50)
-    assert not any(isinstance(call, Place | Together) for call in backend.calls)
+    assert not any(isinstance(call, Enter | Together) for call in backend.calls)
     assert "a part of it has not started" in str(daemon.world.jobs["7"].blocked)
     cycles(daemon, clock, 12)
-    assert any(isinstance(call, Place | Together) for call in backend.calls)
+    assert any(isinstance(call, Enter | Together) for call in backend.calls)
 
 
 def test_a_leader_that_runs_alone_is_left_alone_by_a_daemon_that_comes_back() -> None:
-    lead = running(0, ("n0",), 4, start_s=990.0, pinned=())
-    aside = element(1, pinned=("n1",), gpus_per_node=1)
-    backend, clock = (
-        FakeBackend(shown(lead, aside, nodes=(node("n0", used=4), node("n1")))),
-        Clock(),
-    )
-    daemon = daemon_of(backend, clock)
+    lead, spare = running(0, ("n0",), 4, start_s=990.0), element(1)
+    backend = FakeBackend(shown(lead, spare, nodes=(node("n0", used=4), node("n1"))))
+    daemon = daemon_of(backend, clock := Clock())
     cycles(daemon, clock, 60)
-    assert set(backend.calls) == {SetAside("7_1", "7_0")}
+    assert backend.calls == []
     run = daemon.world.managed["7"].run
     assert run is not None
     assert dict(run.configuration) == {"n0": 4}
 
 
 def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
-    lead = element(0, pinned=("n0",), gpus_per_node=4, begin_s=900.0)
-    due = element(1, dependency="", pinned=("n1",), gpus_per_node=1, begin_s=900.0)
-    backend, clock = FakeBackend(shown(lead, due)), Clock()
+    backend, clock = FakeBackend(shown(element(0), element(1), counts="5")), Clock()
     daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    member = due(1, "n1", 1)
+    backend.state = shown(due(0, "n0", 4), member, counts="5")
 
     def stands(seconds: int) -> tuple[Phase, float, float, float | None]:
         cycles(daemon, clock, seconds)
@@ -280,16 +265,17 @@ def test_a_gang_attains_nothing_before_all_of_it_runs() -> None:
     phase, service_s, before_s, started_s = stands(5)
     assert (phase, service_s, started_s) == (Phase.PLACED, 0.0, None)
     assert str(daemon.world.jobs["7"].holds) == "n0:4+n1:1"
+    part, full = (node("n0", used=4), node("n1")), (node("n0", used=4), node("n1", used=1))
     # The leader alone runs, and waits for the other element.
     started = running(0, ("n0",), 4, start_s=clock.now)
-    backend.state = shown(started, due, nodes=(node("n0", used=4), node("n1")))
+    backend.state = shown(started, member, nodes=part, counts="5")
     assert stands(5) == (Phase.PLACED, 0.0, before_s + 5.0, None)
     whole_now = running(1, ("n1",), 1, start_s=clock.now)
-    backend.state = shown(started, whole_now, nodes=(node("n0", used=4), node("n1", used=1)))
+    backend.state = shown(started, whole_now, nodes=full, counts="5")
     assert stands(1) == (Phase.RUNNING, 0.0, before_s + 6.0, started.start_s)
     assert stands(10) == (Phase.RUNNING, 50.0, before_s + 6.0, started.start_s)
     # What has begun goes on, though Slurm should queue an element again.
-    backend.state = shown(started, due, nodes=(node("n0", used=4), node("n1")))
+    backend.state = shown(started, member, nodes=part, counts="5")
     assert stands(2)[0] is Phase.RUNNING
 
 

@@ -4,7 +4,6 @@ import ctypes
 from dataclasses import replace
 
 import pytest
-from slurm_plugin.daemon.mark import read_mark
 
 from hetsched_core.types import Horizon, Reason, ReasonCode
 from slurm_plugin.backend import SlurmJob
@@ -12,19 +11,18 @@ from slurm_plugin.daemon import slurm_reasons
 from slurm_plugin.daemon.managed import blocked_by, described, not_started
 from slurm_plugin.testbed import Installation
 from tests.slurm_plugin.backend.fake import PENDING
+from tests.slurm_plugin.daemon.fake_slurm import requested
 
 SEEN = replace(
     PENDING,
     id="12",
-    mark='hetsched/1 {"nonce":"a","default":1,"gpu-set":"1","submitted":1000}',
+    mark='hetsched/2 {"nonce":"a","gpu-set":"1","submitted":1000}',
     submit_s=1000.0,
 )
 
 
 def submitted_s(seen: SlurmJob) -> float:
-    mark = read_mark(seen.mark)
-    assert mark is not None
-    return described(seen, mark).submit_s
+    return described(seen, requested(seen)).submit_s
 
 
 def test_a_job_keeps_its_place_when_slurm_counts_it_as_submitted_anew() -> None:

@@ -164,11 +164,18 @@ def test_a_job_that_slurm_leaves_waiting_in_its_place_says_with_which_word() -> 
     assert str(daemon.world.jobs["1"].blocked).endswith(detail)
 
 
-def test_what_is_in_the_reservation_and_was_not_placed_there_leaves_it() -> None:
-    intruder = replace(placed(WAITING, "n0"), id="3", mark="", batch=False)
+@pytest.mark.parametrize(
+    ("jobs", "more"),
+    [(Jobs.ALL, {}), (Jobs.MARKED, {}), (Jobs.ALL, {"begin_s": 5000.0})],
+    ids=["no room", "pilot", "later"],
+)
+def test_what_is_in_the_reservation_and_was_not_placed_there_leaves_it(
+    jobs: Jobs, more: dict[str, float]
+) -> None:
+    intruder = replace(placed(RIGID, "n0"), batch=False, **more)  # type: ignore[arg-type]
     backend = FakeBackend(state(intruder, nodes=(node("n0", used=4),)))
-    daemon_of(backend, Clock()).cycle()
-    assert {(change.job, type(change)) for change in backend.calls} == {("3", Leave)}
+    daemon_of(backend, Clock(), settings=replace(SETTINGS, jobs=jobs)).cycle()
+    assert backend.calls == [Leave("5")]
 
 
 def test_the_nodes_are_held_first_and_the_hold_is_renewed_in_half_the_slack() -> None:

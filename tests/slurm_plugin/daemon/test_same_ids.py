@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.policy import make_policy
-from slurm_plugin.backend import JobState, Place
+from slurm_plugin.backend import Enter, JobState
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, state
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, entry, node, state
 
 
 def test_an_id_that_slurm_hands_out_again_is_another_job() -> None:
@@ -20,7 +20,7 @@ def test_an_id_that_slurm_hands_out_again_is_another_job() -> None:
     backend.state = state(again, nodes=(node("n0", used=4),))
     clock.now += 5
     daemon.cycle()
-    assert daemon.world.managed["1"].mark.nonce == "b2"
+    assert daemon.world.managed["1"].request.mark.nonce == "b2"
     assert daemon.world.jobs["1"].job.submit_s == pytest.approx(1001.0, abs=1.0)
 
 
@@ -31,13 +31,14 @@ def test_a_job_that_takes_the_id_of_another_is_not_placed_as_that_was_to_be(poli
     daemon = daemon_of(backend, clock, make_policy(policy))
     daemon.cycle()
     backend.calls.clear()
-    mark = 'hetsched/1 {"nonce":"b2","default":4,"gpu-set":"4"}'
-    again = replace(WAITING, mark=mark, gpus_per_node=4, submit_s=999.0)
+    mark = 'hetsched/2 {"nonce":"b2","gpu-set":"4"}'
+    again = replace(WAITING, mark=mark, gpus=4, submit_s=999.0)
     backend.state = state(again, replace(other, submit_s=1000.0))
     clock.now += 1
     assert daemon.cycle().violations == ()
-    assert {c.gpus_per_node for c in backend.calls if isinstance(c, Place) and c.job == "1"} <= {4}
-    assert backend.calls != []
+    entered = [call for call in backend.calls if isinstance(call, Enter)]
+    assert {call for call in entered if call.job == "1"} <= {entry(again, "n0", gpus=4)}
+    assert entered != []
 
 
 def test_a_job_that_slurm_does_not_know_any_more_is_told_once() -> None:

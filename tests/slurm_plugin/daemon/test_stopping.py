@@ -9,53 +9,56 @@ import pytest
 
 from hetsched_core.policy import PolicyInfo, make_policy
 from hetsched_core.types import Plan, Snapshot
-from slurm_plugin.backend import JobState, Outcome, Park, Recipients, Requeue, Signal
+from slurm_plugin.backend import JobState, Outcome, Recipients, Requeue, Signal
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
-    PINNED,
+    MOVABLE,
     SETTINGS,
     WAITING,
     Clock,
     Evict,
     daemon_of,
+    left,
     node,
+    placed,
+    running,
     state,
 )
 
 
 @pytest.mark.parametrize("policy", ["fifo", "hops"])
 def test_a_run_on_a_node_that_slurm_does_not_know_any_more_stops_nobody(policy: str) -> None:
-    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0)
+    runs = running(WAITING, "n0", since_s=950.0)
     other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
-    backend, clock = FakeBackend(state(running, nodes=(node("n0", used=1), node("n1")))), Clock()
+    backend, clock = FakeBackend(state(runs, nodes=(node("n0", used=1), node("n1")))), Clock()
     daemon = daemon_of(backend, clock, make_policy(policy))
     daemon.cycle()
     clock.now += 1
-    backend.state = state(running, other, nodes=(node("n1"),))
+    backend.state = state(runs, other, nodes=(node("n1"),))
     daemon.cycle()
     assert daemon.world.jobs["1"].runs == ()
     assert [call.job for call in backend.calls] == ["2"]
 
 
-def test_a_stopped_job_is_requeued_once_and_then_parked() -> None:
-    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0)
-    backend, clock = FakeBackend(state(running, nodes=(node("n0", used=1),))), Clock()
+def test_a_stopped_job_is_requeued_once_and_then_leaves_its_place() -> None:
+    runs = running(MOVABLE, "n0", since_s=950.0)
+    backend, clock = FakeBackend(state(runs, nodes=(node("n0", used=1),))), Clock()
     daemon = daemon_of(backend, clock, Evict())
     daemon.cycle()
     assert backend.calls == [Requeue("1")]
-    backend.state = state(replace(running, state=JobState.COMPLETING), nodes=(node("n0", 1),))
+    backend.state = state(replace(runs, state=JobState.COMPLETING), nodes=(node("n0", 1),))
     for _ in range(3):
         clock.now += 1
         daemon.cycle()
     assert len(backend.calls) == 1
-    backend.state = state(replace(PINNED, begin_s=clock.now + 16, restarts=1))
+    backend.state = state(placed(replace(MOVABLE, begin_s=clock.now + 16, restarts=1), "n0"))
     daemon.cycle()
-    assert backend.calls[1:] == [Park("1", 1, 60)]
+    assert backend.calls[1:] == [left(WAITING)]
 
 
 def test_a_job_is_warned_and_given_its_time_before_it_is_stopped() -> None:
-    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0)
-    backend, clock = FakeBackend(state(running, nodes=(node("n0", used=1),))), Clock()
+    runs = running(MOVABLE, "n0", since_s=950.0)
+    backend, clock = FakeBackend(state(runs, nodes=(node("n0", used=1),))), Clock()
     settings = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=5.0)
     daemon = daemon_of(backend, clock, Evict(), settings=settings)
     while len(backend.calls) < 2 and clock.now < 1020:
@@ -91,8 +94,8 @@ class EvictNowAndThen:
 
 
 def test_a_job_that_was_warned_and_then_left_alone_is_warned_anew_the_next_time() -> None:
-    running = replace(PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0)
-    backend, clock = FakeBackend(state(running, nodes=(node("n0", used=1),))), Clock()
+    runs = running(MOVABLE, "n0", since_s=950.0)
+    backend, clock = FakeBackend(state(runs, nodes=(node("n0", used=1),))), Clock()
     settings = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=5.0)
     policy = EvictNowAndThen()
     daemon = daemon_of(backend, clock, policy, settings=settings)
@@ -104,23 +107,15 @@ def test_a_job_that_was_warned_and_then_left_alone_is_warned_anew_the_next_time(
     ):
         policy.lets_run = lets_run
         # GPUs of somebody else's are a reason to plan.
-        backend.state = state(running, nodes=(node("n0", used=used),))
+        backend.state = state(runs, nodes=(node("n0", used=used),))
         daemon.cycle()
         assert backend.calls == calls
         clock.now += 60
 
 
 def test_a_run_that_a_controller_has_forgotten_to_have_stopped_is_stopped_again() -> None:
-    early = replace(
-        WAITING,
-        id="1",
-        state=JobState.RUNNING,
-        nodes=("n0",),
-        gpus_per_node=4,
-        mark=WAITING.mark.replace('"1,2"', '"4"').replace(":1,", ":4,")[:-1]
-        + ',"can-checkpoint":true}',
-        start_s=1000.0,
-    )
+    mark = 'hetsched/2 {"nonce":"a1","gpu-set":"4","can-checkpoint":true}'
+    early = running(replace(MOVABLE, mark=mark), "n0", gpus=4)
     backend, clock = FakeBackend(state(early, nodes=(node("n0", used=4),))), Clock()
     daemon = daemon_of(backend, clock)
     daemon.cycle()

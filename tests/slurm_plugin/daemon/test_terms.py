@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from slurm_plugin.daemon.mark import Mark, read_mark
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import (
@@ -17,10 +16,18 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
 )
-from slurm_plugin.backend import Asked, Terms
-from slurm_plugin.daemon.terms import limit_min, needs_of
+from slurm_plugin.backend import Asked, SlurmJob, Terms
+from slurm_plugin.daemon.terms import limit_min, terms_for
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import PINNED, WAITING, Clock, daemon_of, node, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    WAITING,
+    Clock,
+    daemon_of,
+    node,
+    placed,
+    requested,
+    state,
+)
 
 CLUSTER = Cluster(
     (Node("a0", "a100", 4), Node("v0", "v100", 8), Node("v1", "v100", 8), Node("t0", "t4", 4))
@@ -102,59 +109,35 @@ def test_a_limit_is_rounded_up_to_a_minute() -> None:
     )
 
 
-def mark(more: str = "") -> Mark:
-    """A mark with some more fields."""
-    found = read_mark(f'hetsched/1 {{"nonce":"a1","default":2,"gpu-set":"1,2,4"{more}}}')
-    assert found is not None
-    return found
-
-
 @pytest.mark.parametrize(
-    ("asked", "more", "cpus", "memory_mb", "for_four"),
+    ("asked", "cpus", "memory_mb", "for_four"),
     [
-        (Asked(8, memory_mb_per_node=4000), "", 4, 2000, Terms(None, 16, 8000)),
-        (Asked(3, memory_mb_per_node=1001), "", 2, 501, Terms(None, 8, 2004)),
-        (Asked(1, memory_mb_per_cpu=100), "", 1, 100, Terms(None, 4, None)),
-        (Asked(6, memory_mb_per_cpu=100), "", 3, 300, Terms(None, 12, None)),
-        (Asked(memory_mb_per_gpu=500), ',"cpus":3', 3, 500, Terms()),
+        (Asked(8, memory_mb_per_node=4000), 4, 2000, Terms(None, 16, 8000)),
+        (Asked(3, memory_mb_per_node=1001), 2, 501, Terms(None, 8, 2004)),
+        (Asked(1, memory_mb_per_cpu=100), 1, 100, Terms(None, 4, None)),
+        (Asked(6, memory_mb_per_cpu=100), 3, 300, Terms(None, 12, None)),
+        (Asked(memory_mb_per_gpu=500, cpus_per_gpu=3), 3, 500, Terms()),
     ],
 )
 def test_cpus_and_memory_follow_the_gpus(
-    asked: Asked, more: str, cpus: int, memory_mb: int, for_four: Terms
+    asked: Asked, cpus: int, memory_mb: int, for_four: Terms
 ) -> None:
-    waiting = replace(WAITING, asked=asked, gpus_per_node=2)
-    needs = needs_of(waiting, mark(more))
-    assert (needs.cpus_per_gpu, needs.memory_mb_per_gpu) == (cpus, memory_mb)
-    assert needs.terms(4, None) == for_four
-
-
-@pytest.mark.parametrize("cpus", [1, 2, 3, 7])
-@pytest.mark.parametrize("gpus", [1, 2, 3, 5, 8])
-def test_a_daemon_that_sees_the_placed_job_first_finds_the_same_needs(cpus: int, gpus: int) -> None:
-    waiting = replace(WAITING, asked=Asked(cpus, memory_mb_per_node=1000 * cpus), gpus_per_node=2)
-    needs = needs_of(waiting, mark())
-    terms = needs.terms(gpus, None)
-    assert terms.cpus is not None
-    assert terms.memory_mb is not None
-    placed = replace(WAITING, asked=Asked(terms.cpus, terms.memory_mb), gpus_per_node=gpus)
-    assert needs_of(placed, mark()) == needs
+    request = requested(replace(WAITING, asked=asked, gpus=2, cpus=asked.cpus_per_task))
+    assert (request.cpus_per_gpu, request.memory_mb_per_gpu) == (cpus, memory_mb)
+    assert terms_for(request, 4, None) == for_four
 
 
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
-    limited = replace(WAITING, mark=WAITING.mark.replace('"default"', '"limit":10,"default"'))
     full = (node("n0", used=4),)
-    backend = FakeBackend(state(limited, nodes=full))
+    backend = FakeBackend(state(WAITING, nodes=full))
     daemon = daemon_of(backend, Clock(), make_policy("sjf"))
-    daemon.cycle()
-    assert daemon.world.managed["1"].limit_s == 600.0
-    backend.state = state(replace(limited, time_limit_s=300.0), nodes=full)
-    daemon.cycle()
-    assert daemon.world.managed["1"].limit_s == 300.0
+
+    def limit_s(shown: SlurmJob) -> float | None:
+        backend.state = state(shown, nodes=full)
+        daemon.cycle()
+        return daemon.world.managed["1"].request.own.time_limit_s
+
+    assert limit_s(WAITING) == 600.0
+    assert limit_s(replace(WAITING, time_limit_s=300.0)) == 300.0
     # What a placed job shows is the limit of its run.
-    pinned = replace(PINNED, mark=limited.mark, time_limit_s=9000.0)
-    backend.state = state(pinned, nodes=full)
-    daemon.cycle()
-    assert daemon.world.managed["1"].limit_s == 300.0
-    another = daemon_of(backend, Clock(), make_policy("sjf"))
-    another.cycle()
-    assert another.world.managed["1"].limit_s == 600.0
+    assert limit_s(replace(placed(WAITING, "n0"), time_limit_s=9000.0)) == 300.0
