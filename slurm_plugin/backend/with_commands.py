@@ -178,7 +178,7 @@ def change_by_command(change: Change) -> None:
                 StartTime=f"now+{delay_s}",
                 **_terms(terms),
             )
-        case Enter(job, reservation, nodes, _, request, terms, due):
+        case Enter(job, reservation, nodes, _, request, terms, due, partition):
             _update(
                 job,
                 **({"ReqNodeList": ",".join(nodes)} if nodes else {}),
@@ -186,14 +186,16 @@ def change_by_command(change: Change) -> None:
                 **_terms(terms),
                 ReservationName=reservation,
                 **({"StartTime": "now"} if due else {}),
+                **({"Partition": partition} if partition else {}),
             )
-        case Leave(job, nodes, request, terms):
+        case Leave(job, nodes, request, terms, partitions):
             _update(
                 job,
                 ReservationName="",
                 ReqNodeList=",".join(nodes),
                 **_request(request),
                 **_terms(terms),
+                **({"Partition": ",".join(partitions)} if partitions else {}),
             )
         case Hold():
             _hold(change)
