@@ -197,7 +197,7 @@ def change_by_command(change: Change) -> None:
         AwayError, RefusedError: as `SlurmBackend.apply`.
     """
     match change:
-        case Enter(job, reservation, nodes, _, resources, terms, due, dependency):
+        case Enter(job, reservation, nodes, _, resources, terms, due, dependency, partition):
             _update(
                 job,
                 **({"ReqNodeList": ",".join(nodes)} if nodes else {}),
@@ -206,14 +206,16 @@ def change_by_command(change: Change) -> None:
                 ReservationName=reservation,
                 **({"StartTime": "now"} if due else {}),
                 **({"Dependency": dependency} if dependency else {}),
+                **({"Partition": partition} if partition else {}),
             )
-        case Leave(job, nodes, resources, terms):
+        case Leave(job, nodes, resources, terms, partitions):
             _update(
                 job,
                 ReservationName="",
                 ReqNodeList=",".join(nodes),
                 **_request(resources),
                 **_terms(terms),
+                **({"Partition": ",".join(partitions)} if partitions else {}),
             )
         case Depend(job, dependency):
             _update(job, Dependency=dependency)

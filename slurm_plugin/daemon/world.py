@@ -315,6 +315,13 @@ class LiveWorld:
             longest_s,
         )
 
+    def partition_for(self, seen: SlurmJob, configuration: Configuration) -> str:
+        """Return the partition in which a job starts there, "" for the only one that it names."""
+        if len(seen.partitions) < 2:
+            return ""
+        nodes = [name for name, _ in configuration]
+        return next((each for each in seen.partitions if self._where.has(each, nodes)), "")
+
     def gpu_type(self, nodes: Iterable[str]) -> str:
         """Return the type of GPUs that nodes share, as Slurm names it; "" if it names none.
 

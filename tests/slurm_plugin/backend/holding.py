@@ -185,9 +185,11 @@ class Site:
         """Let go of them."""
         self.operator.apply(Drop(NAME))
 
-    def enter(self, job: str, *nodes: str, request: Request | None = None) -> None:
+    def enter(
+        self, job: str, *nodes: str, request: Request | None = None, partition: str = ""
+    ) -> None:
         """Place a job."""
-        self.operator.apply(Enter(job, NAME, nodes, Leave(job), request))
+        self.operator.apply(Enter(job, NAME, nodes, Leave(job), request, partition=partition))
 
     def jobs(self) -> dict[str, SlurmJob]:
         """Return all jobs."""
@@ -213,9 +215,9 @@ class Site:
 
     def end_all(self) -> None:
         """Leave no job and no reservation behind."""
-        squeue = ("squeue", "--noheader", "--format=%A")
-        if left := sorted(set(self.testbed.command(*squeue).split())):
-            self.testbed.command("scancel", *left)
+        for signal in ((), ("--full", "--signal=KILL")):
+            self.testbed.command("scancel", f"--user={USER}", *signal)
+        squeue = ("squeue", "--noheader", f"--user={USER}")
         wait_until(lambda: not self.testbed.command(*squeue), "an empty queue", PATIENCE_S)
         for kept in self.operator.read().reservations:
             self.testbed.command("scontrol", "delete", f"ReservationName={kept.name}")

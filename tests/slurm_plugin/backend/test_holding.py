@@ -249,7 +249,8 @@ def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller
     site.testbed.start_controller()
     (after,) = site.operator.read().reservations
     assert (after.end_s, after.nodes, after.users) == (before.end_s, NODES, "-daemon")
-    # Slurm looks at all that wait every 30 s. The one that was placed runs on. Beside it there is room for four on the nodes of `gpu`.
+    # Slurm looks at all that wait every 30 s. Beside the one that was placed, which runs on, there
+    # is room for four.
     wait_until(lambda: len(running_of(site, array)) == 4, "all GPUs are taken", 60)
     assert min(job.start_s or 0.0 for job in running_of(site, array).values()) >= after.end_s
     assert site.jobs()[runs].restarts == 0
@@ -310,9 +311,9 @@ def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) 
     assert (works.nodes, works.maintenance, works.users) == (("n2",), True, "root")
     assert not works.active(time.time())
     long, short = (site.submit("--gpus=1", f"--time={limit}") for limit in ("1-0", "2"))
-    for job in (long, short):
-        site.enter(job, "n2")
+    site.enter(short, "n2")
     site.await_running(short)
+    site.enter(long, "n2")
     seen = site.await_job(long, lambda job: "eserv" in job.reason, "it is kept out")
     assert seen.state is JobState.PENDING
 
@@ -359,31 +360,31 @@ def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(site
     assert site.operator.site().power_up_s == 60.0
 
 
-def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word_and_keeps_no_other(
-    site: Site,
-) -> None:
+def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word(site: Site) -> None:
     jobs = [site.submit("--gpus=1", "--licenses=cad:1") for _ in range(3)]
-    plain = site.submit("--gpus=1")
-    site.await_waiting(plain)
-    for job in (*jobs, plain):
+    for job in jobs:
+        site.await_waiting(job)
         site.enter(job, "n1")
-    for job in (*jobs[:2], plain):
+    for job in jobs[:2]:
         site.await_running(job)
     seen = site.await_job(jobs[2], lambda job: job.reason == "Licenses", "Slurm says why")
     assert seen.state is JobState.PENDING
 
 
-def test_a_job_of_two_partitions_runs_in_either_and_keeps_both(site: Site) -> None:
+@both
+def test_a_job_of_two_partitions_runs_in_the_one_that_it_is_given_and_gets_both_back(
+    site: Site,
+) -> None:
     job = site.submit("--gpus=1", "--partition=gpu,short")
     assert site.await_waiting(job).partitions == ("gpu", "short")
-    site.enter(job, "n5")
+    site.enter(job, "n5", partition="short")
     seen = site.await_running(job)
     assert (seen.nodes, seen.partition) == (("n5",), "short")
     site.operator.apply(Requeue(job))
-    site.operator.apply(Leave(job))
+    site.operator.apply(Leave(job, partitions=("gpu", "short")))
     site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
     assert set(site.jobs()[job].partitions) == {"gpu", "short"}
-    site.operator.apply(Enter(job, NAME, ("n0",), Leave(job), due=True))
+    site.operator.apply(Enter(job, NAME, ("n0",), Leave(job), due=True, partition="gpu"))
     again = site.await_running(job)
     assert (again.nodes, again.partition) == (("n0",), "gpu")
 

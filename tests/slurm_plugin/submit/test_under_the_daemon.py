@@ -174,6 +174,7 @@ def test_salloc_and_srun_are_placed_once_and_a_job_of_one_node_never_leaves_one(
         interactive(testbed, "salloc", "--gpus=2", "srun", "bash", "-c", show) as salloc,
         interactive(testbed, "srun", "--gpus=1", "bash", "-c", show) as srun,
     ):
+
         def asked(name: str) -> list[str]:
             jobs = backend.read().jobs.values()
             return [job.id for job in jobs if running(job) and not job.batch]
