@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy, PolicyInfo
-from hetsched_core.types import EMPTY_PLAN, ExecutionModel, Plan, Snapshot
-from slurm_plugin.backend import Push
+from hetsched_core.types import EMPTY_PLAN, ExecutionModel, Plan, Snapshot, Waiting
+from slurm_plugin.backend import Hold
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, Evict, daemon_of, state
 
@@ -28,13 +28,13 @@ class Forgetful:
         return EMPTY_PLAN
 
 
-def test_an_invalid_plan_is_dropped_and_the_cluster_stays_as_it_is() -> None:
+def test_of_an_invalid_plan_only_what_breaks_no_rule_is_in_force() -> None:
     backend, clock = FakeBackend(state(WAITING)), Clock()
     daemon = daemon_of(backend, clock, Forgetful())
     report = daemon.cycle()
-    assert report.decision is None
     assert report.violations
-    assert daemon.decisions == 0
+    assert report.decision is not None
+    assert {job: type(entry) for job, entry in daemon.plan.entries.items()} == {"1": Waiting}
     assert backend.calls == []
 
 
@@ -51,14 +51,14 @@ class Failing(Forgetful):
 
 
 @pytest.mark.parametrize(("policy", "says"), [(Failing(), "KeyError: '1'"), (Forgetful(), "1")])
-def test_a_policy_that_makes_no_plan_is_asked_now_and_then_and_jobs_are_still_kept_back(
+def test_a_policy_that_makes_no_plan_is_asked_now_and_then_and_the_nodes_stay_held(
     policy: Forgetful, says: str
 ) -> None:
-    backend, clock = FakeBackend(state(replace(WAITING, begin_s=1005.0))), Clock()
+    backend, clock = FakeBackend(state(WAITING, reservations=())), Clock()
     daemon = daemon_of(backend, clock, policy)
     report = daemon.cycle()
     assert says in report.violations[0]
-    assert backend.calls == [Push("1", 60)]
+    assert backend.calls == [Hold("hetsched", ("n0",), 60)]
     backend.state = state(WAITING)
     for _ in range(20):
         clock.now += 1
