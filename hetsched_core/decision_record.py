@@ -39,6 +39,7 @@ from hetsched_core.types import (
     TaskSequence,
     Trigger,
     Waiting,
+    Window,
 )
 from hetsched_core.values.json import plain, strict_json
 from hetsched_core.values.records import from_json, table_from_json, table_to_json, to_json, to_text
@@ -148,6 +149,7 @@ class DecisionWriter:
                     "triggers": sorted(snapshot.triggers),
                     "round": to_json(snapshot.round),
                     "effective_s": snapshot.effective_s,
+                    "grace_s": snapshot.grace_s,
                     "shapes": sorted(snapshot.shapes),
                     "runs_per_job": snapshot.runs_per_job,
                     "seed": snapshot.seed,
@@ -155,6 +157,7 @@ class DecisionWriter:
                     "changed": sorted(snapshot.changed),
                     "gone": sorted(snapshot.gone),
                     "nodes_changed": snapshot.nodes_changed,
+                    "windows": to_json(list(snapshot.windows)),
                 }
             ),
             "previous": to_text(_plan_to_json(snapshot.previous)),
@@ -222,6 +225,7 @@ def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
         jobs=Map({job: from_json(value, JobView) for job, value in whole["jobs"].items()}),
         speeds=Speeds(cluster, tables),
         effective_s=said["effective_s"],
+        grace_s=said.get("grace_s", 0.0),
         shapes=frozenset(map(Shape, said["shapes"])),
         runs_per_job=said["runs_per_job"],
         seed=said["seed"],
@@ -230,6 +234,7 @@ def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
         changed=frozenset(said["changed"]),
         gone=frozenset(said["gone"]),
         nodes_changed=said["nodes_changed"],
+        windows=from_json(said.get("windows", []), tuple[Window, ...]),
     )
     return snapshot, _plan(whole["plan"], {job: entries[job] for job in whole["is_in"]})
 

@@ -11,13 +11,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement import FreeGpus, ways_to_fit
-from hetsched_core.placement.pack import fastest_fit
+from hetsched_core.placement import FreeGpus, Way, ways_to_fit
+from hetsched_core.placement.free import PerGpu, on_one_node
+from hetsched_core.placement.pack import fits, lacks_open_nodes
 from hetsched_core.policy import Policy
 from hetsched_core.types import (
     Configuration,
     Job,
     JobView,
+    Node,
     Phase,
     Placed,
     Plan,
@@ -25,6 +27,7 @@ from hetsched_core.types import (
     ReasonCode,
     RequirementSet,
     Reservation,
+    Shape,
     Snapshot,
     Trigger,
     Waiting,
@@ -32,6 +35,9 @@ from hetsched_core.types import (
 
 _COUNTS = (1, 2, 4, 8, 16)
 """GPU counts that a remedy may name beside those that the job accepts."""
+
+_NO_END_S = 1e11
+"""A time beyond it, in the year 5138, is none."""
 
 _MOST_TRIES = 12
 """How often the policy is asked what a change would bring."""
@@ -139,7 +145,8 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
         # Whether there is room says nothing about a job that may not start.
-        yield view.blocked
+        windows = view.blocked.code is ReasonCode.CLOSED and _windows(snapshot, view.job)
+        yield replace(view.blocked, detail=windows) if windows else view.blocked
         return
     yield from _by_the_cluster(snapshot, view.job)
 
@@ -156,9 +163,7 @@ def _measuring(snapshot: Snapshot, plan: Plan, view: JobView, reason: Reason) ->
     if reason.code is not ReasonCode.PROFILING or reason.behind or not others:
         return reason
     ends_s = [p.placement.until_s for p in others if p.placement.until_s is not None]
-    until = (
-        datetime.fromtimestamp(max(ends_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ends_s else ""
-    )
+    until = _when(max(ends_s)) if ends_s else ""
     return replace(
         reason,
         behind=tuple(dict.fromkeys(profile.job for profile in others)),
@@ -187,10 +192,16 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
     ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
     if not ways:
         yield Reason(ReasonCode.NEVER_FITS, detail=_why_never(snapshot, job))
-    elif not _fits(snapshot, FreeGpus.of(snapshot), job):
-        nodes = [view.node.name for view in snapshot.node_views() if not view.open]
+    elif lacks_open_nodes(snapshot, replace(job, closed=frozenset())):
+        nodes = [
+            view.node.name
+            for view in snapshot.node_views()
+            if not view.open and job.may_start_on(view.node.name)
+        ]
         yield Reason(ReasonCode.NODES_DOWN, detail=_few(nodes))
-    elif not _fits(snapshot, _idle(snapshot), job):
+    elif job.closed and lacks_open_nodes(snapshot, job):
+        yield Reason(ReasonCode.CLOSED, detail=_windows(snapshot, job))
+    elif not fits(snapshot, _idle(snapshot), job):
         yield Reason(ReasonCode.NO_ROOM, detail=_most_free(snapshot, job))
     else:
         yield Reason(ReasonCode.AHEAD, detail="there is room, and the policy keeps it for others")
@@ -199,25 +210,107 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
 def _why_never(snapshot: Snapshot, job: Job) -> str:
     if job.gpu_types is not None and not job.gpu_types:
         return "no GPU type of this cluster is what it asks for, in type and memory"
-    anywhere = replace(job, gpu_types=None)
-    others = ways_to_fit(anywhere, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-    if others:
+    shapes = snapshot.shapes_for(job)
+
+    def ways(job: Job, *more: Shape) -> tuple[Way, ...]:
+        return ways_to_fit(job, snapshot.cluster, snapshot.speeds, shapes | {*more})
+
+    if others := ways(replace(job, gpu_types=None)):
         types = dict.fromkeys(name for way in others for name in way.types)
         return f"it would on {' or '.join(types)}, which it does not accept"
-    largest = max(node.gpus for node in snapshot.cluster)
-    return f"it accepts {job.requirements} GPUs; a node has at most {largest}"
+    if job.nodes is not None or job.min_nodes > 1 or job.max_nodes is not None:
+        unlimited = replace(job, nodes=None, min_nodes=1, max_nodes=None)
+        if ways(unlimited):
+            return f"it would, were it not for {_limits(snapshot, job)}"
+    has = {
+        gpu_type: sum(node.gpus for node in snapshot.cluster if node.gpu_type == gpu_type)
+        for gpu_type in snapshot.cluster.gpu_types
+        if job.accepts_type(gpu_type)
+    }
+    have = " and ".join(f"{gpus} {gpu_type}" for gpu_type, gpus in has.items())
+    accepts, least = f"it accepts {job.requirements} GPUs", job.requirements.smallest
+    largest = max(node.gpus for node in snapshot.cluster if node.gpu_type in has)
+    if least > sum(has.values()):
+        return f"{accepts}; there are {have}"
+    if least > max(has.values()) and Shape.MIXED_TYPES not in shapes:
+        return f"{accepts}, all of one type; there are {have}"
+    if ways(job, Shape.EVEN):
+        return f"{accepts} on one node; a node has at most {largest}"
+    if ways(job, Shape.EVEN, Shape.UNEVEN):
+        return f"{accepts}, as many on each of its nodes; the nodes have at most {largest}"
+    if ways(replace(job, cpus_per_gpu=0.0, memory_mb_per_gpu=0.0)):
+        beside = f"{job.cpus_per_gpu:g} CPUs and {job.memory_mb_per_gpu:g} MiB"
+        return f"{accepts} with {beside} beside each; no nodes have so much"
+    return f"{accepts}, and has no speed on so many; a node has at most {largest}, there are {have}"
 
 
 def _most_free(snapshot: Snapshot, job: Job) -> str:
     """Say how much is free of the types it accepts: in all, and together on one node."""
     idle = _idle(snapshot)
+    if job.nodes is not None or job.closed:
+        return _free_of_its_nodes(snapshot, idle, job)
     parts = []
     for gpu_type in snapshot.cluster.gpu_types:
         total = idle.idle(gpu_type)
         if job.accepts_type(gpu_type) and total:
             most = max(k for k in range(1, total + 1) if idle.nodes_with(gpu_type, k))
             parts.append(f"{total} {gpu_type}" + (f", {most} on one node" if most < total else ""))
-    return f"free: {'; '.join(parts) or 'none of its types'}"
+    text = f"free: {'; '.join(parts) or 'none of its types'}"
+    others = sum(
+        view.foreign_gpus
+        for view in snapshot.node_views()
+        if job.accepts_type(view.node.gpu_type) and view.open
+    )
+    return f"{text}; jobs that are not managed here hold {others}" if others else text
+
+
+def _free_of_its_nodes(snapshot: Snapshot, idle: FreeGpus, job: Job) -> str:
+    """Say which nodes it may use, and how much of them is free."""
+    mine = [node for node in snapshot.cluster if job.may_start_on(node.name)]
+    free = {
+        node.name: gpus
+        for node in mine
+        if job.accepts_type(node.gpu_type)
+        and snapshot.nodes[node.name].open
+        and (gpus := _free_on(idle, node))
+    }
+    some = _few([f"{gpus} on {name}" for name, gpus in free.items()])
+    return (
+        f"its nodes are {_few([n.name for n in mine])}, {f'free: {some}' if some else 'all busy'}"
+    )
+
+
+def _free_on(idle: FreeGpus, node: Node) -> int:
+    counts = range(node.gpus, 0, -1)
+    return next((k for k in counts if idle.fits(PerGpu(), on_one_node(node.name, k))), 0)
+
+
+def _limits(snapshot: Snapshot, job: Job) -> str:
+    """Say to which nodes, and how many, a job is limited."""
+    said = []
+    if job.nodes is not None:
+        said.append(
+            f"its nodes ({_few([n.name for n in snapshot.cluster if n.name in job.nodes])})"
+        )
+    if job.min_nodes > 1 or job.max_nodes is not None:
+        most = "any number" if job.max_nodes is None else str(job.max_nodes)
+        said.append(f"how many it has to be on ({job.min_nodes} to {most})")
+    return " and ".join(said)
+
+
+def _windows(snapshot: Snapshot, job: Job) -> str:
+    """Say which windows close nodes to a job."""
+    return "; ".join(
+        f"{window.name or 'window'} on {_few(sorted(window.nodes & job.closed))} "
+        f"from {_when(window.from_s)}"
+        + (f" until {_when(window.until_s)}" if window.until_s < _NO_END_S else "")
+        for window in snapshot.windows
+        if not window.nodes.isdisjoint(job.closed)
+    )
+
+
+def _when(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _few(names: list[str], most: int = 5) -> str:
@@ -231,11 +324,6 @@ def _idle(snapshot: Snapshot) -> FreeGpus:
         for run in view.runs:
             idle.take(view.job, run.configuration)
     return idle
-
-
-def _fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
-    ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
-    return any(fastest_fit(snapshot, free, job, way, way.types) is not None for way in ways)
 
 
 # What would help ----------------------------------------------------------------------------------
@@ -253,7 +341,7 @@ def _remedies(policy: Policy, snapshot: Snapshot, plan: Plan, view: JobView) -> 
                 gpu_types=frozenset({gpu_type}),
             )
             accepted = count in view.job.requirements and view.job.accepts_type(gpu_type)
-            if accepted or tries == _MOST_TRIES or not _fits(snapshot, idle, changed):
+            if accepted or tries == _MOST_TRIES or not fits(snapshot, idle, changed):
                 continue
             tries += 1
             if _would_start(policy, snapshot, plan, replace(view, job=changed)):

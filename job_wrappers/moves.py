@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import time
@@ -10,7 +11,7 @@ from pathlib import Path
 
 from job_wrappers.allocation import Allocation
 
-SCHEMA = "hetsched-moves/1"
+SCHEMA = "hetsched-moves/2"
 
 MOST_BYTES = 1 << 20
 
@@ -48,11 +49,10 @@ def read_moves(folder: Path, allocation: Allocation) -> list[Move]:
         folder: the spool directory.
         allocation: a run of the job.
     """
-    path = _own(folder) / f"{allocation.job}.json"
     try:
-        with path.open("rb") as file:
+        with path_of(folder, allocation, os.getuid()).open("rb") as file:
             said = json.loads(file.read(MOST_BYTES))
-        if said["schema"] != SCHEMA or said["nonce"] != allocation.nonce:
+        if said["schema"] != SCHEMA:
             return []
         return [
             Move(
@@ -75,7 +75,7 @@ def await_moves(folder: Path, allocation: Allocation, timeout_s: float = 3.0) ->
     A run may begin a little before the scheduler has written it down. Where the scheduler writes
     nothing for this user, there is nothing to wait for.
     """
-    if not _own(folder).is_dir():
+    if not path_of(folder, allocation, os.getuid()).parent.is_dir():
         return []
     deadline = time.monotonic() + timeout_s
     while True:
@@ -86,5 +86,7 @@ def await_moves(folder: Path, allocation: Allocation, timeout_s: float = 3.0) ->
         time.sleep(0.1)
 
 
-def _own(folder: Path) -> Path:
-    return folder / "moves" / str(os.getuid())
+def path_of(folder: Path, allocation: Allocation, uid: int) -> Path:
+    """Return the file that a user's job is told in: nobody finds it who has not the job's nonce."""
+    secret = hashlib.sha256(f"{SCHEMA} {allocation.nonce}".encode()).hexdigest()[:32]
+    return folder / "moves" / str(uid) / f"{allocation.job}.{secret}.json"

@@ -1,10 +1,11 @@
 """Figures of docs/reproduction/when.md: how good ranges for the starts of jobs are.
 
     HETSCHED_DATA=... python -m docs.reproduction.when replayed
+    HETSCHED_DATA=... python -m docs.reproduction.when unknown
     python -m docs.reproduction.when live
 
-write them between the markers of the page: the first a few minutes of a CPU, the second ten minutes
-on a private Slurm, which needs what `hetsched testbed` needs.
+write them between the markers of the page: the first two some minutes of two CPUs each, the last
+ten minutes on a private Slurm, which needs what `hetsched testbed` needs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar
 
@@ -50,40 +53,97 @@ ROUGHLY = 0.3
 """Standard deviation of the logarithm of what users say of a job's size, by its true size."""
 
 
+class Said(StrEnum):
+    """What users say of how long their jobs take."""
+
+    SIZES = "sizes said to 30 %"
+    LIMITS = "time limits alone"
+    NOTHING = "nothing known of sizes"
+
+
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Jobs, who schedules them, how many are asked about, and the seed of what users say."""
+    """Jobs, who schedules them, how many are asked about, and the seed of what users say.
 
-    name: str
+    A stopped run keeps its GPUs for `grace_s` seconds; what the daemon is told is the most that it
+    may take, `GRACE_S`.
+    """
+
+    said: Said
+    jobs: str
     policy: str
     trace: str
     gpus: tuple[tuple[str, int], ...] = ()
     one_in: int = 1
     draws: int = 24
     seed: int = 5
+    parameters: tuple[tuple[str, str], ...] = ()
+    grace_s: float = 0.0
+    first: int | None = None
 
+
+GRACE_S = 30.0
+GAVEL_48 = (("v100", 8), ("p100", 16), ("k80", 24))
+ARRIVALS = (
+    "96 jobs of Gavel's (arrivals) on 48 GPUs",
+    "gavel_physical_cluster_max_min_fairness.trace",
+)
+MAKESPAN = (
+    "100 jobs of Gavel's (makespan) on 48 GPUs",
+    "gavel_physical_cluster_minimize_makespan.trace",
+)
+BUNDLED_LOG = ("the bundled log, 944 jobs on 64 GPUs", "bundled")
+MSR_192 = (("v100", 64), ("p100", 64), ("k80", 64))
 
 REPLAYED = (
     Setting(
-        "sizes said to 30 %: 984 jobs of Gavel's (msr) on 192 GPUs",
+        Said.SIZES,
+        "984 jobs of Gavel's (msr) on 192 GPUs",
         "fifo",
         "gavel_msr_seed0_0e4a51.trace.gz",
-        (("v100", 64), ("p100", 64), ("k80", 64)),
+        MSR_192,
+        one_in=8,
+    ),
+    Setting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
+    Setting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=6),
+)
+
+UNKNOWN = (
+    Setting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=3, grace_s=3.0),
+    Setting(
+        Said.LIMITS,
+        BUNDLED_LOG[0],
+        "hops",
+        BUNDLED_LOG[1],
         one_in=4,
+        parameters=(("priority", "las"),),
+        grace_s=3.0,
+    ),
+    Setting(Said.NOTHING, ARRIVALS[0], "fifo", ARRIVALS[1], GAVEL_48, grace_s=3.0),
+    Setting(Said.NOTHING, ARRIVALS[0], "las", ARRIVALS[1], GAVEL_48, grace_s=3.0),
+    Setting(
+        Said.NOTHING,
+        MAKESPAN[0],
+        "steady",
+        MAKESPAN[1],
+        GAVEL_48,
+        parameters=(("sizes", "attained"),),
+        grace_s=3.0,
     ),
     Setting(
-        "sizes said to 30 %: 96 jobs of Gavel's (arrivals) on 48 GPUs",
-        "gavel",
-        "gavel_physical_cluster_max_min_fairness.trace",
-        (("v100", 8), ("p100", 16), ("k80", 24)),
-    ),
-    Setting(
-        "time limits alone: the bundled log, 944 jobs on 64 GPUs",
+        Said.NOTHING,
+        "the first 400 of Gavel's (another msr) on 192 GPUs",
         "fifo",
-        "bundled",
-        one_in=3,
+        "gavel_msr_seed0_ee9e8c.trace.gz",
+        MSR_192,
+        one_in=5,
+        grace_s=3.0,
+        first=400,
     ),
 )
+
+SLOW = 300
+"""After so many instants a future is drawn with fewer plans, as where there is little time."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +180,23 @@ def load(setting: Setting, folder: Path) -> Loaded:
     return load_workload(files, ClusterFile(Cluster(nodes)))
 
 
+def untold(submissions: Sequence[Submission], said: Said) -> list[Submission]:
+    """Return the jobs as users submit them that do not say how much work they have."""
+    if said is Said.SIZES:
+        return list(submissions)
+    return [
+        replace(
+            one,
+            job=replace(
+                one.job,
+                total_samples=None,
+                time_limit_s=one.job.time_limit_s if said is Said.LIMITS else None,
+            ),
+        )
+        for one in submissions
+    ]
+
+
 def as_said(submissions: Sequence[Submission], seed: int) -> dict[str, Job]:
     """Return what users say of their jobs: sizes within `ROUGHLY`, where they say any."""
     rng = np.random.default_rng(seed)
@@ -132,18 +209,23 @@ def as_said(submissions: Sequence[Submission], seed: int) -> dict[str, Job]:
     return said
 
 
-def replayed(setting: Setting, folder: Path) -> Judged | None:
+def replayed(setting: Setting, folder: Path) -> tuple[Judged | None, Judged | None]:
     """Replay a setting, give ranges to its jobs as they come, and judge them by the replay.
 
     What has ended by then is what is known then, and so are the ranges whose jobs have started.
+
+    Returns:
+        how good the second half of the ranges was, and all of them.
     """
     loaded = load(setting, folder)
-    policy = make_policy(setting.policy)
+    policy = make_policy(setting.policy, dict(setting.parameters))
     watched = type("Watched", (Watched,), {"info": policy.info})(policy)
-    submissions = sorted(
-        loaded.workload.submissions, key=lambda one: (one.job.submit_s, one.job.id)
-    )
-    log = simulate(submissions, loaded.cluster, watched, loaded.speeds, Settings())
+    submissions = untold(
+        sorted(loaded.workload.submissions, key=lambda one: (one.job.submit_s, one.job.id)),
+        setting.said,
+    )[: setting.first]
+    real = Settings(grace_s=setting.grace_s)
+    log = simulate(submissions, loaded.cluster, watched, loaded.speeds, real)
     first = {record.job.id: record.first_start_s for record in log.jobs}
     end = {record.job.id: record.end_s for record in log.jobs}
     said, types = as_said(submissions, setting.seed), loaded.cluster.gpu_types
@@ -184,7 +266,11 @@ def replayed(setting: Setting, folder: Path) -> Judged | None:
             said,
             new,
             Experience(past, loaded.speeds, types),
-            Futures(draws=setting.draws),
+            Futures(
+                draws=setting.draws,
+                settings=replace(real, grace_s=GRACE_S if setting.grace_s else 0.0),
+                slow=lambda instant: instant > SLOW,
+            ),
         )
         for job in new:
             start_s = first[job]
@@ -195,10 +281,10 @@ def replayed(setting: Setting, folder: Path) -> Judged | None:
     return settled(given)
 
 
-def settled(given: Sequence[tuple[StartRange, float]]) -> Judged | None:
-    """Judge the second half of the ranges; on the first half they were calibrated."""
+def settled(given: Sequence[tuple[StartRange, float]]) -> tuple[Judged | None, Judged | None]:
+    """Judge the second half of the ranges, for which the first was learned from, and all."""
     ordered = sorted(given, key=lambda pair: pair[0].at_s)
-    return judged(ordered, len(ordered) // 2)
+    return judged(ordered, len(ordered) // 2), judged(ordered)
 
 
 def _came(snapshot: Snapshot, plan: Plan) -> list[str]:
@@ -223,7 +309,7 @@ sleep {seconds}
 """
 
 
-def live() -> Judged | None:
+def live() -> tuple[Judged | None, Judged | None]:
     """Let jobs of 15 to 42 s queue on a private Slurm of 12 GPUs, and judge what the daemon told.
 
     A job takes 25 to 35 % of its time limit, which is all that the daemon knows of it.
@@ -289,6 +375,7 @@ HEADS = (
     "policy",
     "ranges",
     "starts inside",
+    "inside of all ranges",
     "median width",
     "median wait",
     "width by wait",
@@ -297,27 +384,40 @@ HEADS = (
 )
 
 
-def row(name: str, policy: str, found: Judged | None) -> tuple[str, ...]:
+def row(name: str, policy: str, judgement: tuple[Judged | None, Judged | None]) -> tuple[str, ...]:
     """Return a line of the table."""
+    found, whole = judgement
     assert found is not None
-    assert found.score_s is not None
-    assert found.constant_score_s is not None
+    assert whole is not None
     return (
         name,
         policy,
         str(found.ranges),
         f"{found.inside:.0%}",
+        f"{whole.inside:.0%} of {whole.ranges}",
         f"{found.median_width_s:,.0f} s",
         f"{found.median_wait_s:,.0f} s",
-        f"{found.median_width_s / found.median_wait_s:.2f}",
-        f"{found.score_s:,.0f} s",
-        f"{found.constant_score_s:,.0f} s",
+        f"{found.median_width_s / max(found.median_wait_s, 1.0):.2f}",
+        "-" if found.score_s is None else f"{found.score_s:,.0f} s",
+        "-" if found.constant_score_s is None else f"{found.constant_score_s:,.0f} s",
     )
+
+
+def line_of(setting: Setting, folder: Path) -> tuple[str, ...]:
+    """Return the line of a setting."""
+    begun = time.perf_counter()
+    parameters = "".join(f", {key} = {value}" for key, value in setting.parameters)
+    judgement = replayed(setting, folder)
+    line = row(f"{setting.said}: {setting.jobs}", f"{setting.policy}{parameters}", judgement)
+    took_s = time.perf_counter() - begun
+    sys.stderr.write(f"{' | '.join(line)}  ({took_s:.0f} s)\n")
+    return line
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
     """Return a table."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in (HEADS, ["---"] * 9, *lines))
+    rule = ["---"] * len(HEADS)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (HEADS, rule, *lines))
 
 
 def main(which: str) -> int:
@@ -330,12 +430,9 @@ def main(which: str) -> int:
         if not given:
             sys.stderr.write("HETSCHED_DATA is not set: it names the directory of public traces\n")
             return 2
-        lines = []
-        for setting in REPLAYED:
-            begun = time.perf_counter()
-            lines.append(row(setting.name, setting.policy, replayed(setting, Path(given))))
-            took_s = time.perf_counter() - begun
-            sys.stderr.write(f"{' | '.join(lines[-1])}  ({took_s:.0f} s)\n")
+        settings = {"replayed": REPLAYED, "unknown": UNKNOWN}[which]
+        with ProcessPoolExecutor(2) as pool:
+            lines = list(pool.map(line_of, settings, [Path(given)] * len(settings)))
     PAGE.write_text(filled(PAGE.read_text(), {which: markdown(lines)}))
     return 0
 

@@ -50,6 +50,7 @@ def _described(cls: type[Policy]) -> dict[str, object]:
         "summary": info.summary,
         "paper": info.paper or None,
         "model": info.model.value,
+        "takes_turns": info.takes_turns,
         "live": info.live,
         "replay_only": info.replay_only or None,
         "knows": sorted(word.value for word in info.knows),
@@ -71,6 +72,8 @@ def _text(name: str, cls: type[Policy]) -> str:
         f"  live        {'yes' if info.live else 'no: ' + info.replay_only}",
         f"  must know   {', '.join(sorted(info.knows)) or 'nothing of a job that is not measured'}",
     ]
+    if info.takes_turns:
+        lines.append("  equal jobs  take turns, which change when a round starts")
     found = parameters_of(cls)
     for parameter in found:
         choices = f" ({'|'.join(parameter.choices)})" if parameter.choices else ""

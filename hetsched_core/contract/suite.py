@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from hetsched_core.contract import logs, plans, reruns
+from hetsched_core.contract import logs, plans, reruns, stops
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import Trial, run_trial
 from hetsched_core.policy import Policy
@@ -109,6 +109,10 @@ CONTRACTS = (
     _on_log("capacity", logs.nothing_is_held_twice),
     _on_log("whole-gangs", logs.gangs_are_whole),
     _on_log("gpu-types", logs.gpu_types_are_accepted),
+    _on_log("job-nodes", logs.nodes_are_accepted),
+    _on_log("node-counts", logs.node_counts_are_kept),
+    _on_log("windows", logs.windows_are_kept),
+    _on_plans("apart", reruns.who_wants_other_nodes_is_not_waited_for),
     _on_log("not-preemptible", logs.what_may_not_be_stopped_is_not),
     _on_plans("progress", plans.work_gets_on),
     _on_log("all-jobs-end", logs.every_job_that_fits_ends),
@@ -125,6 +129,8 @@ CONTRACTS = (
     _on_plans("facts", plans.what_runs_is_a_fact),
     _on_plans("shapes", plans.shapes_come_and_go),
     _on_plans("applied-twice", plans.applying_twice_changes_nothing),
+    _on_plans("idle-stops", stops.stops_make_room),
+    _on_plans("equal-jobs", stops.equal_jobs_are_not_swapped),
 )
 """Every contract, in the order in which they are reported."""
 

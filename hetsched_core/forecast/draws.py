@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,8 +27,11 @@ class Futures:
         draws: how many futures.
         horizon_s: seconds to look ahead; a job that has not started by then counts as starting
             then.
-        settings: costs that starts and moves have; the rounds are those of the snapshot.
+        settings: costs that starts and moves have, stopping for `grace_s` at most; the rounds are
+            those of the snapshot.
         go_on: asked at every instant of a future; once it is False, no more futures are drawn.
+        slow: asked at every instant of a future with its number, from 1; once it is True, the
+            future is drawn anew, and it and those after it ask the policy less often.
         drawn: told of each future that is drawn to its end.
     """
 
@@ -36,8 +39,12 @@ class Futures:
     horizon_s: float = HORIZON_S
     settings: Settings = _SETTINGS
     go_on: Callable[[], bool] = lambda: True
+    slow: Callable[[int], bool] = lambda _: False
     drawn: Callable[[], None] = lambda: None
 
+
+SPARING = (0.0, 0.1, 0.5)
+"""How sparingly a policy is asked: as it would be, and then more and more so."""
 
 LEAST_DRAWS = 5
 """Fewer futures are no answer."""
@@ -73,22 +80,46 @@ def possible_starts(
     found: dict[str, list[float]] = {job_id: [] for job_id in sorted(asked)}
     # Differently in each round, and not differently for each of its questions.
     seeds = np.random.SeedSequence([snapshot.seed, abs(int(snapshot.round.index))])
-    for rng in map(np.random.default_rng, seeds.spawn(futures.draws)):
-        left = {job_id: experience.draw(jobs[job_id], done[job_id], rng) for job_id in done}
-        starts = first_starts(
-            snapshot,
-            plan,
-            policy,
-            left,
-            asked,
-            arrivals=experience.arrivals(now, futures.horizon_s, rng),
-            settings=futures.settings,
-            horizon_s=futures.horizon_s,
-            go_on=futures.go_on,
-        )
+    seen = experience.beside((jobs[job_id], done[job_id]) for job_id in done)
+    sparing = list(SPARING)
+    for seed in seeds.spawn(futures.draws):
+        while True:
+            patience = _Patience(futures, may_be_slow=len(sparing) == 1)
+            rng = np.random.default_rng(seed)
+            # Where jobs end sooner than they may, nobody has said how much.
+            grace_s = float(rng.uniform(0.0, futures.settings.grace_s))
+            one = seen.future(rng)
+            starts = first_starts(
+                snapshot,
+                plan,
+                policy,
+                {job_id: one.draw(jobs[job_id], done[job_id]) for job_id in done},
+                asked,
+                arrivals=one.arrivals(now, futures.horizon_s),
+                settings=replace(futures.settings, grace_s=grace_s),
+                horizon_s=futures.horizon_s,
+                sparing=sparing[0],
+                go_on=patience,
+            )
+            if not patience.over:
+                break
+            del sparing[0]
         if starts is None:
             break
         futures.drawn()
         for job_id, own in found.items():
             own.append(starts.get(job_id, now + futures.horizon_s))
     return {job_id: tuple(sorted(own)) for job_id, own in found.items() if len(own) >= LEAST_DRAWS}
+
+
+class _Patience:
+    """Whether a future is to go on; `over` once it has taken too long to be drawn so finely."""
+
+    def __init__(self, futures: Futures, *, may_be_slow: bool) -> None:
+        self._futures, self._may_be_slow = futures, may_be_slow
+        self._instants, self.over = 0, False
+
+    def __call__(self) -> bool:
+        self._instants += 1
+        self.over = not self._may_be_slow and self._futures.slow(self._instants)
+        return not self.over and self._futures.go_on()

@@ -4,15 +4,17 @@ Of n futures as likely as the true one, the k-th in order lies above it with a c
 so the ends of a range are quantiles at such ranks (Weibull's). What the futures do not know of is
 learned from past ranges, each end for itself, by quantile tracking (Angelopoulos, Candès,
 Tibshirani, Conformal PID Control, NeurIPS 2023, section 2.2): a start beyond an end moves that end
-outward for those that come, one within it a little inward. In the long run starts lie beyond it as
-often as they may, whatever happens and however alike the errors of neighbours in a queue are, as
-long as no end has to be moved further than it may; and there is nothing to be fitted. Distances are
-in units of the range's own width: waits span seconds to days, and what was wide to begin with errs
-by more.
+outward for those that come, one within it a little inward, the first ones by more (Angelopoulos,
+Barber, Bates, Online conformal prediction with decaying step sizes, ICML 2024). In the long run
+starts lie beyond it as often as they may, whatever happens and however alike the errors of
+neighbours in a queue are, as long as no end has to be moved further than it may; and there is
+nothing to be fitted. Distances are in units of the range's own width: waits span seconds to days,
+and what was wide to begin with errs by more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -26,6 +28,12 @@ MISS = 0.08
 
 _STEP = 0.05
 """How far one start moves an end, in widths: a miss by nearly as much, a hit by `MISS` of it."""
+
+_FIRST_STEP = 0.3
+"""The same of the first start; after n of them so much by the root of n + 1, `_STEP` at least."""
+
+_BEGIN = 0.1
+"""How far the ends lie outward before the first start, in widths."""
 
 _GRAIN_S = 30.0
 """Widths below this do not count."""
@@ -65,14 +73,17 @@ class Calibration:
 
     def __init__(self, past: Iterable[tuple[StartRange, float]] = ()) -> None:
         """Begin with past ranges and the true starts, in the order of the starts."""
-        self._low = self._high = 0.0
+        self._low = self._high = _BEGIN
+        self._seen = 0
         for given, start_s in past:
             self.learn(given, start_s)
 
     def learn(self, given: StartRange, start_s: float) -> None:
         """Take note of a true start, seconds UTC."""
-        self._low = _moved(self._low, start_s < given.low_s)
-        self._high = _moved(self._high, start_s > given.high_s)
+        step = max(_STEP, _FIRST_STEP / math.sqrt(1 + self._seen))
+        self._seen += 1
+        self._low = _moved(self._low, start_s < given.low_s, step)
+        self._high = _moved(self._high, start_s > given.high_s, step)
 
     def range_of(self, at_s: float, starts: Sequence[float]) -> StartRange:
         """Return the range for a job with these possible starts (at least one)."""
@@ -87,9 +98,9 @@ class Calibration:
         )
 
 
-def _moved(widths: float, missed: bool) -> float:
+def _moved(widths: float, missed: bool, step: float) -> float:
     """Return by how many widths an end is moved once it is known whether a start lay beyond it."""
-    return min(max(widths + _STEP * (missed - MISS), -_MOST), _MOST)
+    return min(max(widths + step * (missed - MISS), -_MOST), _MOST)
 
 
 def _unit_s(at_s: float, low_s: float, high_s: float) -> float:

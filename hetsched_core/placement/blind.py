@@ -40,21 +40,23 @@ def serve_anew(
     types = snapshot.cluster.gpu_types
     waiting = list(_able(snapshot, order, fixed))
     pools = Pools.of(snapshot, fixed, (view.job for view, _ in waiting))
-    left = pools.capacity.copy()
+    left, around = pools.capacity.tolist(), pools.around()
     chosen = []
     for view, way in waiting:
+        own = dict(zip(types, pools.own(view.job), strict=True))
         room = {
-            gpu_type: least
-            for gpu_type, own in zip(types, pools.own(view.job), strict=True)
-            if gpu_type in way.types
-            and own >= 0
-            and (least := left[pools.inside[own]].min()) >= way.count
+            t: least
+            for t in types
+            if t in way.types
+            and own[t] >= 0
+            and (least := min(left[pool] for pool in around[own[t]])) >= way.count
         }
         if not room:
             continue
         has = _type_of(snapshot, view)
         gpu_type = has if has in room else max(room, key=room.__getitem__)
-        left[pools.inside[pools.own(view.job)[types.index(gpu_type)]]] -= way.count
+        for pool in around[own[gpu_type]]:
+            left[pool] -= way.count
         limit = most_nodes(snapshot, view, gpu_type, way.count)
         chosen.append(Choice(view, gpu_type, way.count, limit))
     return assign(snapshot, fixed, chosen, _choices(snapshot, waiting, most_nodes))

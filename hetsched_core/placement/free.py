@@ -269,13 +269,16 @@ class FreeGpus:
     def _change(self, job: Needs, name: str, gpus: int) -> None:
         at = self._cluster.index(name)
         node = self._cluster.nodes[at]
+        before = self._free[at]
+        self._free[at] = after = before + gpus
         if not self._closed[at]:
+            # What runs may hold more than others leave, and there is never less than nothing free.
+            before, after = max(0, before), max(0, after)
             sets = self._sets[node.gpu_type]
             bit = 1 << at
-            sets[self._free[at]] ^= bit
-            sets[self._free[at] + gpus] ^= bit
-            self._idle[node.gpu_type] += gpus
-        self._free[at] += gpus
+            sets[before] ^= bit
+            sets[after] ^= bit
+            self._idle[node.gpu_type] += after - before
         self._cpus[node.host] += gpus * job.cpus_per_gpu
         self._memory_mb[node.host] += gpus * job.memory_mb_per_gpu
 

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from enum import Enum
+from functools import lru_cache
 
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
+from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
 from hetsched_core.types import (
     Cluster,
     Configuration,
     Entry,
     Job,
     JobView,
+    NodeCondition,
+    NodeView,
     Placed,
     Placement,
     Plan,
@@ -74,6 +77,27 @@ def fastest_fit(
             # No slower type can beat a job that sits on one node of this one.
             break
     return best
+
+
+def fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
+    """Whether a job could be placed on these free GPUs in any of its ways."""
+    ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    return any(fastest_fit(snapshot, free, job, way, way.types) is not None for way in ways)
+
+
+def lacks_open_nodes(snapshot: Snapshot, job: Job) -> bool:
+    """Whether a job fits nowhere because nodes are closed, and not because of other jobs."""
+    closed = tuple(view.node.name for view in snapshot.node_views() if not view.open)
+    shut = bool(closed or job.closed)
+    return shut and not fits(snapshot, _without_jobs(snapshot.cluster, closed), job)
+
+
+@lru_cache(maxsize=2)
+def _without_jobs(cluster: Cluster, closed: tuple[str, ...]) -> FreeGpus:
+    """Return all GPUs of the nodes that are open; nobody may take any of them."""
+    down = frozenset(closed)
+    state = {True: NodeCondition.DOWN, False: NodeCondition.UP}
+    return FreeGpus(cluster, tuple(NodeView(node, state[node.name in down]) for node in cluster))
 
 
 def pack(

@@ -55,7 +55,7 @@ class Pools:
         masks = [of_type(cluster, gpu_type) for gpu_type in types]
         number = {(t, mask): t for t, mask in enumerate(masks)}
         own = {}
-        for which in sorted(sets, key=_order):
+        for which in sorted(sets, key=set_order):
             mask = cluster.mask(*which)
             own[which] = tuple(
                 number.setdefault((t, whole & mask), len(number)) if whole & mask else -1
@@ -79,6 +79,10 @@ class Pools:
             own,
         )
 
+    def around(self) -> list[list[int]]:
+        """Return for each pool those that it is inside of, itself among them."""
+        return [np.flatnonzero(row).tolist() for row in self.inside]
+
     def own(self, job: Job) -> Sequence[int]:
         """Return (T,) the job's pool of each type, -1 for none."""
         if job.nodes is None and not job.closed:
@@ -86,7 +90,8 @@ class Pools:
         return self._own[job.nodes, job.closed]
 
 
-def _order(which: _Set) -> tuple[bool, list[str], list[str]]:
+def set_order(which: _Set) -> tuple[bool, list[str], list[str]]:
+    """Key that sorts what jobs are limited to: nodes, and those that are closed."""
     nodes, closed = which
     return nodes is None, sorted(nodes or ()), sorted(closed)
 

@@ -90,6 +90,7 @@ class Gavel:
         summary="shares of time per GPU type by a linear programme, in rounds",
         paper="Gavel (Narayanan et al., OSDI '20)",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
+        takes_turns=True,
     )
 
     def __post_init__(self) -> None:
@@ -312,15 +313,16 @@ class Queue:
 
     def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, Choice]:
         """Return who is served where: each job once, as long as its type has GPUs for it."""
-        left, counts = self.capacity.copy(), self.counts.tolist()
-        takes = [np.flatnonzero(row) for row in self.pools.inside]
+        left, counts = self.capacity.tolist(), self.counts.tolist()
+        around, own = self.pools.around(), self.own.tolist()
         chosen: dict[int, Choice] = {}
         for job, gpu_type in order:
-            if job in chosen or self.own[job, gpu_type] < 0:
+            if job in chosen or own[job][gpu_type] < 0:
                 continue
-            pools = takes[self.own[job, gpu_type]]
-            if counts[job] <= left[pools].min():
-                left[pools] -= counts[job]
+            pools = around[own[job][gpu_type]]
+            if all(counts[job] <= left[pool] for pool in pools):
+                for pool in pools:
+                    left[pool] -= counts[job]
                 chosen[job] = self.choice(job, gpu_type)
         return chosen
 

@@ -50,7 +50,7 @@ class Demand:
     def portions(self) -> Floats:
         """Return (I, J) or (J,) the parts that pools have of all GPUs that a job may use."""
         if self.own is None:
-            return self.capacity / self.capacity.sum()
+            return np.asarray(self.capacity / self.capacity.sum())
         gpus = np.where(self.own, self.capacity, 0.0)
         return np.asarray(gpus / np.maximum(gpus.sum(axis=1, keepdims=True), 1e-9))
 
@@ -220,11 +220,13 @@ class _Layout:
     def of(cls, gains: Floats, demand: Demand, groups: _Groups) -> _Layout:
         pairs = np.flatnonzero(gains.ravel() > 0)
         group, gpu_type = np.divmod(pairs, gains.shape[1])
-        uses = np.arange(len(pairs)), gpu_type
+        user, used = np.arange(len(pairs)), gpu_type
         if demand.inside is not None:
-            uses = np.nonzero(demand.inside[gpu_type])
+            user, used = np.nonzero(demand.inside[gpu_type])
         counts = demand.counts[groups.first]
-        return cls(gains.shape, pairs, group, gpu_type, counts, groups.sizes, demand.capacity, uses)
+        return cls(
+            gains.shape, pairs, group, gpu_type, counts, groups.sizes, demand.capacity, (user, used)
+        )
 
     def program(self, gains: Floats) -> Program:
         """Maximise `gains` @ x, (P,) per column."""

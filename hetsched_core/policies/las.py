@@ -24,6 +24,7 @@ class Las:
         name="las",
         summary="least attained GPU seconds first, preemption at the start of a round",
         paper="",
+        takes_turns=True,
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:

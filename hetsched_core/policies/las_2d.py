@@ -30,6 +30,7 @@ class Las2D:
         name="2d-las",
         summary="least attained GPU seconds first, in rounds, blind to GPU types",
         paper="Tiresias (Gu et al., NSDI '19, section 3.1) as in Hare (TCC 2024, section VI-C)",
+        takes_turns=True,
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:

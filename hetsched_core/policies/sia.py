@@ -174,10 +174,11 @@ class Sia:
         moved = np.full(len(cost), math.inf)
         factor = restart_factor(view, snapshot.now)
         if factor > 0:
-            moved = (factor * options.gain) ** self.p + self.change
+            moved = (factor * options.gain) ** self.p
         types = len(pools.gpu_types)
         stays = (options.use[:, :types] == _held(snapshot, pools.gpu_types, has)).all(axis=1)
-        return Priced(np.where(stays, cost, moved), options.use)
+        # To be left out is a change, too: what is spared by staying, beside all other choices.
+        return Priced(np.where(stays, cost - self.change, moved), options.use)
 
 
 def restart_factor(view: JobView, now: float) -> float:
@@ -196,18 +197,21 @@ def restart_factor(view: JobView, now: float) -> float:
 
 def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) -> Options:
     """Return the configurations of one GPU type: each count on each type that holds it."""
-    goodputs, use = [], []
+    own = pools.own(job)
+    goodputs, counts, taken = [], [], []
     for way in ways:
         speeds = type_speeds(snapshot.cluster, snapshot.speeds, job, way)
         for gpu_type in way.types if not way.mixed else ():
             at = pools.gpu_types.index(gpu_type)
-            if (own := pools.own(job)[at]) >= 0:
+            if own[at] >= 0:
                 goodputs.append(speeds[at])
-                use.append(way.count * pools.inside[own])
+                counts.append(way.count)
+                taken.append(own[at])
     if not goodputs:
         return Options(np.zeros(0), np.zeros((0, len(pools.capacity)), np.int64))
     fewest = min(way.count for way in ways if not way.mixed)
-    return Options(fewest * np.array(goodputs) / min(goodputs), np.array(use, np.int64))
+    use = np.array(counts, np.int64)[:, None] * pools.inside[taken]
+    return Options(fewest * np.array(goodputs) / min(goodputs), use)
 
 
 def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits: Limits) -> Chosen:

@@ -16,6 +16,10 @@ A job with r seconds left that has waited w weighs (w + patience) / r: with a la
 SRTF, with none about the latency ratio. A configuration is worth that times (speed / mean speed)
 ^ power. What a job has counts for more by the share of its horizon that a restart takes. Where an
 arrival would be done before the next round, and nothing is idle, the round is planned anew at once.
+
+Put in the place of another that has s left, a job with r left ends s sooner, and the other r and
+the stop's cost later. So where r plus that cost is not below s, however long the job has waited it
+weighs no more than the other: waits decide who gets what falls free, and gains who is stopped.
 """
 
 from __future__ import annotations
@@ -34,6 +38,7 @@ from hetsched_core.policies.hops.configurations import JobOptions
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.policies.hops.moment import Moment
 from hetsched_core.policies.hops.room import configuration_of
+from hetsched_core.policies.hops.solve import Setting
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import JobView, Knowledge, Plan, Replan, Shape, Snapshot, Trigger
@@ -152,18 +157,30 @@ class _Moment(Moment):
 
     def _seconds_left(self, view: JobView) -> float:
         """Expected seconds that a job still needs, waiting not counted."""
-        now, total = self._snapshot.now, view.job.total_samples
-        ran_s = max(0.0, now - view.job.submit_s - view.wait_at(now))
-        if self._steady.sizes is Sizes.ATTAINED:
-            left_s = ran_s
-        elif total is not None:
-            left_s = expected_run_s(view.job, self._snapshot) * max(
-                0.0, 1.0 - view.samples_at(now) / total
-            )
-        else:
+        if (total := self._told(view)) is not None:
+            done = view.samples_at(self._snapshot.now) / total
+            left_s = expected_run_s(view.job, self._snapshot) * max(0.0, 1.0 - done)
+            return max(self._steady.floor_s, min(left_s, 1e9))
+        ran_s, past_s = self._ran_s(view), None
+        if self._steady.sizes is Sizes.TOLD:
             past_s = self._snapshot.past_run_s.get(view.job.profile)
-            left_s = ran_s if past_s is None or past_s <= ran_s else past_s - ran_s
-        return max(self._steady.floor_s, min(left_s, 1e9))
+        if past_s is not None and past_s > ran_s:
+            return max(self._steady.floor_s, past_s - ran_s)
+        # Were it as short as it has run, whoever comes would be worth a stop, and soon the next.
+        least_s = max(self._steady.floor_s, _PAYS_OVER * self._stop_s(view))
+        return max(least_s, min(ran_s, 1e9))
+
+    def _told(self, view: JobView) -> float | None:
+        """The size of a job in samples, where it is told and to be believed."""
+        return view.job.total_samples if self._steady.sizes is Sizes.TOLD else None
+
+    def _ran_s(self, view: JobView) -> float:
+        """Seconds for which a job has held GPUs; time in which it might not start is none."""
+        if view.first_start_s is None:
+            return 0.0
+        now = self._snapshot.now
+        alive_s = now - view.job.eligible_from_s - view.wait_at(now)
+        return max(0.0, min(alive_s, now - view.first_start_s))
 
     def _priorities(self, views: Sequence[JobView]) -> Floats:
         at = {view.job.id: k for k, view in enumerate(self._views)}
@@ -172,12 +189,54 @@ class _Moment(Moment):
         priorities: Floats = (wait_s + self._steady.patience_s) / left_s
         return priorities
 
+    def _whole_round(self, setting: Setting, priorities: Floats) -> tuple[Ints, Floats]:
+        """Let nobody weigh more than a runner whose stop for it would gain less than it costs."""
+        queue, held = self._queue, np.zeros(len(self._views), np.bool_)
+        held[list(setting.held)] = True
+        runners, waiting = queue[held[queue]], queue[~held[queue]]
+        against = priorities.copy()
+        gpus = np.array([setting.held[at][1].sum() for at in runners.tolist()], np.int64)
+        stop_s = np.array([self._stop_s(self._views[at]) for at in runners.tolist()])
+        smallest = self._demand.smallest[self._demand.kind[waiting]]
+        for count in np.unique(smallest).tolist():
+            wide, who = gpus >= count, waiting[smallest == count]
+            against[who] = np.minimum(
+                against[who],
+                least_of_the_shorter(
+                    (self._left_s[runners] - stop_s)[wide],
+                    priorities[runners[wide]],
+                    self._left_s[who],
+                ),
+            )
+        self._equal_to_runners(runners.tolist(), waiting.tolist(), against)
+        worth = against * np.where(held, 1.0 + setting.credit, 1.0)
+        # Of those worth the same, runners come first.
+        return queue[np.lexsort((~held[queue], -worth[queue]))], against
+
+    def _equal_to_runners(
+        self, runners: Sequence[int], waiting: Sequence[int], against: Floats
+    ) -> None:
+        """Let no job weigh more than a runner that it is equal to for all that anybody knows.
+
+        That one has run for longer does not tell which of them ends first.
+        """
+        least: dict[tuple[str, int], float] = {}
+        for at in runners:
+            if self._told(self._views[at]) is None:
+                equals = self._views[at].job.user, int(self._demand.kind[at])
+                least[equals] = min(least.get(equals, math.inf), against[at])
+        for at in waiting if least else ():
+            if self._told(self._views[at]) is None:
+                equals = self._views[at].job.user, int(self._demand.kind[at])
+                against[at] = min(against[at], least.get(equals, math.inf))
+
     def _credit(self, view: JobView, length_s: float) -> float:
         cost_s = view.restart_cost_s
         # Were a round the limit whatever a restart costs, no gain would ever pay for a dear one,
         # however long the job would have it.
         horizon_s = min(self._seconds_left(view), max(length_s, _PAYS_OVER * cost_s))
-        return self._steady.restart_weight * min(1.0, cost_s / horizon_s)
+        weighed_s = self._steady.restart_weight * min(cost_s, horizon_s)
+        return max(weighed_s, self._stop_s(view)) / horizon_s
 
     def _gain(self, jobs: Ints, options: JobOptions) -> Floats:
         """Speed over the job's mean speed, to a power."""
@@ -219,6 +278,20 @@ class _Moment(Moment):
         want = demand.want[demand.want_from[kind] : demand.want_from[kind + 1]]
         per_gpu = demand.per_gpu[demand.profile[kind], :, 0][:, want]
         return float((per_gpu * demand.wants[want] * demand.types[kind][:, None]).max())
+
+
+def least_of_the_shorter(left_s: Floats, priorities: Floats, than_s: Floats) -> Floats:
+    """Return (W,) the least priority of those runners that have no more left, inf if none.
+
+    Args:
+        left_s: (R,) seconds that each runner has left, less what its stop costs.
+        priorities: (R,) of each runner.
+        than_s: (W,) seconds that each waiting job has left.
+    """
+    order = np.argsort(left_s, kind="stable")
+    least = np.minimum.accumulate(np.append(math.inf, priorities[order]))
+    found: Floats = least[np.searchsorted(left_s[order], than_s, side="right")]
+    return found
 
 
 def _before(values: Ints) -> Ints:

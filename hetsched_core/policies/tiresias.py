@@ -59,6 +59,7 @@ class Tiresias:
         name="tiresias",
         summary="discrete queues by attained GPU seconds, sensitive jobs kept together",
         paper="Tiresias (Gu et al., NSDI '19, sections 3.2 and 3.3)",
+        takes_turns=True,
     )
 
     def __post_init__(self) -> None:

@@ -180,7 +180,7 @@ class PlanChecker:
             if (
                 view is not None
                 and entry is not None
-                and (new or view.blocked is not None or self._closed or view.job.closed)
+                and (new or view.blocked is not None or self._closed or _limited(view.job))
             ):
                 found += _entry(snapshot, view, entry, self._model)
             if new:
@@ -296,6 +296,13 @@ def _closed(view: JobView, placement: Placement) -> Iterator[Violation]:
         if name in view.job.closed:
             words = f"job {view.id} on {name}, which a window closes to it"
             yield Violation("closed", words, (view.id,))
+
+
+def _limited(job: Job) -> bool:
+    """Whether a run may be where the job could not begin another."""
+    return bool(
+        job.nodes is not None or job.closed or job.min_nodes > 1 or job.max_nodes is not None
+    )
 
 
 def _many(job: Job) -> str:
@@ -529,7 +536,7 @@ def _capacity(
         view = snapshot.nodes[name]
         hosts[view.node.host] = view
         use = _Use(name, "GPUs", starts.gpus[name], whole.gpus[name], view.capacity)
-        yield from _too_much(snapshot, plan, (name,), use, lambda job: 1.0)
+        yield from _too_much(snapshot, plan, (name,), use, lambda _: 1.0)
     for host in sorted(hosts):
         cpus, memory_mb = snapshot.cluster.shared_on(host)
         if not (cpus or memory_mb):

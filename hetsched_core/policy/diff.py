@@ -228,9 +228,10 @@ class _Room:
         if not (cpus or memory_mb):
             return
         siblings = [self._state.nodes[n] for n in self._state.cluster.on_host(host)]
+        # Where others use more than there is, what needs none of it still fits.
         if cpus:
-            self._cpus[host] = cpus - sum(v.held_cpus + v.foreign_cpus for v in siblings)
+            used = sum(v.held_cpus + v.foreign_cpus for v in siblings)
+            self._cpus[host] = max(0.0, cpus - used)
         if memory_mb:
-            self._memory_mb[host] = memory_mb - sum(
-                v.held_memory_mb + v.foreign_memory_mb for v in siblings
-            )
+            used_mb = sum(v.held_memory_mb + v.foreign_memory_mb for v in siblings)
+            self._memory_mb[host] = max(0.0, memory_mb - used_mb)

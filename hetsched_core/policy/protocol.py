@@ -18,6 +18,8 @@ class PolicyInfo:
         paper: where it comes from (authors or system, venue, section), or "" for common practice.
         model: how its placements run.
         knows: what it must be told beyond what every policy sees; it is shown nothing else.
+        takes_turns: whether equal jobs take turns, which change when a round starts; else none of
+            them is ever stopped for another.
         replay_only: why it cannot schedule a live cluster; "" if it can.
     """
 
@@ -26,6 +28,7 @@ class PolicyInfo:
     paper: str
     model: ExecutionModel = ExecutionModel.GANG
     knows: frozenset[Knowledge] = frozenset()
+    takes_turns: bool = False
     replay_only: str = ""
 
     @property

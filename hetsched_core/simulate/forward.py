@@ -43,6 +43,7 @@ def first_starts(
     arrivals: Sequence[Submission] = (),
     settings: Settings | None = None,
     horizon_s: float = math.inf,
+    sparing: float = 0.0,
     go_on: Callable[[], bool] = lambda: True,
 ) -> dict[str, float] | None:
     """Return when jobs that wait now would first hold GPUs for their own work.
@@ -56,6 +57,9 @@ def first_starts(
         arrivals: jobs that come later.
         settings: costs; the rounds are those of the snapshot.
         horizon_s: how many seconds to look ahead.
+        sparing: the policy is left alone for this part of the time that has passed by then, so that
+            it is asked log(horizon) / log(1 + sparing) times or so, whatever happens; starts come
+            later by as much at most. With 0 it is asked whenever it would be.
         go_on: asked at each instant; once it is False, no more is simulated.
 
     Returns:
@@ -73,17 +77,21 @@ def first_starts(
         round_s=snapshot.round.end_s - snapshot.round.start_s,
         seed=snapshot.seed,
         shapes=snapshot.shapes,
+        windows=snapshot.windows,
         runs_per_job=snapshot.runs_per_job,
     )
     world = _world(snapshot, plan, policy, left, settings)
     future = {submission.job.id: submission for submission in arrivals}
-    return _Forward(world, future, policy, lambda: 0.0).first_starts(
-        snapshot, plan, set(wanted), snapshot.now + horizon_s, go_on
-    )
+    forward = _Forward(world, future, policy, lambda: 0.0)
+    forward.sparing, forward.begin_s = sparing, snapshot.now
+    return forward.first_starts(snapshot, plan, set(wanted), snapshot.now + horizon_s, go_on)
 
 
 class _Forward(Simulation):
     """A simulation that begins in the middle."""
+
+    sparing = begin_s = 0.0
+    _again_s = _woken_s = 0.0
 
     def first_starts(
         self,
@@ -114,6 +122,24 @@ class _Forward(Simulation):
             self._decide()
             self._note(wanted, starts)
         return starts
+
+    def _due(self) -> bool:
+        """Whether to ask for a plan, and not only later, with what will have happened by then."""
+        if not super()._due():
+            return False
+        world = self._world
+        if world.now >= self._again_s:
+            self._again_s = world.now + self.sparing * (world.now - self.begin_s)
+            return True
+        if self._woken_s != self._again_s:
+            self._woken_s = self._again_s
+            world.heap.push(self._again_s, Priority.TIMER, TimerRings(-math.inf))
+        return False
+
+    def _round_to_come_s(self) -> float:
+        """Return when the first round begins in which the policy may be asked again."""
+        next_s, round_s = super()._round_to_come_s(), self._world.log.header.round_s
+        return next_s + max(0, math.ceil((self._again_s - next_s) / round_s)) * round_s
 
     def _step(self) -> None:
         """Carry out the plan in force, and ask for another only if there is none."""

@@ -12,6 +12,7 @@ import os
 import re
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
 from pathlib import Path
@@ -72,6 +73,28 @@ class Mode(StrEnum):
     WRITE = "write"
 
 
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """How a file was left: which it is, its bytes, and when it was written to last."""
+
+    file: tuple[int, int]
+    size: int
+    written_ns: int
+
+    def follows(self, before: _Mark) -> bool:
+        """Whether a file that was only appended to can be so."""
+        return self.file == before.file and self.size >= before.size
+
+
+def _mark(path: Path) -> _Mark | None:
+    """Return how a file is now; None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return _Mark((found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)
+
+
 class Database:
     """An open DuckDB file; one thread of one process uses it, others read `aside`."""
 
@@ -90,10 +113,12 @@ class Database:
         name = str(path.resolve())
         if name in _open and path.name != MEMORY:
             raise StoreHeldError(f"{path} is open in this very process; close it there first")
-        self._lost = False
+        self._lost = self._damaged = False
+        self._touched: Path | None = None
         self._connection = self._connect()
         _open[name] = self
         self.unread_log = self._set_unread_log_aside()
+        self._left = self._marks()
 
     def _set_unread_log_aside(self) -> Path | None:
         """Return the write-ahead log if nothing of it was taken in; DuckDB would write over it.
@@ -101,7 +126,7 @@ class Database:
         Such a log is what a killed writer began, or what it had already merged, or it is damaged
         at its start: they cannot be told apart.
         """
-        log = self.path.with_name(self.path.name + ".wal")
+        log = self._log
         if not log.is_file() or log.stat().st_size == 0:
             return None
         query = "SELECT bool_or(wal_size <> '0 bytes') FROM pragma_database_size()"
@@ -120,12 +145,53 @@ class Database:
                 f"{error.strerror}; move it away"
             ) from None
 
+    @property
+    def _log(self) -> Path:
+        return self.path.with_name(self.path.name + ".wal")
+
+    def _marks(self) -> tuple[_Mark | None, _Mark | None]:
+        return _mark(self.path), _mark(self._log)
+
+    @property
+    def touched(self) -> Path | None:
+        """What another process has written to, the file or its log; None for neither.
+
+        Nothing but DuckDB may open the file, and a lock keeps nobody away who does not ask for it:
+        that it is not as it was left is all that can be seen. A log that is gone counts, too; a
+        file that is gone or replaced does not.
+        """
+        with self._busy:
+            (file, log), (left, left_log) = self._marks(), self._left
+            if file is not None and left is not None and file.file == left.file and file != left:
+                self._touched = self.path
+            elif log != left_log and self._touched is None:
+                self._touched = self._log
+            return self._touched
+
+    def _leave(self) -> None:
+        """Remember how a transaction leaves the log; into the file only a checkpoint writes.
+
+        One that is longer than a row group does, too. It is then read back where it need not be.
+        """
+        file, before = self._left
+        log = _mark(self._log)
+        if before is None or (log is not None and log.follows(before)):
+            self._left = file, log
+
+    def _disconnect(self) -> None:
+        """Close the connection; what is damaged is not written into as well."""
+        if self._damaged or self.touched == self.path:
+            with contextlib.suppress(duckdb.Error):
+                self._connection.execute("PRAGMA disable_checkpoint_on_shutdown")
+        self._connection.close()
+        self._left = self._marks()
+
     def close(self) -> None:
         """Close the file once nobody reads `aside`; a second time does nothing."""
         # With a reader left, DuckDB would give whoever opens this path next the same old file.
         with self._reading:
             try:
-                self._connection.close()
+                self._disconnect()
             finally:
                 _open.pop(str(self.path.resolve()), None)
 
@@ -140,21 +206,24 @@ class Database:
         with self._busy:
             if self._lost:
                 self._reopen()
-            if self.mode is Mode.WRITE:
+            if self.touched != self.path and self.mode is Mode.WRITE:
                 self._checkpoint_when_due()
             try:
                 self._connection.begin()
                 yield Transaction(self._connection)
                 self._connection.commit()
             except duckdb.Error as error:
-                self._abandon(error)
                 failure = meaning(error, self.path)
+                self._damaged |= isinstance(failure, StoreDamagedError)
+                self._abandon(error)
                 if failure is None:
                     raise
                 raise failure from error
             except BaseException as error:
                 self._abandon(error)
                 raise
+            finally:
+                self._leave()
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[Transaction]:
@@ -197,7 +266,7 @@ class Database:
         """
         with self._busy:
             self._lent += 1
-            log = self.path.with_name(self.path.name + ".wal")
+            log = self._log
             return self.path.stat().st_size, log.stat().st_size if log.is_file() else 0
 
     def give_back(self) -> None:
@@ -229,8 +298,9 @@ class Database:
         """
         self._lost = True
         with contextlib.suppress(duckdb.Error):
-            self._connection.close()
+            self._disconnect()
         self._connection = self._connect()
+        self._left = self._marks()
         self._lost = False
 
     def checkpoint(self) -> None:
@@ -240,19 +310,20 @@ class Database:
             StoreWriteError: the disk is full; the log is still what it was.
             StoreError: the file cannot be read or written.
         """
-        try:
-            self._connection.execute("CHECKPOINT")
-        except duckdb.Error as error:
-            self._reopen()
-            failure = meaning(error, self.path)
-            if failure is None:
-                raise
-            raise failure from error
+        with self._busy:
+            try:
+                self._connection.execute("CHECKPOINT")
+            except duckdb.Error as error:
+                self._reopen()
+                failure = meaning(error, self.path)
+                if failure is None:
+                    raise
+                raise failure from error
+            self._left, self._touched = self._marks(), None
 
     def _checkpoint_when_due(self) -> None:
-        log = self.path.with_name(self.path.name + ".wal")
         try:
-            due = log.stat().st_size >= CHECKPOINT_BYTES
+            due = self._log.stat().st_size >= CHECKPOINT_BYTES
         except FileNotFoundError:
             return
         if due and not self._lent:

@@ -185,6 +185,19 @@ def unfollow(
             transaction.run(f"DELETE FROM {table} WHERE nonce = ?", nonce)
 
 
+def remember(transaction: Transaction, documents: Mapping[str, str], left: Iterable[str]) -> None:
+    """Keep documents, by job id, and forget those of jobs that are gone."""
+    for job in left:
+        transaction.run("DELETE FROM submitted_job WHERE job = ?", job)
+    rows = {"job": texts(list(documents)), "document": texts(list(documents.values()))}
+    merge.replace(transaction, "submitted_job", rows)
+
+
+def remembered(transaction: Transaction) -> dict[str, str]:
+    """Return all documents, by job id."""
+    return dict(transaction.rows("SELECT job, document FROM submitted_job"))
+
+
 def heard(
     transaction: Transaction,
     lines: Mapping[tuple[str, str, int], Sequence[SpoolLine]],

@@ -93,6 +93,7 @@ IDENTITIES: dict[str, tuple[str, ...]] = {
     "rejected": ("uid", "reason"),
     "followed_run": ("nonce", "job", "run"),
     "progress": ("nonce",),
+    "submitted_job": ("job",),
     "job": ("nonce", "job"),
     **{table.name: table.keys for table in (SPEED, BASIC_TIMES, DATA_TIME, BANDWIDTH)},
 }

@@ -109,6 +109,15 @@ class Store:
         return self._database.path
 
     @property
+    def touched(self) -> Path | None:
+        """The file, or its log, that another process has written to meanwhile; None for neither."""
+        return self._database.touched
+
+    def checkpoint(self) -> None:
+        """Merge the write-ahead log into the file, which goes by itself when the log is long."""
+        self._database.checkpoint()
+
+    @property
     def unread_log(self) -> Path | None:
         """The write-ahead log if nothing of it could be taken in; a writer has set it aside."""
         return self._database.unread_log
@@ -190,6 +199,21 @@ class Store:
         """
         with self._database.transaction() as transaction:
             following.unfollow(transaction, runs, left)
+
+    def remember(self, documents: Mapping[str, str], left: Iterable[str] = ()) -> None:
+        """Keep what jobs asked for when they were first seen, for the next daemon.
+
+        Args:
+            documents: job id -> JSON.
+            left: jobs that are gone.
+        """
+        with self._database.transaction() as transaction:
+            following.remember(transaction, documents, left)
+
+    def remembered(self) -> dict[str, str]:
+        """Return what is kept of jobs: job id -> JSON."""
+        with self._database.transaction() as transaction:
+            return following.remembered(transaction)
 
     def progress(self) -> dict[str, JobProgress]:
         """Return how far each job has come, by nonce, as its spool files said."""
@@ -361,9 +385,16 @@ class Store:
             transfer.import_speeds(transaction, rows)
 
     def export(self, folder: Path, form: Format) -> tuple[Path, ...]:
-        """Write every table to a file of its own in a folder, and return the files."""
+        """Write every table to a file of its own in a folder, and return the files.
+
+        Who may not read the store may not read them.
+        """
         with self._database.transaction() as transaction:
-            return transfer.export(transaction, folder, form)
+            return transfer.export(transaction, folder, form, self._readers())
+
+    def _readers(self) -> int:
+        """Return the mode with which no more may read a file than may read the store."""
+        return 0o666 if self.path == IN_MEMORY else self.path.stat().st_mode & 0o666
 
     def faults(self) -> tuple[str, ...]:
         """Read every value and return in words what does not hold together."""

@@ -72,8 +72,14 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def export(transaction: Transaction, folder: Path, form: Format) -> tuple[Path, ...]:
+def export(transaction: Transaction, folder: Path, form: Format, mode: int) -> tuple[Path, ...]:
     """Write every table to a file of its own; each appears once it is complete.
+
+    Args:
+        transaction: of the store.
+        folder: which exists.
+        form: of the files.
+        mode: of the files, of which the umask takes away.
 
     Raises:
         StoreWriteError: the folder cannot be written; the message names the file.
@@ -84,6 +90,8 @@ def export(transaction: Transaction, folder: Path, form: Format) -> tuple[Path, 
         path = folder / f"{table}.{form}"
         part = folder / f".{table}.{form}.part"
         try:
+            part.unlink(missing_ok=True)
+            part.touch(mode)
             transaction.copy(query, part, options)
             part.replace(path)
         except OSError as error:

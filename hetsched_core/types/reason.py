@@ -39,6 +39,8 @@ class ReasonCode(Enum):
         "a job it depends on has not ended as it must; cancel it, or change the dependency",
     )
     QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account or QOS is reached")
+    LICENSES = ("licenses", Horizon.NOT_YET, "licenses that it asks for are in use")
+    NOT_STARTED = ("not_started", Horizon.NOT_YET, "Slurm does not start it where it was placed")
 
     def __init__(self, word: str, horizon: Horizon, sentence: str) -> None:
         """Keep the three parts under their names."""

@@ -49,6 +49,7 @@ class Snapshot:
         past_run_s: profile key -> mean seconds for which its completed jobs that told no size held
             GPUs: what stands in for the run time of the next one.
         effective_s: when a plan made now takes effect (UTC).
+        grace_s: how long a stopped run is expected to keep its GPUs.
         shapes: the shapes of configuration that can be realised here for every job. They, and those
             of a job, may change; a job for which `shapes_for` says other ones is in `changed`.
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
@@ -71,6 +72,7 @@ class Snapshot:
     jobs: Map[str, JobView]
     speeds: Speeds
     effective_s: float
+    grace_s: float = 0.0
     shapes: frozenset[Shape] = ALL_SHAPES
     runs_per_job: int | None = None
     seed: int = 0

@@ -164,11 +164,11 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": None if view.begun else _word(published, view),
+        "reason": None if view.begun else word_of(published, view),
     }
 
 
-def _word(published: Published, view: JobView) -> str | None:
+def word_of(published: Published, view: JobView) -> str | None:
     """Return in a word why a job does not run; None before a plan has said anything of it."""
     if view.runs:
         return ReasonCode.PLACED.word

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,10 @@ def ask(path: Path, question: str, **about: str) -> dict[str, Any]:
     request = json.dumps({"ask": question, **about}).encode() + b"\n"
     try:
         with socket.socket(socket.AF_UNIX) as channel:
-            channel.settimeout(_PATIENCE_S)
+            # With a timeout of Python's own it would not wait for its turn where many connect.
+            channel.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _patience())
             channel.connect(str(path))
+            channel.settimeout(_PATIENCE_S)
             channel.sendall(request)
             with channel.makefile("rb") as reader:
                 line = reader.readline()
@@ -45,6 +48,10 @@ def ask(path: Path, question: str, **about: str) -> dict[str, Any]:
     if "error" in said:
         raise HetschedError(said["error"])
     return dict(said)
+
+
+def _patience() -> bytes:
+    return struct.pack("@ll", int(_PATIENCE_S), 0)
 
 
 def _without_slurm() -> str:

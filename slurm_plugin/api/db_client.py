@@ -7,6 +7,7 @@ changes nothing but the end of the log.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -49,8 +50,9 @@ def copy_of(file: Path, folder: Path) -> Path | None:
 
 
 def _copy(source: Path, target: Path, size: int) -> None:
-    """Copy the first bytes of a file; the folder of the copy is the asker's alone."""
+    """Copy the first bytes of a file, and who may read it."""
     with source.open("rb") as there, target.open("wb") as here:
+        shutil.copymode(source, target)
         while size > 0 and (piece := there.read(min(size, _AT_ONCE))):
             here.write(piece)
             size -= len(piece)

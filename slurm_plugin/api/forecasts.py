@@ -32,6 +32,9 @@ from hetsched_core.types import Horizon, Job, JobView, Plan, Snapshot, Waiting
 MOST_S = 8.0
 """How long futures are drawn at a time, seconds, the daemon's cycles between not counted."""
 
+SLOW_S = 0.7
+"""A future that takes longer is drawn anew with fewer plans, and so are those after it."""
+
 LONGEST_S = 14.0
 """The same with the cycles counted."""
 
@@ -250,7 +253,7 @@ class Forecasts:
     def _starts(
         self, known: Known, jobs: list[str]
     ) -> tuple[dict[str, tuple[float, ...]], TooFew | None]:
-        begun, stood_s, drawn = self._stopwatch(), 0.0, 0
+        begun, stood_s, from_s, drawn = self._stopwatch(), 0.0, 0.0, 0
         snapshot = known.snapshot
         experience = Experience(known.past, snapshot.speeds, snapshot.cluster.gpu_types)
         whole = {
@@ -267,11 +270,18 @@ class Forecasts:
             free &= not self._end.is_set()
             return free and now - begun < LONGEST_S and now - begun - stood_s < MOST_S
 
+        def slow(instant: int) -> bool:
+            nonlocal from_s
+            worked_s = self._stopwatch() - stood_s
+            if instant == 1:
+                from_s = worked_s
+            return worked_s - from_s > SLOW_S
+
         def count() -> None:
             nonlocal drawn
             drawn += 1
 
-        futures = Futures(settings=known.settings, go_on=go_on, drawn=count)
+        futures = Futures(settings=known.settings, go_on=go_on, slow=slow, drawn=count)
         found = possible_starts(
             snapshot, known.plan, known.policy, whole, jobs, experience, futures
         )

@@ -40,7 +40,7 @@ class Meters:
             "hetsched_plan_age_seconds", "Age of the plan in force at the last cycle."
         )
         self._gap = gauge("hetsched_proven_gap_ratio", "Proven relative gap of the plan in force.")
-        self._invalid = total("hetsched_invalid_plans", "Plans dropped because they broke a rule.")
+        self._invalid = total("hetsched_invalid_plans", "Plans that broke a rule, or failed.")
         self._changes = total("hetsched_changes", "Changes that Slurm has accepted.", ["change"])
         self._refused = total(
             "hetsched_refused_changes", "Changes that Slurm has refused.", ["change"]

@@ -10,8 +10,11 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
-from slurm_plugin.api.answers import Published
+from slurm_plugin.api.answers import Published, word_of
 from slurm_plugin.daemon.gpu_use import gpu_use
+
+NEW = "new"
+"""What a job waits for that has come since the last plan."""
 
 MOST_ROWS = 200
 """So many running and so many waiting jobs are listed; all are counted."""
@@ -26,15 +29,9 @@ def live_state(published: Published, past: Past) -> LiveState:
     jobs = snapshot.by_submission()
     running = [view for view in jobs if view.begun]
     waiting = [view for view in jobs if not view.begun]
-    reasons = Counter(
-        entry.reason.code.word
-        for view in waiting
-        if not view.runs and isinstance(entry := plan.entries.get(view.id), Waiting)
-    )
-    if placed := sum(bool(view.runs) for view in waiting):
-        reasons[ReasonCode.PLACED.word] = placed
     later = tuple(published.later.values())
-    reasons.update(view.blocked.code.word for view in later if view.blocked is not None)
+    # One word for each, so that they add up to those that wait.
+    reasons = Counter(word_of(published, view) or NEW for view in (*waiting, *later))
     shown = 0 if published.private_jobs else MOST_ROWS
     promised = {each.job: each for each in plan.reservations}
     return LiveState(

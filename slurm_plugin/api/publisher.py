@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -55,6 +57,8 @@ class Publisher:
         self._published: Published | None = None
         self._readings = Readings()
         self._one_at_a_time = threading.Lock()
+        # Of each user's questions one at a time, so that nobody waits for all of another's.
+        self._turns: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._page_lock = threading.Lock()
         self._page_of: tuple[Published, dict[str, Any]] | None = None
         self._past = past or Nothing()
@@ -136,12 +140,9 @@ class Publisher:
         if request.get("ask") not in ("why", "explain"):
             return answer(published, request, peer)
         # Who waits for longer has gone (the client's patience is 30 s); nobody would hear it.
-        if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
-            raise InputError("the daemon has too many questions at once; ask again")
-        try:
+        until_s = time.monotonic() + _PATIENCE_S
+        with _held(self._turns[peer.user], until_s), _held(self._one_at_a_time, until_s):
             return answer(published, request, peer)
-        finally:
-            self._one_at_a_time.release()
 
     def _page(self, published: Published) -> dict[str, Any]:
         # It takes a part of a cycle, and the same for everybody: once is enough.
@@ -158,3 +159,18 @@ class Publisher:
                     },
                 )
             return self._page_of[1]
+
+
+@contextmanager
+def _held(lock: threading.Lock, until_s: float) -> Iterator[None]:
+    """Hold a lock that may be waited for until then, on the monotonic clock.
+
+    Raises:
+        InputError: others have held it for so long.
+    """
+    if not lock.acquire(timeout=max(0.0, until_s - time.monotonic())):
+        raise InputError("the daemon has too many questions at once; ask again")
+    try:
+        yield
+    finally:
+        lock.release()

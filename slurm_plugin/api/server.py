@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import socket
 import socketserver
 import struct
 import sys
 import threading
-import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError
 from slurm_plugin.api.answers import Peer
+from slurm_plugin.daemon.moves import user_name
 
 _LONGEST = 4096
 """Bytes of a request."""
@@ -27,8 +27,11 @@ _PATIENCE_S = 5.0
 _LAST_S = 20.0
 """How long those who are being answered are waited for at the end."""
 
-_MOST_AT_ONCE = 64
-"""How many askers are heard at once; one more is turned away."""
+MOST_OF_ONE_USER = 16
+"""How many askers of one user are heard at once; one more is turned away."""
+
+_MOST_AT_ONCE = 256
+"""How many askers are heard at once, whoever they are."""
 
 Answers = Callable[[Mapping[str, object], Peer], dict[str, Any]]
 
@@ -84,29 +87,41 @@ class _Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     answers: Answers
 
     def __init__(self, *args: Any) -> None:
-        self._free = threading.BoundedSemaphore(_MOST_AT_ONCE)
+        self._heard: Counter[int] = Counter()
+        self._changed = threading.Condition()
         super().__init__(*args)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Hear an asker in a thread of its own."""
-        if self._free.acquire(blocking=False):
+        """Hear an asker in a thread of its own, so many of each user and no more."""
+        uid = _uid(request)
+        with self._changed:
+            if self._heard[uid] >= MOST_OF_ONE_USER or self._heard.total() >= _MOST_AT_ONCE:
+                self.shutdown_request(request)
+                return
+            self._heard[uid] += 1
+        try:
             super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        except BaseException:
+            self._gone(uid)
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Hear an asker."""
+        uid = _uid(request)
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._free.release()
+            self._gone(uid)
+
+    def _gone(self, uid: int) -> None:
+        with self._changed:
+            self._heard[uid] -= 1
+            self._changed.notify_all()
 
     def wait(self, most_s: float) -> None:
         """Wait until all askers have their answers, but not for longer than so many seconds."""
-        until_s = time.monotonic() + most_s
-        for _ in range(_MOST_AT_ONCE):
-            if not self._free.acquire(timeout=max(0.0, until_s - time.monotonic())):
-                return
+        with self._changed:
+            self._changed.wait_for(lambda: not self._heard.total(), most_s)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Leave an asker that has gone alone; whatever else went wrong goes to stderr."""
@@ -142,13 +157,13 @@ class _Handler(socketserver.StreamRequestHandler):
             return {"error": f"the daemon failed to answer: {type(error).__name__}: {error}"}
 
 
-def _peer(connection: socket.socket) -> Peer:
+def _uid(connection: socket.socket) -> int:
     """Ask the kernel who is at the other end."""
     form = "3i"
     told = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
-    _, uid, _ = struct.unpack(form, told)
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return Peer(name, admin=uid in (0, os.geteuid()))
+    return int(struct.unpack(form, told)[1])
+
+
+def _peer(connection: socket.socket) -> Peer:
+    uid = _uid(connection)
+    return Peer(user_name(uid), admin=uid in (0, os.geteuid()))

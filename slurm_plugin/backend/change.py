@@ -63,19 +63,24 @@ class Leave:
     """Take a pending job out of its reservation: it waits for any node again, as its user asked.
 
     `nodes` are those that its user named, () for none. `resources` is what Slurm is to be told of
-    its nodes, tasks and GPUs, None for nothing. A job that is COMPLETING after a requeue takes it,
-    too.
+    its nodes, tasks and GPUs, None for nothing, and `partitions` are those that it may run in, ()
+    for those that it has. A job that is COMPLETING after a requeue takes it, too.
     """
 
     job: str
     nodes: tuple[str, ...] = ()
     resources: Resources | None = None
     terms: Terms = Terms()
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Enter:
     """Place a pending job into the reservation, so that it starts at once.
+
+    Slurm's main scheduler passes over all others in the reservation once it has met one that cannot
+    start; they then wait for the next backfill. So nothing is to be placed where there is no room,
+    and what does not start is to be taken out again.
 
     Slurm may take part of it and refuse the rest: the job may then start on the nodes in its own
     shape. `otherwise` takes it out again.
@@ -88,6 +93,9 @@ class Enter:
         dependency: what it is to wait for from now on; "" for what it waits for as it is.
         due: whether to make it due now. A job that was queued again waits for a while else. For
             others Slurm would move the time from which it counts as eligible.
+        partition: the only one that it is to run in from now on, "" for those that it has. Of
+            several, Slurm's main scheduler tries the first alone: a job on nodes of another starts
+            with the next backfill.
     """
 
     job: str
@@ -98,6 +106,7 @@ class Enter:
     terms: Terms = Terms()
     due: bool = False
     dependency: str = ""
+    partition: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,6 +76,20 @@ def gpu_part(text: str | None) -> str:
     )
 
 
+NO_LIMIT = 1_000_000
+"""The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
+
+
+def node_range(count: int, most: int, tasks: int, tasks_per_node: int) -> tuple[int, int]:
+    """Return the least and the most nodes of a job, 0 for no most.
+
+    Without a most, Slurm's `count` is where it thinks that the job might run, not what it needs.
+    """
+    if 0 < most < NO_LIMIT:
+        return count, most
+    return (math.ceil(tasks / tasks_per_node) if tasks_per_node else 1), 0
+
+
 def condition(words: Collection[str]) -> NodeCondition:
     """Return what Slurm's state words of a node mean for a scheduler.
 

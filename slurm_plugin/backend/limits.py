@@ -154,6 +154,18 @@ def jobs_are_private(configuration: str) -> bool:
     return found is not None and bool({"jobs", "all"} & set(found[1].split(",")))
 
 
+def cluster_of(configuration: str) -> str:
+    """Return what tells a cluster from all others, of what `scontrol show config` prints.
+
+    Where its state lies, or its configuration, can change while it stays the same.
+    """
+    name, host, port = (
+        _setting(configuration, setting)
+        for setting in ("ClusterName", r"SlurmctldHost\[0\]", "SlurmctldPort")
+    )
+    return f"{name} at {host}:{port}"
+
+
 def _limits(tres: Mapping[str, str]) -> dict[str, int]:
     found = {kind: re.search(r"(?:^|,)gres/gpu=(\d+)", text) for kind, text in tres.items()}
     return {kind: int(match[1]) for kind, match in found.items() if match}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from hetsched_core.types import NodeCondition
@@ -119,7 +119,8 @@ class Resources:
     may ask in several. In a change, None leaves a field as it is.
 
     Attributes:
-        nodes: the least and the most; the most is 0 where there is no limit.
+        nodes: the least and the most; the most is 0 where there is no limit. Slurm brings it down
+            where there are fewer tasks or GPUs.
         tasks: in all.
         per_job: GPUs in all (`--gpus`).
         per_node: GPUs on each node (`--gpus-per-node`, `--gres`).
@@ -135,15 +136,25 @@ class Resources:
     per_task: str | None = None
 
     def placed(self, nodes: int, per_node: str, tasks: int) -> Resources:
-        """Return what to change for a run on so many nodes, with `per_node` on each."""
-        # With a range, Slurm takes as many nodes of the list as it likes.
+        """Return what to change of a job that asks like this, for a run on so many nodes.
+
+        There are `tasks` in all, and `per_node` is what each node gives. Slurm may run a job on
+        fewer nodes than those that it is told to, and of a range takes as many as it can get. So
+        the number is set, too, where it is not 1 anyhow.
+        """
+        alone = nodes == 1 and self.nodes in {(1, 0), (1, 1)}
+        wanted = self.nodes if alone else (nodes, nodes)
+        return Resources(wanted, tasks, "", per_node, "", "").changed_from(self)
+
+    def changed_from(self, now: Resources) -> Resources:
+        """Return what to change of a job that asks as in `now`, so that it asks like this."""
         return Resources(
-            None if self.nodes == (nodes, nodes) else (nodes, nodes),
-            None if self.tasks == tasks else tasks,
-            "" if self.per_job else None,
-            None if self.per_node == per_node else per_node,
-            "" if self.per_socket else None,
-            "" if self.per_task else None,
+            None if self.nodes == now.nodes else self.nodes,
+            None if self.tasks == now.tasks else self.tasks,
+            None if self.per_job == now.per_job else self.per_job,
+            None if self.per_node == now.per_node else self.per_node,
+            None if self.per_socket == now.per_socket else self.per_socket,
+            None if self.per_task == now.per_task else self.per_task,
         )
 
 
@@ -265,6 +276,8 @@ class SlurmSite:
     could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
     `power_up_s` and `power_down_s` are how long a node takes at the most (ResumeTimeout,
     SuspendTimeout).
+    `cluster` tells it from all others, whatever the configuration file is: its name, and where its
+    first slurmctld listens.
     """
 
     kill_wait_s: float
@@ -273,15 +286,18 @@ class SlurmSite:
     private_jobs: bool = False
     power_up_s: float = 0.0
     power_down_s: float = 0.0
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmState:
     """All nodes, and all jobs and reservations a moment later.
 
-    In this order, so that no node shows what a job holds that is still shown to wait.
+    In this order, so that no node shows what a job holds that is still shown to wait. `unread` are
+    the records that could not be read, such as `job 12`, each with why.
     """
 
     nodes: tuple[SlurmNode, ...]
     jobs: Mapping[str, SlurmJob]
     reservations: tuple[SlurmReservation, ...] = ()
+    unread: Mapping[str, str] = field(default_factory=dict)

@@ -6,7 +6,8 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
@@ -29,15 +30,18 @@ from slurm_plugin.backend.change import (
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
+    NO_LIMIT,
     condition,
     gpu_counts,
     gpu_part,
     gpus_in,
     memory_mb_in,
     node_names,
+    node_range,
     power,
 )
-from slurm_plugin.backend.limits import jobs_are_private, read_limits
+from slurm_plugin.backend.limits import cluster_of, jobs_are_private, read_limits
+from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -85,9 +89,6 @@ _RECIPIENTS = {
 }
 
 
-NO_LIMIT = 1_000_000
-"""The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
-
 HOLD_FLAGS = "FLEX,IGNORE_JOBS,NO_HOLD_JOBS_AFTER,OVERLAP"
 """A job may run for longer than the reservation. That may be made over jobs that run and over other
 reservations, and what waits in it when it ends is not held."""
@@ -110,31 +111,31 @@ class CommandsBackend:
         Raises:
             BackendError: they are not here.
         """
-        for name in ("squeue", "scontrol", "scancel"):
-            if shutil.which(name) is None:
-                raise BackendError(
-                    f"there is no command {name} in PATH; install Slurm's client commands"
-                )
+        require_commands("squeue", "scontrol", "scancel")
         self._once = AskedOnce(run_command)
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
+        nodes = _named(run_command(["scontrol", "show", "nodes", "--json"]), "nodes", "name")
         jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
-        kept = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
-        waiting = {str(row["job_id"]): row for row in jobs if "PENDING" in row["job_state"]}
+        waiting = {
+            str(row["job_id"]): row
+            for row in jobs
+            if isinstance(row, Mapping) and "PENDING" in (row.get("job_state") or ())
+        }
         once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
         exclusive = {job: untold.exclusive for job, untold in once.items()}
-        found = (_job(row, exclusive.get(str(row["job_id"]), "")) for row in jobs)
-        return SlurmState(
-            tuple(map(_node, nodes)),
-            {job.id: job for job in found},
-            tuple(map(_reservation, kept)),
+        state = state_of(
+            nodes,
+            _node,
+            _each(jobs, "job_id"),
+            lambda row: _job(row, exclusive.get(str(row["job_id"]), "")),
         )
+        return replace(state, reservations=read_reservations())
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
-        configuration = run_command(["scontrol", "show", "config"])
+        configuration = read_configuration()
         times = dict(re.findall(r"^(\w+)\s*=\s*(\d+) sec", configuration, re.MULTILINE))
         # As text: scontrol's JSON of partitions needs slurmdbd, which may be away.
         partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
@@ -143,7 +144,11 @@ class CommandsBackend:
         names = ("KillWait", "ResumeTimeout", "SuspendTimeout")
         kill_wait_s, power_up_s, power_down_s = (float(times.get(name, 0)) for name in names)
         private = jobs_are_private(configuration)
-        return SlurmSite(kill_wait_s, longest_s, read_limits(), private, power_up_s, power_down_s)
+        cluster = cluster_of(configuration)
+        limits_of = read_limits()
+        return SlurmSite(
+            kill_wait_s, longest_s, limits_of, private, power_up_s, power_down_s, cluster
+        )
 
     def script(self, job: str) -> str:
         """Return a job's script."""
@@ -152,6 +157,28 @@ class CommandsBackend:
     def apply(self, change: Change) -> None:
         """Make one change."""
         change_by_command(change)
+
+
+def require_commands(*names: str) -> None:
+    """Look for commands of Slurm's.
+
+    Raises:
+        BackendError: one is not here.
+    """
+    for name in names:
+        if shutil.which(name) is None:
+            raise BackendError(
+                f"there is no command {name} in PATH; install Slurm's client commands"
+            )
+
+
+def read_configuration() -> str:
+    """Return what `scontrol show config` prints.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    return run_command(["scontrol", "show", "config"])
 
 
 def script_by_command(job: str) -> str:
@@ -170,7 +197,7 @@ def change_by_command(change: Change) -> None:
         AwayError, RefusedError: as `SlurmBackend.apply`.
     """
     match change:
-        case Enter(job, reservation, nodes, _, resources, terms, due, dependency):
+        case Enter(job, reservation, nodes, _, resources, terms, due, dependency, partition):
             _update(
                 job,
                 **({"ReqNodeList": ",".join(nodes)} if nodes else {}),
@@ -179,14 +206,16 @@ def change_by_command(change: Change) -> None:
                 ReservationName=reservation,
                 **({"StartTime": "now"} if due else {}),
                 **({"Dependency": dependency} if dependency else {}),
+                **({"Partition": partition} if partition else {}),
             )
-        case Leave(job, nodes, resources, terms):
+        case Leave(job, nodes, resources, terms, partitions):
             _update(
                 job,
                 ReservationName="",
                 ReqNodeList=",".join(nodes),
                 **_request(resources),
                 **_terms(terms),
+                **({"Partition": ",".join(partitions)} if partitions else {}),
             )
         case Depend(job, dependency):
             _update(job, Dependency=dependency)
@@ -296,7 +325,16 @@ def run_command(command: list[str]) -> str:
     return done.stdout
 
 
-def _rows(text: str, key: str) -> Sequence[Mapping[str, Any]]:
+def _named(text: str, key: str, name: str) -> Iterator[tuple[object, Any]]:
+    return _each(_rows(text, key), name)
+
+
+def _each(rows: Sequence[Any], name: str) -> Iterator[tuple[object, Any]]:
+    for row in rows:
+        yield row.get(name) if isinstance(row, Mapping) else None, row
+
+
+def _rows(text: str, key: str) -> Sequence[Any]:
     try:
         document = json.loads(text)
         rows = document[key]
@@ -331,13 +369,13 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
     )
     return SlurmJob(
         id=elements.id,
-        name=row.get("name", ""),
-        user=row.get("user_name", ""),
-        account=row.get("account", ""),
-        partition=row.get("partition", ""),
+        name=_text(row, "name"),
+        user=_text(row, "user_name"),
+        account=_text(row, "account"),
+        partition=_text(row, "partition"),
         state=state,
         reason=_reason(row),
-        mark=row.get("admin_comment", ""),
+        mark=_text(row, "admin_comment"),
         nodes=nodes,
         pinned=node_names(row.get("required_nodes")),
         gpus=gpus,
@@ -359,12 +397,12 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         ),
         cpus=_whole(row, "cpus"),
         memory_mb=memory_mb_in(tres),
-        submit_line=row.get("submit_line", ""),
-        qos=row.get("qos", ""),
+        submit_line=_text(row, "submit_line"),
+        qos=_text(row, "qos"),
         array=array,
         element=elements.element,
         unsplit=elements.unsplit,
-        dependency=row.get("dependency", ""),
+        dependency=_text(row, "dependency"),
         outcome=_outcome(words) if state is JobState.ENDED else "",
         partitions=tuple(row.get("partition", "").split(",")),
         reservation=row.get("resv_name", ""),
@@ -372,7 +410,12 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         constraint=row.get("features", ""),
         excluded=node_names(row.get("excluded_nodes")),
         resources=Resources(
-            (_whole(row, "node_count"), _most(_whole(row, "max_nodes"))),
+            node_range(
+                _whole(row, "node_count"),
+                _whole(row, "max_nodes"),
+                _whole(row, "tasks"),
+                _whole(row, "tasks_per_node"),
+            ),
             _whole(row, "tasks"),
             *(gpu_part(row.get(f"tres_per_{each}")) for each in ("job", "node", "socket", "task")),
         ),
@@ -393,8 +436,14 @@ def last_number(text: str) -> int:
     return int(found[1]) if found else 0
 
 
-def _most(nodes: int) -> int:
-    return 0 if nodes >= NO_LIMIT else nodes
+def read_reservations() -> tuple[SlurmReservation, ...]:
+    """Return all reservations.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    rows = _rows(run_command(["scontrol", "show", "reservations", "--json"]), "reservations")
+    return tuple(map(_reservation, rows))
 
 
 def _reservation(row: Mapping[str, Any]) -> SlurmReservation:
@@ -428,20 +477,27 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
     words = row["state"]
     words = [words] if isinstance(words, str) else words
     return SlurmNode(
-        name=row["name"],
+        name=_text(row, "name"),
         condition=condition(words),
         gpus=gpu_counts(row.get("gres", "")),
         gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
-        cpus=row.get("effective_cpus") or row["cpus"],
-        cpus_used=row["alloc_cpus"],
-        memory_mb=row["real_memory"] - (row.get("specialized_memory") or 0),
-        memory_used_mb=row["alloc_memory"],
+        cpus=int(row.get("effective_cpus") or row["cpus"]),
+        cpus_used=int(row["alloc_cpus"]),
+        memory_mb=int(row["real_memory"] - (row.get("specialized_memory") or 0)),
+        memory_used_mb=int(row["alloc_memory"]),
         partitions=frozenset(row.get("partitions") or ()),
         features=frozenset(row.get("active_features") or ()),
         weight=row.get("weight", 1),
         power=power(words),
         reserved="RESERVED" in words,
     )
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key, "")
+    if not isinstance(value, str):
+        raise TypeError(f"{key} is {value!r}, and no text")
+    return value
 
 
 def _number(row: Mapping[str, Any], key: str) -> float | None:

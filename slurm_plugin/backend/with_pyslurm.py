@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,11 @@ from slurm_plugin.backend.gres import (
     condition,
     gpu_part,
     node_names,
+    node_range,
     power,
 )
-from slurm_plugin.backend.limits import read_limits
+from slurm_plugin.backend.limits import cluster_of, read_limits
+from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -43,9 +46,11 @@ from slurm_plugin.backend.state import (
     SlurmState,
 )
 from slurm_plugin.backend.with_commands import (
-    NO_LIMIT,
     change_by_command,
     last_number,
+    read_configuration,
+    read_reservations,
+    require_commands,
     run_command,
     script_by_command,
 )
@@ -86,9 +91,11 @@ class PyslurmBackend:
         """Load pyslurm.
 
         Raises:
-            BackendError: it is not here, or it would find no Slurm configuration.
+            BackendError: it is not here, or it would find no Slurm configuration, or the commands
+                are not here that do what it cannot.
         """
         self._pyslurm = _import_pyslurm()
+        require_commands("scontrol")
         self._users: dict[int, str] = {}
         self._once = AskedOnce(run_command)
 
@@ -103,14 +110,18 @@ class PyslurmBackend:
             {str(job.id): _key(job) for job in jobs.values() if job.state in _STATES}
         )
         nothing = Untold()
-        found = (
-            _job(job, self._user(job), once.get(str(job.id), nothing)) for job in jobs.values()
+        state = state_of(
+            nodes.items(),
+            _node,
+            jobs.items(),
+            lambda job: _job(job, self._user(job), once.get(str(job.id), nothing)),
         )
-        return SlurmState(
-            tuple(map(_node, nodes.values())),
-            {job.id: job for job in found},
-            tuple(map(_reservation, kept.values())),
-        )
+        try:
+            reservations = tuple(map(_reservation, kept.values()))
+        except ValueError:
+            # pyslurm does not show flags of which it does not know one.
+            reservations = read_reservations()
+        return replace(state, reservations=reservations)
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
@@ -139,6 +150,8 @@ class PyslurmBackend:
             not {"jobs", "all"}.isdisjoint(configuration.private_data),
             float(configuration.resume_timeout or 0),
             float(configuration.suspend_timeout or 0),
+            # pyslurm does not tell where slurmctld is.
+            cluster_of(read_configuration()),
         )
 
     def script(self, job: str) -> str:
@@ -164,7 +177,7 @@ class PyslurmBackend:
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
-                case Enter(_, reservation, nodes, _, resources, terms, due):
+                case Enter(_, reservation, nodes, _, resources, terms, due, partition=partition):
                     job.modify(
                         describe(
                             reservations=[reservation],
@@ -172,6 +185,7 @@ class PyslurmBackend:
                             ntasks=resources and resources.tasks,
                             gres_per_node=resources and _without_prefix(resources.per_node),
                             begin_time="now" if due else None,
+                            partitions=[partition] if partition else None,
                             **_terms(terms),
                         )
                     )
@@ -334,7 +348,12 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
         constraint=",".join(job.constraints or ()),
         excluded=node_names(job.excluded_nodes),
         resources=_request(
-            (job.num_nodes or 0, _most(job.max_nodes)),
+            node_range(
+                job.num_nodes or 0,
+                _count_or_0(job.max_nodes),
+                job.ntasks or 0,
+                _count_or_0(job.ntasks_per_node),
+            ),
             job.ntasks or 0,
             per_job,
             gpu_part(per_node),
@@ -355,11 +374,6 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
 def _count_or_0(value: object) -> int:
     """Read a count, for which pyslurm gives None or a word where there is none."""
     return value if isinstance(value, int) else 0
-
-
-def _most(nodes: object) -> int:
-    most = _count_or_0(nodes)
-    return 0 if most >= NO_LIMIT else most
 
 
 def _reservation(kept: Any) -> SlurmReservation:

@@ -1,24 +1,25 @@
-"""One daemon for each partition of a cluster, whichever databases they have.
+"""One daemon that holds nodes of a cluster, whichever databases there are.
 
-Two would undo each other's placements. A claim is a listening socket in Linux's abstract name
-space, which the kernel takes from the dead and which tells whose it is. It is seen on one machine
-alone.
+Two would undo each other's hold and placements. A claim is a listening socket in Linux's abstract
+name space, which the kernel takes from the dead and which tells whose it is. It is seen on one
+machine alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import pwd
 import socket
 import struct
-from collections.abc import Iterable
 from contextlib import suppress
-from pathlib import Path
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
 from hetsched_core.errors import InputError
+from slurm_plugin.backend import SlurmBackend, SlurmSite, SlurmState
+from slurm_plugin.backend.change import Change
+from slurm_plugin.daemon.moves import user_name
 
 _WAITING = 128
 """How many can look whose a claim is until its holder answers."""
@@ -27,53 +28,92 @@ _PATIENCE_S = 10.0
 """How long to wait for a holder's answer, which comes once a cycle, if so many have looked."""
 
 
-class Claims:
-    """Partitions that this daemon schedules, until it ends."""
+class Claim:
+    """That this daemon holds the nodes of a cluster, until it ends.
 
-    def __init__(self, slurm_conf: Path) -> None:
-        """Claim nothing yet; the configuration file that Slurm has here tells clusters apart."""
-        try:
-            found = slurm_conf.stat()
-        except OSError:
-            # Who has none is told so by whatever asks Slurm.
-            self._cluster = f"{slurm_conf}"
-        else:
-            self._cluster = f"{found.st_dev}:{found.st_ino}"
-        self._held: dict[str, socket.socket] = {}
+    What tells one cluster from another is what Slurm says of itself (`SlurmSite.cluster`): files
+    are replaced, linked to and copied, and a site may have none here. Until Slurm answers, nothing
+    is held, and nothing can be changed either.
+    """
 
-    def hold(self, partitions: Iterable[str]) -> None:
-        """Claim these partitions, beside those that are held already.
+    def __init__(self) -> None:
+        """Claim nothing yet."""
+        self._cluster: str | None = None
+        self._wanted = False
+        self._held: socket.socket | None = None
+
+    def watched(self, backend: SlurmBackend) -> SlurmBackend:
+        """Return a backend that claims what is wanted once Slurm says which cluster it is.
+
+        Its `site`, which the daemon calls before it first reads jobs, raises InputError where
+        another daemon holds the nodes.
+        """
+        return _Watched(backend, self)
+
+    def be_of(self, cluster: str) -> None:
+        """Claim a cluster if that is wanted, and not the one before.
 
         Raises:
-            InputError: another daemon holds one; it is named.
+            InputError: another daemon holds its nodes; it is named.
         """
-        for partition in sorted(set(partitions) - self._held.keys()):
-            words = hashlib.sha256(f"{self._cluster}/{partition}".encode()).hexdigest()[:32]
-            address = f"\0hetschedd/{words}"
-            claim = socket.socket(socket.AF_UNIX)
-            try:
-                claim.bind(address)
-                claim.listen(_WAITING)
-            except OSError:
-                claim.close()
-                if holder := _holder(address):
-                    raise InputError(
-                        f"another daemon schedules partition {partition}: {holder}; stop it "
-                        "first, or give this one other partitions or mode shadow"
-                    ) from None
-                continue
-            claim.setblocking(False)
-            self._held[partition] = claim
+        if cluster == self._cluster:
+            return
+        self._let_go()
+        self._cluster = cluster
+        try:
+            self._take()
+        except InputError:
+            # It is told again by the next call.
+            self._cluster = None
+            raise
+
+    def hold(self) -> None:
+        """Claim the cluster, if not now then once it is known.
+
+        Raises:
+            InputError: another daemon holds its nodes; it is named.
+        """
+        before, self._wanted = self._wanted, True
+        try:
+            self._take()
+        except InputError:
+            self._wanted = before
+            raise
+
+    def _take(self) -> None:
+        if not self._wanted or self._cluster is None or self._held is not None:
+            return
+        words = hashlib.sha256(self._cluster.encode()).hexdigest()[:32]
+        address = f"\0hetschedd/{words}"
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(address)
+            claim.listen(_WAITING)
+        except OSError:
+            claim.close()
+            if holder := _holder(address):
+                raise InputError(
+                    f"another daemon holds nodes of this cluster: {holder}; stop it first, or give "
+                    "this one mode shadow"
+                ) from None
+            return
+        claim.setblocking(False)
+        self._held = claim
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     def answer(self) -> None:
-        """Let those go who have looked whose the claims are, so that more can look."""
-        for claim in self._held.values():
+        """Let those go who have looked whose the claim is, so that more can look."""
+        if self._held is not None:
             with suppress(BlockingIOError):
                 while True:
-                    claim.accept()[0].close()
+                    self._held.accept()[0].close()
 
     def __enter__(self) -> Self:
-        """Return the claims."""
+        """Return the claim."""
         return self
 
     def __exit__(
@@ -82,10 +122,34 @@ class Claims:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Let go of all."""
-        for claim in self._held.values():
-            claim.close()
-        self._held.clear()
+        """Let go of it."""
+        self._let_go()
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A backend whose cluster is claimed."""
+
+    _backend: SlurmBackend
+    _claim: Claim
+
+    def read(self) -> SlurmState:
+        """Return all nodes and jobs."""
+        return self._backend.read()
+
+    def site(self) -> SlurmSite:
+        """Return what the site has set, if no other daemon schedules here."""
+        found = self._backend.site()
+        self._claim.be_of(found.cluster)
+        return found
+
+    def script(self, job: str) -> str:
+        """Return the script of a job."""
+        return self._backend.script(job)
+
+    def apply(self, change: Change) -> None:
+        """Make one change."""
+        self._backend.apply(change)
 
 
 def _holder(address: str) -> str:
@@ -105,13 +169,4 @@ def _holder(address: str) -> str:
     process, uid, _ = struct.unpack(form, told)
     if uid not in (0, os.geteuid()) and os.geteuid() != 0:
         return ""
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = str(uid)
-    return f"process {process} of {name}"
-
-
-def slurm_conf() -> Path:
-    """Return the configuration file by which Slurm is found here."""
-    return Path(os.environ.get("SLURM_CONF") or "/etc/slurm/slurm.conf")
+    return f"process {process} of {user_name(uid)}"

@@ -27,13 +27,13 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import Cancel, JobState, SlurmJob
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import LIMITS, Managed
 from slurm_plugin.daemon.request import is_of_copies
 
 _STANDING = (JobState.RUNNING, JobState.SUSPENDED, JobState.COMPLETING, JobState.PENDING)
 """A job is what the first of these says that any of its elements is."""
 
-_FOR_ALL = (ReasonCode.REFUSED, ReasonCode.QUOTA)
+_FOR_ALL = (ReasonCode.REFUSED, ReasonCode.NOT_STARTED, *LIMITS)
 """What is not tried with the next element, either."""
 
 

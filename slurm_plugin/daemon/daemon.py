@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.errors import InputError, described
@@ -79,7 +80,7 @@ _ASK_AGAIN_S = 10.0
 """How long a policy is left alone that has made no plan, or one that breaks rules."""
 
 _MOST_TOLD = 20
-"""So many of the rules that a plan breaks are told."""
+"""So many of the rules that a plan breaks are told, and of the records that are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +148,7 @@ class Daemon:
         self._spool = self._open_spool()
         estimates = LiveSpeeds(store, measures=self._measures)
         self._world = LiveWorld(settings, policy.info.knows, estimates, ELEMENTS[policy.info.model])
+        self._open_requests(store)
         self._state: SlurmState | None = None
         self._cpu_jobs = CpuJobs()
         self._checker = PlanChecker(policy.info.model)
@@ -208,6 +210,7 @@ class Daemon:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
+        self._write_requests()
         outcome = apply_changes(self._backend, changes, self._sleep)
         self._away = bool(outcome.away)
         aimed = tuple(self._aims(actions, now))
@@ -275,7 +278,8 @@ class Daemon:
         self._world.adopt(settings, policy.info.knows, ELEMENTS[policy.info.model])
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
-        self._failed_s = -math.inf
+        # What the site has set is looked up anew, too: it may have got the partitions just now.
+        self._failed_s = self._site_due_s = -math.inf
 
     @property
     def store_failure(self) -> StoreError | None:
@@ -291,6 +295,7 @@ class Daemon:
             self._spool = self._open_spool()
         except InputError as error:
             self._spool, self._no_spool = None, f"nothing is measured: {error}"
+        self._open_requests(store)
         self._world.estimates.look_up_in(store, measures=self._measures)
         self._world.triggers.add(Trigger.PROFILE)
 
@@ -298,6 +303,20 @@ class Daemon:
     def _measures(self) -> bool:
         """Whether jobs are run to be measured: in shadow nobody begins or ends such a run."""
         return self._spool is not None and self._mode is Mode.ENFORCE
+
+    def _open_requests(self, store: Store | None) -> None:
+        try:
+            self._world.requests.keep_in(store)
+        except StoreError as error:
+            self._unrecorded = error
+
+    def _write_requests(self) -> None:
+        """Keep what jobs asked for before anything is changed of them."""
+        try:
+            self._world.requests.write()
+        except StoreError as error:
+            # A full disk is no reason to leave the cluster alone.
+            self._unrecorded = error
 
     def _open_spool(self) -> Spool | None:
         """Open the spool, or go on without one if the store fails."""
@@ -312,6 +331,7 @@ class Daemon:
         found = dict(self._world.warnings)
         found = {job: f"job={job}: {words}" for job, words in found.items()}
         found |= self._world.site_warnings
+        found |= dict(_few(self._world.odd))
         found |= {"record": _unrecorded(self._unrecorded), "spool": self._no_spool}
         new = tuple(
             words for what, words in found.items() if words and self._warned.get(what) != words
@@ -470,6 +490,7 @@ class Daemon:
             jobs=world.jobs,
             speeds=world.speeds,
             effective_s=now,
+            grace_s=self._settings.grace_s,
             shapes=world.shapes,
             runs_per_job=world.elements.runs_per_job,
             seed=self._settings.seed,
@@ -512,6 +533,14 @@ def _told(violations: Sequence[Violation]) -> tuple[str, ...]:
     told = tuple(map(str, violations[:_MOST_TOLD]))
     more = len(violations) - _MOST_TOLD
     return (*told, f"and {more} more") if more > 0 else told
+
+
+def _few(odd: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield what is told of records that are left out: of many only the first are named."""
+    for what, words in islice(odd.items(), _MOST_TOLD):
+        yield what, f"{what} is left out: {words}"
+    if (more := len(odd) - _MOST_TOLD) > 0:
+        yield "odd", f"{more} more records are left out"
 
 
 def _has_all(cluster: Cluster | None, before: Cluster) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import glob
 import math
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
@@ -20,9 +22,13 @@ from hetsched_core.store import (
     StoreHeldError,
     StoreWriteError,
 )
+from slurm_plugin.daemon.moves import user_name
 
 TRY_AGAIN_S = 30.0
 """How long a database that cannot be had is left alone."""
+
+_MODE = 0o600
+"""Of the file and all beside it; what is new gets it by the process's umask."""
 
 _SQLITE = b"SQLite format 3\0"
 
@@ -41,6 +47,7 @@ class Database:
         self._path = path
         self.store: Store | None = None
         self._identity: tuple[int, int] | None = None
+        self._seen = (0, 0)
         self._tried_s = -math.inf
         self._said = ""
 
@@ -67,10 +74,15 @@ class Database:
             self._let_go()
             words = f"{self._path} was deleted or replaced: {_ANEW}"
             return (words, *self._without_failing(self._open(now)))
+        touched = self.store.touched
+        if touched == self._path:
+            self._let_go()
+            return self._without_failing(self._looked_through(now))
         if isinstance(failure, StoreDamagedError):
             self._let_go()
             return self._without_failing(self._begin_anew(now, failure))
-        return ()
+        said = () if touched is None else self._log_anew(self.store, touched)
+        return (*said, *self._its_own())
 
     def __enter__(self) -> Self:
         """Return the database."""
@@ -103,6 +115,7 @@ class Database:
 
     def _open(self, now: float) -> Iterator[str]:
         self._tried_s = now
+        yield from self._kept_from_others()
         try:
             self.store = Store.open(self._path, Mode.WRITE)
         except (StoreDamagedError, NotAStoreError) as error:
@@ -113,9 +126,74 @@ class Database:
         except (StoreHeldError, StoreWriteError) as error:
             yield f"{error}: {_WITHOUT}"
             return
-        self._identity = _identity(self._path)
+        with suppress(OSError):
+            self._path.chmod(_MODE)
+        self._identity, self._seen = _identity(self._path), _owner_and_mode(self._path)
         if self.store.unread_log:
             yield _UNREAD.format(self.store.unread_log)
+
+    def _looked_through(self, now: float) -> Iterator[str]:
+        """Open a file that another process has written to, and read all of it."""
+        words = f"{self._path} was written to by another process"
+        before = self._identity
+        opened = tuple(self._open(now))
+        if self.store is not None and self._identity == before:
+            try:
+                wrong = self.store.faults()
+            except StoreError as error:
+                wrong = (str(error),)
+            if not wrong:
+                yield f"{words}; it is whole, and is gone on with"
+                yield from opened
+                return
+            self._let_go()
+            damaged = StoreDamagedError(f"{self._path} does not hold together: {wrong[0]}")
+            opened = tuple(self._begin_anew(now, damaged))
+        yield words
+        yield from opened
+
+    def _log_anew(self, store: Store, log: Path) -> tuple[str, ...]:
+        """Put all that is in memory into the file: the log would not bring it back."""
+        try:
+            store.checkpoint()
+        except StoreError:
+            # It is tried again; what is wrong is said when something is to be recorded.
+            return ()
+        words = f"{log} was written to or deleted by another process"
+        return (f"{words}; nothing is lost: all of it is in {self._path.name} now",)
+
+    def _its_own(self) -> tuple[str, ...]:
+        """See that the file is the daemon's to open again, and nobody else's to read."""
+        before, self._seen = self._seen, _owner_and_mode(self._path)
+        if self._seen == before:
+            return ()
+        uid, mode = self._seen
+        try:
+            self._path.chmod(_MODE)
+        except FileNotFoundError:
+            return ()  # the next look sees that
+        except OSError:
+            words = f"{self._path} belongs to {user_name(uid)} by now, with mode {mode:04o}"
+            back = f"chown {user_name(os.geteuid())} {self._path}"
+            return (f"{words}: the daemon could not open it again; give it back: {back}",)
+        self._seen = uid, _MODE
+        return (f"{self._path} had mode {mode:04o}; it is the daemon's alone again, {_MODE:04o}",)
+
+    def _kept_from_others(self) -> Iterator[str]:
+        """Let nobody else read what is there already: it tells of all users."""
+        for each in self._path.parent.glob(f"{glob.escape(self._path.name)}*"):
+            with suppress(OSError):
+                found = each.lstat()
+                if not stat.S_ISREG(found.st_mode):
+                    continue
+                # What others have put there may be anything, say another name of a file of root's.
+                if found.st_uid == os.geteuid():
+                    each.chmod(_MODE)
+                elif found.st_mode & 0o077:
+                    yield (
+                        f"{each} belongs to {user_name(found.st_uid)}, and others may read it: "
+                        f"chown {user_name(os.geteuid())} {each}, or remove it"
+                    )
 
     def _begin_anew(self, now: float, error: StoreError) -> Iterator[str]:
         self._tried_s = now
@@ -145,6 +223,15 @@ class Database:
 
 _ANEW = "a new one is begun, and speeds are estimated until they are measured again"
 _WITHOUT = "nothing is recorded or measured until it can be opened"
+
+
+def _owner_and_mode(path: Path) -> tuple[int, int]:
+    """Return whose a file is, and who may read it; zeros for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_uid, stat.S_IMODE(found.st_mode)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -135,6 +135,9 @@ class Listener:
         new = []
         self._alive = {known.request.mark.nonce for known in world.managed.values()}
         for job_id, known in world.managed.items():
+            if not known.request.mark.nonce or known.key != known.request.mark.nonce:
+                # Nothing tells its spool files from those of others.
+                continue
             run = known.leading.run
             state = known.leading.slurm.state
             if run is None or state not in _HELD or known.slurm.user in self._unknown:

@@ -67,7 +67,7 @@ class DaemonLock:
     def _take(self) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
-            descriptor = os.open(self._path, flags, 0o644)
+            descriptor = os.open(self._path, flags, 0o600)
         except OSError as error:
             raise InputError(
                 f"{self._path} cannot be opened: {error.strerror}; the database's folder must be "

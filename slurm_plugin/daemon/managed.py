@@ -23,17 +23,19 @@ from hetsched_core.types import (
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import finishing, spares
 from slurm_plugin.daemon.request import Request
+from slurm_plugin.daemon.slurm_reasons import code_of
 
 QUOTA_S = 60.0
-"""How long a job is not placed again that Slurm kept back for a limit, or refused to place."""
+"""How long a job is not placed again that Slurm did not start for a limit, or did not place."""
+
+LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
+"""Reasons that other jobs' ends take away; Slurm names them only of what is placed."""
+
+LINGERS_S = 60.0
+"""How much longer than expected a run may take to end before nobody waits for its GPUs."""
 
 _LAST_S = 253_402_300_799.0
 """The end of the year 9999, after which there are no dates."""
-
-_HELD = ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue")
-
-_LIMITS = ("QOS", "Assoc", "JobArrayTaskLimit")
-"""How Slurm's words begin for limits on several jobs together, or on the elements of an array."""
 
 
 @dataclass(slots=True)
@@ -44,14 +46,14 @@ class Managed:
     placed and free to start, `placement` what it was placed for last, `progress` what its spool
     files said last, `warned_s` when its present run was told to save its state. `limit_s` is the
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
-    the present run holds, by node. `refused` is why limits let it start in no way,
-    `quota` the limit of several jobs together, or the refusal, that Slurm named last, and when the
-    job is tried again. `partial_s` is when a part of its run was first seen without the
-    rest. `stopped` is the number of the run that Slurm was last told to stop. Of a job of copies
-    `copies` are its elements that have not ended, by id, which have the runs, and `surplus` those
-    beyond what the policy may give a job, which are to have none. `carried` is the samples of a
-    job of copies up to `observed_s`: what was told, and what all copies that ran since will have
-    done.
+    the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
+    limit, or why it was not started or placed, that Slurm named last, and when the job is tried
+    again. `partial_s` is when a part of its run was first seen without the rest, `ending_s` when it
+    was first seen to end. `stopped` is the number of the run that Slurm was last told to stop. Of a
+    job of copies `copies` are its elements that have not ended, by id, which have the runs, and
+    `surplus` those beyond what the policy may give a job, which are to have none. `carried` is the
+    samples of a job of copies up to `observed_s`: what was told, and what all copies that ran since
+    will have done.
     """
 
     request: Request
@@ -71,6 +73,7 @@ class Managed:
     blocked: Reason | None = None
     placed_s: float | None = None
     partial_s: float | None = None
+    ending_s: float | None = None
     placement: Placement | None = None
     progress: JobProgress | None = None
     carried: float = 0.0
@@ -128,6 +131,10 @@ class Managed:
     def overdue(self) -> bool:
         """Whether it was placed, and Slurm has not started it in time."""
         return self.run is None and self.placed_s is not None
+
+    def lingers(self, now: float, grace_s: float) -> bool:
+        """Whether it has been ending for far longer than it may: it may do so for ever."""
+        return self.ending_s is not None and now > self.ending_s + grace_s + LINGERS_S
 
     def settle(self, now: float, cluster: Cluster) -> None:
         """Bring what grows with time up to `now`."""
@@ -223,17 +230,25 @@ def _submitted_s(seen: SlurmJob, request: Request) -> float:
 
 
 def blocked_by(seen: SlurmJob) -> Reason | None:
-    """Return why a waiting job may not start at all, as far as Slurm says."""
+    """Return why a waiting job may not start wherever it is placed, as far as Slurm says."""
     if seen.state is not JobState.PENDING:
         return None
+    code = code_of(seen.reason)
     # An element of a gang that is held keeps the others from starting without it.
-    if seen.held or seen.reason in _HELD or any(member.held for member in seen.members):
-        return Reason(ReasonCode.HELD)
-    if seen.reason == "Dependency":
-        return Reason(ReasonCode.DEPENDENCY)
-    if seen.reason == "DependencyNeverSatisfied":
-        return Reason(ReasonCode.DEPENDENCY_NEVER)
-    # Of what has not been placed Slurm has nothing to say: it has not tried to start it.
-    if seen.entered and seen.reason.startswith(_LIMITS):
-        return Reason(ReasonCode.QUOTA, detail=seen.reason)
-    return None
+    if code is ReasonCode.HELD or seen.held or any(member.held for member in seen.members):
+        return Reason(ReasonCode.HELD, detail=seen.reason if code is ReasonCode.HELD else "")
+    # Of limits it has nothing to say before it has been placed: Slurm has not tried to start it.
+    if code in LIMITS and not seen.entered:
+        return None
+    if code not in (None, ReasonCode.NOT_STARTED):
+        return Reason(code, detail=seen.reason)
+    # What starts with a gang's leader may come under a limit that the leader does not.
+    placed = (member.reason for member in seen.members if member.entered)
+    return next((Reason(c, detail=said) for said in placed if (c := code_of(said)) in LIMITS), None)
+
+
+def not_started(seen: SlurmJob) -> Reason | None:
+    """Return why Slurm does not start a job where it was placed; None where it still may."""
+    if code_of(seen.reason) is None:
+        return None
+    return Reason(ReasonCode.NOT_STARTED, detail=seen.reason)

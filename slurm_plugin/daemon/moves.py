@@ -1,13 +1,14 @@
 """What the daemon leaves for a job to read: why and when it was placed or stopped.
 
-The format is `hetsched-moves/1` (docs/formats/moves.md). The files lie in a directory of the
-daemon's, so that a user reads and does not write them, and one does not read another's where the
-daemon may hand files to groups.
+The format is `hetsched-moves/2` (docs/formats/moves.md). The files lie in directories of the
+daemon's, so that a user reads and does not write them. Only root can give a file to one user alone,
+so that each file has a name that only its job can find, in a directory that nobody else can list.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import pwd
@@ -20,7 +21,7 @@ from typing import Any
 
 from hetsched_core.types import Configuration, Purpose
 
-SCHEMA = "hetsched-moves/1"
+SCHEMA = "hetsched-moves/2"
 
 MOST_MOVES = 50
 """Older ones are forgotten."""
@@ -28,6 +29,8 @@ MOST_MOVES = 50
 MOST_REASON = 300
 _MOST_BYTES = 1 << 20
 _JOB = re.compile(r"[0-9A-Za-z_+-]{1,64}")
+_GUESSABLE = re.compile(rf"{_JOB.pattern}\.json|\.{_JOB.pattern}\.part")
+"""Names that earlier versions gave."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,14 @@ class Account:
 
     uid: int
     gid: int
+
+
+def user_name(uid: int) -> str:
+    """Return the name of a user of this machine; the number where it knows none."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def account_of(user: str) -> Account | None:
@@ -110,9 +121,8 @@ class SpoolFolder:
             return account
         self._welcomed.add(account.uid)
         with contextlib.suppress(OSError):
-            (self.path / "moves").mkdir(mode=0o755, exist_ok=True)
-            self._moves(account).mkdir(exist_ok=True)
-            _hand_over(self._moves(account), account, 0o750, 0o755)
+            _let_in(self.path / "moves", None)
+            _let_in(self._moves(account), account.gid)
         own = self.path / str(account.uid)
         if os.geteuid() == 0:
             with contextlib.suppress(OSError):
@@ -125,41 +135,46 @@ class SpoolFolder:
         account = self.welcome(user)
         if account is None or not _JOB.fullmatch(job):
             return
-        path = self._moves(account) / f"{job}.json"
-        known = _moves_in(path, nonce)
-        new = move.document()
-        document = {
-            "schema": SCHEMA,
-            "job": job,
-            "nonce": nonce,
-            "moves": [*known, new][-MOST_MOVES:],
-        }
-        part = path.with_name(f".{job}.part")
+        secret = hashlib.sha256(f"{SCHEMA} {nonce}".encode()).hexdigest()[:32]
+        path = self._moves(account) / f"{job}.{secret}.json"
+        moves = [*_moves_in(path), move.document()][-MOST_MOVES:]
+        part = path.with_name(f".{path.name}.part")
         with contextlib.suppress(OSError):
-            part.write_text(json.dumps(document))
-            _hand_over(part, account, 0o640, 0o644)
+            part.touch(mode=0o600)
+            part.write_text(json.dumps({"schema": SCHEMA, "job": job, "moves": moves}))
+            # Who has found the name may read.
+            part.chmod(0o644)
             part.replace(path)
 
     def _moves(self, account: Account) -> Path:
         return self.path / "moves" / str(account.uid)
 
 
-def _hand_over(path: Path, account: Account, private: int, public: int) -> None:
-    """Let a user read what stays the daemon's: through the user's group if that may be given."""
-    try:
-        os.chown(path, -1, account.gid)
-    except PermissionError:
-        path.chmod(public)
-    else:
-        path.chmod(private)
+def _let_in(path: Path, gid: int | None) -> None:
+    """Make a directory that others can enter and not list: those of a group, where that can be had.
+
+    One that is so already stays as the site has made it.
+    """
+    path.mkdir(mode=0o700, exist_ok=True)
+    mode = path.stat().st_mode
+    if mode & 0o011 and not mode & 0o044:
+        return
+    mode = 0o711
+    if gid is not None:
+        with contextlib.suppress(PermissionError):
+            os.chown(path, -1, gid)
+            mode = 0o710
+    path.chmod(mode)
+    for old in path.iterdir():
+        if _GUESSABLE.fullmatch(old.name):
+            old.unlink()
 
 
-def _moves_in(path: Path, nonce: str) -> list[Any]:
-    """Return the decisions in a file of the daemon's own; none if they are of another job."""
+def _moves_in(path: Path) -> list[Any]:
+    """Return the decisions in a file of the daemon's own."""
     try:
         with path.open("rb") as file:
-            said = json.loads(file.read(_MOST_BYTES))
-        moves = said["moves"] if said["nonce"] == nonce else []
+            moves = json.loads(file.read(_MOST_BYTES))["moves"]
         return moves if isinstance(moves, list) else []
     except (OSError, ValueError, KeyError, TypeError):
         return []

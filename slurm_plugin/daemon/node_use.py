@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from hetsched_core.types import NodeView
+from hetsched_core.types import Node, NodeView
 from slurm_plugin.backend import JobState, SlurmNode
 from slurm_plugin.daemon.managed import Managed
 
@@ -67,12 +67,16 @@ def node_views(
     """
     managed = tuple(managed)
     held: dict[str, Use] = defaultdict(Use)
+    facts: dict[str, Use] = defaultdict(Use)
     for known in managed:
         if known.run is None:
             continue
         needs = known.request
         for name, gpus in known.run.configuration:
-            held[name].add(gpus, gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu)
+            takes = gpus, gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu
+            held[name].add(*takes)
+            if known.slurm.state is not JobState.PENDING:
+                facts[name].add(*takes)
     begun = used_by(managed)
     for node in nodes:
         if node.name not in views:
@@ -82,18 +86,36 @@ def node_views(
         view = views[node.name]
         holds = held.get(node.name, _NOTHING)
         used = sum(count for _, count in node.gpus_used)
+        # Slurm may show more in use than there is, of a node whose configuration has changed.
+        left = _left(view.node, facts.get(node.name, _NOTHING))
         yield NodeView(
             view.node,
             node.condition,
-            foreign_gpus=round(_others(used, now.gpus, perhaps.gpus, view.foreign_gpus)),
-            foreign_cpus=_others(node.cpus_used, now.cpus, perhaps.cpus, view.foreign_cpus),
-            foreign_memory_mb=_others(
-                node.memory_used_mb, now.memory_mb, perhaps.memory_mb, view.foreign_memory_mb
+            foreign_gpus=round(
+                min(left.gpus, _others(used, now.gpus, perhaps.gpus, view.foreign_gpus))
+            ),
+            foreign_cpus=min(
+                left.cpus, _others(node.cpus_used, now.cpus, perhaps.cpus, view.foreign_cpus)
+            ),
+            foreign_memory_mb=min(
+                left.memory_mb,
+                _others(
+                    node.memory_used_mb, now.memory_mb, perhaps.memory_mb, view.foreign_memory_mb
+                ),
             ),
             held_gpus=holds.gpus,
             held_cpus=holds.cpus,
             held_memory_mb=holds.memory_mb,
         )
+
+
+def _left(node: Node, ours: Use) -> Use:
+    """Return what runs of ours leave of a node: others have no more, whatever is shown."""
+    return Use(
+        max(0, node.gpus - ours.gpus),
+        max(0.0, node.cpus - ours.cpus),
+        max(0.0, node.memory_mb - ours.memory_mb),
+    )
 
 
 def _others(used: float, ours: float, perhaps_ours: float, before: float) -> float:

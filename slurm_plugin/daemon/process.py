@@ -20,7 +20,7 @@ from slurm_plugin.api.audience import Audience
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
-from slurm_plugin.daemon.claims import Claims, slurm_conf
+from slurm_plugin.daemon.claims import Claim
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.database import Database
@@ -44,18 +44,21 @@ def serve(read: Callable[[], Configuration]) -> None:
             one that it must not touch; or another daemon runs.
     """
     configuration = read()
+    # What is made from here on tells of all users; what they are to reach is opened to them.
+    os.umask(0o077)
     policy = make_policy(configuration.policy, configuration.parameters)
     log = open_log(configuration.log, sys.stderr)
     asked = _Asked()
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
-        claims = stack.enter_context(Claims(slurm_conf()))
-        claims.hold(_acted_on(configuration))
+        claim = stack.enter_context(Claim())
+        if configuration.mode is Mode.ENFORCE:
+            claim.hold()
         database = stack.enter_context(Database(configuration.database))
         for words in database.open(time.time()):
             log.warning("database", words=words)
         daemon = Daemon(
-            open_backend(configuration.backend.value),
+            claim.watched(open_backend(configuration.backend.value)),
             policy,
             configuration,
             mode=configuration.mode,
@@ -88,18 +91,14 @@ def serve(read: Callable[[], Configuration]) -> None:
 
         def read_again() -> Configuration:
             found = read()
-            claims.hold(_acted_on(found))
+            if found.mode is Mode.ENFORCE:
+                claim.hold()
             return found
 
-        _run(daemon, _Held(lock, claims, database), configuration, read_again, asked, audience, log)
+        _run(daemon, _Held(lock, claim, database), configuration, read_again, asked, audience, log)
         daemon.let_go()
     notify("STOPPING=1")
     log.info("down")
-
-
-def _acted_on(configuration: Configuration) -> frozenset[str]:
-    """Return the partitions in which jobs are placed; many may look on in shadow mode."""
-    return configuration.partitions if configuration.mode is Mode.ENFORCE else frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +106,7 @@ class _Held:
     """What the daemon has for itself, and what can be taken from it while it runs."""
 
     lock: DaemonLock
-    claims: Claims
+    claim: Claim
     database: Database
 
     def check(self, daemon: Daemon, log: FilteringBoundLogger) -> None:
@@ -117,7 +116,7 @@ class _Held:
             InputError: another daemon runs.
         """
         self.lock.check()
-        self.claims.answer()
+        self.claim.answer()
         for words in self.database.check(time.time(), daemon.store_failure):
             log.warning("database", words=words)
         if self.database.store is not daemon.store:

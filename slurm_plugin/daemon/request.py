@@ -137,6 +137,7 @@ class Own:
         gpus, gpu_types: how many GPUs that is in all, and of which types; () for any.
         cpus, memory_mb: likewise.
         nodes: those that its user named, sorted; () for any.
+        partitions: those that it may run in.
         time_limit_s: None for none.
     """
 
@@ -147,6 +148,7 @@ class Own:
     cpus: int
     memory_mb: int
     nodes: tuple[str, ...]
+    partitions: tuple[str, ...]
     time_limit_s: float | None
 
     @property
@@ -182,6 +184,7 @@ def own_of(seen: SlurmJob) -> Own:
         seen.cpus,
         seen.memory_mb,
         named,
+        seen.partitions,
         seen.time_limit_s,
     )
 

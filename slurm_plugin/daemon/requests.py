@@ -6,10 +6,15 @@ site's epilog for example. So it is remembered what a job was before anything wa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
+import cattrs
+
 from hetsched_core.errors import InputError
+from hetsched_core.store import Store
+from hetsched_core.values.records import from_json, to_json, to_text
 from slurm_plugin.backend import RefusedError, SlurmBackend, SlurmJob
 from slurm_plugin.daemon.gangs import job_of
 from slurm_plugin.daemon.request import (
@@ -52,6 +57,33 @@ class Requests:
     def __init__(self) -> None:
         """Begin with nothing known."""
         self._known: dict[str, _Known] = {}
+        self._stored: Store | None = None
+        self._new: set[str] = set()
+        self._left: set[str] = set()
+
+    def keep_in(self, store: Store | None) -> None:
+        """Go on with what a store knows of jobs, and keep there what comes.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        self._stored = store
+        self._new, self._left = set(self._known), set()
+        for job, document in ({} if store is None else store.remembered()).items():
+            if job not in self._known and (known := _read(document)) is not None:
+                self._known[job] = known
+
+    def write(self) -> None:
+        """Write down what is new; where the store fails it is tried again.
+
+        Raises:
+            StoreError: it takes nothing in.
+        """
+        if self._stored is None or not (self._new or self._left):
+            return
+        documents = {job: _document(self._known[job]) for job in self._new if job in self._known}
+        self._stored.remember(documents, self._left)
+        self._new, self._left = set(), set()
 
     def of(self, seen: SlurmJob) -> Request | None:
         """Return what a job asks for; None where that has still to be looked up."""
@@ -82,6 +114,7 @@ class Requests:
         # What was placed is shown in another shape than its own.
         if known is not None and not seen.entered and not seen.restarts:
             known.own = own_of(seen)
+            self._new.add(job_of(seen.id))
 
     def look_up(self, seen: SlurmJob, backend: SlurmBackend) -> None:
         """Ask Slurm for the script of a new job, and read its options.
@@ -105,12 +138,14 @@ class Requests:
         there = {job_of(job) for job in jobs}
         for job in self._known.keys() - there:
             del self._known[job]
+            self._left.add(job)
 
     def _remember(self, seen: SlurmJob, mark: Mark, wrong: str) -> _Known:
         job = job_of(seen.id)
         key = mark.nonce or f"{job}@{seen.submit_s:.0f}"
         known = _Known(key, seen.user, mark, own_of(seen), seen.submit_s, wrong)
         self._known[job] = known
+        self._new.add(job)
         return known
 
 
@@ -120,6 +155,19 @@ def _of_mark(seen: SlurmJob) -> tuple[Mark, str]:
         return read_mark(seen.mark), ""
     except InputError as error:
         return NO_MARK, str(error)
+
+
+def _document(known: _Known) -> str:
+    return to_text(to_json(known, "last"))
+
+
+def _read(document: str) -> _Known | None:
+    """Read what an earlier daemon has written; None for what this one cannot read."""
+    try:
+        found: _Known = from_json(json.loads(document), _Known)
+    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError):
+        return None
+    return found
 
 
 def _is_same(known: _Known, seen: SlurmJob) -> bool:

@@ -5,8 +5,19 @@ from __future__ import annotations
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import complete, finishing, nodes_entered, pieces_held
-from slurm_plugin.daemon.managed import QUOTA_S, Managed, blocked_by, configuration_of, share_of
+from slurm_plugin.daemon.managed import (
+    QUOTA_S,
+    Managed,
+    blocked_by,
+    configuration_of,
+    not_started,
+    share_of,
+)
 from slurm_plugin.daemon.settings import DaemonSettings
+
+PATIENCE_S = 5.0
+"""How long a job that was placed keeps its place when Slurm says that it does not start it there,
+and no limit: its word may be of a moment ago."""
 
 
 def run_of(
@@ -31,9 +42,13 @@ def run_of(
     if seen.state is JobState.PENDING:
         return _starting(known, seen, cluster, speeds, settings, now)
     known.placed_s = None
+    ends = seen.state is JobState.COMPLETING
+    # The clock may have been set back.
+    known.ending_s = min(known.ending_s or now, now) if ends else None
     before = known.run
     configuration = _held(known, seen, cluster)
-    if configuration is None:
+    if configuration is None or known.lingers(now, settings.grace_s):
+        # What lingers has its GPUs, and nobody is to wait for them.
         return None
     running = seen.state is JobState.RUNNING
     half = bool(seen.array) and configuration.gpus not in known.request.counts
@@ -47,12 +62,7 @@ def run_of(
         return None
     if running:
         known.share = share_of(seen)
-    if seen.state is JobState.COMPLETING:
-        until_s = now + settings.grace_s
-        if before is not None and before.draining_until_s is not None:
-            until_s = before.draining_until_s
-    else:
-        until_s = None
+    until_s = None if known.ending_s is None else known.ending_s + settings.grace_s
     since_s = seen.start_s if seen.start_s is not None else now
     if until_s is not None and before is not None and before.begun:
         since_s = before.since_s
@@ -93,19 +103,23 @@ def _starting(
     now: float,
 ) -> Run | None:
     """A placed job holds its GPUs already, until it takes too long to start."""
-    known.warned_s = known.partial_s = None
+    known.warned_s = known.partial_s = known.ending_s = None
     configuration = _placed(known, seen, now)
     if configuration is None or any(name not in cluster for name, _ in configuration):
         known.placed_s = None
         return None
     if known.placed_s is None:
         known.placed_s = now
-    late = now - known.placed_s > settings.start_timeout_s
-    if late and known.quota is None:
-        # It may never start there: meanwhile others may have what it keeps from them.
+    # It may never start there: meanwhile others may have what it keeps from them.
+    late: Reason | None = None
+    if now - known.placed_s > settings.start_timeout_s:
         waited = f"it has not started within {settings.start_timeout_s:g} s"
-        known.quota = Reason(ReasonCode.REFUSED, detail=waited), now + QUOTA_S
-    if late or blocked_by(seen) is not None:
+        late = Reason(ReasonCode.REFUSED, detail=f"{waited}, Slurm says {seen.reason}")
+    elif now - known.placed_s > PATIENCE_S:
+        late = not_started(seen)
+    if late is not None and known.quota is None:
+        known.quota = late, now + QUOTA_S
+    if late is not None or blocked_by(seen) is not None:
         return None
     before = known.run
     if before is not None and not before.begun and before.configuration == configuration:

@@ -26,6 +26,10 @@ class Where:
             self._features != {node.name: node.features for node in found}
         )
 
+    def has(self, partition: str, nodes: Iterable[str]) -> bool:
+        """Whether all of these nodes are in a partition."""
+        return all(partition in (self._partitions.get(name) or ()) for name in nodes)
+
     def of(self, seen: SlurmJob, named: tuple[str, ...]) -> frozenset[str] | None:
         """Return the nodes on which a job may run; None for all.
 

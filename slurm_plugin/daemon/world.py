@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from immutables import Map
 
+from hetsched_core.errors import described as described_error
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     ALL_SHAPES,
@@ -59,6 +60,7 @@ from slurm_plugin.daemon.gangs import (
 )
 from slurm_plugin.daemon.hold import hold_of, managed, windows_of
 from slurm_plugin.daemon.managed import (
+    LIMITS,
     QUOTA_S,
     Managed,
     blocked_by,
@@ -72,12 +74,14 @@ from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
 from slurm_plugin.daemon.site import site_warnings
+from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min
 from slurm_plugin.daemon.where import Where
 
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
+_ELSEWHERE = "it has not ended where it ran, or runs on nodes that are not managed"
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -96,6 +100,7 @@ class LiveWorld:
             not ended.
         leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
             are over.
+        odd: records that are left out, such as `job 12`, each with what is wrong.
         elements: how elements of arrays follow placements.
         requests: what jobs ask for.
         without_gpus: waiting jobs without GPUs, each with the nodes that it may run on.
@@ -136,6 +141,7 @@ class LiveWorld:
         self._where = Where()
         self.windows: tuple[Window, ...] = ()
         self._now = 0.0
+        self.odd: dict[str, str] = {}
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -148,7 +154,9 @@ class LiveWorld:
             ask: looks up in Slurm what a new job asks for, for `requests`; where it cannot, that
                 job and those behind it are taken in another time.
         """
-        before = used_by(self.units())
+        read = sound(state)
+        state, self.odd = read.state, dict(read.odd)
+        before = used_by(self._leaving_in_time(now))
         self._now = now
         windows, before_them = windows_of(state.reservations, now), self.windows
         self.windows = windows
@@ -162,6 +170,9 @@ class LiveWorld:
             *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
             *left_of(job for job in forked.values() if self._wants(job)),
         )
+        if any(what.startswith("job ") for what in self.odd):
+            # The leader of these may be among what is left out.
+            self.leaderless = ()
         self.lost, self._unread, self.intruders, self.without_gpus = [], [], [], []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
@@ -179,11 +190,11 @@ class LiveWorld:
         self.later = {}
         for seen in state.jobs.values():
             if seen.state is not JobState.ENDED and self._wants(seen):
-                self._observe_job(seen, cluster, now)
+                self._take_in(seen, cluster, now)
         for seen in self._unread:
             if not ask(seen):
                 break
-            self._observe_job(seen, cluster, now)
+            self._take_in(seen, cluster, now)
         self.requests.forget_all_but(state.jobs)
         self._observe_windows(changed=windows != before_them)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
@@ -304,6 +315,13 @@ class LiveWorld:
             longest_s,
         )
 
+    def partition_for(self, seen: SlurmJob, configuration: Configuration) -> str:
+        """Return the partition in which a job starts there, "" for the only one that it names."""
+        if len(seen.partitions) < 2:
+            return ""
+        nodes = [name for name, _ in configuration]
+        return next((each for each in seen.partitions if self._where.has(each, nodes)), "")
+
     def gpu_type(self, nodes: Iterable[str]) -> str:
         """Return the type of GPUs that nodes share, as Slurm names it; "" if it names none.
 
@@ -409,9 +427,25 @@ class LiveWorld:
 
     # -- jobs --------------------------------------------------------------------------------------
 
+    def _leaving_in_time(self, now: float) -> Iterator[Managed]:
+        """Yield what is ours on the nodes: not what ends for so long that it may never."""
+        return (unit for unit in self.units() if not unit.lingers(now, self._settings.grace_s))
+
+    def _take_in(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
+        try:
+            self._observe_job(seen, cluster, now)
+        except Exception as error:
+            self._leave_out(seen.id, error)
+
+    def _leave_out(self, job_id: str, error: Exception) -> None:
+        """Go on without a job of which nothing can be made: it must not cost all others theirs."""
+        self.odd[f"job {job_id}"] = described_error(error)
+        if job_id in self.managed:
+            self._leave(job_id)
+
     def _leave(self, job_id: str) -> None:
         del self.managed[job_id]
-        self.jobs = self.jobs.delete(job_id)
+        self.jobs = self.jobs.delete(job_id) if job_id in self.jobs else self.jobs
         self.changed.discard(job_id)
         self.gone.add(job_id)
         self.triggers.add(Trigger.END)
@@ -508,6 +542,9 @@ class LiveWorld:
             kept_back = Reason(ReasonCode.RESTARTING, detail=_PART)
         elif kept_back is None and missed(seen):
             kept_back = Reason(ReasonCode.RESTARTING, detail=_MISSED)
+        elif kept_back is None and run is None and seen.state is not JobState.PENDING:
+            # Slurm would not start it, and a place that it was given nobody else could have.
+            kept_back = Reason(ReasonCode.RESTARTING, detail=_ELSEWHERE)
         return run, kept_back
 
     def _observe_copies(
@@ -538,12 +575,12 @@ class LiveWorld:
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
     def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
-        """Return the limit on several jobs together that keeps a job back.
+        """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Slurm names it once the job is placed. To place it again in each cycle would not help.
         """
         named = blocked_by(seen)
-        if named is not None and named.code is ReasonCode.QUOTA:
+        if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S
         elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
             known.quota and not now < known.quota[1] <= now + QUOTA_S
@@ -612,8 +649,12 @@ class LiveWorld:
 
     def _describe_all(self) -> None:
         """Make all jobs anew, after a change that is none of theirs."""
-        for job_id, known in self.managed.items():
-            self._describe(known, known.slurm)
+        for job_id, known in list(self.managed.items()):
+            try:
+                self._describe(known, known.slurm)
+            except Exception as error:
+                self._leave_out(job_id, error)
+                continue
             self.jobs = self.jobs.set(job_id, known.seen(self._settings.restart_cost_s))
             self.changed.add(job_id)
 

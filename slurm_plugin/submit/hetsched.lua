@@ -222,7 +222,10 @@ local function asked(jd)
   local nodes = given(jd.min_nodes) and jd.min_nodes > 0 and jd.min_nodes or nil
   local in_all, kind = gpus_in(jd.tres_per_job)
   if in_all then return in_all, kind, nodes end
-  local each, its = gpus_in(jd.tres_per_node)
+  local by_task, its = gpus_in(jd.tres_per_task)
+  if by_task then return by_task * (given(jd.num_tasks) and jd.num_tasks or nodes or 1), its, nodes end
+  local each
+  each, its = gpus_in(jd.tres_per_node)
   return each and each * (nodes or 1), its, nodes
 end
 
@@ -246,10 +249,6 @@ local function unsupported(jd, found)
   return nil
 end
 
-local function with_flag(bits, bit)
-  return math.floor(bits / bit) % 2 == 1 and bits or bits + bit
-end
-
 -- A gang: a job of several elements of an array, each with one count of GPUs on each of its nodes.
 
 -- How many different counts there can be on the nodes of a job that has at most so many GPUs.
@@ -259,13 +258,13 @@ local function elements_for(largest)
   return found
 end
 
--- Every element runs the script, once all that take part have started. Only the daemon pins an
--- element to nodes. Where the first, which leads, has started without a pin, the daemon is away: it
--- runs alone, in the shape that was submitted, and the others end at once.
-local GUARD = "until p=$(squeue -ho %n -j ${SLURM_ARRAY_JOB_ID}_0); do [ $? = 127 ] && exit 127; sleep 1; done; " ..
-  "if [ -n \"$p\" ]; then " ..
-  "until p=$(squeue -hro %n -t PD -j $SLURM_ARRAY_JOB_ID) && [ -z \"$(echo $p)\" ]; do sleep 1; done; " ..
-  "elif [ $SLURM_ARRAY_TASK_ID != 0 ]; then exit 0; fi # hetsched"
+-- Every element runs the script, once all that take part have started: those that the daemon has
+-- placed. Where the first, which leads, has started by itself, the daemon is away: it runs alone, in
+-- the shape that was submitted, and the others end at once.
+local GUARD = "case ${SLURM_JOB_RESERVATION-} in hetsched*) " ..
+  "until p=$(squeue -hro %v -t PD -j $SLURM_ARRAY_JOB_ID) && case $p in *hetsched*) false;; esac; " ..
+  "do [ $? = 127 ] && exit 127; sleep 1; done;; " ..
+  "*) [ $SLURM_ARRAY_TASK_ID = 0 ] || exit 0;; esac # hetsched"
 
 local SHELLS = { sh = true, bash = true, dash = true, ksh = true, zsh = true }
 
@@ -291,6 +290,8 @@ local function gang(jd, elements)
   end
   jd.script = first .. "\n" .. GUARD .. "\n" .. rest
   jd.environment["HETSCHED_ELEMENTS"] = integer(elements)
+  -- Of a job that submits this one.
+  jd.environment["SLURM_JOB_RESERVATION"] = ""
   array(jd, elements)
 end
 
@@ -339,6 +340,8 @@ local function tell(jd, id, found, count)
   end
 end
 
+local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_NTASKS_PER_NODE = "1" }
+
 local function mark(jd)
   if (jd.reservation or ""):match(HOLD) then
     fail("--reservation=" .. jd.reservation .. " is the scheduler's own, into which it places jobs; leave it out")
@@ -368,7 +371,8 @@ local function mark(jd)
   -- In the shape that it is submitted in the job starts where the daemon is away.
   if not (count and set[count]) then
     count = list[1]
-    jd.tres_per_job, jd.tres_per_node = "gres/gpu:" .. integer(count), ""
+    jd.tres_per_job, jd.tres_per_node, jd.tres_per_socket = "gres/gpu:" .. integer(count), "", ""
+    jd.tres_per_task = select(3, gpus_in(jd.tres_per_task)) or ""
   end
   if jd.requeue == 0 then found["no-move"] = "" else jd.requeue = 1 end
   local elements = found["gpu-shapes"] == "any" and elements_for(list[#list]) or 1

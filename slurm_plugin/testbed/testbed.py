@@ -229,6 +229,20 @@ class Testbed:
         """End slurmctld as nobody can prepare for, and wait until it is gone."""
         self._kill_now("slurmctld")
 
+    def freeze_node(self, name: str) -> None:
+        """Let a node's slurmd answer nobody, while its jobs run on."""
+        self._send(f"slurmd-{name}", signal.SIGSTOP)
+
+    def thaw_node(self, name: str) -> None:
+        """Let it answer again."""
+        self._send(f"slurmd-{name}", signal.SIGCONT)
+
+    def _send(self, name: str, number: signal.Signals) -> None:
+        process = self._process(name)
+        if process is None:
+            raise TestbedError(f"there is no {name} in {self.layout.base}")
+        os.kill(process, number)
+
     # -- the rest ----------------------------------------------------------------------------------
 
     def _write_files(self) -> None:

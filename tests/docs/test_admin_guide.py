@@ -10,7 +10,7 @@ import pytest
 
 import slurm_plugin
 from slurm_plugin.cli.manual import pages
-from slurm_plugin.daemon.configuration import read_configuration
+from slurm_plugin.daemon.configuration import read_configuration, settings
 from slurm_plugin.daemon.settings import Mode
 
 PROJECT = Path(__file__).parents[2]
@@ -67,6 +67,18 @@ def test_the_lines_that_hand_over_and_take_back_set_the_mode(tmp_path: Path) -> 
     assert read_configuration(file).mode is Mode.SHADOW
     run(lines("rm ")[0], tmp_path)
     assert not listed.exists()
+
+
+def test_what_the_unit_makes_is_the_daemon_s_alone_and_users_reach_the_socket() -> None:
+    unit = (PACKAGE / "packaging/hetschedd.service").read_text()
+    set_ = dict(re.findall(r"^(\w+)=(\S+)$", unit, re.MULTILINE))
+    known = {setting.name: setting.default for setting in settings()}
+    for kind, setting in (("State", "database"), ("Runtime", "socket")):
+        folder = Path(known[setting] or "").parent.name
+        assert set_[f"{kind}Directory"] == folder
+    assert set_["UMask"] == "0077"
+    modes = {kind: set_[f"{kind}DirectoryMode"] for kind in ("State", "Cache", "Runtime")}
+    assert modes == {"State": "0700", "Cache": "0700", "Runtime": "0755"}
 
 
 def test_the_units_run_commands_that_exist() -> None:

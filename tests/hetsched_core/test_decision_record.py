@@ -80,14 +80,16 @@ def test_everything_that_a_snapshot_holds_is_kept() -> None:
     snapshot = replace(
         snapshot_of(cluster, views, previous=before, nodes={"b": {"foreign_gpus": 3}}),
         runs_per_job=1,
+        grace_s=7.5,
         seed=9,
         gone=frozenset({"gone"}),
         past_run_s=snapshot_of(cluster, views).past_run_s.set("m", 12.5),
     )
     plan = plan_of({"j": placed(a=4), "k": Waiting(blocked)})
     found = read_decision(DecisionWriter(make_policy("fifo")).write(snapshot, plan)).snapshot
-    for part in ("now", "triggers", "round", "jobs", "nodes", "effective_s", "shapes", "seed",
-                 "runs_per_job", "past_run_s", "changed", "gone", "nodes_changed"):  # fmt: skip
+    for part in ("now", "triggers", "round", "jobs", "nodes", "effective_s", "grace_s",
+                 "shapes", "seed", "runs_per_job", "past_run_s", "changed", "gone",
+                 "nodes_changed"):  # fmt: skip
         assert getattr(found, part) == getattr(snapshot, part), part
     assert found.cluster.nodes == cluster.nodes
     assert differences(found.previous, before) == ()

@@ -21,6 +21,7 @@ from hetsched_core.types import (
     Snapshot,
     Trigger,
     Waiting,
+    Window,
 )
 from tests.hetsched_core.worlds import (
     cluster_of,
@@ -36,6 +37,7 @@ from tests.hetsched_core.worlds import (
 
 CLUSTER = cluster_of(n0=("a100", 4), n1=("a100", 4), n2=("t4", 4))
 SINGLE = frozenset({Shape.SINGLE_NODE})
+LIVE = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 
 
 def fifo_plan(snapshot: Snapshot) -> Plan:
@@ -90,6 +92,58 @@ def test_nodes_that_are_down_are_named() -> None:
     found = why(Fifo(), snapshot, plan_of({}), "a")
     assert found.reasons[0].detail == "n2"
     assert found.remedies == (Remedy((1, 2, 4), ("a100",)),)
+
+
+def test_other_jobs_in_the_way_are_not_told_as_nodes_that_are_down() -> None:
+    # n2 is down, and of no type that the job takes; jobs of others hold n0 and a part of n1.
+    nodes = {"n0": {"foreign_gpus": 4}, "n1": {"foreign_gpus": 2}}
+    nodes["n2"] = {"condition": NodeCondition.DOWN}  # type: ignore[dict-item]
+    a100 = {"counts": (4,), "gpu_types": frozenset({"a100"})}
+    snapshot = world(view("a", **a100), nodes=nodes)  # type: ignore[arg-type]
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert reason.code is ReasonCode.NO_ROOM
+    detail = "free: 2 a100; jobs that are not managed here hold 6"
+    assert reason.detail == detail
+    hops = Hops(profile_iterations=0)
+    snapshot = replace(snapshot, triggers=frozenset({Trigger.ROUND}))
+    found = why(hops, snapshot, hops.plan(snapshot), "a").reasons
+    assert [each.code for each in found] == [ReasonCode.NO_ROOM]
+
+
+TWELVE = {f"{kind}{at}": (kind, 4) for kind in ("a100", "v100") for at in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("counts", "more", "shapes", "detail"),
+    [
+        ((16,), {}, LIVE, "it accepts 16 GPUs, all of one type; there are 12 a100 and 12 v100"),
+        ((32,), {}, LIVE, "it accepts 32 GPUs; there are 12 a100 and 12 v100"),
+        ((16,), {"gpu_types": frozenset({"a100"})}, LIVE, "it accepts 16 GPUs; there are 12 a100"),
+        ((8,), {}, SINGLE, "it accepts 8 GPUs on one node; a node has at most 4"),
+        (
+            (7,),
+            {},
+            LIVE,
+            "it accepts 7 GPUs, as many on each of its nodes; the nodes have at most 4",
+        ),
+        (
+            (2,),
+            {"cpus_per_gpu": 100.0},
+            LIVE,
+            "it accepts 2 GPUs with 100 CPUs and 0 MiB beside each; no nodes have so much",
+        ),
+    ],
+)
+def test_what_never_fits_is_told_by_what_is_in_the_way(
+    counts: tuple[int, ...], more: dict[str, object], shapes: frozenset[Shape], detail: str
+) -> None:
+    cluster = cluster_of(**TWELVE)
+    cluster = replace(cluster, nodes=tuple(replace(node, cpus=64) for node in cluster.nodes))
+    job = view("a", counts=counts)
+    job = replace(job, job=replace(job.job, **more))  # type: ignore[arg-type]
+    snapshot = snapshot_of(cluster, [job], shapes=shapes)
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert (reason.code, reason.detail) == (ReasonCode.NEVER_FITS, detail)
 
 
 def test_fragments_are_told_from_fullness() -> None:
@@ -205,3 +259,72 @@ def test_a_job_that_waits_for_another_s_measuring_says_whose_and_until_when() ->
         "until 1970-01-01T00:06:40Z at the latest",
         "c": "not yet: its speed is being measured first",
     }
+
+
+def on_own(found: JobView, **limits: object) -> JobView:
+    """The job, limited so."""
+    return replace(found, job=replace(found.job, **limits))  # type: ignore[arg-type]
+
+
+def test_a_job_whose_own_nodes_are_busy_is_told_which_they_are() -> None:
+    snapshot = world(
+        view("x", held(on(n0=4)), counts=(4,)),
+        view("y", held(on(n2=3)), counts=(3,)),
+        on_own(view("a", counts=(2,)), nodes=frozenset({"n0", "n2"})),
+    )
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert reason.code is ReasonCode.NO_ROOM
+    assert reason.detail == "its nodes are n0, n2, free: 1 on n2"
+    full = world(
+        view("x", held(on(n0=4)), counts=(4,)),
+        on_own(view("a", counts=(2,)), nodes=frozenset({"n0"})),
+    )
+    (reason,) = why(Fifo(), full, plan_of({}), "a").reasons
+    assert reason.detail == "its nodes are n0, all busy"
+
+
+@pytest.mark.parametrize(
+    ("limits", "detail"),
+    [
+        ({"nodes": frozenset({"n0"})}, "its nodes (n0)"),
+        ({"max_nodes": 1}, "how many it has to be on (1 to 1)"),
+        (
+            {"nodes": frozenset({"n2", "n0"}), "min_nodes": 3},
+            "its nodes (n0, n2) and how many it has to be on (3 to any number)",
+        ),
+    ],
+)
+def test_a_job_whose_nodes_hold_it_never_is_told_of_them(
+    limits: dict[str, object], detail: str
+) -> None:
+    snapshot = snapshot_of(CLUSTER, [on_own(view("a", counts=(8,)), **limits)])
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert reason.code is ReasonCode.NEVER_FITS
+    assert reason.detail == f"it would, were it not for {detail}"
+
+
+def test_nodes_that_are_down_are_named_if_they_are_the_jobs() -> None:
+    down = {"condition": NodeCondition.DOWN}
+    limited = on_own(view("a", counts=(2,)), nodes=frozenset({"n2"}))
+    snapshot = world(limited, nodes={"n2": down, "n1": down})
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert (reason.code, reason.detail) == (ReasonCode.NODES_DOWN, "n2")
+
+
+@pytest.mark.parametrize("blocked", [None, Reason(ReasonCode.CLOSED, detail="maintenance")])
+def test_a_window_that_closes_its_nodes_is_named_with_its_times(blocked: Reason | None) -> None:
+    windows = (
+        Window(frozenset({"n0", "n1"}), 3600.0, 7200.0, "maintenance"),
+        Window(frozenset({"n2"}), 60.0, 90.0, "elsewhere"),
+    )
+    limited = on_own(
+        view("a", counts=(2,), blocked=blocked),
+        nodes=frozenset({"n0", "n1"}),
+        closed=frozenset({"n0", "n1"}),
+    )
+    snapshot = replace(world(limited), windows=windows)
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert reason.code is ReasonCode.CLOSED
+    assert reason.detail == (
+        "maintenance on n0, n1 from 1970-01-01T01:00:00Z until 1970-01-01T02:00:00Z"
+    )

@@ -26,7 +26,7 @@ from hetsched_core.spool import (
 )
 from job_wrappers import checkpoint
 from job_wrappers.allocation import Allocation, gpu_type_of
-from job_wrappers.moves import read_moves
+from job_wrappers.moves import path_of, read_moves
 from job_wrappers.spool import SpoolWriter
 from job_wrappers.stub import speeds_of
 
@@ -246,16 +246,17 @@ def test_the_file_of_a_job_that_had_the_same_id_once_gives_way(tmp_path: Path) -
 
 
 def test_moves_that_are_not_for_this_job_or_make_no_sense_are_not_told(tmp_path: Path) -> None:
-    folder = tmp_path / "moves" / str(os.getuid())
-    folder.mkdir(parents=True)
+    path = path_of(tmp_path, allocation(), os.getuid())
+    path.parent.mkdir(parents=True)
     good = {"at_s": 1.0, "run": 0, "from": "", "to": "n0:2", "purpose": "run", "reason": "why not"}
-    whole = {"schema": "hetsched-moves/1", "job": "77", "nonce": NONCE, "moves": [good]}
+    whole = {"schema": "hetsched-moves/2", "job": "77", "moves": [good]}
     wrong: tuple[dict[str, object], ...]
-    wrong = ({"nonce": "another"}, {"schema": "x"}, {"moves": [{}]}, {"moves": 3})
+    wrong = ({"schema": "x"}, {"moves": [{}]}, {"moves": 3})
     for changes in wrong:
-        (folder / "77.json").write_text(json.dumps(whole | changes))
+        path.write_text(json.dumps(whole | changes))
         assert read_moves(tmp_path, allocation()) == []
-    (folder / "77.json").write_text(json.dumps(whole))
+    path.write_text(json.dumps(whole))
+    assert read_moves(tmp_path, allocation(HETSCHED_NONCE="0123456789ab")) == []
     (move,) = read_moves(tmp_path, allocation())
     assert str(move) == "1970-01-01T00:00:01Z waiting -> n0:2: why not"
 

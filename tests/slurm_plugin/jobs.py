@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from slurm_plugin.backend import JobState, SlurmBackend, SlurmJob
-from slurm_plugin.testbed import Testbed
+from slurm_plugin.backend import HOLDS, JobState, SlurmBackend, SlurmJob
+from slurm_plugin.testbed import Testbed, TestbedError
 from slurm_plugin.testbed.processes import wait_until
 
 SCRIPT = """\
@@ -108,6 +109,10 @@ def end_all(cluster: Testbed) -> None:
     if states:
         cluster.command("scancel", "--user=root")
         wait_until(lambda: not cluster.command("squeue", "--noheader"), "an empty queue", 120)
+    # What no daemon has let go of keeps the nodes for a while else.
+    for name in HOLDS:
+        with suppress(TestbedError):
+            cluster.command("scontrol", "delete", f"ReservationName={name}")
 
 
 def running(job: SlurmJob) -> bool:

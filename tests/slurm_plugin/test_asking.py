@@ -185,7 +185,10 @@ def test_the_database_is_looked_into_while_the_daemon_writes_it(site: Site) -> N
     assert site.says("replay", "--recorded", file) == site.says("db", "repeat", file)
     assert "whole" in site.says("db", "check", file)
     folder = site.database.parent / "tables"
+    site.database.chmod(0o600)
     assert "job_event.csv" in site.says("db", "export", file, str(folder), "--format", "csv")
+    # Everybody's names are in it.
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     # And it goes on to write.
     site.bench.cycle(job(9))
     assert site.bench.store.events("9")

@@ -190,7 +190,8 @@ def test_too_big(scene: Scene) -> None:
     scene.until(scene.known(big))
     said = scene.why(big)
     assert codes(said) == [("never_fits", "never")]
-    assert "it accepts 12 GPUs; a node has at most 4" in said["reasons"][0]["sentence"]
+    why = "it accepts 12 GPUs, all of one type; there are 8 a100 and 4 t4"
+    assert why in said["reasons"][0]["sentence"]
     assert any("GPU" in text and "would start now" in text for text in said["would_help"])
 
 

@@ -53,6 +53,7 @@ class HlasSlots:
         name="hlas-slots",
         summary="hlas with a round as its slot and whole jobs in it, by requeue: runs live",
         paper="Hare (TCC 2024, section IV)",
+        takes_turns=True,
     )
 
     def __post_init__(self) -> None:

@@ -87,6 +87,7 @@ class Hops:
         summary="priority-weighted throughput by an integer programme, in rounds and between them",
         paper="Hops (Wang, Wang, Zheng, SoCC '24, section 3.6)",
         knows=frozenset({Knowledge.TOTAL_SAMPLES, Knowledge.TIME_LIMIT}),
+        takes_turns=True,
     )
 
     def __post_init__(self) -> None:

@@ -115,10 +115,12 @@ class Moment:
         priorities = self._line_up()
         setting = self._setting()
         if self._new_round:
-            self._plan(setting, self._queue[: self._window_size(self._queue)], priorities)
+            queue, against = self._whole_round(setting, priorities)
+            self._plan(setting, queue[: self._window_size(queue)], against)
         placed = True
         while placed and self._room.gpus.any() and len(self._waiting):
             placed = self._plan(setting, self._later_jobs(), priorities)
+        self._keep_unclaimed(setting)
         waiting = self._waiting
         self._window = waiting[: self._window_size(waiting)]
 
@@ -188,6 +190,23 @@ class Moment:
             classes, demand.wants, self._limits, self._snapshot.shapes, policy.neighbours
         )
         return segments_of(demand, catalogue, self._limits, policy.sensitivity).possible
+
+    def _keep_unclaimed(self, setting: Setting) -> None:
+        """Let runners without a new place keep what they have where nobody got it."""
+        for at in self._waiting.tolist():
+            if at not in setting.held:
+                continue
+            nodes, gpus = setting.held[at]
+            need = self._demand.needs[self._demand.need[self._demand.kind[at]]]
+            if self._room.holds(nodes, gpus, need):
+                self._room.take(nodes, gpus, need)
+                self._placed[at] = configuration_of(
+                    self._snapshot.cluster, nodes.tolist(), gpus.tolist()
+                )
+
+    def _whole_round(self, setting: Setting, priorities: Floats) -> tuple[Ints, Floats]:
+        """Return the queue and the (J,) priorities of a plan in which runners compete, too."""
+        return self._queue, priorities
 
     @property
     def _measured(self) -> NDArray[np.bool_]:
@@ -266,7 +285,12 @@ class Moment:
 
     def _credit(self, view: JobView, length_s: float) -> float:
         """Return what a job that has run counts its present configuration for, beyond its gain."""
-        return self._policy.restart_weight * min(1.0, view.restart_cost_s / length_s)
+        weighed_s = self._policy.restart_weight * min(view.restart_cost_s, length_s)
+        return max(weighed_s, self._stop_s(view)) / length_s
+
+    def _stop_s(self, view: JobView) -> float:
+        """Seconds of its GPUs that a stop of a job costs: until they are free, and its restart."""
+        return view.restart_cost_s + self._snapshot.grace_s
 
     def _gain(self, jobs: Ints, options: JobOptions) -> Floats:
         """Return (Q,) what the options of (M,) jobs are worth, before weights."""

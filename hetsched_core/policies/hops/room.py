@@ -146,9 +146,14 @@ class Room:
 
     def holds(self, nodes: Ints, gpus: Ints, need: PerGpu) -> bool:
         """Whether so many GPUs of these nodes are free, with what goes with them."""
-        rest = self.copy()
+        rest, hosts = self.copy(), self.layout.host_of[nodes]
         rest.take(nodes, gpus, need)
-        return not rest.overdrawn
+        # Elsewhere what runs may hold more than there is.
+        return not (
+            (rest.gpus[nodes] < 0).any()
+            or (need.cpus_per_gpu > 0 and (rest.cpus[hosts] < -_SLACK).any())
+            or (need.memory_mb_per_gpu > 0 and (rest.memory_mb[hosts] < -_SLACK).any())
+        )
 
     def usable(self, needs: Sequence[PerGpu]) -> Ints:
         """Return (D, N) how many GPUs of each node a job of each need could use."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from hetsched_core.placement.assign import present, staying
 from hetsched_core.placement.keep import may_keep
+from hetsched_core.placement.pack import lacks_open_nodes
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling_queue
 from hetsched_core.policies.hops.room import Room
@@ -100,4 +101,4 @@ def hopeless(snapshot: Snapshot, view: JobView, *, profiling: bool) -> Waiting:
         return MIXED_ONLY
     if profiling and profiling_queue.unprofiled(view, snapshot.speeds, snapshot.cluster):
         return PROFILING
-    return NODES_DOWN if not all(node.open for node in snapshot.node_views()) else NO_ROOM
+    return NODES_DOWN if lacks_open_nodes(snapshot, view.job) else NO_ROOM

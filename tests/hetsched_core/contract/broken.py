@@ -12,6 +12,7 @@ from hetsched_core.placement import Packing, pack
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import (
     ALL_SHAPES,
+    Cluster,
     Configuration,
     Entry,
     JobView,
@@ -116,6 +117,51 @@ class IgnoresTypes(Sound):
             for job, view in snapshot.jobs.items()
         }
         return super().plan(replace(snapshot, jobs=Map(blind)))
+
+
+class _Unlimited(Sound):
+    """Pack as if something about every job were not so."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {}
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        blind = {
+            job: replace(view, job=replace(view.job, **self.forgotten), blocked=None)  # type: ignore[arg-type]
+            for job, view in snapshot.jobs.items()
+        }
+        return super().plan(replace(snapshot, jobs=Map(blind)))
+
+
+class IgnoresNodeSets(_Unlimited):
+    """Pack as if every job might run on all nodes."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {"nodes": None}
+
+
+class IgnoresNodeCounts(_Unlimited):
+    """Pack as if every job might be on any number of nodes."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {"min_nodes": 1, "max_nodes": None}
+
+
+class IgnoresWindows(_Unlimited):
+    """Pack as if no window were ahead."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {"closed": frozenset()}
+
+
+class WaitsForAll(Sound):
+    """Let whoever does not fit keep all behind it waiting, whatever nodes they may use."""
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        plan = super().plan(snapshot)
+        kept, late = {}, False
+        for view in snapshot.by_submission():
+            entry = plan.entries[view.id]
+            late |= isinstance(entry, Waiting) and view.blocked is None and entry != NEVER
+            if late and view.waiting and isinstance(entry, Placed):
+                kept[view.id] = NO_ROOM
+        return changed(plan, kept)
 
 
 class IgnoresClosedNodes(Sound):
@@ -356,6 +402,52 @@ class NeverAgain(Sound):
         before = snapshot.previous.entries
         lost = [job for job, entry in before.items() if entry == NEVER and job in snapshot.jobs]
         return changed(super().plan(snapshot), dict.fromkeys(lost, NEVER))
+
+
+class StopsForNobody(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Take the first job that runs off its GPUs now and then, and leave them idle."""
+        plan = super().plan(snapshot)
+        runs = [view.id for view in snapshot.by_submission() if view.configuration is not None]
+        if not runs or len(snapshot.jobs) % 3:
+            return plan
+        return changed(plan, {runs[0]: NO_ROOM})
+
+
+class MovesForNobody(Sound):
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Pack everybody anew when a round starts, from the last node on."""
+        if Trigger.ROUND not in snapshot.triggers:
+            plan = super().plan(snapshot)
+            return replace(plan, replan=Replan(on=frozenset(Trigger)))
+        nodes = tuple(reversed(tuple(snapshot.cluster)))
+        jobs = {
+            job: replace(view, runs=()) if view.job.preemptible else view
+            for job, view in snapshot.jobs.items()
+        }
+        turned = replace(snapshot, cluster=Cluster(nodes), jobs=Map(jobs), previous=Plan(Map()))
+        return replace(super().plan(turned), replan=Replan(on=frozenset(Trigger)))
+
+
+class SwapsEquals(Sound):
+    triggers: ClassVar[frozenset[Trigger]] = frozenset({Trigger.ROUND})
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Serve in turn the first and the last first, whenever it is asked so."""
+        again = bool(self.triggers & snapshot.triggers)
+        odd = (snapshot.round.index + int(snapshot.now)) % 2
+        order = snapshot.by_submission()[:: -1 if again and odd else 1]
+        return pack(
+            snapshot,
+            order,
+            Packing.PREEMPT if again else Packing.FILL,
+            Replan(on=frozenset(Trigger)),
+        )
+
+
+class SwapsWithinRounds(SwapsEquals):
+    info: ClassVar[PolicyInfo] = replace(Sound.info, takes_turns=True)
+    triggers: ClassVar[frozenset[Trigger]] = frozenset(Trigger)
 
 
 @dataclass

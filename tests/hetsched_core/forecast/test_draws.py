@@ -118,23 +118,53 @@ def test_a_user_is_judged_by_jobs_of_his_own_where_there_are_enough() -> None:
     seen = Experience([*own, *others], SNAPSHOT.speeds, CLUSTER.gpu_types)
     rng = np.random.default_rng(0)
     claim = claim_of(known("bob")["a"], SNAPSHOT.speeds, CLUSTER.gpu_types)
-    drawn = [seen.draw(known("bob")["a"], 0.0, rng) / claim for _ in range(50)]
-    assert max(drawn) < 0.25
+    drawn = [seen.future(rng).draw(known("bob")["a"], 0.0) / claim for _ in range(200)]
+    # The fewer of his own there are, the more often others count.
+    assert 0.9 < np.mean(np.array(drawn) < 0.25) < 1.0
     # One that has run for longer than all of them is judged by the others.
-    late = [seen.draw(known("bob")["a"], 0.5 * claim, rng) / claim for _ in range(50)]
+    late = [seen.future(rng).draw(known("bob")["a"], 0.5 * claim) / claim for _ in range(50)]
     assert min(late) >= 0.0
     assert np.median(late) == pytest.approx(0.4, abs=0.1)
+
+
+def test_the_first_to_end_do_not_speak_for_those_that_still_run() -> None:
+    # Of twenty jobs ten have ended, after a tenth of their claims; the others have had half.
+    whole = replace(known()["a"], user="ada")
+    claim = claim_of(whole, SNAPSHOT.speeds, CLUSTER.gpu_types)
+    seen = experience(*[0.1] * 10).beside([(whole, 0.5 * claim)] * 10)
+    rng = np.random.default_rng(4)
+    drawn = np.array([seen.future(rng).draw(whole, 0.0) / claim for _ in range(300)])
+    assert np.mean(drawn > 0.5) == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_nobody_knows_of_all_jobs_is_alike_for_all_jobs_of_a_future() -> None:
+    whole, rng = replace(known()["a"], time_limit_s=None), np.random.default_rng(4)
+    nothing = Experience((), SNAPSHOT.speeds, CLUSTER.gpu_types)
+    each = [
+        [future.draw(whole, 0.0) for _ in range(20)] for future in map(nothing.future, [rng] * 60)
+    ]
+    medians = np.median(np.log(each), axis=1)
+    # One and the same job length for all would have these within a fifth or so.
+    assert np.std(medians) > 1.0
+    # A job that has run for days makes long ones likelier.
+    claim = claim_of(whole, SNAPSHOT.speeds, CLUSTER.gpu_types)
+    slow = nothing.beside([(whole, 10.0 * claim)] * 5)
+    later = [
+        np.median([future.draw(whole, 0.0) for _ in range(20)])
+        for future in map(slow.future, [rng] * 60)
+    ]
+    assert np.median(later) > 5 * np.median(each)
 
 
 def test_who_comes_later_is_drawn_from_who_came() -> None:
     seen = experience(*[0.5] * 30)
     rng = np.random.default_rng(1)
-    coming = seen.arrivals(1800.0, 1800.0, rng)
+    coming = seen.future(rng).arrivals(1800.0, 1800.0)
     assert len(coming) == pytest.approx(30, abs=2)
     assert all(1800.0 < one.job.submit_s <= 3600.0 for one in coming)
     assert len({one.job.id for one in coming}) == len(coming)
     assert {one.job.user for one in coming} == {"ada"}
-    assert not experience(0.5).arrivals(1800.0, 1800.0, rng)
+    assert not experience(0.5).future(rng).arrivals(1800.0, 1800.0)
 
 
 @pytest.mark.parametrize(
@@ -148,7 +178,7 @@ def test_a_crowd_comes_at_once_and_others_one_by_one(gap_s: float, least: int, m
     ]
     seen = Experience(past, SNAPSHOT.speeds, CLUSTER.gpu_types)
     span_s = 300 * gap_s
-    coming = seen.arrivals(span_s, span_s, np.random.default_rng(1))
+    coming = seen.future(np.random.default_rng(1)).arrivals(span_s, span_s)
     assert len(coming) == pytest.approx(300, abs=2)
     moments = [one.job.submit_s for one in coming]
     assert moments == sorted(moments)

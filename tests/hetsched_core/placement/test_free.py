@@ -194,7 +194,7 @@ def test_what_is_taken_and_given_back_leaves_everything_as_it_was(
     assert free.one_node(job, "v100", count) == what
 
 
-def test_foreign_gpus_and_lost_nodes_are_no_room_and_drained_ones_are_closed() -> None:
+def test_foreign_gpus_are_no_room_and_nodes_that_are_lost_or_drained_are_closed() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
     free = FreeGpus.of(
         snapshot_of(
@@ -211,8 +211,9 @@ def test_foreign_gpus_and_lost_nodes_are_no_room_and_drained_ones_are_closed() -
     assert free.idle("v100") == 1
     assert free.one_node(job, "v100", 1) == on(a=1)
     assert free.one_node(job, "v100", 2) is None
-    assert not free.fits(job, on(b=1))
+    assert free.fits(job, on(b=4))
     assert free.fits(job, on(c=4))
+    assert free.closed(on(b=1))
     assert free.closed(on(a=1, c=1))
 
 
@@ -247,3 +248,14 @@ def test_an_even_spread_counts_what_nodes_of_one_host_share() -> None:
     free, job = FreeGpus.empty(cluster), submission("j", 1.0, cpus_per_gpu=1.0).job
     assert free.fewest_nodes(job, TYPES, 6, even=True) == on(a=3, c=3)
     assert free.fewest_nodes(job, TYPES, 9, even=True) is None
+
+
+def test_what_runs_on_a_node_beyond_what_others_leave_takes_no_room_elsewhere() -> None:
+    cluster = cluster_of(a=("v100", 4), b=("v100", 4))
+    free = FreeGpus.of(snapshot_of(cluster, [view("j")], nodes={"a": {"foreign_gpus": 3}}))
+    job = submission("j", 1.0).job
+    free.take(job, on(a=3))
+    assert (free.idle("v100"), free.nodes_with("v100", 4)) == (4, 1)
+    assert free.one_node(job, "v100", 1) == on(b=1)
+    free.give(job, on(a=3))
+    assert (free.idle("v100"), free.one_node(job, "v100", 1)) == (5, on(a=1))

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.optimize import Limits
-from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.placement.pools import Pools
+from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.sia import Options, Priced, Sia, choose, options_of, restart_factor
 from hetsched_core.types import Placed, Plan, Trigger
 from tests.hetsched_core.worlds import (

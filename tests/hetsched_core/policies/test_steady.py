@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.policies.steady import Sizes, Steady
+from hetsched_core.policies.steady import Sizes, Steady, least_of_the_shorter
 from hetsched_core.policy import check_plan
+from hetsched_core.runlog import RunEnd
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     ExecutionModel,
@@ -196,16 +199,82 @@ def test_gpus_of_several_types_are_given_where_no_one_type_has_enough() -> None:
 def test_of_jobs_whose_sizes_nobody_knows_the_one_that_ran_least_goes_first() -> None:
     cluster = cluster_of(a=("t", 1))
     ran = job("ran", held(on(a=1)), samples=None, samples_done=300.0)
-    views = [ran, job("new", samples=None, submit_s=355.0)]
+    new = job("new", samples=None, submit_s=355.0)
+    new = replace(new, job=replace(new.job, user="bob"))
     previous = plan_of({"ran": placed(a=1), "new": NO_ROOM})
-    snapshot = snapshot_of(cluster, views, now=360.0, triggers=ROUND, previous=previous)
+    snapshot = snapshot_of(cluster, [ran, new], now=360.0, triggers=ROUND, previous=previous)
     assert where(Steady(), snapshot) == {"new": "a:1"}
+
+
+def test_a_job_of_unknown_size_is_not_stopped_before_that_can_pay() -> None:
+    """With a restart of 10 s and a grace time of 30 s that is after twelve times as long."""
+    cluster = cluster_of(a=("t", 1))
+    found = {}
+    for now in (360.0, 720.0):
+        ran = job("ran", held(on(a=1)), samples=None, samples_done=now, restart_cost_s=10.0)
+        new = job("new", samples=None, submit_s=now, observed_s=now, restart_cost_s=10.0)
+        new = replace(new, job=replace(new.job, user="bob"))
+        previous = plan_of({"ran": placed(a=1), "new": NO_ROOM})
+        snapshot = snapshot_of(cluster, [ran, new], now=now, triggers=ROUND, previous=previous)
+        found[now] = list(where(Steady(), replace(snapshot, grace_s=30.0)))
+    assert found == {360.0: ["ran"], 720.0: ["new"]}
+
+
+@pytest.mark.parametrize("samples", [None, 36_000.0])
+def test_of_equal_jobs_none_is_stopped_for_another_however_long_that_has_waited(
+    samples: float | None,
+) -> None:
+    cluster = cluster_of(a=("t", 2))
+    runs = [
+        job(name, held(on(a=1)), samples=samples, samples_done=7200.0, submit_s=0.0)
+        for name in ("r1", "r2")
+    ]
+    waits = [job(f"w{k:02d}", samples=samples) for k in range(40)]
+    entries = {each.id: placed(a=1) for each in runs} | {each.id: NO_ROOM for each in waits}
+    snapshot = snapshot_of(
+        cluster, [*waits, *runs], now=7200.0, triggers=ROUND, previous=plan_of(entries)
+    )
+    assert set(where(Steady(), snapshot)) == {"r1", "r2"}
+
+
+def test_a_stop_gains_more_than_the_restart_and_the_grace_time() -> None:
+    """The one that waits has waited for an hour; what counts is what it has less to do."""
+    cluster = cluster_of(a=("t", 1))
+    found = {}
+    for less_s in (30.0, 50.0):
+        runs = job("runs", held(on(a=1)), samples=1360.0, restart_cost_s=10.0)
+        wait = job("waits", samples=1000.0 - less_s, wait_s=3600.0, restart_cost_s=10.0)
+        previous = plan_of({"runs": placed(a=1), "waits": NO_ROOM})
+        snapshot = snapshot_of(cluster, [runs, wait], now=360.0, triggers=ROUND, previous=previous)
+        found[less_s] = list(where(Steady(), replace(snapshot, grace_s=30.0)))
+    assert found == {30.0: ["runs"], 50.0: ["waits"]}
+
+
+def test_a_thousand_equal_jobs_run_to_their_ends_without_a_stop() -> None:
+    cluster = cluster_of(**{f"n{k}": ("t", 4) for k in range(6)})
+    jobs = [submission(f"j{k:04d}", 3000.0, submit_s=float(k // 10)) for k in range(1000)]
+    jobs = [replace(each, job=replace(each.job, total_samples=None)) for each in jobs]
+    settings = Settings(restart_cost_s=10.0, grace_s=30.0)
+    log = simulate(jobs, cluster, Steady(), linear_speeds(cluster, {"m": {"t": 1.0}}), settings)
+    assert {run.ended_by for run in log.runs} == {RunEnd.COMPLETED}
+    assert len(log.runs) == 1000
+
+
+def test_the_least_priority_of_the_shorter_is_that_of_its_naive_twin() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        runners, waiting = rng.integers(0, 6, 2)
+        left_s, than_s = (rng.integers(0, 5, n).astype(float) for n in (runners, waiting))
+        priorities = rng.random(runners)
+        naive = [min(priorities[left_s <= than], default=math.inf) for than in than_s]
+        assert least_of_the_shorter(left_s, priorities, than_s).tolist() == naive
 
 
 def test_sizes_that_are_told_can_be_left_out_of_account() -> None:
     cluster = cluster_of(a=("t", 1))
     ran = job("ran", held(on(a=1)), samples=330.0, samples_done=300.0)
-    views = [ran, job("new", samples=5000.0, submit_s=355.0)]
+    new = job("new", samples=5000.0, submit_s=355.0)
+    views = [ran, replace(new, job=replace(new.job, user="bob"))]
     previous = plan_of({"ran": placed(a=1), "new": NO_ROOM})
     snapshot = snapshot_of(cluster, views, now=360.0, triggers=ROUND, previous=previous)
     assert list(where(Steady(), snapshot)) == ["ran"]

@@ -90,6 +90,28 @@ def test_the_future_is_foretold_exactly_by_who_knows_it(arrivals: Loaded, name: 
     assert len(told) > 30
 
 
+@pytest.mark.parametrize("sparing", [0.1, 0.5])
+def test_a_policy_that_is_asked_sparingly_is_asked_seldom_and_starts_little_later(
+    sparing: float,
+) -> None:
+    snapshot = snapshot_of(
+        cluster_of(n0=("a100", 4)),
+        [view("a", held(on(n0=4)), counts=(4,)), view("b", counts=(4,), submit_s=1.0)],
+        now=100.0,
+    )
+    las = make_policy("las")
+    kind = type("Watched", (Watched,), {"info": las.info})
+    left = {"a": 300_000.0, "b": 1.0}
+    exact = first_starts(snapshot, las.plan(snapshot), las, left, {"b"})
+    watched = kind(las)
+    found = first_starts(snapshot, las.plan(snapshot), watched, left, {"b"}, sparing=sparing)
+    assert exact is not None
+    assert found is not None
+    wait_s = exact["b"] - 100.0
+    assert wait_s <= found["b"] - 100.0 <= (1.0 + sparing) * wait_s + 360.0
+    assert len(watched.seen) < 30.0 / sparing
+
+
 def test_blocked_jobs_are_left_out_and_those_that_never_start_are_missing() -> None:
     snapshot = snapshot_of(
         cluster_of(n0=("a100", 4)),

@@ -136,7 +136,7 @@ def test_a_question_that_finds_the_file_closed_is_refused_and_keeps_no_log_from_
     with Store.open(tmp_path / "store", Mode.WRITE) as store:
         store.record_history([LEFT])
         # As after a fatal error of DuckDB's, until the next transaction opens the file again.
-        store._database._connection.close()
+        store._database._disconnect()
         store._database._lost = True
         with pytest.raises(StoreError, match="closed just now"):
             store.history_of("7")

@@ -111,6 +111,19 @@ def test_every_table_is_exported_in_both_formats(
     assert not list(tmp_path.glob(".*.part"))
 
 
+@pytest.mark.parametrize("form", Format)
+def test_what_only_its_owner_may_read_is_exported_for_its_owner_alone(
+    store: Store, tmp_path: Path, form: Format
+) -> None:
+    fill(store)
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    for mode in (0o600, 0o640, 0o644):
+        store.path.chmod(mode)
+        found = {path.stat().st_mode & 0o777 for path in store.export(folder, form)}
+        assert found == {mode}
+
+
 def test_an_export_that_does_not_fit_leaves_the_files_that_were_there(
     store: Store, small_disk: Callable[[str], Path]
 ) -> None:

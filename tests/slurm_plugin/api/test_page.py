@@ -14,10 +14,11 @@ from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner
+from slurm_plugin.daemon.mark import read_mark
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policies.fifo import Fifo
-from hetsched_core.types import JobView, Plan, Reservation, Snapshot
+from hetsched_core.types import JobView, Plan, Reason, ReasonCode, Reservation, Snapshot
 from slurm_plugin.api import page as telling
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.page_maker import PageMaker, serve_page
@@ -26,7 +27,6 @@ from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.cli.page import page
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.managed import to_begin_later
-from slurm_plugin.daemon.mark import read_mark
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 from tests.slurm_plugin.backend.fake import PENDING
@@ -104,7 +104,27 @@ def test_a_job_that_is_to_start_says_where() -> None:
     publisher.publish(snapshot, Fifo().plan(snapshot), 1)
     said = publisher.answer({"ask": "page"}, ROOT)["page"]
     assert said["waiting"][0]["reason"] == "to start on n[1-2]"
-    assert said["reasons"] == {}
+    assert said["reasons"] == {"shadow": 1}
+
+
+def test_the_reasons_add_up_to_the_jobs_that_wait() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0)
+    mark = read_mark('hetsched/1 {"nonce":"a1","default":2,"gpu-set":"2","begin":87000}')
+    assert mark is not None
+    later = to_begin_later(replace(PENDING, id="9", submit_s=500.0), mark)
+    runs = view("1", held(on(n1=4)), counts=(4,))
+    starts, waits = view("2", counts=(4,), submit_s=1.0), view("3", counts=(8,), submit_s=2.0)
+    blocked = Reason(ReasonCode.QUOTA, detail="MaxGRESPerAccount")
+    limited = view("4", counts=(1,), submit_s=3.0, blocked=blocked)
+    planned = snapshot_of(CLUSTER, [runs, starts, waits, limited], now=5.0)
+    plan = Fifo().plan(planned)
+    # These have come since.
+    new = (view("5", submit_s=4.0), view("6", submit_s=4.0, blocked=blocked))
+    now = snapshot_of(CLUSTER, [runs, starts, waits, limited, *new], now=6.0)
+    publisher.publish(now, plan, 1, later={"9": later})
+    said = publisher.answer({"ask": "page"}, ROOT)["page"]
+    assert said["reasons"] == {"quota": 2, "shadow": 1, "no_room": 1, "new": 1, "begin": 1}
+    assert sum(said["reasons"].values()) == said["waiting_jobs"] == 6
 
 
 def test_a_job_that_is_placed_waits_and_says_where() -> None:

@@ -1,5 +1,8 @@
 """What is published, and what is said before and after."""
 
+import threading
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -70,6 +73,36 @@ def test_a_slow_why_keeps_nobody_from_the_status(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError, match="no active job"):
         publisher.answer(Asker(ask="why", job="none"), ADMIN)
     assert heard == [CONFIGURATION.policy]
+
+
+def test_one_user_s_many_whys_are_answered_one_by_one_and_others_between_them() -> None:
+    publisher = Publisher(CONFIGURATION, 50.0)
+    publisher.publish(SNAPSHOT, Fifo().plan(SNAPSHOT), 3)
+    order: list[str] = []
+    begun = threading.Event()
+
+    class Slow(dict[str, object]):
+        """A question that takes a while to answer."""
+
+        def get(self, key: str, default: object = None) -> object:
+            if key == "job":
+                begun.set()
+                time.sleep(0.1)
+            return super().get(key, default)
+
+    def asks(user: str) -> None:
+        with suppress(InputError):
+            publisher.answer(Slow(ask="why", job="none"), Peer(user, admin=False))
+        order.append(user)
+
+    flood = [threading.Thread(target=asks, args=("eve",)) for _ in range(16)]
+    for thread in flood:
+        thread.start()
+    assert begun.wait(60)
+    asks("ann")
+    for thread in flood:
+        thread.join(60)
+    assert order.index("ann") <= 2
 
 
 def test_the_plans_time_is_that_of_the_decision() -> None:

@@ -4,6 +4,8 @@ import json
 import os
 import pwd
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -16,7 +18,8 @@ import pytest
 from hetsched_core.errors import HetschedError, InputError
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.client import ask
-from slurm_plugin.api.server import AnswerServer
+from slurm_plugin.api.server import MOST_OF_ONE_USER, AnswerServer
+from tests.slurm_plugin.jobs import SLACK, deadline
 
 
 def echo(request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
@@ -108,9 +111,60 @@ def test_askers_who_say_nothing_do_not_keep_others_from_an_answer(path: Path) ->
             channel.close()
 
 
+FLOOD = """
+import socket, sys, os
+os.setuid(65534)
+held = []
+while True:
+    channel = socket.socket(socket.AF_UNIX)
+    channel.connect(sys.argv[1])
+    held.append(channel)
+    if len(held) == 129:
+        print("held", flush=True)
+    if len(held) > 129:
+        held.pop(0).close()
+"""
+"""Another user's process with 129 connections that says nothing, and opens one after the other."""
+
+
+@pytest.mark.usefixtures("server")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can ask as somebody else")
+def test_however_many_connections_one_user_opens_others_are_answered_at_once(path: Path) -> None:
+    path.parent.chmod(0o755)
+    words = [sys.executable, "-c", FLOOD, str(path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as flood:
+        try:
+            assert flood.stdout is not None
+            assert flood.stdout.readline() == "held\n"
+            took_s = []
+            for _ in range(20):
+                begun = time.monotonic()
+                assert ask(path, "status")["user"] == "root"
+                took_s.append(time.monotonic() - begun)
+        finally:
+            flood.kill()
+    assert max(took_s) < SLACK * 1.0
+    # Whoever has let go is answered again.
+    latest = deadline(10)
+    while as_nobody(path) and time.monotonic() < latest:
+        time.sleep(0.1)
+    assert as_nobody(path) == 0
+
+
+def as_nobody(path: Path) -> int:
+    """Ask as another user; return 0 if there is an answer."""
+    code = (
+        "import os, sys; from pathlib import Path; from slurm_plugin.api.client import ask\n"
+        "os.setuid(65534)\n"
+        "ask(Path(sys.argv[1]), 'status')"
+    )
+    words = [sys.executable, "-c", code, str(path)]
+    return subprocess.run(words, capture_output=True, check=False).returncode
+
+
 @pytest.mark.usefixtures("server")
 def test_one_asker_too_many_is_turned_away_with_a_sentence(path: Path) -> None:
-    silent = [socket.socket(socket.AF_UNIX) for _ in range(64)]
+    silent = [socket.socket(socket.AF_UNIX) for _ in range(MOST_OF_ONE_USER)]
     try:
         for channel in silent:
             channel.connect(str(path))

@@ -1,5 +1,6 @@
 """What every backend keeps to, on a real Slurm."""
 
+import re
 import time
 
 import pytest
@@ -167,7 +168,7 @@ def test_what_is_asked_for_by_gpu_follows_the_gpus_by_itself(
 ) -> None:
     job = submitter.submit("--gpu-set=1-8", "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=500")
     before = backend.read().jobs[job]
-    assert before.asked == Asked(memory_mb_per_gpu=500)
+    assert before.asked == Asked(memory_mb_per_gpu=500, cpus_per_gpu=3)
     assert '"cpus":3' in before.mark
     backend.apply(Place(job, ("n1",), 5, Park(job, 2, 60)))
     await_job(backend, job, running)
@@ -217,7 +218,18 @@ def test_a_signal_reaches_just_whom_it_is_meant_for(
 
 
 def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) -> None:
-    assert backend.site() == SlurmSite(10.0, {"gpu": None}, GpuLimits())
+    (host, port) = re.findall(
+        r"^Slurmctld(?:Host|Port)=(.*)$", testbed.layout.slurm_conf.read_text(), re.MULTILINE
+    )
+    longest = {"gpu": 604800.0, "short": 3600.0}
+    assert backend.site() == SlurmSite(
+        10.0,
+        longest,
+        GpuLimits(),
+        power_up_s=60,
+        power_down_s=30,
+        cluster=f"testbed at {host}:{port}",
+    )
     testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")
     try:
         assert backend.site().longest_s == {"gpu": 5400.0}

@@ -3,7 +3,18 @@
 import pytest
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend.gres import condition, gpu_counts, gpus_in, memory_mb_in, node_names
+from slurm_plugin.backend import Power
+from slurm_plugin.backend.gres import (
+    NO_LIMIT,
+    condition,
+    gpu_counts,
+    gpu_part,
+    gpus_in,
+    memory_mb_in,
+    node_names,
+    node_range,
+)
+from slurm_plugin.backend.gres import power as power_of
 
 
 @pytest.mark.parametrize(
@@ -75,3 +86,45 @@ def test_node_lists_are_expanded_and_sorted() -> None:
     assert node_names("n[4,1]") == ("n1", "n4")
     assert node_names(",") == ()
     assert node_names(None) == ()
+
+
+@pytest.mark.parametrize(
+    ("words", "means", "power"),
+    [
+        (["IDLE", "RESERVED"], NodeCondition.UP, Power.ON),
+        (["IDLE", "POWERED_DOWN", "RESERVED"], NodeCondition.UP, Power.OFF),
+        (["IDLE", "POWERING_DOWN", "NOT_RESPONDING"], NodeCondition.UP, Power.FALLING),
+        (["IDLE", "POWER_DOWN"], NodeCondition.UP, Power.FALLING),
+        (["MIXED*", "POWERING_UP"], NodeCondition.UP, Power.RISING),
+        (["DOWN", "POWERED_DOWN"], NodeCondition.DOWN, Power.OFF),
+        (["IDLE", "DRAIN", "POWERED_DOWN"], NodeCondition.DRAINED, Power.OFF),
+    ],
+)
+def test_a_node_that_is_reserved_or_powered_down_is_not_closed(
+    words: list[str], means: NodeCondition, power: Power
+) -> None:
+    assert (condition(words), power_of(words)) == (means, power)
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("cpu=3,gres/gpu:1", "gres/gpu:1"),
+        ("cpu=3,gres/gpu:a100=1", "gres/gpu:a100:1"),
+        ("cpu=4", ""),
+        ("gres/gpu:2,gres/shard:1", "gres/gpu:2"),
+        (None, ""),
+    ],
+)
+def test_of_what_each_task_asks_for_its_gpus_are_told(text: str | None, gpus: str) -> None:
+    assert gpu_part(text) == gpus
+
+
+@pytest.mark.parametrize(
+    ("count", "most", "tasks", "per_node", "least_and_most"),
+    [(2, 2, 2, 0, (2, 2)), (2, 0, 8, 0, (1, 0)), (2, 0, 8, 4, (2, 0)), (1, NO_LIMIT, 1, 0, (1, 0))],
+)
+def test_slurm_s_guess_at_the_number_of_nodes_is_no_need(
+    count: int, most: int, tasks: int, per_node: int, least_and_most: tuple[int, int]
+) -> None:
+    assert node_range(count, most, tasks, per_node) == least_and_most

@@ -23,10 +23,11 @@ from hetsched_core.store import Mode as StoreMode
 from hetsched_core.types import RequirementSet
 from slurm_plugin.backend import JobState, SlurmBackend, SlurmState, open_backend
 from slurm_plugin.daemon import CycleReport, Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon.settings import Jobs
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING
-from tests.slurm_plugin.jobs import Submitter, Told, deadline
+from tests.slurm_plugin.jobs import Submitter, Told, await_job, deadline, running
 
 pytestmark = pytest.mark.slurm
 
@@ -45,8 +46,8 @@ def daemon_of(
     store: Store | None = None,
     settings: DaemonSettings = SETTINGS,
 ) -> Daemon:
-    """A daemon on the wall clock."""
-    return Daemon(
+    """A daemon on the wall clock, which holds the nodes from now on unless it only looks on."""
+    daemon = Daemon(
         backend,
         make_policy(policy),
         settings,
@@ -56,6 +57,8 @@ def daemon_of(
         store=store,
         stopwatch=time.perf_counter,
     )
+    daemon.cycle()
+    return daemon
 
 
 def drive(
@@ -219,7 +222,7 @@ def compile_kernels(backend: SlurmBackend, policy: str) -> None:
     """Plan once for made-up jobs: kernels are compiled when they are used first, and jobs wait."""
     marks = [WAITING.mark.replace("1,2", counts).replace("a1", counts) for counts in ("1-4", "1-8")]
     jobs = {str(at): replace(WAITING, id=str(at), mark=mark) for at, mark in enumerate(marks)}
-    daemon_of(FakeBackend(SlurmState(backend.read().nodes, jobs)), policy).cycle()
+    daemon_of(FakeBackend(SlurmState(backend.read().nodes, jobs)), policy)
 
 
 SETS = ("1", "1,2", "2,4", "1-4", "4,8", "8", "1,2,4,8", "3")
@@ -228,13 +231,13 @@ SETS = ("1", "1,2", "2,4", "1-4", "4,8", "8", "1,2,4,8", "3")
 def test_sixty_jobs_get_counts_from_their_sets_and_fifo_moves_none(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
-    asked = {
-        submitter.submit(f"--gpu-set={text} --can-checkpoint", seconds=1): text
-        for text in random.Random(7).choices(SETS, k=60)
-    }
-    jobs = list(asked)
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        drive(daemon_of(backend, store=store), ended(backend, jobs), timeout_s=120)
+        daemon = daemon_of(backend, store=store)
+        asked = {
+            submitter.submit(f"--gpu-set={text} --can-checkpoint", seconds=1): text
+            for text in random.Random(7).choices(SETS, k=60)
+        }
+        drive(daemon, ended(backend, list(asked)), timeout_s=120)
         decisions = [decision.document for _, decision in store.decisions()]
     assert check_runs(testbed, submitter, asked, decisions) == 0
     # The order of submission was kept among jobs of the same set. Slurm may start one a moment
@@ -288,8 +291,9 @@ def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
 def test_what_sacct_says_of_a_run_replays_offline(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed, tmp_path: Path
 ) -> None:
+    daemon = daemon_of(backend)
     jobs = [submitter.submit("--gpu-set=2,4", "--time=5", seconds=1) for _ in range(12)]
-    drive(daemon_of(backend), ended(backend, jobs), timeout_s=60)
+    drive(daemon, ended(backend, jobs), timeout_s=60)
     accounted(testbed, jobs)
     log, result = tmp_path / "sacct.txt", tmp_path / "result.json"
     log.write_text(
@@ -309,42 +313,49 @@ def test_what_sacct_says_of_a_run_replays_offline(
     assert (measures["jobs"], measures["completed"]) == (12, 12)
 
 
-def test_shadow_mode_plans_and_changes_nothing(backend: SlurmBackend, submitter: Submitter) -> None:
-    jobs = [submitter.submit("--gpu-set=1,2") for _ in range(5)]
+def test_shadow_mode_plans_all_jobs_and_changes_nothing(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    jobs = [submitter.submit("--gpu-set=1,2", "--begin=now+1") for _ in range(3)]
+    jobs += [submitter.submit("", "--gpus=2", "--begin=now+1") for _ in range(2)]
+    await_job(backend, jobs[-1], running)
     before = backend.read()
     daemon = daemon_of(backend, mode=Mode.SHADOW)
-    reports = [daemon.cycle() for _ in range(5)]
+    reports = [daemon.cycle() for _ in range(3)]
     after = backend.read()
-    assert reports[0].decision
-    assert len(reports[0].changes) == 5
     assert all(report.outcome is None for report in reports)
     assert after.nodes == before.nodes
+    assert after.reservations == ()
     # Meanwhile Slurm may forget jobs of other tests, which have ended long ago.
     assert {job: after.jobs[job] for job in jobs} == {job: before.jobs[job] for job in jobs}
     assert set(daemon.plan.entries) == set(jobs)
 
 
-def test_jobs_that_are_not_ours_are_left_alone_and_their_gpus_are_taken(
+def test_jobs_that_run_already_or_are_elsewhere_are_left_alone_and_their_gpus_are_taken(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
-    foreign = testbed.command(
-        *("sbatch", "--parsable", "--nodelist=n1", "--gpus-per-node=7"),
-        *("--output=/dev/null", "--wrap=sleep 600"),
-    ).strip()
-    daemon = daemon_of(backend)
-    drive(daemon, lambda: backend.read().jobs[foreign].state is JobState.RUNNING, timeout_s=20)
+    # A pilot: of two nodes of the partition, and of jobs that opt in.
+    settings = replace(SETTINGS, partitions=frozenset(), nodes="n1,n4", jobs=Jobs.MARKED)
+    there = submitter.submit("", "--nodelist=n1", "--gpus-per-node=7")
+    await_job(backend, there, running)
+    daemon = daemon_of(backend, settings=settings)
+    elsewhere = submitter.submit("", "--gpus-per-node=4", "--exclude=n1,n4")
+    stays_out = submitter.submit("", "--nodelist=n4", "--gpus-per-node=1")
     eight = [submitter.submit("--gpu-set=8", "--gpus-per-node=8", seconds=1) for _ in range(2)]
     drive(daemon, ended(backend, eight), timeout_s=60)
     rows = accounted(testbed, eight)
-    assert all("n1" not in row.nodes for row in rows.values())
-    assert daemon.world.nodes["n1"].foreign_gpus == 7
-    assert backend.read().jobs[foreign].state is JobState.RUNNING
+    assert all(row.nodes == {"n4"} for row in rows.values())
+    jobs = backend.read().jobs
+    states = [jobs[job].state for job in (there, elsewhere, stays_out)]
+    assert states == [JobState.RUNNING, JobState.RUNNING, JobState.PENDING]
+    assert daemon.world.managed.keys().isdisjoint({elsewhere, stays_out})
+    assert (jobs[there].restarts, daemon.world.nodes["n1"].foreign_gpus) == (0, 7)
 
 
 SCONTROL = """\
 #!/bin/bash
 if [ "$1 $2" = "show nodes" ]; then
-    {scontrol} update JobId={job} ReqNodeList=n0 StartTime=now
+    {scontrol} release {job}
     until [ -n "$(squeue --noheader --jobs={job} --states=R)" ]; do sleep 0.1; done
 fi
 exec {scontrol} "$@"
@@ -359,8 +370,8 @@ def test_a_job_that_begins_while_slurm_is_read_is_not_taken_for_somebody_else_s(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     reader = open_backend("commands")
-    job = submitter.submit("--gpu-set=4")
-    daemon = daemon_of(reader)
+    job = submitter.submit("--gpu-set=4", "--hold", "--nodelist=n0")
+    daemon = daemon_of(reader, mode=Mode.SHADOW)
     program = shutil.which("scontrol")
     (tmp_path / "bin").mkdir()
     slow = tmp_path / "bin" / "scontrol"
@@ -375,51 +386,11 @@ def test_a_job_that_begins_while_slurm_is_read_is_not_taken_for_somebody_else_s(
 def test_a_daemon_that_was_killed_goes_on_from_what_slurm_shows(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
-    jobs = [submitter.submit("--gpu-set=2,4", seconds=2) for _ in range(30)]
-    daemon_of(backend).cycle()
+    killed = daemon_of(backend)
+    jobs = [submitter.submit("--gpu-set=2,4", seconds=2) for _ in range(20)]
+    killed.cycle()
     time.sleep(0.3)
     # Another one, which knows nothing of the first.
     daemon = daemon_of(backend)
     drive(daemon, ended(backend, jobs), timeout_s=90)
     assert all(backend.read().jobs[job].restarts == 0 for job in jobs)
-
-
-def test_a_job_held_by_its_user_waits_and_runs_when_it_is_released(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    job = submitter.submit("--gpu-set=1", seconds=1)
-    testbed.command("scontrol", "hold", job)
-    daemon = daemon_of(backend)
-    for _ in range(3):
-        assert all(change.job != job for change in daemon.cycle().changes)
-    assert backend.read().jobs[job].held
-    testbed.command("scontrol", "release", job)
-    drive(daemon, ended(backend, [job]), timeout_s=30)
-
-
-def test_a_job_behind_a_dependency_waits_for_it(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    first = submitter.submit("--gpu-set=8", seconds=2)
-    second = submitter.submit("--gpu-set=1", f"--dependency=afterok:{first}", seconds=1)
-    drive(daemon_of(backend), ended(backend, [first, second]), timeout_s=60)
-    rows = accounted(testbed, [first, second])
-    assert rows[first].end <= rows[second].start
-
-
-def test_a_waiting_job_is_kept_back_by_pushing_its_begin_time(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    testbed.command("scontrol", "update", "node=n1,n4", "state=drain", "reason=test")
-    try:
-        job = submitter.submit("--gpu-set=1,2 --gpu-types=v100", "--gpus-per-node=2")
-        testbed.command("scontrol", "update", f"job={job}", "starttime=now+25")
-        daemon = daemon_of(backend)
-        daemon.cycle()
-        seen = backend.read().jobs[job]
-    finally:
-        testbed.command("scontrol", "update", "node=n1,n4", "state=resume")
-        testbed.await_idle()
-    assert seen.begin_s is not None
-    assert seen.begin_s > time.time() + 40
-    assert (seen.pinned, seen.gpus_per_node) == ((), 2)

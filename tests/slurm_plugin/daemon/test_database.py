@@ -1,11 +1,21 @@
 """The daemon's database can be taken away, damaged or held by others, and the daemon goes on."""
 
+import os
+import random
+import shutil
 import sqlite3
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import (
+    Decision,
     Mode,
     NotAStoreError,
     Store,
@@ -66,6 +76,194 @@ def test_one_that_is_found_damaged_later_is_set_aside_and_said(path: Path) -> No
         "daemon.duckdb.damaged-1",
         "daemon.duckdb.damaged-2",
     ]
+
+
+def record(store: Store | None, decisions: int) -> None:
+    """Have a store hold so many more decisions."""
+    assert store is not None
+    for number in range(decisions):
+        document = random.Random(number).randbytes(2000).hex()
+        store.record_decision(
+            Decision("las", PlanRecord(NOW, frozenset(), 0.1, 1, 1), document=document)
+        )
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def write_over(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(20_000))
+
+
+def write_over_the_middle(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 3)
+        file.write(os.urandom(path.stat().st_size // 2))
+
+
+@pytest.mark.parametrize("spoil", [cut, cut_off, write_over, write_over_the_middle])
+def test_one_that_another_process_spoils_is_set_aside_at_once_and_said_once(
+    path: Path, spoil: Callable[[Path], None]
+) -> None:
+    with Database(path) as one:
+        one.open(NOW)
+        record(one.store, 100)
+        assert one.store is not None
+        one.store.checkpoint()
+        record(one.store, 3)
+        spoil(path)
+        spoilt = path.read_bytes()
+        said = one.check(NOW + 1, None)
+        assert "was written to by another process" in said[0]
+        assert "set aside as daemon.duckdb.damaged-1" in said[-1]
+        # Nothing more has gone into it.
+        assert path.with_name("daemon.duckdb.damaged-1").read_bytes() == spoilt
+        assert one.check(NOW + 2, None) == ()
+        record(one.store, 2)
+        assert one.store.summary().decisions == 2
+        assert one.check(NOW + 3, None) == ()
+    with Store.open(path) as store:
+        assert store.faults() == ()
+        assert store.summary().decisions == 2
+
+
+@pytest.mark.parametrize("which", ["daemon.duckdb", "daemon.duckdb.wal"])
+def test_what_is_spoilt_while_something_is_written_is_seen_as_well(path: Path, which: str) -> None:
+    with Database(path) as one:
+        one.open(NOW)
+        record(one.store, 2)
+        assert one.store is not None
+        with one.store.transaction() as transaction:
+            transaction.run("DELETE FROM decision WHERE id = 1")
+            os.truncate(path.with_name(which), 100)
+        said = one.check(NOW + 1, None)
+        assert f"{which} was written to" in said[0]
+
+
+def test_nothing_that_the_daemon_writes_itself_is_taken_for_another_s(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Often enough that the log is merged many times.
+    monkeypatch.setattr("hetsched_core.store.database.CHECKPOINT_BYTES", 1 << 18)
+    with Database(path) as one:
+        one.open(NOW)
+        assert one.store is not None
+        for number in range(10):
+            record(one.store, 30)
+            one.store.forget_decisions(keep=100, most_bytes=1 << 20)
+            assert one.check(NOW + number, None) == ()
+            one.store.summary()
+    with Database(path) as one:
+        assert one.open(NOW) == ()
+        assert one.check(NOW + 1, None) == ()
+
+
+def test_one_that_is_spoilt_in_the_daemon_s_last_moment_is_not_written_into(path: Path) -> None:
+    with Database(path) as one:
+        one.open(NOW)
+        record(one.store, 100)
+        assert one.store is not None
+        one.store.checkpoint()
+        record(one.store, 3)
+        write_over_the_middle(path)
+        spoilt = path.read_bytes()
+    assert path.read_bytes() == spoilt
+
+
+def test_one_that_was_only_touched_is_gone_on_with_and_nothing_is_lost(path: Path) -> None:
+    with Database(path) as one:
+        one.open(NOW)
+        record(one.store, 5)
+        os.utime(path)
+        (said,) = one.check(NOW + 1, None)
+        assert said == f"{path} was written to by another process; it is whole, and is gone on with"
+        assert one.store is not None
+        assert one.store.summary().decisions == 5
+        assert one.check(NOW + 2, None) == ()
+
+
+@pytest.mark.parametrize("how", ["deleted", "cut", "overwritten"])
+def test_a_log_that_another_process_spoils_is_written_anew_and_nothing_is_lost(
+    path: Path, how: str
+) -> None:
+    log = path.with_name("daemon.duckdb.wal")
+    with Database(path) as one:
+        one.open(NOW)
+        record(one.store, 5)
+        match how:
+            case "deleted":
+                log.unlink()
+            case "cut":
+                os.truncate(log, 100)
+            case _:
+                log.write_bytes(os.urandom(log.stat().st_size))
+        (said,) = one.check(NOW + 1, None)
+        assert f"{log} was written to or deleted by another process" in said
+        record(one.store, 2)
+        assert one.check(NOW + 2, None) == ()
+        shutil.copytree(path.parent, path.parent / "killed")
+    with Store.open(path.parent / "killed" / path.name) as store:
+        assert store.summary().decisions == 7
+        assert store.faults() == ()
+
+
+def test_one_whose_mode_is_changed_gets_back_its_own(path: Path) -> None:
+    with Database(path) as one:
+        path.with_name("daemon.duckdb.damaged-7").write_text("names")
+        another = path.with_name("passwd")
+        another.write_text("names")
+        another.chmod(0o644)
+        path.with_name("daemon.duckdb.link").symlink_to(another)
+        one.open(NOW)
+        assert one.check(NOW, None) == ()
+        ours = [path, path.with_name("daemon.duckdb.damaged-7")]
+        assert {stat.S_IMODE(each.stat().st_mode) for each in ours} == {0o600}
+        # A link is not followed.
+        assert stat.S_IMODE(another.stat().st_mode) == 0o644
+        for mode in (0, 0o644):
+            path.chmod(mode)
+            (said,) = one.check(NOW + 1, None)
+            assert said == f"{path} had mode {mode:04o}; it is the daemon's alone again, 0600"
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+            assert one.check(NOW + 2, None) == ()
+
+
+GIVEN_AWAY = """
+import os, sys
+from pathlib import Path
+from slurm_plugin.daemon.database import Database
+path = Path(sys.argv[1])
+os.setuid(65532)
+with Database(path) as one:
+    print(one.open(0.0), flush=True)
+    for _ in range(2):
+        sys.stdin.readline()
+        print(one.check(1.0, None), flush=True)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with() -> None:
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        path = Path(name) / "daemon.duckdb"
+        os.chown(name, 65_532, 65_532)
+        words = [sys.executable, "-c", GIVEN_AWAY, str(path)]
+        pipes = {"stdin": -1, "stdout": -1}
+        with subprocess.Popen(words, text=True, bufsize=1, **pipes) as process:  # type: ignore[call-overload]
+            assert process.stdout.readline() == "()\n"
+            os.chown(path, 0, 0)
+            print(file=process.stdin)
+            said = process.stdout.readline()
+            assert "belongs to root by now, with mode 0600: the daemon could not open" in said
+            assert f"give it back: chown 65532 {path}" in said
+            print(file=process.stdin)
+            assert process.stdout.readline() == "()\n"
 
 
 def test_one_that_is_deleted_or_replaced_is_begun_anew_and_said(path: Path) -> None:

@@ -65,6 +65,7 @@ def test_short_jobs_of_unknown_length_overtake_long_ones_and_all_work_is_done_on
             sleep=time.sleep,
             store=store,
         )
+        daemon.cycle()
         steps = {submit(submitter, LONG): LONG for _ in range(12)}
         drive(daemon, started(submitter, list(steps)[:8]), timeout_s=60)
         steps |= {submit(submitter, SHORT): SHORT for _ in range(8)}

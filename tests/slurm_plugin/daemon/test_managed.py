@@ -1,12 +1,15 @@
 """What is made of a job that Slurm shows."""
 
+import ctypes
 from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import Horizon
+from hetsched_core.types import Horizon, Reason, ReasonCode
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.managed import blocked_by, described
+from slurm_plugin.daemon import slurm_reasons
+from slurm_plugin.daemon.managed import blocked_by, described, not_started
+from slurm_plugin.testbed import Installation
 from tests.slurm_plugin.backend.fake import PENDING
 from tests.slurm_plugin.daemon.fake_slurm import requested
 
@@ -44,3 +47,45 @@ def test_a_dependency_that_cannot_be_satisfied_is_told_as_such(
     found = blocked_by(replace(SEEN, reason=reason))
     assert found is not None
     assert found.code.horizon is horizon
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ("MaxGRESPerAccount", ReasonCode.QUOTA),
+        ("QOSMaxGRESPerUser", ReasonCode.QUOTA),
+        ("AssocGrpGRES", ReasonCode.QUOTA),
+        ("MaxGRESRunMinsPerUser", ReasonCode.QUOTA),
+        ("JobArrayTaskLimit", ReasonCode.QUOTA),
+        ("Licenses", ReasonCode.LICENSES),
+        ("JobHoldMaxRequeue", ReasonCode.HELD),
+        ("Dependency", ReasonCode.DEPENDENCY),
+    ],
+)
+def test_what_keeps_a_job_back_wherever_it_is_placed_is_told_in_slurms_word(
+    said: str, code: ReasonCode
+) -> None:
+    assert blocked_by(replace(SEEN, reason=said)) == Reason(code, detail=said)
+
+
+@pytest.mark.parametrize("said", ["None", "Priority", "Resources", "BeginTime", "NonZeroExitCode"])
+def test_a_job_whose_turn_may_come_any_moment_is_not_kept_back(said: str) -> None:
+    seen = replace(SEEN, reason=said)
+    assert (blocked_by(seen), not_started(seen)) == (None, None)
+
+
+@pytest.mark.parametrize("said", ["ReqNodeNotAvail,_UnavailableNodes:n1", "PartitionDown", "Quux"])
+def test_a_word_about_a_place_or_an_unknown_one_keeps_back_only_what_was_placed(said: str) -> None:
+    seen = replace(SEEN, reason=said)
+    assert blocked_by(seen) is None
+    assert not_started(seen) == Reason(ReasonCode.NOT_STARTED, detail=said)
+
+
+@pytest.mark.slurm
+def test_every_word_that_slurm_has_is_in_the_table(installation: Installation) -> None:
+    library = ctypes.CDLL(str(installation.plugins / "libslurmfull.so"))
+    said = library.slurm_job_state_reason_string
+    said.restype = ctypes.c_char_p
+    words = {said(number).decode() for number in range(400)}
+    assert {"None", "MaxGRESPerAccount", "MpiPortsBusy"} <= words
+    assert words - slurm_reasons.CODES.keys() == {"InvalidReason"}

@@ -8,6 +8,8 @@ import re
 import shutil
 import stat
 import subprocess
+import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -64,7 +66,6 @@ def test_the_latest_are_kept_and_those_of_a_job_that_had_the_id_before_are_not(
     found = reading.read_moves(tmp_path, job())
     assert [move.run for move in found] == list(range(5, MOST_MOVES + 5))
     spool.note("me", "7", "12345678", MOVE)
-    assert reading.read_moves(tmp_path, job()) == []
     assert len(reading.read_moves(tmp_path, job("12345678"))) == 1
 
 
@@ -87,34 +88,89 @@ def test_a_directory_that_cannot_be_written_stops_nothing(tmp_path: Path) -> Non
     assert (tmp_path / "moves").read_text() == "in the way"
 
 
+NOTE = """
+import os, sys
+from pathlib import Path
+from hetsched_core.types import Purpose
+from slurm_plugin.daemon.moves import Account, Move, SpoolFolder
+path, uid, umask = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3], 8)
+os.umask(umask)
+os.chown(path, uid, uid)
+os.setgid(uid), os.setgroups([]), os.setuid(uid)
+folder = SpoolFolder(path, {"nobody": Account(65534, 65534)}.get)
+for number in range(2):
+    folder.note("nobody", "7", "abcdefgh", Move(1e9, number, None, None, Purpose.RUN, ""))
+"""
+"""A daemon of a user and a umask that leaves two moves for a job of nobody's."""
+
+
+def may(account: Account, code: str, *words: str | Path) -> bool:
+    """Whether a command of the shell succeeds for a user."""
+    done = subprocess.run(
+        ["/bin/sh", "-c", code, "sh", *words],
+        user=account.uid,
+        group=account.gid,
+        extra_groups=[],
+        capture_output=True,
+    )
+    return done.returncode == 0
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as two other users")
-def test_a_user_reads_their_own_and_changes_nothing_and_others_do_not_even_read(
-    tmp_path: Path,
+@pytest.mark.parametrize("umask", ["000", "022", "077"])
+@pytest.mark.parametrize("daemon", [0, 65_532])
+def test_a_job_reads_its_own_and_changes_nothing_and_others_find_nothing_whoever_the_daemon_is(
+    daemon: int, umask: str
 ) -> None:
-    for path in (tmp_path, *tmp_path.parents[:2]):
-        path.chmod(0o755)
-    spool = folder(tmp_path)
-    spool.note("nobody", "7", "abcdefgh", MOVE)
-    path = tmp_path / "moves" / "65534" / "7.json"
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        spool = Path(name)
+        spool.chmod(0o755)
+        # What an earlier version left for everybody to read.
+        old = spool / "moves" / "65534"
+        old.mkdir(parents=True)
+        (old / "6.json").write_text("{}")
+        for path in (old.parent, old, old / "6.json"):
+            path.chmod(0o755)
+            os.chown(path, daemon, daemon)
+        words = [sys.executable, "-c", NOTE, name, str(daemon), umask]
+        subprocess.run(words, check=True, cwd=ROOT)
+        (path,) = (path for path in old.iterdir())
+        assert not may(OTHER, 'ls "$1"', old.parent)
+        assert not may(OTHER, 'ls "$1"', old)
+        for guess in ("7.json", "6.json", ".7.part", ".7.json.part"):
+            assert not may(OTHER, 'cat "$1"', old / guess)
+        # Who has the nonce finds the name.
+        read, write, remove = 'cat "$1"', 'echo x >>"$1"', 'mv "$1" "$1.old"'
+        assert reading.path_of(spool, job(), 65534) == path
+        assert may(NOBODY, read, path)
+        for account in (NOBODY, OTHER):
+            assert not any(may(account, code, path) for code in (write, remove))
+        assert "abcdefgh" not in path.name + path.read_text()
+        assert len(json.loads(path.read_text())["moves"]) == 2
+        if daemon == 0:
+            # Nor does one who is not of the user's group, knowing all.
+            assert not may(OTHER, read, path)
+            # Their own directory of the spool is theirs alone.
+            own = spool / "65534"
+            assert (own.stat().st_uid, stat.S_IMODE(own.stat().st_mode)) == (65534, 0o700)
 
-    def may(account: Account, code: str) -> bool:
-        done = subprocess.run(
-            ["/bin/sh", "-c", code, "sh", path],
-            user=account.uid,
-            group=account.gid,
-            extra_groups=[],
-            capture_output=True,
-        )
-        return done.returncode == 0
 
-    read, write, remove = 'cat "$1"', 'echo x >>"$1"', 'mv "$1" "$1.old"'
-    assert may(NOBODY, read)
-    assert not any(may(NOBODY, code) for code in (write, remove))
-    assert not any(may(OTHER, code) for code in (read, write, remove))
-    # Their own directory of the spool is theirs alone.
-    own = tmp_path / "65534"
-    assert (own.stat().st_uid, stat.S_IMODE(own.stat().st_mode)) == (65534, 0o700)
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may act as two other users")
+def test_what_the_site_has_made_for_a_user_s_group_stays_as_it_is() -> None:
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        spool = Path(name)
+        spool.chmod(0o755)
+        made = spool / "moves" / "65534"
+        made.mkdir(parents=True)
+        os.chown(made.parent, 65_532, 65_532)
+        os.chown(made, 65_532, NOBODY.gid)
+        made.chmod(0o710)
+        words = [sys.executable, "-c", NOTE, name, "65532", "022"]
+        subprocess.run(words, check=True, cwd=ROOT)
+        (path,) = made.iterdir()
+        assert may(NOBODY, 'cat "$1"', path)
+        # Though the name is known.
+        assert not may(OTHER, 'cat "$1"', path)
 
 
 def test_a_spool_directory_in_which_others_may_write_is_refused(tmp_path: Path) -> None:
@@ -144,7 +200,19 @@ def test_the_page_names_every_key(tmp_path: Path) -> None:
     page = (ROOT / "docs/formats/moves.md").read_text()
     spool = folder(tmp_path)
     spool.note("me", "7", "abcdefgh", MOVE)
-    written = json.loads((tmp_path / "moves" / str(ME.uid) / "7.json").read_text())
+    (path,) = (tmp_path / "moves" / str(ME.uid)).iterdir()
+    written = json.loads(path.read_text())
     listed = re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE)
     assert listed == [*written, *written["moves"][0]]
     assert f"latest {MOST_MOVES} decisions" in page
+    # Its way to the name of a file is one.
+    (command,) = re.findall(r"```console\n(.*?)```", page, re.DOTALL)
+    found = subprocess.run(
+        ["sh", "-c", command],
+        env=os.environ
+        | {"SPOOL": str(tmp_path), "SLURM_JOB_ID": "7", "HETSCHED_NONCE": "abcdefgh"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(found.stdout) == written

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from slurm_plugin.backend import Asked, JobState
+import pytest
+
+from hetsched_core.policy import make_policy
+from hetsched_core.types import NodeCondition
+from slurm_plugin.backend import Asked, JobState, Place, Requeue, SlurmJob
+from slurm_plugin.daemon import Daemon
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, running, state
 
@@ -53,3 +58,74 @@ def test_what_others_use_is_still_theirs_when_a_job_of_ours_ends_beside_it() -> 
     daemon.cycle()
     view = daemon.world.nodes["n0"]
     assert (view.foreign_gpus, view.foreign_cpus) == (1, 28.0)
+
+
+RUNNING = replace(
+    PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0, gpus_per_node=1, cpus=1
+)
+WAITS = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+
+
+def placed_where(daemon: Daemon) -> dict[str, tuple[str, ...]]:
+    """Do a cycle; return where jobs are placed in it."""
+    changes = daemon.cycle().changes
+    assert not any(isinstance(change, Requeue) for change in changes)
+    return {change.job: change.nodes for change in changes if isinstance(change, Place)}
+
+
+@pytest.mark.parametrize("policy", ["fifo", "las", "steady", "hops"])
+def test_a_node_that_stops_answering_under_a_job_costs_no_other_job_its_place(policy: str) -> None:
+    backend, clock = FakeBackend(state(RUNNING, nodes=(node("n0", used=1), node("n1")))), Clock()
+    daemon = daemon_of(backend, clock, make_policy(policy))
+    assert placed_where(daemon) == {}
+    silent = node("n0", used=1, condition=NodeCondition.DOWN)
+    backend.state = state(RUNNING, WAITS, nodes=(silent, node("n1")))
+    for _ in range(3):
+        clock.now += 1
+        assert placed_where(daemon) == {"2": ("n1",)}
+    # What it holds there is its own, for as long as Slurm says that it runs.
+    view = daemon.world.nodes["n0"]
+    assert (view.held_gpus, view.foreign_gpus) == (1, 0)
+    assert daemon.world.jobs["1"].configuration is not None
+
+
+ENDING = replace(RUNNING, state=JobState.COMPLETING, gpus_per_node=4)
+
+
+def test_nobody_waits_for_gpus_of_a_job_that_ends_for_ever() -> None:
+    used = node("n0", used=4)
+    backend, clock = FakeBackend(state(ENDING, WAITS, nodes=(used,))), Clock()
+    daemon = daemon_of(backend, clock)
+    assert placed_where(daemon) == {}
+    backend.state = state(ENDING, WAITS, nodes=(used, node("n1")))
+    clock.now += 100
+    for _ in range(2):
+        assert placed_where(daemon) == {"2": ("n1",)}
+        clock.now += 1
+    assert daemon.world.nodes["n0"].foreign_gpus == 4
+    # It may end after all, and then its GPUs are free.
+    again = replace(ENDING, state=JobState.PENDING, nodes=(), begin_s=clock.now + 60, restarts=1)
+    backend.state = state(again, nodes=(node("n0"),))
+    clock.now += 1
+    placed_where(daemon)
+    assert daemon.world.nodes["n0"].foreign_gpus == 0
+
+
+@pytest.mark.parametrize(
+    "job",
+    [replace(RUNNING, nodes=()), replace(RUNNING, nodes=("elsewhere",)), replace(ENDING, nodes=())],
+)
+def test_a_job_that_runs_on_no_node_of_ours_gets_no_place_beside_it(job: SlurmJob) -> None:
+    backend, clock = FakeBackend(state(job, WAITS, nodes=(node("n0"),))), Clock()
+    daemon = daemon_of(backend, clock)
+    assert placed_where(daemon) == {"2": ("n0",)}
+    assert daemon.world.jobs["1"].blocked is not None
+
+
+def test_others_use_no_more_of_a_node_than_what_runs_of_ours_leaves() -> None:
+    odd = replace(node("n0", used=9), cpus_used=99, memory_used_mb=10**6)
+    backend, clock = FakeBackend(state(RUNNING, nodes=(odd,))), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    view = daemon.world.nodes["n0"]
+    assert (view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb) == (3, 32.0, 64000.0)

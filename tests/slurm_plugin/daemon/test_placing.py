@@ -119,6 +119,52 @@ def test_a_job_that_does_not_start_in_time_gives_its_place_back_and_is_placed_ag
 
 
 @pytest.mark.parametrize(
+    ("said", "within_s"),
+    [("MaxGRESPerAccount", 1), ("Licenses", 1), ("ReqNodeNotAvail", 7), ("QuuxLimit", 7)],
+)
+def test_a_place_that_slurm_does_not_start_a_job_on_goes_to_others_and_is_not_asked_for_at_once(
+    said: str, within_s: float
+) -> None:
+    backend, clock = FakeBackend(state(WAITING)), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+    only_one = (node("n0", used=3),)
+    backend.state = state(replace(placed(WAITING, "n0"), reason=said), other, nodes=only_one)
+    while left(WAITING) not in backend.calls:
+        clock.now += 1
+        daemon.cycle()
+        assert clock.now <= 1000.0 + within_s
+    daemon.cycle()
+    assert entry(other, "n0") in backend.calls
+    backend.calls.clear()
+    given_back = clock.now
+    # Slurm's word of a job that has not been placed is another one, and not that the limit is gone.
+    while clock.now < given_back + 55.0:
+        backend.state = state(WAITING)
+        daemon.cycle()
+        blocked = daemon.world.jobs["1"].blocked
+        assert blocked is not None
+        assert blocked.detail == said
+        clock.now += 1
+    assert backend.calls == []
+
+
+def test_a_job_that_slurm_leaves_waiting_in_its_place_says_with_which_word() -> None:
+    backend, clock = FakeBackend(state(WAITING)), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    backend.calls.clear()
+    backend.state = state(replace(placed(WAITING, "n0"), reason="Resources"))
+    while not backend.calls:
+        daemon.cycle()
+        clock.now += 1
+        assert clock.now < 1100
+    detail = "it has not started within 30 s, Slurm says Resources"
+    assert str(daemon.world.jobs["1"].blocked).endswith(detail)
+
+
+@pytest.mark.parametrize(
     ("jobs", "more"),
     [(Jobs.ALL, {}), (Jobs.MARKED, {}), (Jobs.ALL, {"begin_s": 5000.0})],
     ids=["no room", "pilot", "later"],

@@ -36,6 +36,22 @@ def test_a_reload_with_a_mistyped_partition_leaves_all_as_it_was() -> None:
     assert "Errno" not in said.getvalue()
 
 
+def test_a_reload_takes_a_partition_that_slurm_has_got_since_and_warns_of_nothing() -> None:
+    backend = FakeBackend(state(WAITING))
+    daemon = daemon_of(backend, Clock(), mode=Mode.SHADOW)
+    daemon.cycle()
+    before = Configuration(partitions=frozenset({"gpu"}))
+    after = replace(before, partitions=frozenset({"gpu", "new"}))
+    said = io.StringIO()
+    log = open_log(LogForm.LOGFMT, said)
+    assert _reloaded(daemon, before, lambda: after, log) is before
+    assert "reload_refused" in said.getvalue()
+    backend.where = replace(backend.where, longest_s={"gpu": None, "new": 60.0})
+    assert _reloaded(daemon, before, lambda: after, log) is after
+    # Within the five minutes for which what the site has set is remembered.
+    assert daemon.cycle().warnings == ()
+
+
 def test_a_reload_that_names_another_partition_can_be_taken_back() -> None:
     backend = FakeBackend(state(WAITING))
     daemon = daemon_of(backend, Clock(), mode=Mode.SHADOW)

@@ -1,11 +1,10 @@
 """CPUs, memory and time limits on a real Slurm: what is planned can start, and for long enough."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.backend import JobState, Park, Place, SlurmBackend
+from slurm_plugin.backend import Enter, JobState, Leave, SlurmBackend
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.test_daemon_live import (
     SETTINGS,
@@ -16,28 +15,23 @@ from tests.slurm_plugin.daemon.test_daemon_live import (
     most_at_once,
 )
 from tests.slurm_plugin.jobs import Submitter, await_job, running
+from tests.slurm_plugin.submit.asking import sbatch
 
 pytestmark = pytest.mark.slurm
-
-
-@pytest.fixture
-def short_partition(testbed: Testbed) -> Iterator[None]:
-    """The partition allows half an hour."""
-    testbed.command("scontrol", "update", "partition=gpu", "maxtime=30")
-    yield
-    testbed.command("scontrol", "update", "partition=gpu", "maxtime=infinite")
 
 
 def test_where_cpus_are_short_nothing_is_planned_that_slurm_could_not_start(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     # 32 CPUs a node: on n0 to n4 somebody else has left 4, on n5, with 4 GPUs, 20 of them.
-    for name, cpus in (("n0", 28), ("n1", 28), ("n2", 28), ("n3", 28), ("n4", 28), ("n5", 12)):
-        other = testbed.command(
-            *("sbatch", "--parsable", f"--nodelist={name}", f"--cpus-per-task={cpus}"),
-            *("--output=/dev/null", "--wrap=sleep 600"),
-        ).strip()
+    shares = {"n0": 28, "n1": 28, "n2": 28, "n3": 28, "n4": 28, "n5": 12}
+    others = [
+        sbatch(testbed, f"--nodelist={name}", f"--cpus-per-task={cpus}", "--wrap=sleep 600")
+        for name, cpus in shares.items()
+    ]
+    for other in others:
         await_job(backend, other, running)
+    daemon = daemon_of(backend)
     jobs = [submitter.submit("--gpu-set=1", "--cpus-per-task=8", seconds=1) for _ in range(4)]
     jobs += [
         submitter.submit("--gpu-set=1,2", "--gpus=1", "--cpus-per-gpu=8", seconds=1)
@@ -45,12 +39,12 @@ def test_where_cpus_are_short_nothing_is_planned_that_slurm_could_not_start(
     ]
     # Two GPUs of 2 CPUs each fit where 4 CPUs are left.
     small = submitter.submit("--gpu-set=2", "--gpus=2", "--cpus-per-task=4", seconds=1)
-    reports = drive(daemon_of(backend), ended(backend, [*jobs, small]), timeout_s=60)
+    reports = drive(daemon, ended(backend, [*jobs, small]), timeout_s=60)
     changes = [change for report in reports for change in report.changes]
     # Every placement started: none was refused, taken back, or made twice.
     assert all(report.outcome and not report.outcome.refused for report in reports)
-    assert not any(isinstance(change, Park) for change in changes)
-    placed = [change.job for change in changes if isinstance(change, Place)]
+    assert not any(isinstance(change, Leave) for change in changes)
+    placed = [change.job for change in changes if isinstance(change, Enter)]
     assert sorted(placed, key=int) == [*jobs, small]
     rows = accounted(testbed, jobs)
     assert all(row.nodes == {"n5"} for row in rows.values())
@@ -58,54 +52,42 @@ def test_where_cpus_are_short_nothing_is_planned_that_slurm_could_not_start(
     assert submitter.told(small)[0].gpus_per_node == 2
 
 
-def test_the_time_limit_is_that_of_the_placement_and_its_user_s_again_when_the_job_waits(
+def test_limit_cpus_and_memory_are_those_of_the_placement_and_its_user_s_when_the_job_waits(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
+    daemon = daemon_of(backend)
     # fifo gives the lower median of the set, a quarter of the GPUs that the limit is meant for.
     job = submitter.submit(
         "--gpu-set=1,4 --gpu-types=t4 --can-checkpoint",
         *("--gpus=4", "--time=10", "--cpus-per-task=8", "--mem=4000"),
     )
-    parked = backend.read().jobs[job]
-    daemon = daemon_of(backend)
-    drive(daemon, lambda: running(backend.read().jobs[job]), timeout_s=20)
+    # No limit is scaled beyond the partition's, and whose user gave none has that.
+    short = [
+        submitter.submit("--gpu-set=1,4 --gpu-types=t4", "--partition=short", "--gpus=4", *limit)
+        for limit in (("--time=40",), ())
+    ]
+    waits = backend.read().jobs[job]
+    drive(daemon, lambda: all(running(backend.read().jobs[each]) for each in (job, *short)), 30)
     seen = backend.read().jobs[job]
-    assert (seen.gpus_per_node, seen.cpus, seen.asked.memory_mb_per_node) == (1, 2, 1000)
+    assert (seen.gpus, seen.cpus, seen.asked.memory_mb_per_node) == (1, 2, 1000)
     assert seen.time_limit_s is not None
     assert 1200 < seen.time_limit_s <= 2400
-    # A daemon that knows nothing of the first goes by the mark.
+    assert [backend.read().jobs[each].time_limit_s for each in short] == [3600, 3600]
     testbed.command("scontrol", "update", "node=n2,n5", "state=drain", "reason=test")
     try:
         testbed.command("scontrol", "requeue", job)
-        another = daemon_of(backend)
 
-        def waits_unpinned() -> bool:
+        def waits_again() -> bool:
             seen = backend.read().jobs[job]
-            return seen.state is JobState.PENDING and not seen.pinned
+            return seen.state is JobState.PENDING and not seen.reservation
 
-        drive(another, waits_unpinned, timeout_s=30)
+        drive(daemon, waits_again, timeout_s=30)
+        again = backend.read().jobs[job]
     finally:
         testbed.command("scontrol", "update", "node=n2,n5", "state=resume")
-    again = backend.read().jobs[job]
-    assert (again.gpus_per_node, again.asked) == (4, parked.asked)
-    assert again.time_limit_s == parked.time_limit_s == 600
-
-
-def test_the_time_limit_does_not_pass_that_of_the_partition(
-    backend: SlurmBackend, submitter: Submitter, short_partition: None
-) -> None:
-    del short_partition
-    job = submitter.submit("--gpu-set=1,4 --gpu-types=t4", "--gpus=4", "--time=20")
-    unlimited = submitter.submit("--gpu-set=1,4 --gpu-types=t4", "--gpus=4")
-    drive(
-        daemon_of(backend),
-        lambda: all(running(backend.read().jobs[each]) for each in (job, unlimited)),
-        timeout_s=20,
-    )
-    seen = backend.read().jobs
-    assert seen[job].time_limit_s == 1800
-    # Whose user gave no limit keeps the partition's.
-    assert seen[unlimited].time_limit_s == 1800
+    assert (again.resources, again.asked, again.pinned) == (waits.resources, waits.asked, ())
+    assert (again.gpus, again.cpus, again.memory_mb) == (4, waits.cpus, waits.memory_mb)
+    assert again.time_limit_s == waits.time_limit_s == 600
 
 
 def test_a_move_lets_the_job_save_its_state_on_its_own_signal_first(
@@ -128,8 +110,8 @@ def test_a_move_lets_the_job_save_its_state_on_its_own_signal_first(
         lines = path.read_text().splitlines() if path.exists() else []
         return [line for line in lines if line.startswith(("begun", "saved", "stopped"))]
 
-    jobs = submit(8)
     daemon = daemon_of(backend, "las", settings=replace(SETTINGS, round_s=2.0))
+    jobs = submit(8)
     drive(daemon, lambda: all(told(job) for job in jobs), timeout_s=30)
     # These have had less, and go before.
     submit(4)

@@ -68,6 +68,13 @@ def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
     with path.open("r+b", buffering=0) as file:
         file.seek(4096)
         file.write(os.urandom(50_000))
+    site.await_log("was written to by another process", after=said)
+    site.await_log("set aside as daemon.duckdb.damaged-2", after=said)
+    site.await_log("event=decision", after=said)
+    # Its mode alone is changed: it is in use, and could not be opened again.
+    said = len(site.log)
+    path.chmod(0)
+    site.await_log("had mode 0000; it is the daemon's alone again", after=said)
     site.kill_daemon()
     site.start_daemon()
     site.await_log("event=decision", after=said)

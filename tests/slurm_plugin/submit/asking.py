@@ -11,16 +11,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from slurm_plugin.backend import SlurmBackend
-from slurm_plugin.daemon.mark import Mark, read_mark
+from slurm_plugin.daemon.request import Mark, is_mark, read_mark
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 
 
 def mark_of(backend: SlurmBackend, job: str) -> Mark:
     """The mark that a job was given."""
-    mark = read_mark(backend.read().jobs[job].mark)
-    assert mark is not None
-    return mark
+    jobs = backend.read().jobs
+    text = jobs[job if job in jobs else f"{job}_0"].mark
+    assert is_mark(text), text
+    return read_mark(text)
 
 
 def sbatch(testbed: Testbed, *words: str | Path) -> str:

@@ -9,59 +9,65 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRateScaling, RequirementSet
-from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.daemon.mark import read_mark
-from slurm_plugin.submit import ENFORCE_LIST
+from slurm_plugin.backend import SlurmBackend
+from slurm_plugin.daemon.request import NO_MARK, read_mark
+from slurm_plugin.submit.options import Options
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import mark_of, sbatch
+from tests.slurm_plugin.submit.asking import mark_of, sbatch, script_instead, shown
 
 pytestmark = pytest.mark.slurm
+
+NOTHING = """\
+function slurm_job_submit() return slurm.SUCCESS end
+function slurm_job_modify() return slurm.SUCCESS end
+return slurm.SUCCESS
+"""
+"""A job_submit.lua that does nothing."""
 
 
 def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitter) -> None:
     job = submitter.submit(
-        "--gpu-set=1,2,4-8 --gpu-types=a100,v100 --learning-rate=0.1 --lr-scaling=sqrt "
-        "--profile-key=resnet50 --total-samples=1e6 --no-move --can-checkpoint",
-        "--gpus=2",
-        "--time=1:30:00",
+        "--gpu-set=1,2,4-8 --gpu-types=a100,v100 --gpu-mem=16G --learning-rate=0.1 "
+        "--lr-scaling=sqrt --profile-key=resnet50 --total-samples=1e6 --no-move --can-checkpoint",
+        *("--gpus=2", "--nice=1", "--signal=B:USR1@60"),
     )
     mark = mark_of(backend, job)
-    assert mark.requirements == RequirementSet.parse("1,2,4-8")
-    assert mark.default_count == 2
-    assert mark.gpu_types == frozenset({"a100", "v100"})
-    assert mark.profile == "resnet50"
-    assert mark.total_samples == 1e6
-    assert mark.learning_rate is not None
-    assert mark.learning_rate.given == ((2, 0.1),)
-    assert mark.learning_rate.scaling is LearningRateScaling.SQRT
-    assert not mark.movable
-    assert mark.can_checkpoint
-    assert mark.limit_s == 5400
+    assert mark.submitted_s == pytest.approx(backend.read().jobs[job].submit_s, abs=2)
+    # What Slurm shows of no job is read from the script alone.
+    assert (mark.signal, mark.elements) == ("", 1)
+    assert mark.options == Options(
+        counts=RequirementSet.parse("1,2,4-8"),
+        gpu_types=frozenset({"a100", "v100"}),
+        least_gpu_memory_mb=16 * 1024,
+        learning_rate=0.1,
+        lr_scaling=LearningRateScaling.SQRT,
+        profile="resnet50",
+        total_samples=1e6,
+        movable=False,
+        can_checkpoint=True,
+    )
 
 
-def test_without_a_time_limit_the_mark_has_none_and_a_signal_line_reaches_it(
+def test_what_a_line_says_of_a_signal_reaches_the_mark(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
 ) -> None:
-    mark = mark_of(backend, submitter.submit("--gpu-set=1", "--time=UNLIMITED"))
-    assert (mark.limit_s, mark.signal, mark.can_checkpoint) == (None, "", False)
+    del submitter  # it cleans up
     script = tmp_path / "signal.sh"
     script.write_text(
         "#!/bin/bash\n#HETSCHED --gpu-set=1\n#SBATCH --nice=1 --signal=B:USR1@60\nsleep 5\n"
     )
-    job = testbed.command("sbatch", "--parsable", "--output=/dev/null", script).strip()
-    mark = mark_of(backend, job)
-    assert (mark.limit_s, mark.signal) == (None, "B:USR1@60")
+    assert mark_of(backend, sbatch(testbed, script)).signal == "B:USR1@60"
 
 
 @pytest.mark.parametrize("counts", ["1", "2-16", "1,2,4-8", "1-100", "3,1,2", "5-7,1-3"])
-@pytest.mark.parametrize("asked", [1, 5, 8])
 def test_lua_and_python_agree_on_what_a_set_means(
-    backend: SlurmBackend, submitter: Submitter, counts: str, asked: int
+    testbed: Testbed, submitter: Submitter, counts: str
 ) -> None:
-    job = submitter.submit(f"--gpu-set={counts}", f"--gpus={asked}")
-    mark = mark_of(backend, job)
-    assert mark.default_count == RequirementSet.parse(counts).default_count(asked)
+    for asked in (1, 5, 8):
+        job = submitter.submit(f"--gpu-set={counts}", "--hold", f"--gpus={asked}")
+        default = RequirementSet.parse(counts).default_count(asked)
+        assert shown(testbed, job)["TresPerJob"] == f"gres/gpu:{default}"
 
 
 @pytest.mark.parametrize(
@@ -157,41 +163,161 @@ def test_sbatch_answers_as_the_page_on_submitting_says(
     assert f"sbatch: error: hetsched: {says} sbatch: error:" in str(refused.value)
 
 
-def test_a_begin_time_of_the_user_s_is_kept(backend: SlurmBackend, submitter: Submitter) -> None:
-    job = submitter.submit("--gpu-set=1", "--begin=now+600")
-    seen = backend.read().jobs[job]
-    begin_s = mark_of(backend, job).begin_s
-    assert begin_s == pytest.approx(seen.submit_s + 600, abs=2)
-    assert seen.begin_s == pytest.approx(begin_s + 60, abs=2)
+OWN = (
+    # What is asked for beside GPUs, and in what way, is the user's, and stays.
+    (("--gpu-set=2,4", "--gpus=4"), {"TresPerJob": "gres/gpu:4"}),
+    (("--gpu-set=2,4", "--gpus=3"), {"TresPerJob": "gres/gpu:2"}),
+    (("--gpu-set=2,4", "--gres=gpu:t4:4"), {"TresPerNode": "gres/gpu:t4:4"}),
+    (
+        ("--gpu-set=2,4", "--nodes=2", "--gpus-per-node=2", "--ntasks-per-node=2"),
+        {"NumNodes": "2-2", "TresPerNode": "gres/gpu:2", "NumTasks": "4"},
+    ),
+    (("--gpu-set=1,2", "--array=0-9%5"), {"TresPerJob": "gres/gpu:1", "ArrayTaskId": "0-9%5"}),
+    (("--gpu-set=2", "--nodelist=n1", "--exclude=n2"), {"ReqNodeList": "n1", "ExcNodeList": "n2"}),
+    (("--gpu-set=2", "--begin=now+600", "--no-requeue"), {"Requeue": "0"}),
+)
 
 
-def test_in_shadow_a_job_is_marked_and_runs_at_once(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+def test_a_job_waits_in_the_shape_that_its_user_asked_for_or_with_a_count_of_its_set(
+    testbed: Testbed, submitter: Submitter
 ) -> None:
-    listed = testbed.layout.configuration / ENFORCE_LIST
-    text = listed.read_text()
-    listed.write_text("")
-    try:
-        job = submitter.submit("--gpu-set=1,2", "--gpus=2")
-    finally:
-        listed.write_text(text)
-    assert mark_of(backend, job).default_count == 2
-    seen = backend.read().jobs[job]
-    assert seen.begin_s is not None
-    assert seen.begin_s <= seen.submit_s + 1
-    assert seen.state in (JobState.PENDING, JobState.RUNNING)
+    del submitter  # it cleans up
+    for words, wanted in OWN:
+        seen = shown(testbed, sbatch(testbed, "--hold", *words, "--wrap=sleep 600"))
+        assert {name: seen[name] for name in wanted} == wanted, words
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--gpus=2",),
+        ("--nodes=2", "--gpus-per-node=2", "--ntasks-per-node=2"),
+        ("--gpus-per-task=1", "--ntasks=4", "--cpus-per-task=2"),
+        ("--nodelist=n1", "--exclusive"),
+        ("--gres=gpu:v100:3", "--time=5", "--no-requeue"),
+        ("--array=0-1", "--begin=now+60"),
+    ],
+)
+def test_ordinary_jobs_are_what_they_would_be_without_the_script(
+    testbed: Testbed, submitter: Submitter, words: tuple[str, ...]
+) -> None:
+    del submitter  # it cleans up
+    apart = {"JobId", "ArrayJobId", "SLUID", "SubmitLine", "SubmitTime", "EligibleTime"}
+    apart |= {"AccrueTime", "StartTime", "EndTime", "LastSchedEval", "Priority"}
+
+    def submitted() -> dict[str, str]:
+        job = sbatch(testbed, "--hold", *words, "--wrap=sleep 600")
+        return {name: said for name, said in shown(testbed, job).items() if name not in apart}
+
+    ours = submitted()
+    with script_instead(testbed, NOTHING):
+        theirs = submitted()
+    assert ours == theirs
+    assert "AdminComment" not in ours
+
+
+@pytest.mark.parametrize("where", ["first", "second"])
+def test_a_heterogeneous_job_with_a_requirement_set_is_refused(
+    testbed: Testbed, submitter: Submitter, where: str
+) -> None:
+    asked = ["#SBATCH --gpus=1", "#SBATCH hetjob", "#SBATCH --gpus=2"]
+    asked.insert(1 if where == "first" else 3, "#SBATCH --gpu-set=1,2")
+    script = submitter.folder / "het.sh"
+    script.write_text("\n".join(["#!/bin/bash", *asked, "true", ""]))
+    with pytest.raises(TestbedError, match="heterogeneous jobs with a requirement set are not"):
+        sbatch(testbed, script)
+    script.write_text(script.read_text().replace("#SBATCH --gpu-set=1,2\n", ""))
+    assert sbatch(testbed, script)
+
+
+SITE_S = """\
+package.path = "{folder}/?.lua;" .. package.path
+local hetsched = require("hetsched")
+
+local function limit(desc)
+  if desc.time_limit == slurm.NO_VAL then desc.time_limit = 42 end
+  if (desc.name or "") == "bad" then
+    slurm.log_user("this site takes no job of that name")
+    return slurm.ERROR
+  end
+  return slurm.SUCCESS
+end
+
+function slurm_job_submit(desc, parts, uid)
+  {first}
+  if rc ~= slurm.SUCCESS then return rc end
+  {second}
+  return rc
+end
+
+function slurm_job_modify(desc, record, parts, uid)
+  return hetsched.modify(desc, record, parts, uid)
+end
+
+return slurm.SUCCESS
+"""
+"""A site's own script, which calls the module before or after what it does itself."""
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_site_s_own_script_calls_the_module_before_or_after_its_own_function(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, before: bool
+) -> None:
+    calls = ["hetsched.submit(desc, parts, uid)", "limit(desc)"]
+    first, second = calls if before else reversed(calls)
+    text = SITE_S.format(
+        folder=testbed.layout.configuration, first=f"local rc = {first}", second=f"rc = {second}"
+    )
+    with script_instead(testbed, text):
+        job = submitter.submit("--gpu-set=1,2", "--hold")
+        with pytest.raises(TestbedError, match="this site takes no job of that name"):
+            submitter.submit("--gpu-set=1,2", "--job-name=bad")
+        with pytest.raises(TestbedError, match="expected GPU counts"):
+            submitter.submit("--gpu-set=two")
+        with pytest.raises(TestbedError, match="--reservation=hetsched is the scheduler's own"):
+            sbatch(testbed, "--reservation=hetsched", "--wrap=true")
+    assert mark_of(backend, job).options.counts == RequirementSet.parse("1,2")
+    assert shown(testbed, job)["TimeLimit"] == "00:42:00"
+
+
+@pytest.mark.parametrize(
+    ("found", "instead"),
+    [
+        ("local function nonce()", "local function nonce() nothing()"),
+        ("jd.admin_comment = text", "nothing()"),
+    ],
+)
+def test_a_module_that_breaks_lets_jobs_through_unmarked(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, found: str, instead: str
+) -> None:
+    ours = (testbed.layout.configuration / "hetsched.lua").read_text()
+    broken = ours.replace(found, instead)
+    assert broken != ours
+    script = (
+        f"local hetsched = (function() {broken} end)()\n"
+        "slurm_job_submit, slurm_job_modify = hetsched.submit, hetsched.modify\n"
+        "return slurm.SUCCESS\n"
+    )
+    with script_instead(testbed, script):
+        job = sbatch(testbed, "--gpu-set=2", "--wrap=sleep 600")
+        with pytest.raises(TestbedError, match="expected GPU counts"):
+            submitter.submit("--gpu-set=x")
+    assert backend.read().jobs[job].mark == ""
+    log = (testbed.layout.logs / "slurmctld.log").read_text()
+    assert "attempt to call global 'nothing'" in log
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "hetsched/1 ",
-        "hetsched/1 []",
-        'hetsched/1 {"nonce":"a"}',
-        'hetsched/1 {"nonce":"a","default":3,"gpu-set":"1,2"}',
-        'hetsched/1 {"nonce":"a","default":1,"gpu-set":"1","more":1}',
-        'hetsched/1 {"nonce":"a","default":1,"gpu-set":"1","lr-scaling":"x"}',
-        "hetsched/1 " + json.dumps({"nonce": "a" * 2000, "default": 1, "gpu-set": "1"}),
+        "hetsched/2 ",
+        "hetsched/2 []",
+        'hetsched/2 {"nonce":1,"gpu-set":"1"}',
+        'hetsched/2 {"nonce":"a","no-move":true}',
+        'hetsched/2 {"nonce":"a","gpu-set":"1","more":1}',
+        'hetsched/2 {"nonce":"a","gpu-set":"1","elements":17}',
+        'hetsched/2 {"nonce":"a","gpu-set":"1","lr-scaling":"x"}',
+        "hetsched/2 " + json.dumps({"nonce": "a" * 2000, "gpu-set": "1"}),
     ],
 )
 def test_a_forged_mark_is_refused(text: str) -> None:
@@ -200,5 +326,4 @@ def test_a_forged_mark_is_refused(text: str) -> None:
 
 
 def test_somebody_else_s_admin_comment_is_no_mark() -> None:
-    assert read_mark("") is None
-    assert read_mark("billing: project 7") is None
+    assert read_mark("") is read_mark("billing: project 7") is NO_MARK

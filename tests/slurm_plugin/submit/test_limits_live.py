@@ -40,7 +40,8 @@ def enforcing(installation: Installation, testbed: Testbed) -> Iterator[Testbed]
                 account(cluster, "modify", "qos", "strict", "set", "Flags=DenyOnLimit")
                 account(cluster, "add", "qos", "each", "MaxTRESPerUser=gres/gpu=3")
                 account(cluster, "add", "qos", "typed", "MaxTRESPerJob=gres/gpu:v100=1")
-                names = "normal,small,strict,each,typed"
+                account(cluster, "add", "qos", "lab", "MaxTRESPerAccount=gres/gpu=3")
+                names = "normal,small,strict,each,typed,lab"
                 account(cluster, "modify", "user", "root", "set", f"qos={names}")
                 with cluster.layout.slurm_conf.open("a") as conf:
                     conf.write("AccountingStorageEnforce=limits,qos\n")
@@ -124,16 +125,22 @@ def test_a_job_that_no_count_of_its_set_suits_waits_and_says_why(
     assert (seen.state, seen.pinned) == (JobState.PENDING, ())
 
 
-def test_a_job_beyond_what_its_user_may_have_in_all_is_not_placed_again_and_again(
-    asked: SlurmBackend, enforcing: Testbed
+@pytest.mark.parametrize(
+    ("qos", "word"), [("each", "QOSMaxGRESPerUser"), ("lab", "MaxGRESPerAccount")]
+)
+def test_a_job_beyond_what_all_may_have_leaves_its_gpus_to_others_and_is_not_placed_again_and_again(
+    asked: SlurmBackend, enforcing: Testbed, qos: str, word: str
 ) -> None:
-    first = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 600")
+    words = ("--gpu-set=2", "--gpu-types=a100", "--wrap=sleep 600")
+    first = sbatch(enforcing, f"--qos={qos}", *words)
     daemon = daemon_of(asked)
     daemon.cycle()
     await_job(asked, first, lambda job: job.state is JobState.RUNNING)
-    second = sbatch(enforcing, "--qos=each", "--gpu-set=2", "--wrap=sleep 600")
+    second = sbatch(enforcing, f"--qos={qos}", *words)
+    # There are four a100: the second would keep the last two from it.
+    other = sbatch(enforcing, *words)
     calls: list[type] = []
-    after, latest = 0, deadline(30)
+    after, latest = 0, deadline(15)
     # Slurm says of what is placed why it does not start; once it is parked it stays so.
     while after < 5:
         report = daemon.cycle()
@@ -146,7 +153,8 @@ def test_a_job_beyond_what_its_user_may_have_in_all_is_not_placed_again_and_agai
     blocked = daemon.world.jobs[second].blocked
     assert blocked is not None
     assert blocked.code is ReasonCode.QUOTA
-    assert blocked.detail == "QOSMaxGRESPerUser"
+    assert blocked.detail == word
+    await_job(asked, other, lambda job: job.state is JobState.RUNNING)
 
 
 def test_slurm_holds_a_placed_job_to_a_limit_on_one_gpu_type(

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from slurm_plugin.daemon.mark import Mark
 
 from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.daemon.mark import Mark
 from slurm_plugin.submit import JOB_SUBMIT
 from slurm_plugin.testbed import Installation, Testbed, TestbedError
 from slurm_plugin.testbed.spank import build_spank, why_no_spank

@@ -1,17 +1,29 @@
 """What users do with their jobs while the daemon manages them."""
 
+import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import ReasonCode
-from slurm_plugin.backend import JobState, Park, SlurmBackend, Terms, apply_changes
-from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.backend import JobState, Leave, SlurmBackend, Terms, apply_changes
+from slurm_plugin.daemon import Daemon, Mode
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.jobs import Submitter, await_job, deadline, pending, running
-from tests.slurm_plugin.submit.asking import mark_of, sbatch, shown
+from tests.slurm_plugin.daemon.test_daemon_live import (
+    SETTINGS,
+    Accounted,
+    accounted_runs,
+    daemon_of,
+    drive,
+    most_at_once,
+)
+from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
+from tests.slurm_plugin.submit.asking import sbatch, script_instead, shown
+from tests.slurm_plugin.submit.test_job_submit import NOTHING
 
 pytestmark = pytest.mark.slurm
 
@@ -23,182 +35,225 @@ def cleaned(submitter: Submitter) -> None:
 
 @pytest.fixture
 def daemon(backend: SlurmBackend) -> Daemon:
-    """A daemon under fifo, on the wall clock."""
-    settings = DaemonSettings(partitions=frozenset({"gpu"}), grace_s=5.0)
-    return Daemon(
-        backend,
-        make_policy("fifo"),
-        settings,
-        mode=Mode.ENFORCE,
-        clock=time.time,
-        sleep=time.sleep,
-    )
+    """A daemon under fifo."""
+    return daemon_of(backend)
 
 
-def drive(daemon: Daemon, until: Callable[[], bool], timeout_s: float = 30.0) -> None:
-    """Run cycles until something holds; no cycle may find anything wrong."""
-    latest = deadline(timeout_s)
-    while not until():
-        assert time.monotonic() < latest, "it has not come about in time"
-        report = daemon.cycle()
-        assert (report.violations, report.away) == ((), "")
-        assert report.outcome is not None
-        assert report.outcome.refused == ()
-        time.sleep(0.2)
+def is_in(backend: SlurmBackend, state: JobState, *jobs: str) -> Callable[[], bool]:
+    """Whether jobs are in a state."""
+
+    def asked() -> bool:
+        shown = backend.read().jobs
+        return all(shown[job].state is state for job in jobs)
+
+    return asked
 
 
-def is_in(backend: SlurmBackend, job: str, state: JobState) -> Callable[[], bool]:
-    """Whether a job is in a state."""
-    return lambda: backend.read().jobs[job].state is state
-
-
-def test_a_held_job_that_is_long_due_is_placed_by_the_daemon_once_it_is_released(
+def test_jobs_that_their_users_hold_requeue_and_cancel_go_on_as_they_would(
     backend: SlurmBackend, testbed: Testbed, daemon: Daemon
 ) -> None:
-    job = sbatch(testbed, "--hold", "--gpu-set=3", "--gpus=3", "--wrap=sleep 600")
-    testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now+1")
-    time.sleep(1.5)
-    # While it is held the daemon pushes it as it does any other, and neither places nor frees it.
-    daemon.cycle()
-    seen = backend.read().jobs[job]
-    assert (seen.held, seen.pinned) == (True, ())
-    assert seen.begin_s is not None
-    assert seen.begin_s > time.time() + 30
-    testbed.command("scontrol", "release", job)
-    time.sleep(1.5)
-    assert pending(backend.read().jobs[job])
-    drive(daemon, is_in(backend, job, JobState.RUNNING))
-    assert backend.read().jobs[job].pinned != ()
-
-
-def test_a_hold_of_a_running_job_keeps_it_back_after_the_run(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    job = sbatch(testbed, "--gpu-set=1", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, job, JobState.RUNNING))
-    testbed.command("scontrol", "requeuehold", job)
-    await_job(backend, job, pending)
-    for _ in range(3):
-        report = daemon.cycle()
-        assert report.violations == ()
-        time.sleep(0.2)
-    seen = backend.read().jobs[job]
-    assert (seen.state, seen.held) == (JobState.PENDING, True)
-    testbed.command("scontrol", "release", job)
-    drive(daemon, is_in(backend, job, JobState.RUNNING))
-    assert backend.read().jobs[job].restarts == 1
-
-
-def test_a_job_whose_user_requeues_it_is_placed_again(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    job = sbatch(testbed, "--gpu-set=2", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, job, JobState.RUNNING))
-    testbed.command("scontrol", "requeue", job)
-    drive(
-        daemon,
-        lambda: running(seen := backend.read().jobs[job]) and seen.restarts == 1,
-        timeout_s=45,
-    )
-
-
-def test_a_cancelled_job_frees_its_gpus_for_the_next(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    words = ("--gpu-set=16", "--wrap=sleep 600")
-    first, second, third = (sbatch(testbed, *words) for _ in range(3))
-    drive(daemon, is_in(backend, first, JobState.RUNNING))
-    assert pending(backend.read().jobs[second])
-    testbed.command("scancel", second)
-    testbed.command("scancel", first)
-    drive(daemon, is_in(backend, third, JobState.RUNNING))
-    ended = backend.read().jobs
-    assert {ended[job].state for job in (first, second)} == {JobState.ENDED}
-    assert ended[second].start_s is None or ended[second].nodes == ()
-
-
-@pytest.mark.parametrize(
-    ("kind", "exits", "runs"),
-    [("afterok", 0, True), ("afterok", 1, False), ("afternotok", 1, True), ("afterany", 1, True)],
-)
-def test_a_dependency_holds_as_it_does_without_the_daemon(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon, kind: str, exits: int, runs: bool
-) -> None:
-    first = sbatch(testbed, "--gpu-set=1", f"--wrap=sleep 1; exit {exits}")
-    second = sbatch(testbed, "--gpu-set=1", f"--dependency={kind}:{first}", "--wrap=sleep 600")
-    daemon.cycle()
-    assert pending(backend.read().jobs[second])
-    blocked = daemon.world.jobs[second].blocked
-    assert blocked is not None
-    assert blocked.code is ReasonCode.DEPENDENCY
-    drive(daemon, is_in(backend, first, JobState.ENDED))
-    if runs:
-        drive(daemon, is_in(backend, second, JobState.RUNNING))
-    else:
-        drive(daemon, lambda: shown(testbed, second)["Reason"] == "DependencyNeverSatisfied")
-        for _ in range(3):
-            daemon.cycle()
-        assert pending(backend.read().jobs[second])
-
-
-@pytest.mark.parametrize("counts", ["2-4", "1,4-8", "3", "16"])
-def test_a_job_of_any_set_runs_with_a_count_of_it(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon, counts: str
-) -> None:
-    job = sbatch(testbed, f"--gpu-set={counts}", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, job, JobState.RUNNING))
-    seen = backend.read().jobs[job]
-    assert seen.gpus_per_node * len(seen.nodes) in mark_of(backend, job).requirements
-
-
-def test_a_job_that_needs_much_memory_runs_on_gpus_that_have_it(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    # Published: a100 40 GB; v100 and t4 16 GB.
-    job = sbatch(testbed, "--gpu-set=4", "--gpu-mem=40G", "--wrap=sleep 600")
-    too_much = sbatch(testbed, "--gpu-set=1", "--gpu-mem=80G", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, job, JobState.RUNNING))
-    assert backend.read().jobs[job].nodes[0] in {"n0", "n3"}
-    assert pending(backend.read().jobs[too_much])
-
-
-def test_a_wide_job_that_is_parked_again_waits_in_the_shape_that_it_had(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    testbed.command("scontrol", "update", "node=n1,n4", "state=drain", "reason=test")
-    try:
-        job = sbatch(testbed, "--gpu-set=16", "--gpu-types=v100", "--wrap=sleep 600")
-        before = shown(testbed, job)
-        # Somebody, as root, has left a pin and another count.
-        edits = ("ReqNodeList=n1", "NumTasks=1", "TresPerNode=gres/gpu:2")
-        testbed.command("scontrol", "update", f"JobId={job}", *edits)
-        drive(daemon, lambda: backend.read().jobs[job].pinned == ())
-        after = shown(testbed, job)
-    finally:
-        testbed.command("scontrol", "update", "node=n1,n4", "state=resume")
-        testbed.await_idle()
-    for name in ("NumNodes", "NumTasks", "TresPerNode"):
-        assert after[name] == before[name]
-    assert before["TresPerNode"] == "gres/gpu:v100:8"
-
-
-def test_ordinary_jobs_and_managed_ones_share_the_nodes(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    ordinary = sbatch(testbed, "--gpus-per-node=6", "--nodelist=n1", "--wrap=sleep 600")
-    await_job(backend, ordinary, running)
-    managed = sbatch(testbed, "--gpu-set=8", "--gpu-types=v100", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, managed, JobState.RUNNING))
+    words = ("--gpu-set=2", "--wrap=sleep 600")
+    held = sbatch(testbed, "--hold", *words)
+    again, back, gone, waits = (sbatch(testbed, *words) for _ in range(4))
+    wide = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 600")
+    next_wide = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 600")
+    drive(daemon, is_in(backend, JobState.RUNNING, again, back, gone, waits, wide), 60)
     jobs = backend.read().jobs
-    assert jobs[managed].nodes == ("n4",)
-    assert (jobs[ordinary].state, jobs[ordinary].restarts) == (JobState.RUNNING, 0)
+    assert (jobs[held].held, jobs[held].entered) == (True, False)
+    assert not jobs[next_wide].entered
+    testbed.command("scontrol", "requeue", again)
+    testbed.command("scontrol", "requeuehold", back)
+    testbed.command("scancel", gone, wide)
+    testbed.command("scontrol", "release", held)
+    drive(daemon, is_in(backend, JobState.RUNNING, held, again, next_wide), 90)
+    drive(daemon, is_in(backend, JobState.ENDED, gone, wide), 60)
+    jobs = backend.read().jobs
+    assert [jobs[job].restarts for job in (again, back, waits)] == [1, 1, 0]
+    # The hold of a running job keeps it back after the run.
+    assert (jobs[back].held, pending(jobs[back]), jobs[back].entered) == (True, True, False)
+    testbed.command("scontrol", "release", back)
+    drive(daemon, is_in(backend, JobState.RUNNING, back), 60)
+
+
+def test_a_dependency_holds_as_it_does_without_the_daemon(
+    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
+) -> None:
+    cases = (("afterok", 0, True), ("afterok", 1, False), ("afternotok", 1, True))
+    cases = (*cases, ("afterany", 1, True), ("singleton", 0, True))
+    pairs = []
+    for at, (kind, exits, _) in enumerate(cases):
+        name = f"--job-name=pair{at}"
+        first = sbatch(testbed, name, "--gpu-set=1", f"--wrap=sleep 3; exit {exits}")
+        after = kind if kind == "singleton" else f"{kind}:{first}"
+        words = ("--gpu-set=1", f"--dependency={after}", "--wrap=sleep 600")
+        pairs.append((first, sbatch(testbed, name, *words)))
+    daemon.cycle()
+    for _, second in pairs:
+        blocked = daemon.world.jobs[second].blocked
+        assert blocked is not None
+        assert blocked.code is ReasonCode.DEPENDENCY
+    due = [second for (_, second), (_, _, runs) in zip(pairs, cases, strict=True) if runs]
+    drive(daemon, is_in(backend, JobState.RUNNING, *due), 60)
+    jobs = backend.read().jobs
+    for first, second in pairs:
+        assert jobs[first].state is JobState.ENDED
+        if second in due:
+            assert (jobs[second].start_s or 0.0) >= (jobs[first].end_s or 0.0)
+    (never,) = {second for _, second in pairs} - set(due)
+    drive(daemon, lambda: shown(testbed, never)["Reason"] == "DependencyNeverSatisfied", 60)
+    daemon.cycle()
+    assert pending(backend.read().jobs[never])
+
+
+def rows_of(testbed: Testbed, array: str) -> dict[int, list[Accounted]]:
+    """Element -> its runs, as Slurm has accounted them."""
+    text = testbed.command(
+        "squeue", "--noheader", "--array", "--states=all", f"--jobs={array}", "--format=%A %K"
+    )
+    elements = {job: int(element) for job, element in map(str.split, text.splitlines())}
+    runs = accounted_runs(testbed, list(elements))
+    return {elements[job]: rows for job, rows in runs.items()}
+
+
+def test_elements_of_an_array_with_a_requirement_set_are_jobs_of_their_own(
+    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
+) -> None:
+    array = sbatch(testbed, "--array=0-9%5", "--gpu-set=1,2", "--wrap=sleep 3")
+    third = sbatch(testbed, f"--dependency=afterok:{array}_3", "--gpu-set=1", "--wrap=sleep 1")
+    each = sbatch(
+        *(testbed, "--array=0-9", f"--dependency=aftercorr:{array}"),
+        *("--gpu-set=1", "--wrap=sleep 1"),
+    )
+    drive(daemon, is_in(backend, JobState.RUNNING, f"{array}_1", f"{array}_2"), 60)
+    testbed.command("scontrol", "requeue", f"{array}_1")
+    testbed.command("scancel", f"{array}_7")
+
+    def left() -> set[str]:
+        text = testbed.command("squeue", "--noheader", "--array", "--format=%i")
+        return set(text.split())
+
+    drive(daemon, lambda: left() == {f"{each}_7"}, 150)
+    testbed.command("scancel", each)
+    runs, after, (alone,) = rows_of(testbed, array), rows_of(testbed, each), [third]
+    del runs[7], after[7]
+    assert {at: len(rows) for at, rows in runs.items()} == {at: 1 + (at == 1) for at in runs}
+    assert all(rows[-1].state == "COMPLETED" for rows in (*runs.values(), *after.values()))
+    assert {row.gpus for rows in runs.values() for row in rows} <= {1, 2}
+    # In seconds, so that one may end in that in which another begins.
+    at_once = [replace(row, gpus=1) for rows in runs.values() for row in rows]
+    assert most_at_once(at_once) <= 5
+    assert all(after[at][0].start >= runs[at][-1].end for at in runs)
+    (waited,) = accounted_runs(testbed, [alone])[alone]
+    assert waited.start >= runs[3][-1].end
+
+
+@contextmanager
+def interactive(testbed: Testbed, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """Run salloc or srun for a while."""
+    process = subprocess.Popen(
+        [testbed.installed.program(words[0]), *words[1:]],
+        env=testbed.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.communicate()
+
+
+def test_salloc_and_srun_are_placed_once_and_a_job_of_one_node_never_leaves_one(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    daemon = daemon_of(backend, "las", settings=replace(SETTINGS, round_s=2.0))
+    show = "echo $SLURM_JOB_ID $CUDA_VISIBLE_DEVICES; sleep 600"
+    with (
+        interactive(testbed, "salloc", "--gpus=2", "srun", "bash", "-c", show) as salloc,
+        interactive(testbed, "srun", "--gpus=1", "bash", "-c", show) as srun,
+    ):
+
+        def asked(name: str) -> list[str]:
+            jobs = backend.read().jobs.values()
+            return [job.id for job in jobs if running(job) and not job.batch]
+
+        drive(daemon, lambda: len(asked("")) == 2, 60)
+        both = asked("")
+        one = [
+            submitter.submit(
+                "--gpu-set=2-16 --can-checkpoint", "--nodes=1", "--gpus=4", "--time=30", seconds=4
+            )
+            for _ in range(12)
+        ]
+        drive(daemon, is_in(backend, JobState.ENDED, *one), 150)
+        jobs = backend.read().jobs
+        assert [(jobs[job].state, jobs[job].restarts) for job in both] == (
+            [(JobState.RUNNING, 0)] * 2
+        )
+        assert salloc.stdout is not None
+        assert srun.stdout is not None
+        said = [salloc.stdout.readline().split(), srun.stdout.readline().split()]
+    assert [job for job, _ in said] == both or [job for job, _ in said] == both[::-1]
+    assert [len(gpus.split(",")) for _, gpus in said] == [2, 1]
+    rows = accounted_runs(testbed, one)
+    assert {len(row.nodes) for runs in rows.values() for row in runs} == {1}
+    assert sum(len(runs) - 1 for runs in rows.values()) > 0
+
+
+def test_jobs_of_any_set_and_of_much_memory_run_with_what_they_accept(
+    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
+) -> None:
+    sets = {"16": {16}, "2-3": {2, 3}, "1,4": {1, 4}, "3": {3}}
+    jobs = {
+        sbatch(testbed, f"--gpu-set={counts}", "--wrap=sleep 600"): set_
+        for counts, set_ in sets.items()
+    }
+    # Published: a100 40 GB; v100 and t4 16 GB.
+    large = sbatch(testbed, "--gpu-set=2", "--gpu-mem=40G", "--wrap=sleep 600")
+    too_large = sbatch(testbed, "--gpu-set=1", "--gpu-mem=80G", "--wrap=sleep 600")
+    drive(daemon, is_in(backend, JobState.RUNNING, large, *jobs), 60)
+    shown = backend.read().jobs
+    assert all(shown[job].gpus in counts for job, counts in jobs.items())
+    assert shown[large].nodes[0] in {"n0", "n3"}
+    assert pending(shown[too_large])
+
+
+def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforcing_and_ends(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
+    daemon = daemon_of(backend, mode=Mode.SHADOW)
+    with script_instead(testbed, NOTHING):
+        blocker = sbatch(testbed, "--exclusive", "--nodes=6", "--wrap=sleep 600")
+        await_job(backend, blocker, running)
+        job = submitter.submit("--gpu-set=2,4 --gpu-types=v100", "--gpus=2")
+        rigid = sbatch(testbed, "--gpus=3", "--wrap=sleep 600")
+        # In the first cycle there may be too many to ask about.
+        drive(daemon, lambda: {job, rigid} <= daemon.world.jobs.keys(), 30)
+    assert backend.read().jobs[job].mark == ""
+    wanted = daemon.world.jobs[job].job
+    assert (set(wanted.requirements.counts), wanted.gpu_types) == ({2, 4}, frozenset({"v100"}))
+    assert backend.read().reservations == ()
+    daemon.adopt(make_policy("fifo"), SETTINGS, Mode.ENFORCE)
+    late = sbatch(testbed, "--gpus=1", "--wrap=sleep 600")
+    testbed.command("scancel", blocker)
+    drive(daemon, is_in(backend, JobState.RUNNING, job, rigid, late), 60)
+    jobs = backend.read().jobs
+    assert {name[0:1] for name in jobs[job].nodes} == {"n"}
+    assert set(jobs[job].nodes) <= {"n1", "n4"}
+    # Looking on again, it hands the nodes back: Slurm starts what is submitted.
+    daemon.adopt(make_policy("fifo"), SETTINGS, Mode.SHADOW)
+    last = sbatch(testbed, "--gpus=1", "--wrap=sleep 600")
+    await_job(backend, last, running, 60)
+    assert [backend.read().jobs[each].restarts for each in (job, rigid)] == [0, 0]
 
 
 @pytest.mark.parametrize("change", [Terms(cpus=70_000), Terms(memory_mb=1 << 70)])
 def test_a_number_that_slurm_has_no_room_for_is_refused_and_ends_nothing(
     backend: SlurmBackend, testbed: Testbed, change: Terms
 ) -> None:
-    job = sbatch(testbed, "--gpu-set=1", "--wrap=sleep 600")
-    outcome = apply_changes(backend, [Park(job, 1, 60, terms=change)], time.sleep)
+    job = sbatch(testbed, "--hold", "--gpu-set=1", "--wrap=sleep 600")
+    outcome = apply_changes(backend, [Leave(job, terms=change)], time.sleep)
     assert [refused.job for refused, _ in outcome.refused] == [job]
     assert pending(backend.read().jobs[job])

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pwd
 import shutil
+import stat
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -93,6 +96,8 @@ def hetschedd(testbed: Testbed, folder: Path) -> Iterator[subprocess.Popen[str]]
             stderr=log,
             text=True,
             cwd=folder,
+            # What it makes is closed to others whatever it is started with.
+            umask=0,
         )
     yield process
     process.terminate()
@@ -140,6 +145,78 @@ def test_an_operator_places_moves_and_parks_the_jobs_of_ordinary_users(
     assert "event=requeue" in said
     assert "event=refused" not in said
     assert {backend.read().jobs[job].user for job in jobs} == {"nobody"}
+
+
+TOLD = """\
+#!/bin/bash
+#HETSCHED --gpu-set=1
+#SBATCH --output={folder}/out/%j.err
+cd {folder}/out
+name=$SLURM_JOB_ID.$(printf 'hetsched-moves/2 %s' "$HETSCHED_NONCE" | sha256sum | cut -c1-32).json
+until cp {folder}/spool/moves/$(id -u)/$name $SLURM_JOB_ID.told; do sleep 0.1; done
+sleep 600
+"""
+"""A job that waits until it is told why it was placed."""
+
+
+@contextmanager
+def private_jobs(testbed: Testbed) -> Iterator[None]:
+    """Have Slurm show users their own jobs alone, for a while."""
+    conf = testbed.layout.slurm_conf
+    before = conf.read_text()
+    conf.write_text(f"{before}PrivateData=jobs\n")
+    try:
+        testbed.command("scontrol", "reconfigure")
+        yield
+    finally:
+        conf.write_text(before)
+        testbed.command("scontrol", "reconfigure")
+
+
+def test_a_job_reads_why_it_was_placed_and_no_other_user_reads_anything(
+    operator: None,
+    hetschedd: subprocess.Popen[str],
+    testbed: Testbed,
+    folder: Path,
+) -> None:
+    # Those who submit: one whose job it is, and one who pries.
+    out, ann, eve = folder / "out", "nobody", "bin"
+    out.mkdir(mode=0o700)
+    os.chown(out, pwd.getpwnam(ann).pw_uid, -1)
+    script = folder / "told.sh"
+    script.write_text(TOLD.format(folder=folder))
+    with private_jobs(testbed):
+        said = as_user(testbed, ann, "sbatch", "--parsable", script)
+        assert said.returncode == 0, said.stderr
+        job = said.stdout.strip()
+        told = out / f"{job}.told"
+        log = folder / "log"
+        wait_until(told.exists, f"word of its placement: {log.read_text()}", PATIENCE_S)
+        moves = json.loads(told.read_text())["moves"]
+        assert moves[0]["to"].startswith("n")
+        assert moves[0]["reason"].endswith("expected")
+        for words in (("scontrol", "show", "job", job), ("squeue", "--all", "-O", "admincomment")):
+            assert "nonce" not in as_user(testbed, eve, *words).stdout
+    database = [each.name for each in folder.glob("daemon.duckdb*")]
+    assert {"daemon.duckdb", "daemon.duckdb.wal", "daemon.duckdb.lock"} <= set(database)
+    mine = {script, log}
+    for user in (ann, eve):
+        found = subprocess.run(
+            ["find", folder, "-type", "f", "-readable"],
+            user=pwd.getpwnam(user).pw_uid,
+            group=pwd.getpwnam(user).pw_gid,
+            extra_groups=[],
+            stdout=-1,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            check=False,
+            cwd="/tmp",
+        ).stdout.splitlines()
+        # The test's own files, and who has them their own.
+        assert {Path(line) for line in found if not line.startswith(f"{out}/")} == mine
+        assert user == ann or not any(line.startswith(f"{out}/") for line in found)
+    # Everybody may ask.
+    assert stat.S_IMODE((folder / "sock").stat().st_mode) == 0o666
 
 
 def test_without_that_right_nothing_is_changed_and_every_job_still_runs(

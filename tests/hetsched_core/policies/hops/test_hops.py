@@ -492,6 +492,14 @@ def test_reasons_tell_never_from_nodes_that_are_down() -> None:
     }
 
 
+def test_other_jobs_in_the_way_are_no_nodes_that_are_down() -> None:
+    cluster = cluster_of(a=("t", 2), b=("u", 2))
+    waits = view("full", counts=(2,), gpu_types=frozenset({"t"}))
+    nodes = {"a": {"foreign_gpus": 1}, "b": {"condition": NodeCondition.DOWN}}
+    plan = answer(Hops(), snapshot_of(cluster, [waits], triggers=ROUND, nodes=nodes))  # type: ignore[arg-type]
+    assert reasons(plan) == {"full": "no_room"}
+
+
 def test_foreign_jobs_that_grew_push_out_no_more_than_they_must() -> None:
     cluster = cluster_of(a=("t", 4))
     views = [view("one", held(on(a=2)), counts=(2,)), view("two", held(on(a=2)), counts=(2,))]

@@ -1,0 +1,155 @@
+"""Contracts on stops: each costs a restart and the grace time, and must gain something for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+
+from hetsched_core.contract.logs import over_allocated
+from hetsched_core.contract.scenario import ORIGIN_S, Scenario
+from hetsched_core.contract.trial import Decision, Trial, run_trial
+from hetsched_core.simulate import KnownSpeeds, Settings
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    ExecutionModel,
+    Job,
+    JobView,
+    Layer,
+    Node,
+    Placed,
+    RequirementSet,
+    Shape,
+    Speeds,
+    SpeedTable,
+    Submission,
+    Trigger,
+    Waiting,
+)
+
+ROUND_S, RESTART_COST_S, GRACE_S = 360.0, 10.0, 30.0
+"""What a live daemon does unless it is told otherwise."""
+
+
+def stops_make_room(trial: Trial) -> Iterator[str]:
+    """Nobody is stopped, or moved to as many such GPUs where it is no faster, who could stay."""
+    settings = trial.scenario.settings
+    free = settings.restart_cost_s + settings.grace_s == 0.0
+    if trial.policy.info.model is not ExecutionModel.GANG or free:
+        return
+    for decision in trial.decisions:
+        snapshot, plan = decision.snapshot, decision.plan
+        holders = [
+            (snapshot.jobs[job].job, placement.configuration)
+            for job, entry in plan.entries.items()
+            if isinstance(entry, Placed) and job in snapshot.jobs
+            for placement in entry.placements
+        ]
+        holders += [
+            (snapshot.jobs[profile.job].job, profile.placement.configuration)
+            for profile in plan.profiles
+        ]
+        for view, has in _running(decision):
+            entry = plan.entries[view.id]
+            goes = entry.placements[0].configuration if isinstance(entry, Placed) else None
+            closed = any(not snapshot.nodes[name].open for name, _ in has)
+            if goes == has or closed or view.blocked is not None:
+                continue
+            others = [holder for holder in holders if holder[0] is not view.job]
+            if over_allocated(snapshot.cluster, [*others, (view.job, has)]):
+                continue
+            if goes is None:
+                yield f"{decision}: job {view.id} is stopped, and nobody gets its {has}"
+                continue
+            profile = view.job.profile
+            was, will = (snapshot.speeds.speed(profile, each) for each in (has, goes))
+            cluster = snapshot.cluster
+            if will <= was and _by_type(cluster, has) == _by_type(cluster, goes):
+                yield (
+                    f"{decision}: job {view.id} is moved from {has} to {goes} at {will:g} samples/s"
+                    f", had {was:g}, and nobody gets what it had"
+                )
+
+
+def equal_jobs_are_not_swapped(trial: Trial) -> Iterator[str]:
+    """Equal jobs are not stopped for each other, or at a round's start alone where that is said.
+
+    So turns cost one stop a round of each GPU at most: (restart cost + grace time) / round.
+    """
+    info = trial.policy.info
+    if info.model is not ExecutionModel.GANG:
+        return
+    equal = run_trial(trial.policy, equal_jobs(trial.scenario.seed))
+    if equal.error is not None:
+        yield f"with equal jobs, {type(equal.error).__name__}: {equal.error}"
+    for decision in equal.decisions:
+        entries = decision.plan.entries
+        stopped = [v.id for v, _ in _running(decision) if isinstance(entries[v.id], Waiting)]
+        if stopped and not info.takes_turns:
+            yield f"{decision}: of equal jobs {stopped[0]} is stopped for another"
+        elif stopped and Trigger.ROUND not in decision.snapshot.triggers:
+            yield f"{decision}: of equal jobs the turn of {stopped[0]} ends within a round"
+
+
+def equal_jobs(seed: int) -> Scenario:
+    """Return a scenario of equal jobs, some six for each place, on GPUs of one type to three.
+
+    They come in one second, or some seconds apart, and tell their size, a time limit alone, or
+    nothing; nothing happens to the cluster. Costs and rounds are those of a live daemon.
+    """
+    rng = Random(f"equal {seed}")
+    types = ("a100", "v100", "k80")[: 1 + seed % 3]
+    nodes = tuple(Node(f"n{k}", types[k % len(types)], 4) for k in range(3))
+    cluster, gpus = Cluster(nodes), rng.choice((1, 1, 2))
+    counts = np.array([1, 2, 4], np.int64)
+    per_gpu = np.array([1.0, 0.6, 0.35])[: len(types), None] * np.ones((1, 3))
+    table = SpeedTable(types, counts, per_gpu, 0.8 * per_gpu, np.full(per_gpu.shape, Layer.TRUTH))
+    speeds = Speeds(cluster, {"resnet": table})
+    run_s, apart_s = rng.uniform(600.0, 3000.0), rng.choice((0.0, 0.5, 7.0))
+    told, limited = rng.choice(((True, True), (False, True), (False, False)))
+    samples = run_s * gpus
+    submissions = tuple(
+        Submission(
+            Job(
+                id=f"j{k:03d}",
+                submit_s=ORIGIN_S + k * apart_s,
+                requirements=RequirementSet((gpus,)),
+                profile="resnet",
+                total_samples=samples if told else None,
+                time_limit_s=86_400.0 if limited else None,
+            ),
+            samples=samples,
+        )
+        for k in range(6 * cluster.gpus // gpus)
+    )
+    return Scenario(
+        seed=seed,
+        model=ExecutionModel.GANG,
+        cluster=cluster,
+        submissions=submissions,
+        truth=speeds,
+        estimates=KnownSpeeds(speeds),
+        settings=Settings(
+            round_s=ROUND_S,
+            restart_cost_s=RESTART_COST_S,
+            grace_s=GRACE_S,
+            shapes=frozenset({Shape.SINGLE_NODE, Shape.EVEN}),
+        ),
+        incidents=(),
+    )
+
+
+def _by_type(cluster: Cluster, configuration: Configuration) -> dict[str, int]:
+    gpus: dict[str, int] = {}
+    for name, count in configuration:
+        gpus[cluster[name].gpu_type] = gpus.get(cluster[name].gpu_type, 0) + count
+    return gpus
+
+
+def _running(decision: Decision) -> Iterator[tuple[JobView, Configuration]]:
+    """Yield who runs and where, in order of submission."""
+    for view in decision.snapshot.by_submission():
+        if (has := view.configuration) is not None:
+            yield view, has

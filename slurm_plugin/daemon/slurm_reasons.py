@@ -1,0 +1,102 @@
+"""Slurm's words for why a job waits, and what each means to who places it.
+
+The words are those of `job_state_reason` (slurm.h; "Job Reason Codes" in Slurm's documentation) as
+Slurm 24.11 to 26.05 print them; a test asks the library of the testbed's Slurm for its own.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hetsched_core.types import ReasonCode
+
+_WORDS: dict[ReasonCode | None, str] = {
+    # Slurm has not come to the job yet, or tells why its last run ended.
+    None: """
+        None Priority Resources BeginTime Prolog Cleaning SchedDefer FedJobLock
+        SystemFailure JobLaunchFailure NonZeroExitCode RaisedSignal TimeLimit InactiveLimit
+        OutOfMemory
+    """,
+    ReasonCode.QUOTA: """
+        AssociationJobLimit AssociationResourceLimit AssociationTimeLimit
+        AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes
+        AssocGrpBilling AssocGrpBillingMinutes AssocGrpBillingRunMinutes
+        AssocGrpCpuLimit AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit
+        AssocGrpEnergy AssocGrpEnergyMinutes AssocGrpEnergyRunMinutes
+        AssocGrpGRES AssocGrpGRESMinutes AssocGrpGRESRunMinutes
+        AssocGrpJobsLimit AssocGrpSubmitJobsLimit AssocGrpWallLimit
+        AssocGrpLicense AssocGrpLicenseMinutes AssocGrpLicenseRunMinutes
+        AssocGrpMemLimit AssocGrpMemMinutes AssocGrpMemRunMinutes
+        AssocGrpNodeLimit AssocGrpNodeMinutes AssocGrpNodeRunMinutes
+        AssocGrpUnknown AssocGrpUnknownMinutes AssocGrpUnknownRunMinutes
+        AssocMaxBBMinutesPerJob AssocMaxBBPerJob AssocMaxBBPerNode
+        AssocMaxBillingMinutesPerJob AssocMaxBillingPerJob AssocMaxBillingPerNode
+        AssocMaxCpuMinutesPerJobLimit AssocMaxCpuPerJobLimit AssocMaxCpuPerNode
+        AssocMaxEnergyMinutesPerJob AssocMaxEnergyPerJob AssocMaxEnergyPerNode
+        AssocMaxGRESMinutesPerJob AssocMaxGRESPerJob AssocMaxGRESPerNode
+        AssocMaxJobsLimit AssocMaxSubmitJobLimit AssocMaxWallDurationPerJobLimit
+        AssocMaxLicenseMinutesPerJob AssocMaxLicensePerJob
+        AssocMaxMemMinutesPerJob AssocMaxMemPerJob AssocMaxMemPerNode
+        AssocMaxNodeMinutesPerJob AssocMaxNodePerJobLimit
+        AssocMaxUnknownMinutesPerJob AssocMaxUnknownPerJob AssocMaxUnknownPerNode
+        QOSJobLimit QOSResourceLimit QOSTimeLimit QOSUsageThreshold
+        QOSGrpBB QOSGrpBBMinutes QOSGrpBBRunMinutes
+        QOSGrpBilling QOSGrpBillingMinutes QOSGrpBillingRunMinutes
+        QOSGrpCpuLimit QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit
+        QOSGrpEnergy QOSGrpEnergyMinutes QOSGrpEnergyRunMinutes
+        QOSGrpGRES QOSGrpGRESMinutes QOSGrpGRESRunMinutes
+        QOSGrpJobsLimit QOSGrpSubmitJobsLimit QOSGrpWallLimit
+        QOSGrpLicense QOSGrpLicenseMinutes QOSGrpLicenseRunMinutes
+        QOSGrpMemLimit QOSGrpMemoryMinutes QOSGrpMemoryRunMinutes
+        QOSGrpNodeLimit QOSGrpNodeMinutes QOSGrpNodeRunMinutes
+        QOSGrpUnknown QOSGrpUnknownMinutes QOSGrpUnknownRunMinutes
+        QOSMaxBBPerJob QOSMaxBBPerNode QOSMaxBBPerUser
+        QOSMaxBillingMinutesPerJob QOSMaxBillingPerJob QOSMaxBillingPerNode QOSMaxBillingPerUser
+        QOSMaxCpuMinutesPerJobLimit QOSMaxCpuPerJobLimit QOSMaxCpuPerNode QOSMaxCpuPerUserLimit
+        QOSMaxEnergyMinutesPerJob QOSMaxEnergyPerJob QOSMaxEnergyPerNode QOSMaxEnergyPerUser
+        QOSMaxGRESMinutesPerJob QOSMaxGRESPerJob QOSMaxGRESPerNode QOSMaxGRESPerUser
+        QOSMaxJobsPerUserLimit QOSMaxSubmitJobPerUserLimit QOSMaxWallDurationPerJobLimit
+        QOSMaxLicenseMinutesPerJob QOSMaxLicensePerJob QOSMaxLicensePerUser
+        QOSMaxMemoryMinutesPerJob QOSMaxMemoryPerJob QOSMaxMemoryPerNode QOSMaxMemoryPerUser
+        QOSMaxNodeMinutesPerJob QOSMaxNodePerJobLimit QOSMaxNodePerUserLimit
+        QOSMaxUnknownMinutesPerJob QOSMaxUnknownPerJob QOSMaxUnknownPerNode QOSMaxUnknownPerUser
+        QOSMinBB QOSMinBilling QOSMinCpuNotSatisfied QOSMinEnergy QOSMinGRES QOSMinLicense
+        QOSMinMemory QOSMinNode QOSMinUnknown
+        MaxBBPerAccount MaxBillingPerAccount MaxCpuPerAccount MaxEnergyPerAccount MaxGRESPerAccount
+        MaxJobsPerAccount MaxLicensePerAccount MaxMemoryPerAccount MaxNodePerAccount
+        MaxSubmitJobsPerAccount MaxUnknownPerAccount
+        MaxBBRunMinsPerAccount MaxBillingRunMinsPerAccount MaxCpuRunMinsPerAccount
+        MaxEnergyRunMinsPerAccount MaxGRESRunMinsPerAccount MaxLicenseRunMinsPerAccount
+        MaxMemoryRunMinsPerAccount MaxNodeRunMinsPerAccount MaxUnknownRunMinsPerAccount
+        MaxBBRunMinsPerUser MaxBillingRunMinsPerUser MaxCpuRunMinsPerUser MaxEnergyRunMinsPerUser
+        MaxGRESRunMinsPerUser MaxLicenseRunMinsPerUser MaxMemoryRunMinsPerUser
+        MaxNodeRunMinsPerUser MaxUnknownRunMinsPerUser
+        MaxMemPerLimit JobArrayTaskLimit AccountingPolicy
+        AccountNotAllowed InvalidAccount InvalidQOS QOSNotAllowed
+    """,
+    ReasonCode.LICENSES: "Licenses",
+    ReasonCode.HELD: "JobHeldUser JobHeldAdmin JobHoldMaxRequeue",
+    ReasonCode.DEPENDENCY: "Dependency",
+    ReasonCode.DEPENDENCY_NEVER: "DependencyNeverSatisfied",
+    ReasonCode.NOT_STARTED: """
+        ReqNodeNotAvail NodeDown FrontEndDown NvidiaImexChannels MpiPortsBusy MaxPoweredUpNodes
+        PartitionDown PartitionInactive PartitionNodeLimit PartitionTimeLimit PartitionConfig
+        Reservation ReservationDeleted ReservationInvalid
+        BadConstraints Constraints BurstBufferResources BurstBufferStageIn BurstBufferOperation
+        DeadLine
+    """,
+}
+
+CODES = {word: code for code, words in _WORDS.items() for word in words.split()}
+"""Slurm's word -> the reason that it stands for, None if the job may start any moment."""
+
+
+def code_of(said: str) -> ReasonCode | None:
+    """Return the reason that Slurm's word stands for.
+
+    Of a sentence, such as pyslurm gives, the first word counts. NOT_STARTED, which words that are
+    in no table stand for, too, is said of where a job was placed, and of one that was not placed
+    says nothing; all others hold wherever it stands.
+    """
+    word = re.match(r"\w*", said)
+    return CODES.get(word[0] if word else "", ReasonCode.NOT_STARTED)

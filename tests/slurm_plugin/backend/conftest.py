@@ -1,0 +1,26 @@
+"""A held site, whose jobs an ordinary user submits and another, an operator, places."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from slurm_plugin.backend import SlurmBackend
+from slurm_plugin.testbed import Testbed
+from tests.slurm_plugin.backend.holding import OPERATOR, As, Site, site_of
+from tests.slurm_plugin.submit.asking import as_operator
+
+
+@pytest.fixture(scope="module")
+def site_testbed_of_both(testbed: Testbed) -> Iterator[Testbed]:
+    """The shared testbed, configured as a site is, with an operator."""
+    with site_of(testbed), as_operator(testbed, OPERATOR):
+        yield testbed
+
+
+@pytest.fixture
+def site(site_testbed_of_both: Testbed, backend: SlurmBackend) -> Iterator[Site]:
+    """Nodes that are held, and no job; whatever is left is ended with the test."""
+    site = Site(site_testbed_of_both, As(backend, OPERATOR))
+    site.hold()
+    yield site
+    site.end_all()

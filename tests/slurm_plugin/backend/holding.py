@@ -1,0 +1,228 @@
+"""A testbed as a site has it, and what places jobs into a reservation on it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import pwd
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from slurm_plugin.backend import (
+    BackendError,
+    Change,
+    Drop,
+    Enter,
+    Hold,
+    JobState,
+    Leave,
+    Request,
+    SlurmBackend,
+    SlurmJob,
+    SlurmSite,
+    SlurmState,
+)
+from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import deadline
+from tests.slurm_plugin.submit.asking import as_user
+
+NAME = "hetsched"
+NODES = ("n0", "n1", "n2", "n3", "n4", "n5")
+OPERATOR, USER = "lp", "games"
+FEATURES = {
+    "n0": frozenset({"fast", "eth"}),
+    "n1": frozenset({"slow", "ib"}),
+    "n2": frozenset({"slow", "eth"}),
+    "n3": frozenset({"fast", "ib"}),
+    "n4": frozenset({"slow", "eth"}),
+    "n5": frozenset({"slow", "ib"}),
+}
+PATIENCE_S = 60.0
+
+SETTINGS = """\
+PriorityType=priority/multifactor
+PriorityWeightAge=1000
+PriorityWeightFairshare=1000
+Licenses=cad:2
+SuspendProgram={base}/off.sh
+ResumeProgram={base}/on.sh
+SuspendTime=36000
+SuspendTimeout=5
+ResumeTimeout=60
+"""
+POWER_UP = """\
+#!/bin/bash
+for node in $({scontrol} show hostnames $1); do {slurmd} -b -N $node; done
+"""
+POWER_DOWN = """\
+#!/bin/bash
+for node in $({scontrol} show hostnames $1); do kill $(cat {run}/slurmd-$node.pid); done
+"""
+
+
+def as_a_site_has_it(text: str, base: Path) -> str:
+    """Return a slurm.conf with priorities, two partitions that share nodes, features and the rest.
+
+    Its scheduling parameters are Slurm's own. A MessageTimeout of 3 s would make the main
+    scheduler's time limit 1 s, at which it gives up whenever a second begins meanwhile.
+    """
+    kept = [
+        line
+        for line in text.splitlines()
+        if not re.match("SchedulerParameters|PriorityType|JobSubmitPlugins|PartitionName", line)
+    ]
+    joined = "\n".join(kept).replace("MessageTimeout=3", "MessageTimeout=4")
+    for at, (node, features) in enumerate(FEATURES.items()):
+        joined = joined.replace(
+            f"NodeName={node} ",
+            f"NodeName={node} Features={','.join(sorted(features))} Weight={at + 1} ",
+        )
+    partitions = (
+        "PartitionName=gpu Nodes=n[0-3] Default=YES MaxTime=INFINITE State=UP\n"
+        "PartitionName=short Nodes=n[2-5] MaxTime=INFINITE State=UP\n"
+    )
+    return f"{joined}\n{partitions}{SETTINGS.format(base=base)}"
+
+
+@contextmanager
+def site_of(testbed: Testbed) -> Iterator[None]:
+    """Give a testbed another configuration for a while."""
+    layout, conf = testbed.layout, testbed.layout.slurm_conf
+    slurmd, slurmstepd = map(testbed.installed.program, ("slurmd", "slurmstepd"))
+    words = {
+        "scontrol": testbed.installed.program("scontrol"),
+        "slurmd": f"{slurmd} -f {conf} -d {slurmstepd}",
+        "run": layout.runtime,
+    }
+    environment = "".join(
+        f"export {name}='{value}'\n" for name, value in testbed.environment().items()
+    )
+    for name, script in (("on.sh", POWER_UP), ("off.sh", POWER_DOWN)):
+        first, rest = script.format(**words).split("\n", 1)
+        (layout.base / name).write_text(f"{first}\n{environment}{rest}")
+        (layout.base / name).chmod(0o755)
+    text = conf.read_text()
+    _restart(testbed, as_a_site_has_it(text, layout.base))
+    try:
+        yield
+    finally:
+        _restart(testbed, text)
+
+
+def _restart(testbed: Testbed, text: str) -> None:
+    testbed.stop_controller()
+    testbed.layout.slurm_conf.write_text(text)
+    testbed.start_controller()
+    testbed.command("scontrol", "reconfigure")
+    testbed.await_idle()
+
+
+@dataclass(frozen=True, slots=True)
+class As:
+    """A backend whose changes an ordinary user makes."""
+
+    backend: SlurmBackend
+    user: str
+
+    def read(self) -> SlurmState:
+        """Return all nodes and jobs."""
+        return self.backend.read()
+
+    def site(self) -> SlurmSite:
+        """Return what the site has set."""
+        return self.backend.site()
+
+    def apply(self, change: Change) -> None:
+        """Make a change in a process of that user's."""
+        read, write = os.pipe()
+        child = os.fork()
+        if not child:
+            error: BackendError | None = None
+            try:
+                account = pwd.getpwnam(self.user)
+                os.setgroups([])
+                os.setgid(account.pw_gid)
+                os.setuid(account.pw_uid)
+                self.backend.apply(change)
+            except BackendError as raised:
+                error = raised
+            finally:
+                os.write(write, pickle.dumps(error))
+                os._exit(0)
+        os.close(write)
+        with os.fdopen(read, "rb") as pipe:
+            said = pipe.read()
+        os.waitpid(child, 0)
+        if (error := pickle.loads(said)) is not None:
+            raise error
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A held site: the operator's backend, and an ordinary user who submits."""
+
+    testbed: Testbed
+    operator: As
+
+    def submit(self, *options: str, seconds: float = 600) -> str:
+        """Submit a plain job as an ordinary user, and return its id."""
+        wrap = f"--wrap=sleep {seconds} & trap 'kill %1; exit 0' TERM; wait"
+        words = ("sbatch", "--parsable", "--output=/dev/null", *options, wrap)
+        said = as_user(self.testbed, USER, *words)
+        assert said.returncode == 0, said.stderr
+        return said.stdout.strip()
+
+    def hold(self, seconds: int = 600, nodes: tuple[str, ...] = NODES) -> None:
+        """Hold the nodes, or renew that."""
+        self.operator.apply(Hold(NAME, nodes, seconds))
+
+    def drop(self) -> None:
+        """Let go of them."""
+        self.operator.apply(Drop(NAME))
+
+    def enter(
+        self, job: str, *nodes: str, request: Request | None = None, partition: str = ""
+    ) -> None:
+        """Place a job."""
+        self.operator.apply(Enter(job, NAME, nodes, Leave(job), request, partition=partition))
+
+    def jobs(self) -> dict[str, SlurmJob]:
+        """Return all jobs."""
+        return dict(self.operator.read().jobs)
+
+    def await_job(self, job: str, wanted: Callable[[SlurmJob], bool], what: str) -> SlurmJob:
+        """Return a job once it is as wanted."""
+        latest = deadline(PATIENCE_S)
+        while True:
+            seen = self.jobs().get(job)
+            if seen is not None and wanted(seen):
+                return seen
+            assert time.monotonic() < latest, f"not so: {what}: {seen}"
+            time.sleep(0.05)
+
+    def await_running(self, job: str) -> SlurmJob:
+        """Return a job once it runs."""
+        return self.await_job(job, lambda seen: seen.state is JobState.RUNNING, "it runs")
+
+    def await_waiting(self, job: str) -> SlurmJob:
+        """Return a job once Slurm has looked at it and keeps it for the reservation's sake."""
+        return self.await_job(job, lambda seen: waits(seen), "it waits for the reservation")
+
+    def end_all(self) -> None:
+        """Leave no job and no reservation behind."""
+        for signal in ((), ("--full", "--signal=KILL")):
+            self.testbed.command("scancel", f"--user={USER}", *signal)
+        squeue = ("squeue", "--noheader", f"--user={USER}")
+        wait_until(lambda: not self.testbed.command(*squeue), "an empty queue", PATIENCE_S)
+        for kept in self.operator.read().reservations:
+            self.testbed.command("scontrol", "delete", f"ReservationName={kept.name}")
+
+
+def waits(job: SlurmJob) -> bool:
+    """Whether Slurm says that a job waits because of a reservation."""
+    return job.state is JobState.PENDING and "eserved" in job.reason

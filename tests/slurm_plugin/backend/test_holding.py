@@ -1,0 +1,479 @@
+"""Holding nodes by one reservation and placing jobs into it, on a real Slurm."""
+
+import subprocess
+import time
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.backend import (
+    Drop,
+    Enter,
+    Hold,
+    JobState,
+    Leave,
+    Power,
+    RefusedError,
+    Request,
+    Requeue,
+    SlurmJob,
+    apply_changes,
+    open_backend,
+)
+from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.backend.holding import (
+    FEATURES,
+    NAME,
+    NODES,
+    PATIENCE_S,
+    USER,
+    As,
+    Site,
+    waits,
+)
+from tests.slurm_plugin.submit.asking import as_user
+
+both = pytest.mark.parametrize(
+    "backend",
+    [
+        pytest.param("commands", marks=pytest.mark.slurm),
+        pytest.param("pyslurm", marks=pytest.mark.pyslurm),
+    ],
+    indirect=True,
+)
+pytestmark = pytest.mark.slurm
+
+
+@both
+def test_a_plain_job_waits_and_runs_where_an_operator_places_it_by_one_update(site: Site) -> None:
+    job = site.submit("--gpus=1", "--time=1-00:00:00")
+    before = site.await_waiting(job)
+    assert (before.begin_s, before.reservation, before.pinned) == (before.submit_s, "", ())
+    (kept,) = site.operator.read().reservations
+    assert (kept.name, kept.nodes, kept.users) == (NAME, NODES, "-daemon")
+    assert kept.flags >= {"FLEX", "OVERLAP", "NO_HOLD_JOBS_AFTER_END"}
+    assert kept.active(time.time())
+    assert not kept.maintenance
+    site.enter(job, "n1")
+    seen = site.await_running(job)
+    assert (seen.nodes, seen.reservation, seen.time_limit_s) == (("n1",), NAME, 86400.0)
+    # Its time limit of a day is longer than the reservation, and its wait is counted from its
+    # submission.
+    assert seen.begin_s == before.begin_s
+    nodes = {node.name: node for node in site.operator.read().nodes}
+    assert nodes["n1"].condition.value == "up"
+
+
+def running_of(site: Site, array: str) -> dict[int, SlurmJob]:
+    """The elements of an array that run."""
+    jobs = (job for job in site.jobs().values() if job.array == array)
+    return {job.element: job for job in jobs if job.state is JobState.RUNNING}
+
+
+def test_one_element_of_an_array_is_placed_and_its_throttle_holds(site: Site) -> None:
+    array = site.submit("--array=0-9%2", "--gpus=1")
+    (waiting,) = (job for job in site.jobs().values() if job.array == array)
+    assert (waiting.throttle, waiting.unsplit) == (2, tuple(range(10)))
+    for element in (7, 3):
+        site.enter(f"{array}_{element}", "n1")
+    seen = {each: site.await_running(f"{array}_{each}") for each in (7, 3)}
+    assert {job.nodes for job in seen.values()} == {("n1",)}
+    site.enter(f"{array}_5", "n1")
+    site.await_job(f"{array}_5", lambda job: "JobArrayTaskLimit" in job.reason, "it is throttled")
+    assert set(running_of(site, array)) == {3, 7}
+    site.testbed.command("scancel", f"{array}_7")
+    site.await_running(f"{array}_5")
+
+
+def test_an_allocation_without_a_script_is_granted_when_it_is_placed(site: Site) -> None:
+    salloc = ("salloc", "--gpus=1", "--no-shell")
+    said = as_user(site.testbed, USER, *salloc, "--immediate=1")
+    assert said.returncode != 0
+    account = "games"
+    process = subprocess.Popen(
+        [site.testbed.installed.program("salloc"), "--gpus=1", "sleep", "0"],
+        user=account,
+        extra_groups=[],
+        cwd="/tmp",
+        env=site.testbed.environment() | {"HOME": "/tmp"},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    ours: list[SlurmJob] = []
+
+    def waiting() -> bool:
+        ours[:] = [job for job in site.jobs().values() if job.state is JobState.PENDING]
+        return bool(ours)
+
+    wait_until(waiting, "an allocation that waits", PATIENCE_S)
+    assert not ours[0].batch
+    site.enter(ours[0].id, "n0")
+    _, words = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, words
+    assert "Granted job allocation" in words
+
+
+@both
+def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(site: Site) -> None:
+    job = site.submit("--gpus=2", "--cpus-per-task=2")
+    own = site.await_waiting(job).request
+    wide = own.placed(1, "gres/gpu:4", 1)
+    site.enter(job, "n1", request=wide)
+    placed = site.await_running(job)
+    assert (placed.nodes, placed.gpus_per_node, placed.cpus) == (("n1",), 4, 2)
+    site.operator.apply(Requeue(job))
+    leave = Leave(job, request=own.changed_from(placed.request))
+    site.operator.apply(leave)
+    left = site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
+    assert (left.reservation, left.pinned) == ("", ())
+    assert same(left.request, own)
+    # What keeps it back for a while now is over when it is placed as due.
+    assert (left.begin_s or 0.0) > time.time()
+    two = left.request.placed(2, "gres/gpu:1", 2)
+    site.operator.apply(Enter(job, NAME, ("n0", "n2"), leave, two, due=True))
+    again = site.await_running(job)
+    assert (again.nodes, again.gpus_per_node) == (("n0", "n2"), 1)
+
+
+def same(one: Request, other: Request) -> bool:
+    """Whether two ask alike; Slurm brings the most nodes down to the number of GPUs."""
+    assert one.nodes is not None
+    assert other.nodes is not None
+    return replace(one, nodes=None) == replace(other, nodes=None) and one.nodes[0] == other.nodes[0]
+
+
+REQUESTS = (
+    ("--gpus=2",),
+    ("--gres=gpu:2",),
+    ("--nodes=2", "--gpus-per-node=2"),
+    ("--ntasks=2", "--gpus-per-task=1"),
+    ("--gpus=8", "--cpus-per-gpu=2", "--mem-per-gpu=1G"),
+    ("--nodes=1", "--gpus-per-socket=1", "--sockets-per-node=2"),
+    ("--nodes=1-3", "--ntasks=3", "--ntasks-per-node=1", "--gres=gpu:1"),
+    ("--nodes=2", "--ntasks=4", "--tres-per-task=gres/gpu:1", "--cpus-per-task=3"),
+    ("--gres=gpu:v100:2", "--cpus-per-task=3", "--mem=2G"),
+)
+
+
+@both
+def test_however_a_job_asks_it_runs_as_it_is_placed_and_gets_its_own_back(site: Site) -> None:
+    jobs = {site.submit(*options): options for options in REQUESTS}
+    wait_until(lambda: all(waits(site.jobs()[job]) for job in jobs), "all wait", PATIENCE_S)
+    own = {job: site.jobs()[job].request for job in jobs}
+    reference = open_backend("commands").read().jobs
+    assert own == {job: reference[job].request for job in jobs}
+    # Nodes that cannot be had all at once: each is looked at while it waits.
+    site.testbed.command("scontrol", "update", "node=n1", "state=drain", "reason=test")
+    try:
+        for job in jobs:
+            site.enter(job, "n1", request=own[job].placed(1, "gres/gpu:v100:1", 1))
+        seen = site.jobs()
+        for job, options in jobs.items():
+            changed = seen[job].request
+            assert (changed.per_node, changed.tasks) == ("gres/gpu:v100:1", 1), options
+            assert (changed.per_job, changed.per_socket, changed.per_task) == ("", "", ""), options
+            assert seen[job].pinned == ("n1",)
+        for job in [*jobs][:3]:
+            site.operator.apply(Leave(job, request=own[job].changed_from(seen[job].request)))
+        seen = site.jobs()
+        assert all(same(seen[job].request, own[job]) for job in [*jobs][:3])
+        assert all(not seen[job].pinned for job in [*jobs][:3])
+    finally:
+        site.testbed.command("scontrol", "update", "node=n1", "state=resume")
+    for job in [*jobs][3:]:
+        placed = site.await_running(job)
+        assert (placed.nodes, placed.gpus_per_node) == (("n1",), 1), jobs[job]
+
+
+@both
+def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: Site) -> None:
+    jobs = [
+        site.submit(*each)
+        for each in (
+            (
+                *("--partition=short,gpu", "--exclusive", "--gres=gpu:1", "--constraint=slow&ib"),
+                *("--exclude=n0", "--nodelist=n5", "--licenses=cad:1", "--deadline=now+2hours"),
+                *("--time=5", "--nodes=1-3", "--ntasks-per-node=2", "--mincpus=3"),
+            ),
+            ("--hold", "--exclusive=user", "--reservation=hetsched"),
+            ("--array=3-9%2", "--gpus=2", "--cpus-per-gpu=2", "--mem-per-gpu=1G"),
+            ("--gpus=1", ":", "--gpus=1"),
+        )
+    ]
+    wait_until(lambda: waits(site.jobs()[jobs[2]]), "Slurm has looked at them", PATIENCE_S)
+    read, commands = site.operator.read(), open_backend("commands")
+
+    def alike() -> bool:
+        nonlocal read
+        read, reference = site.operator.read(), commands.read()
+        others = {job: reference.jobs[job] for job in jobs}
+        return (read.nodes, read.reservations, {job: read.jobs[job] for job in jobs}) == (
+            reference.nodes,
+            reference.reservations,
+            others,
+        ) and all(node.reserved for node in read.nodes)
+
+    # Slurm marks nodes as reserved, and calls those that it pings, while we look.
+    wait_until(alike, "both read the same", PATIENCE_S)
+    first, second, third, fourth = (read.jobs[job] for job in jobs)
+    assert first.partitions == ("short", "gpu")
+    assert (first.exclusive, first.constraint, first.licences) == ("node", "slow&ib", "cad:1")
+    assert (first.excluded, first.pinned) == (("n0",), ("n5",))
+    assert (first.request.nodes, first.tasks_per_node, first.cpus_least) == ((1, 3), 2, 3)
+    assert first.deadline_s is not None
+    assert first.deadline_s == pytest.approx(first.submit_s + 7200, abs=5)
+    assert first.priority > 0
+    assert first.reason.startswith("ReqNodeNotAvail, ")
+    assert (second.exclusive, second.reservation, second.priority) == ("user", NAME, 0)
+    assert (third.throttle, third.asked.cpus_per_gpu, third.asked.memory_mb_per_gpu) == (2, 2, 1024)
+    assert fourth.het_job == jobs[3]
+    nodes = {node.name: node for node in read.nodes}
+    assert {name: node.features for name, node in nodes.items()} == FEATURES
+    assert [nodes[name].weight for name in NODES] == [1, 2, 3, 4, 5, 6]
+
+
+def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller_was_killed(
+    site: Site,
+) -> None:
+    array, runs = site.submit("--array=0-199", "--gpus=4"), site.submit("--gpus=4")
+    site.await_waiting(array)
+    site.enter(runs, "n1")
+    site.await_running(runs)
+    site.hold(15)
+    held_s = time.time()
+    (before,) = site.operator.read().reservations
+    saved = site.testbed.layout.base / "state/resv_state"
+    # What slurmctld is told in its last seconds it forgets: a renewal, too.
+    wait_until(lambda: saved.stat().st_mtime > held_s, "it is saved", PATIENCE_S)
+    site.testbed.kill_controller()
+    site.testbed.start_controller()
+    (after,) = site.operator.read().reservations
+    assert (after.end_s, after.nodes, after.users) == (before.end_s, NODES, "-daemon")
+    # Slurm looks at all that wait every 30 s. Beside the one that was placed, which runs on, there
+    # is room for four.
+    wait_until(lambda: len(running_of(site, array)) == 4, "all GPUs are taken", 60)
+    assert min(job.start_s or 0.0 for job in running_of(site, array).values()) >= after.end_s
+    assert site.jobs()[runs].restarts == 0
+
+
+def test_a_list_of_who_may_lets_nothing_of_others_in_and_a_refused_job_is_left_out(
+    site: Site,
+) -> None:
+    create = ("create", "reservation", "ReservationName=closed", "Users=root", "Nodes=n0")
+    site.testbed.command("scontrol", *create, "StartTime=now", "EndTime=now+600", "Flags=OVERLAP")
+    job = site.submit("--gpus=1")
+    own = site.await_waiting(job)
+    enter = Enter(job, "closed", ("n0",), Leave(job), own.request.placed(1, "gres/gpu:2", 1))
+    outcome = apply_changes(site.operator, [enter], time.sleep)
+    ((_, words),) = outcome.refused
+    assert "ccess denied" in words
+    seen = site.jobs()[job]
+    assert (seen.reservation, seen.pinned, seen.state) == ("", (), JobState.PENDING)
+
+
+@both
+def test_a_placement_that_is_refused_in_part_is_taken_back(site: Site) -> None:
+    job = site.submit("--gpus=2")
+    own = site.await_waiting(job).request
+    # Two texts that contradict each other: the nodes are taken, the GPUs are not.
+    enter = Enter(job, NAME, ("n0",), Leave(job, request=own), Request(per_node="gres/gpu:1"))
+    with pytest.raises(RefusedError):
+        site.operator.apply(enter)
+    assert site.jobs()[job].pinned == ("n0",)
+    assert apply_changes(site.operator, [enter], time.sleep).refused
+    left = site.jobs()[job]
+    assert (left.reservation, left.pinned) == ("", ())
+    assert same(left.request, own)
+
+
+def test_those_of_the_lowest_priority_start_first_beside_forty(site: Site) -> None:
+    jobs = [site.submit("--gpus=4", f"--nice={at}") for at in range(40)]
+    site.await_waiting(jobs[-1])
+    began = time.time()
+    for job, node in zip(jobs[-3:], ("n0", "n1", "n3"), strict=True):
+        site.enter(job, node)
+    for job in jobs[-3:]:
+        site.await_running(job)
+    seen = site.jobs()
+    assert sorted(seen[job].priority for job in jobs)[:3] == sorted(
+        seen[job].priority for job in jobs[-3:]
+    )
+    assert time.time() - began < 20
+    assert all(seen[job].state is JobState.PENDING for job in jobs[:-3])
+
+
+def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) -> None:
+    create = ("create", "reservation", "ReservationName=works", "Users=root", "Nodes=n2")
+    site.testbed.command(
+        *("scontrol", *create, "StartTime=now+5minutes", "EndTime=now+1hour", "Flags=MAINT,OVERLAP")
+    )
+    (works,) = (kept for kept in site.operator.read().reservations if kept.name == "works")
+    assert (works.nodes, works.maintenance, works.users) == (("n2",), True, "root")
+    assert not works.active(time.time())
+    long, short = (site.submit("--gpus=1", f"--time={limit}") for limit in ("1-0", "2"))
+    site.enter(short, "n2")
+    site.await_running(short)
+    site.enter(long, "n2")
+    seen = site.await_job(long, lambda job: "eserv" in job.reason, "it is kept out")
+    assert seen.state is JobState.PENDING
+
+
+@both
+def test_a_user_s_own_way_into_the_reservation_is_seen_and_shut(site: Site) -> None:
+    job = site.submit("--gpus=1", f"--reservation={NAME}", "--hold")
+    assert site.jobs()[job].reservation == NAME
+    site.operator.apply(Leave(job))
+    assert as_user(site.testbed, USER, "scontrol", "release", job).returncode == 0
+    assert site.await_waiting(job).reservation == ""
+
+
+def test_a_reservation_of_gpus_alone_takes_all_cores_too(site: Site) -> None:
+    site.drop()
+    create = ("create", "reservation", "ReservationName=gpus", "Users=-daemon", "Nodes=n[0-3]")
+    gpus = ("TRESPerNode=gres/gpu:4", "StartTime=now", "EndTime=now+600", "Flags=FLEX,OVERLAP")
+    site.testbed.command("scontrol", *create, *gpus)
+    job = site.submit("--ntasks=1", "--mem=100")
+    site.await_job(job, lambda seen: seen.reason == "Resources", "there are no cores for it")
+    assert not any(node.cpus_used for node in site.operator.read().nodes)
+
+
+def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(site: Site) -> None:
+    def power() -> Power:
+        nodes = {node.name: node for node in site.operator.read().nodes}
+        assert nodes["n5"].condition.value == "up", nodes["n5"]
+        return nodes["n5"].power
+
+    site.testbed.command("scontrol", "update", "node=n5", "state=power_down")
+    wait_until(lambda: power() is Power.OFF, "a node that is off", PATIENCE_S)
+    job = site.submit("--gpus=1", "--partition=short")
+    site.await_waiting(job)
+    site.enter(job, "n5")
+    seen = site.await_running(job)
+    assert seen.nodes == ("n5",)
+    wait_until(lambda: power() is Power.ON, "a node that is on", PATIENCE_S)
+    shown = site.testbed.command("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+    wait_until(
+        lambda: "RUNNING" in site.testbed.command("squeue", "-h", f"--jobs={job}", "--format=%T"),
+        f"it runs there, not {shown}",
+        PATIENCE_S,
+    )
+    assert site.operator.site().power_up_s == 60.0
+
+
+def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word(site: Site) -> None:
+    jobs = [site.submit("--gpus=1", "--licenses=cad:1") for _ in range(3)]
+    for job in jobs:
+        site.await_waiting(job)
+        site.enter(job, "n1")
+    for job in jobs[:2]:
+        site.await_running(job)
+    seen = site.await_job(jobs[2], lambda job: job.reason == "Licenses", "Slurm says why")
+    assert seen.state is JobState.PENDING
+
+
+@both
+def test_a_job_of_two_partitions_runs_in_the_one_that_it_is_given_and_gets_both_back(
+    site: Site,
+) -> None:
+    job = site.submit("--gpus=1", "--partition=gpu,short")
+    assert site.await_waiting(job).partitions == ("gpu", "short")
+    site.enter(job, "n5", partition="short")
+    seen = site.await_running(job)
+    assert (seen.nodes, seen.partition) == (("n5",), "short")
+    site.operator.apply(Requeue(job))
+    site.operator.apply(Leave(job, partitions=("gpu", "short")))
+    site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
+    assert set(site.jobs()[job].partitions) == {"gpu", "short"}
+    site.operator.apply(Enter(job, NAME, ("n0",), Leave(job), due=True, partition="gpu"))
+    again = site.await_running(job)
+    assert (again.nodes, again.partition) == (("n0",), "gpu")
+
+
+def test_a_job_without_gpus_is_let_in_anywhere(site: Site) -> None:
+    job = site.submit("--ntasks=2", "--cpus-per-task=4", "--constraint=slow")
+    site.await_waiting(job)
+    site.enter(job)
+    seen = site.await_running(job)
+    (node,) = seen.nodes
+    assert "slow" in FEATURES[node]
+    assert seen.cpus == 8
+
+
+@both
+def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(site: Site) -> None:
+    def held() -> tuple[str, ...]:
+        found = (kept for kept in site.operator.read().reservations if kept.active(time.time()))
+        return next((kept.nodes for kept in found), ())
+
+    job = site.submit("--gpus=1")
+    site.await_waiting(job)
+    site.enter(job, "n1")
+    site.await_running(job)
+    for nodes in (NODES, ("n0", "n1"), ("n2",), NODES):
+        for _ in range(2):
+            site.hold(600, nodes)
+        assert held() == nodes
+    (before,) = site.operator.read().reservations
+    site.hold(1200)
+    (after,) = site.operator.read().reservations
+    assert 500 < after.end_s - before.end_s < 700
+    site.drop()
+    wait_until(lambda: held() == (), "it has ended", PATIENCE_S)
+    assert site.jobs()[job].state is JobState.RUNNING
+    site.hold()
+    assert held() == NODES
+    waiting = site.submit("--gpus=1")
+    site.await_waiting(waiting)
+    site.testbed.command("scancel", job)
+    site.await_job(job, lambda seen: seen.state is JobState.ENDED, "it has ended")
+    for _ in range(2):
+        site.drop()
+    assert site.operator.read().reservations == ()
+    site.await_running(waiting)
+
+
+def test_a_hold_outlasts_a_reconfiguration(site: Site) -> None:
+    job, placed = site.submit("--gpus=1"), site.submit("--gpus=1")
+    site.await_waiting(placed)
+    site.enter(placed, "n1")
+    site.await_running(placed)
+    before = site.operator.read().reservations
+    site.testbed.command("scontrol", "reconfigure")
+    assert site.operator.read().reservations == before
+    assert waits(site.await_waiting(job))
+    assert site.jobs()[placed].state is JobState.RUNNING
+    site.enter(job, "n1")
+    site.await_running(job)
+
+
+def test_a_job_that_its_user_requeues_when_the_hold_has_gone_runs_again(site: Site) -> None:
+    job = site.submit("--gpus=1")
+    site.await_waiting(job)
+    site.enter(job, "n1")
+    site.await_running(job)
+    site.drop()
+    assert as_user(site.testbed, USER, "scontrol", "requeue", job).returncode == 0
+    seen = site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
+    assert not seen.held
+    site.testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    again = site.await_running(job)
+    assert (again.nodes, again.restarts) == (("n1",), 1)
+
+
+def test_a_reservation_that_is_not_there_takes_nothing_in(site: Site) -> None:
+    job = site.submit("--gpus=1")
+    site.await_waiting(job)
+    with pytest.raises(RefusedError, match="eservation"):
+        site.operator.apply(Enter(job, "nowhere", ("n1",), Leave(job)))
+    site.operator.apply(Leave(job))
+    assert site.jobs()[job].pinned == ()
+
+
+def test_one_who_is_no_operator_holds_nothing(site: Site) -> None:
+    user = As(site.operator.backend, USER)
+    job = site.submit("--gpus=1")
+    for change in (Hold("mine", ("n0",), 60), Drop(NAME)):
+        with pytest.raises(RefusedError, match="Invalid user id"):
+            user.apply(change)
+    assert len(site.operator.read().reservations) == 1
+    site.await_waiting(job)
