@@ -178,7 +178,7 @@ def change_by_command(change: Change) -> None:
                 StartTime=f"now+{delay_s}",
                 **_terms(terms),
             )
-        case Enter(job, reservation, nodes, _, request, terms, due, partition):
+        case Enter(job, reservation, nodes, _, request, terms, due, partitions):
             _update(
                 job,
                 **({"ReqNodeList": ",".join(nodes)} if nodes else {}),
@@ -186,7 +186,7 @@ def change_by_command(change: Change) -> None:
                 **_terms(terms),
                 ReservationName=reservation,
                 **({"StartTime": "now"} if due else {}),
-                **({"Partition": partition} if partition else {}),
+                **({"Partition": ",".join(partitions)} if partitions else {}),
             )
         case Leave(job, nodes, request, terms, partitions):
             _update(

@@ -177,7 +177,7 @@ class PyslurmBackend:
                             **_terms(terms),
                         )
                     )
-                case Enter(_, reservation, nodes, _, request, terms, due, partition):
+                case Enter(_, reservation, nodes, _, request, terms, due, partitions):
                     job.modify(
                         describe(
                             reservations=[reservation],
@@ -185,7 +185,7 @@ class PyslurmBackend:
                             ntasks=request and request.tasks,
                             gres_per_node=request and _without_prefix(request.per_node),
                             begin_time="now" if due else None,
-                            partitions=[partition] if partition else None,
+                            partitions=list(partitions) or None,
                             **_terms(terms),
                         )
                     )
