@@ -13,6 +13,10 @@ from hetsched_core.types import Plan, Waiting
 from slurm_plugin.backend import (
     Cancel,
     Change,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Park,
     Place,
     Push,
@@ -149,6 +153,20 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
             log.info(f"{prefix}set_aside", job=job)
         case Cancel(job):
             log.warning(f"{prefix}cancel", job=job, words=_CANCELLED)
+        case Enter(job, _, nodes, _, request):
+            log.info(
+                f"{prefix}enter",
+                job=job,
+                nodes=",".join(nodes),
+                gpus=request and request.per_node,
+                decision=number,
+            )
+        case Leave(job):
+            log.info(f"{prefix}leave", job=job)
+        case Hold(name, nodes, seconds):
+            log.debug(f"{prefix}hold", name=name, nodes=",".join(nodes), seconds=seconds)
+        case Drop(name):
+            log.info(f"{prefix}drop", name=name)
         case Push():
             pass  # told together
 

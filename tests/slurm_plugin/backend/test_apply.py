@@ -3,6 +3,10 @@
 from slurm_plugin.backend import (
     AwayError,
     Change,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Park,
     Place,
     Push,
@@ -68,3 +72,22 @@ def test_slurm_going_away_during_the_undoing_does_not_repeat_the_refused_change(
     )
     assert outcome.refused == ((PLACE, "no"),)
     assert outcome.put_off == (Place("2", ("n1",), 1, Park("2", 1, 60)),)
+
+
+def test_nodes_are_held_before_all_else_and_given_back_after_it() -> None:
+    backend = FakeBackend()
+    enter, hold, drop = (
+        Enter("1", "held", ("n0",), Leave("1")),
+        Hold("held", ("n0",), 60),
+        Drop("x"),
+    )
+    apply_changes(backend, [drop, enter, Leave("2"), Requeue("3"), hold], lambda _: None)
+    assert backend.calls == [hold, Requeue("3"), Leave("2"), enter, drop]
+
+
+def test_a_job_whose_entry_is_refused_is_taken_out_again() -> None:
+    backend = FakeBackend(errors=[NO])
+    enter = Enter("1", "held", ("n0",), Leave("1", ("n0", "n1")))
+    outcome = apply_changes(backend, [enter], lambda _: None)
+    assert outcome.refused == ((enter, "no"),)
+    assert backend.calls == [enter, Leave("1", ("n0", "n1"))]

@@ -430,7 +430,6 @@ def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(sit
     for _ in range(2):
         site.drop()
     assert site.operator.read().reservations == ()
-    site.await_running(waiting)
 
 
 def test_a_hold_outlasts_a_reconfiguration(site: Site) -> None:

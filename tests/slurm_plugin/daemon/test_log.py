@@ -25,6 +25,10 @@ from hetsched_core.types import (
 from slurm_plugin.backend import (
     Cancel,
     Change,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Outcome,
     Park,
     Place,
@@ -93,11 +97,15 @@ def test_every_change_to_a_job_is_on_record() -> None:
         PLACE,
         SetAside("9_1", "9_0"),
         Cancel("10"),
+        Enter("11", "held", ("n1",), Leave("11")),
+        Leave("12"),
+        Hold("held", ("n1", "n2"), 60),
+        Drop("held"),
     )
     # A kind of change that is added later needs a line, too.
     assert {type(change) for change in made} == {*get_args(Change)} - {Together}
     found = lines(CycleReport(None, (), made, Outcome(made, (), ())))
-    named = {(line["event"], line.get("job", line.get("jobs"))) for line in found}
+    named = {(line["event"], line.get("job", line.get("jobs", line.get("name")))) for line in found}
     assert named == {
         ("signal", "1"),
         ("requeue", "2"),
@@ -107,6 +115,10 @@ def test_every_change_to_a_job_is_on_record() -> None:
         ("place", "4"),
         ("set_aside", "9_1"),
         ("cancel", "10"),
+        ("enter", "11"),
+        ("leave", "12"),
+        ("hold", "held"),
+        ("drop", "held"),
     }
 
 
