@@ -116,7 +116,7 @@ class CommandsBackend:
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _named(run_command(["scontrol", "show", "nodes", "--json"]), "nodes", "name")
+        nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
         jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
         waiting = {
             str(row["job_id"]): row
@@ -125,13 +125,7 @@ class CommandsBackend:
         }
         once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
         exclusive = {job: untold.exclusive for job, untold in once.items()}
-        state = state_of(
-            nodes,
-            _node,
-            _each(jobs, "job_id"),
-            lambda row: _job(row, exclusive.get(str(row["job_id"]), "")),
-        )
-        return replace(state, reservations=read_reservations())
+        return replace(read_state(nodes, jobs, exclusive), reservations=read_reservations())
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -325,8 +319,25 @@ def run_command(command: list[str]) -> str:
     return done.stdout
 
 
-def _named(text: str, key: str, name: str) -> Iterator[tuple[object, Any]]:
-    return _each(_rows(text, key), name)
+def read_state(
+    nodes: Sequence[Any], jobs: Sequence[Any], exclusive: Mapping[str, str]
+) -> SlurmState:
+    """Read records of nodes and jobs, as Slurm's commands print them.
+
+    Args:
+        nodes: records of nodes.
+        jobs: records of jobs.
+        exclusive: Slurm's number of a job -> with whom it shares no node, which no record tells.
+
+    Raises:
+        BackendError: none can be read.
+    """
+    return state_of(
+        _each(nodes, "name"),
+        _node,
+        _each(jobs, "job_id"),
+        lambda row: _job(row, exclusive.get(str(row["job_id"]), "")),
+    )
 
 
 def _each(rows: Sequence[Any], name: str) -> Iterator[tuple[object, Any]]:
