@@ -93,9 +93,10 @@ class Enter:
         dependency: what it is to wait for from now on; "" for what it waits for as it is.
         due: whether to make it due now. A job that was queued again waits for a while else. For
             others Slurm would move the time from which it counts as eligible.
-        partition: the only one that it is to run in from now on, "" for those that it has. Of
-            several, Slurm's main scheduler tries the first alone: a job on nodes of another starts
-            with the next backfill.
+        partitions: those that it may run in, the one of the nodes first; () for those that it has.
+            Of several, Slurm's main scheduler tries the first alone: a job on nodes of another
+            starts with the next backfill. Where its user has no association in Slurm's accounting,
+            Slurm says `Resource temporarily unavailable` to this.
     """
 
     job: str
@@ -106,7 +107,7 @@ class Enter:
     terms: Terms = Terms()
     due: bool = False
     dependency: str = ""
-    partition: str = ""
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def change_by_command(change: Change) -> None:
         AwayError, RefusedError: as `SlurmBackend.apply`.
     """
     match change:
-        case Enter(job, reservation, nodes, _, resources, terms, due, dependency, partition):
+        case Enter(job, reservation, nodes, _, resources, terms, due, dependency, partitions):
             _update(
                 job,
                 **({"ReqNodeList": ",".join(nodes)} if nodes else {}),
@@ -206,7 +206,7 @@ def change_by_command(change: Change) -> None:
                 ReservationName=reservation,
                 **({"StartTime": "now"} if due else {}),
                 **({"Dependency": dependency} if dependency else {}),
-                **({"Partition": partition} if partition else {}),
+                **({"Partition": ",".join(partitions)} if partitions else {}),
             )
         case Leave(job, nodes, resources, terms, partitions):
             _update(

@@ -177,7 +177,7 @@ class PyslurmBackend:
         try:
             job = self._pyslurm.Job(int(change.job))
             match change:
-                case Enter(_, reservation, nodes, _, resources, terms, due, partition=partition):
+                case Enter(_, reservation, nodes, _, resources, terms, due, partitions=partitions):
                     job.modify(
                         describe(
                             reservations=[reservation],
@@ -185,7 +185,7 @@ class PyslurmBackend:
                             ntasks=resources and resources.tasks,
                             gres_per_node=resources and _without_prefix(resources.per_node),
                             begin_time="now" if due else None,
-                            partitions=[partition] if partition else None,
+                            partitions=list(partitions) or None,
                             **_terms(terms),
                         )
                     )

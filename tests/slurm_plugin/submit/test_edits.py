@@ -107,7 +107,15 @@ def test_nobody_writes_a_mark_but_the_script(
             working_directory="/tmp",
             environment={"PATH": "/usr/bin:/bin"},
         )
-        return backend.read().jobs[str(described.submit())].mark
+        job = str(described.submit())
+        jobs = backend.read().jobs
+        print(
+            job,
+            jobs,
+            testbed.command("squeue", "-a"),
+            testbed.command("scontrol", "show", "job", job),
+        )
+        return jobs[job].mark
 
     assert marked(forged) == ""
     assert '"gpu-set":"2"' in marked(forged, "#HETSCHED --gpu-set=2")
