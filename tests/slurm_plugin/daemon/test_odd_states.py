@@ -15,17 +15,9 @@ from hypothesis import strategies as st
 
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.types import ExecutionModel, NodeCondition
-from slurm_plugin.backend import (
-    Asked,
-    Enter,
-    JobState,
-    Resources,
-    SlurmJob,
-    SlurmNode,
-    SlurmState,
-)
+from slurm_plugin.backend import Asked, Enter, JobState, Resources, SlurmJob, SlurmNode, SlurmState
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemon_of, node
+from tests.slurm_plugin.daemon.fake_slurm import HOLD, SETTINGS, WAITING, Clock, daemon_of, node
 
 GANGS = [
     name
@@ -47,6 +39,12 @@ TIMES = st.sampled_from([0.0, -5.0, 10.0, 990.0, 1e6, 1e18, math.nan, math.inf])
 COUNTS = st.sampled_from([0, 1, 2, 4, 7, -1, 5000])
 NODES = st.sampled_from(["n0", "n1", "n2", "n3", "gone", ""])
 TYPES = st.sampled_from(["v100", "t4", "gpu", ""])
+RESOURCES = [
+    Resources((1, 0), 1, "gres/gpu:1", "", "", ""),
+    Resources((3, 2), 0, "", "gres/gpu:a100:2", "x", ""),
+    Resources((0, 0), -1, "", "", "", "gres/gpu:1"),
+    Resources(),
+]
 MARKS = [
     "",
     "somebody else's",
@@ -101,7 +99,8 @@ def odd_jobs(draw: st.DrawFn) -> SlurmJob:
         name=draw(st.sampled_from(["job", "\x00\ud800", ""])),
         user=draw(st.sampled_from(["ann", "", "0"])),
         account="lab",
-        partition=draw(st.sampled_from(["gpu", "gpu", "gpu", "cpu", "gpu,cpu", ""])),
+        partition=draw(st.sampled_from(["gpu", "cpu", ""])),
+        partitions=draw(st.sampled_from([("gpu",), ("gpu",), ("cpu",), ("gpu", "cpu"), ()])),
         state=draw(st.sampled_from(JobState)),
         reason=draw(st.sampled_from(["None", "", "launch failed", "Dependency", "QOSGrpGRES"])),
         mark=draw(st.sampled_from(MARKS)),
@@ -109,6 +108,17 @@ def odd_jobs(draw: st.DrawFn) -> SlurmJob:
         pinned=tuple(draw(st.lists(NODES, max_size=2))),
         gpus=len(held) if "n0" in held else draw(COUNTS),
         gpu_types=tuple(draw(st.lists(TYPES, max_size=2))),
+        resources=draw(st.sampled_from(RESOURCES)),
+        memory_mb=draw(st.sampled_from([0, 10**9, -1])),
+        reservation=draw(st.sampled_from(["", "", HOLD, "other"])),
+        batch=draw(st.booleans()),
+        constraint=draw(st.sampled_from(["", "", "fast", "[a*2&b*1]", "((", "a|"])),
+        excluded=tuple(draw(st.lists(NODES, max_size=2))),
+        licences=draw(st.sampled_from(["", "matlab:2"])),
+        exclusive=draw(st.sampled_from(["", "node"])),
+        priority=draw(st.sampled_from([0, 1, 2**32])),
+        throttle=draw(st.sampled_from([0, 1, -1])),
+        het_job=draw(st.sampled_from(["", "", "12"])),
         submit_s=draw(TIMES),
         begin_s=draw(st.none() | TIMES),
         start_s=draw(st.none() | TIMES),
@@ -123,17 +133,6 @@ def odd_jobs(draw: st.DrawFn) -> SlurmJob:
         element=element,
         unsplit=draw(st.sampled_from([(), (), (0, 1, 2)])) if array else (),
         dependency=draw(st.sampled_from(["", "afternotok:20_0(unfulfilled)"])),
-        partitions=draw(st.sampled_from([("gpu",), ("gpu",), ("gpu", "cpu"), ("cpu",), ()])),
-        reservation=draw(st.sampled_from(["", "", "hetsched", "hetsched-2", "maintenance"])),
-        batch=draw(st.booleans()),
-        constraint=draw(st.sampled_from(["", "", "a&b", "[a|b", "a*2"])),
-        throttle=draw(st.sampled_from([0, 2, -1])),
-        priority=draw(st.sampled_from([0, 1, 10**9])),
-        resources=draw(
-            st.sampled_from(
-                [WAITING.resources, Resources((0, 0), 0, "", "", "", ""), Resources((-1, 3), -1)]
-            )
-        ),
         outcome=draw(st.sampled_from(["", "COMPLETED", "CANCELLED", "NODE_FAIL"])),
     )
 
