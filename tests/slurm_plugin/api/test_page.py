@@ -14,6 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner
+from slurm_plugin.daemon.mark import read_mark
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policies.fifo import Fifo
@@ -26,7 +27,6 @@ from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.cli.page import page
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.managed import to_begin_later
-from slurm_plugin.daemon.mark import read_mark
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 from tests.slurm_plugin.backend.fake import PENDING

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from slurm_plugin.daemon.mark import Mark, read_mark
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import (
@@ -29,7 +30,6 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.accepted import accepted
-from slurm_plugin.daemon.mark import Mark, read_mark
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, node
 

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from slurm_plugin.daemon.mark import Mark, read_mark
 
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import Recipients
 from slurm_plugin.daemon import DaemonSettings
 from slurm_plugin.daemon.checkpoint import CheckpointSignal, may_move, warning_for
-from slurm_plugin.daemon.mark import Mark, read_mark
 
 SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}))
 

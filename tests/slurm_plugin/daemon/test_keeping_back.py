@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 import pytest
+from slurm_plugin.daemon.keeping_back import keeping_back
 
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.backend import AwayError, Place, Push, RefusedError
 from slurm_plugin.daemon import Mode
-from slurm_plugin.daemon.keeping_back import keeping_back
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, state
 

@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
+from slurm_plugin.daemon.mark import read_mark
 
 from hetsched_core.types import Horizon
 from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.managed import blocked_by, described
-from slurm_plugin.daemon.mark import read_mark
 from tests.slurm_plugin.backend.fake import PENDING
 
 SEEN = replace(

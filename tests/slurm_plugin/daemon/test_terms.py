@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from slurm_plugin.daemon.mark import Mark, read_mark
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import (
@@ -17,7 +18,6 @@ from hetsched_core.types import (
     SpeedTable,
 )
 from slurm_plugin.backend import Asked, Terms
-from slurm_plugin.daemon.mark import Mark, read_mark
 from slurm_plugin.daemon.terms import limit_min, needs_of
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import PINNED, WAITING, Clock, daemon_of, node, state
