@@ -232,7 +232,10 @@ def change_by_command(change: Change) -> None:
 def _terms(terms: Terms) -> dict[str, int]:
     wanted = {
         "TimeLimit": terms.time_limit_min,
+        "TasksPerNode": terms.tasks_per_node,
         "CPUsPerTask": terms.cpus,
+        "NumCPUs": terms.cpus_in_all,
+        "MinCPUsNode": terms.cpus and terms.cpus * (terms.tasks_per_node or 1),
         "MinMemoryNode": terms.memory_mb,
     }
     return {name: value for name, value in wanted.items() if value is not None}
