@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
@@ -444,6 +445,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
     )
 
 
+@lru_cache(maxsize=4096)
 def last_number(text: str) -> int:
     """Read the count of `gres/gpu:1024`, 0 of nothing."""
     found = re.search(r"(\d+)$", text)
