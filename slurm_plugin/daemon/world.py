@@ -59,7 +59,7 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_of, managed, windows_of
+from slurm_plugin.daemon.hold import hold_name, managed, windows_of
 from slurm_plugin.daemon.managed import (
     LIMITS,
     QUOTA_S,
@@ -162,8 +162,7 @@ class LiveWorld:
         windows, before_them = windows_of(state.reservations, now), self.windows
         self.windows = windows
         cluster = self._observe_cluster(state.nodes, now)
-        hold = hold_of(state.reservations, now)
-        self.hold = HOLDS[0] if hold is None else hold.name
+        self.hold = hold_name(state.reservations, now)
         forked, others = parted(candidates(self.requests.marked(state.jobs)))
         jobs, left = folded(others)
         state = replace(state, jobs={**jobs, **forked})
