@@ -6,6 +6,7 @@ costs by what changed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -58,7 +59,7 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_of, managed, windows_of
+from slurm_plugin.daemon.hold import hold_name, managed, windows_of
 from slurm_plugin.daemon.managed import (
     LIMITS,
     QUOTA_S,
@@ -161,9 +162,8 @@ class LiveWorld:
         windows, before_them = windows_of(state.reservations, now), self.windows
         self.windows = windows
         cluster = self._observe_cluster(state.nodes, now)
-        hold = hold_of(state.reservations, now)
-        self.hold = HOLDS[0] if hold is None else hold.name
-        forked, others = parted(candidates(state.jobs))
+        self.hold = hold_name(state.reservations, now)
+        forked, others = parted(candidates(self.requests.marked(state.jobs)))
         jobs, left = folded(others)
         state = replace(state, jobs={**jobs, **forked})
         self.leaderless = (
@@ -192,7 +192,8 @@ class LiveWorld:
             if seen.state is not JobState.ENDED and self._wants(seen):
                 self._take_in(seen, cluster, now)
         for seen in self._unread:
-            if not ask(seen):
+            # The elements of an array have one script.
+            if self.requests.of(seen) is None and not ask(seen):
                 break
             self._take_in(seen, cluster, now)
         self.requests.forget_all_but(state.jobs)
@@ -482,12 +483,16 @@ class LiveWorld:
             if not self._takes(seen, request):
                 self._note_intruder(seen)
                 return
-            if request.rigid and not seen.gpus:
-                if seen.state is JobState.PENDING:
-                    self.without_gpus.append((seen, self._where.of(seen, request.own.nodes)))
-                return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
-            if begin_s > now and seen.state is JobState.PENDING:
+            later = begin_s > now and seen.state is JobState.PENDING
+            if request.rigid and not seen.gpus:
+                if later:
+                    self._note_intruder(seen)
+                elif seen.state is JobState.PENDING:
+                    where = self._where.of(seen, request.own.nodes)
+                    self.without_gpus.append((seen, self._open(where, seen.time_limit_s)))
+                return
+            if later:
                 self.later[seen.id] = to_begin_later(seen, request)
                 self._note_intruder(seen)
                 return
@@ -524,6 +529,12 @@ class LiveWorld:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
+
+    def _open(self, where: frozenset[str] | None, limit_s: float | None) -> frozenset[str] | None:
+        """Return the nodes on which a run that starts now ends before they are closed."""
+        ends_s = math.inf if limit_s is None else self._now + limit_s
+        closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
+        return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob) -> None:
         """Note a job that is not managed, and is in the reservation by its user's own word."""
