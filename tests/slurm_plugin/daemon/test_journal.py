@@ -24,6 +24,8 @@ from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.daemon import CycleReport
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, node, state
+from tests.slurm_plugin.daemon.fake_slurm import placed as placed_on
+from tests.slurm_plugin.daemon.fake_slurm import running as runs_on
 
 ROOT = Peer("root", admin=True)
 CONFIGURATION = Configuration(partitions=frozenset({"gpu"}))
@@ -31,17 +33,15 @@ CONFIGURATION = Configuration(partitions=frozenset({"gpu"}))
 
 def job(number: int, user: str = "ann") -> SlurmJob:
     mark = WAITING.mark.replace('"a1"', f'"x{number}"').replace('"1,2"', '"4"')
-    mark = mark.replace('"default":1', '"default":4,"limit":10')
-    return replace(WAITING, id=str(number), user=user, mark=mark, gpus_per_node=4)
+    return replace(WAITING, id=str(number), user=user, mark=mark, gpus=4)
 
 
 def running(seen: SlurmJob, start_s: float) -> SlurmJob:
-    where = {"nodes": ("n0",), "pinned": ("n0",)}
-    return replace(seen, state=JobState.RUNNING, reason="None", start_s=start_s, **where)  # type: ignore[arg-type]
+    return runs_on(seen, "n0", since_s=start_s, gpus=4)
 
 
 def placed(seen: SlurmJob) -> SlurmJob:
-    return replace(seen, pinned=("n0",), begin_s=900.0, reason="Resources")
+    return placed_on(seen, "n0")
 
 
 @dataclass
@@ -360,7 +360,7 @@ def test_the_database_is_lent_to_admins_alone_and_for_a_while(
 
 
 def test_a_job_that_is_to_begin_later_is_told_of_and_no_policy_s_business(bench: Bench) -> None:
-    later = replace(job(1), mark=job(1).mark.replace('"default"', '"begin":4600,"default"'))
+    later = replace(job(1), begin_s=4600.0)
     bench.cycle(later)
     said = "not yet: its user lets it start later: from 1970-01-01T01:16:40Z on"
     assert (bench.daemon.world.managed, bench.backend.calls) == ({}, [])
@@ -382,7 +382,7 @@ def test_a_job_that_is_to_begin_later_is_told_of_and_no_policy_s_business(bench:
 
 def test_a_job_that_begins_later_is_private_as_others_are(bench: Bench) -> None:
     bench.backend.where = SlurmSite(30.0, {"gpu": None}, private_jobs=True)
-    bench.cycle(replace(job(1), mark=job(1).mark.replace('"default"', '"begin":4600,"default"')))
+    bench.cycle(replace(job(1), begin_s=4600.0))
     assert bench.ask("queue", peer=Peer("bob"))["jobs"] == []
     for question in ("why", "when", "explain", "history"):
         with pytest.raises(InputError, match=r"no active job|nothing is known"):
@@ -390,8 +390,7 @@ def test_a_job_that_begins_later_is_private_as_others_are(bench: Bench) -> None:
 
 
 def test_a_begin_time_beyond_all_dates_harms_nobody(bench: Bench) -> None:
-    far = job(1).mark.replace('"default"', '"begin":1e300,"default"')
-    bench.cycle(replace(job(1), mark=far), job(2))
+    bench.cycle(replace(job(1), begin_s=1e300), job(2))
     assert "9999" in bench.ask("why", "1")["reasons"][0]["sentence"]
 
 
