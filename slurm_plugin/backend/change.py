@@ -10,14 +10,17 @@ from slurm_plugin.backend.state import Resources
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a job may have beside GPUs: minutes, CPUs on each node, MiB on each node.
+    """What a job may have beside GPUs: minutes, CPUs for each task, MiB on each node.
 
-    None leaves what Slurm has for the job.
+    None leaves what Slurm has for the job. With CPUs for each task goes how many those are in all:
+    Slurm does not take back by itself what a job asked for before.
     """
 
     time_limit_min: int | None = None
     cpus: int | None = None
     memory_mb: int | None = None
+    cpus_in_all: int | None = None
+    tasks_per_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +96,10 @@ class Enter:
         dependency: what it is to wait for from now on; "" for what it waits for as it is.
         due: whether to make it due now. A job that was queued again waits for a while else. For
             others Slurm would move the time from which it counts as eligible.
-        partition: the only one that it is to run in from now on, "" for those that it has. Of
-            several, Slurm's main scheduler tries the first alone: a job on nodes of another starts
-            with the next backfill.
+        partitions: those that it may run in, the one of the nodes first; () for those that it has.
+            Of several, Slurm's main scheduler tries the first alone: a job on nodes of another
+            starts with the next backfill. Where its user has no association in Slurm's accounting,
+            Slurm says `Resource temporarily unavailable` to this.
     """
 
     job: str
@@ -106,7 +110,7 @@ class Enter:
     terms: Terms = Terms()
     due: bool = False
     dependency: str = ""
-    partition: str = ""
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

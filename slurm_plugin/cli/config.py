@@ -48,8 +48,6 @@ def check(file: Path) -> None:
     if configuration.spool is not None:
         checked(configuration.spool)
     check_fit(make_policy(configuration.policy, configuration.parameters))
-    partitions = ", ".join(sorted(configuration.partitions))
-    click.echo(
-        f"{file}: policy {configuration.policy}, {configuration.mode.value} mode, "
-        f"partitions {partitions}"
-    )
+    kinds = (("partitions", sorted(configuration.partitions)), ("nodes", [configuration.nodes]))
+    managed = ", ".join(f"{kind} {', '.join(names)}" for kind, names in kinds if any(names))
+    click.echo(f"{file}: policy {configuration.policy}, {configuration.mode.value} mode, {managed}")

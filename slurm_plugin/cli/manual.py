@@ -199,17 +199,16 @@ def _options(context: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _signature(known: Setting) -> str:
-    return known.name if known.default is None else f"{known.name} = {known.default or '(empty)'}"
+    return f"{known.name} = {known.default or '(empty)'}"
 
 
 def _whole_meaning(known: Setting) -> str:
     allowed = known.bounds or " or ".join(known.choices)
-    needed = "; has to be given" if known.default is None else ""
-    return f"{known.doc}{allowed and f' ({allowed})'}{needed}."
+    return f"{known.doc}{allowed and f' ({allowed})'}."
 
 
 def _default(name: str) -> str:
-    return next(known.default or "" for known in settings() if known.name == name)
+    return next(known.default for known in settings() if known.name == name)
 
 
 def _meaning(name: str) -> str:

@@ -104,8 +104,8 @@ def _enter(
     seen, request = known.slurm, known.request
     job, otherwise = element_id(seen), _leave(known)
     # What was queued again waits for a while else.
-    partition = world.partition_for(seen, configuration)
-    entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0, partition=partition)
+    partitions = world.partitions_for(seen, configuration)
+    entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0, partitions=partitions)
     if request.rigid:
         return replace(entry, nodes=tuple(name for name, _ in configuration))
     limit = world.limit_min(known, configuration)
@@ -118,7 +118,7 @@ def _enter(
                 entry,
                 nodes=nodes,
                 resources=seen.resources.placed(len(nodes), on_each, len(nodes)),
-                terms=terms_for(request, gpus, limit),
+                terms=terms_for(request, gpus, len(nodes), limit),
             )
         )
     return together(seen, entries)
@@ -127,8 +127,7 @@ def _enter(
 def _leave(known: Managed) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
     own, job = known.request.own, element_id(known.slurm)
-    # It was placed in one of its partitions, if it has several.
-    partitions = own.partitions if len(own.partitions) > 1 else ()
+    partitions = own.partitions if own.partitions != known.slurm.partitions else ()
     if known.request.rigid:
         return Leave(job, own.nodes, partitions=partitions)
     return Leave(job, own.nodes, own.resources, own.terms, partitions)

@@ -108,11 +108,11 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as declared; `default` is its text, None where it has to be given."""
+    """One setting as declared; `default` is its text."""
 
     name: str
     hint: Any
-    default: str | None
+    default: str
     doc: str
     choices: tuple[str, ...]
     bounds: str
@@ -125,7 +125,7 @@ def settings() -> tuple[Setting, ...]:
         Setting(
             field.name,
             hints[field.name],
-            None if field.default is dataclasses.MISSING else to_text(field.default),
+            to_text(field.default),
             field.metadata["doc"],
             choices_of(hints[field.name]),
             _bounds(field.metadata["least"], field.metadata["most"]),
@@ -157,8 +157,6 @@ def read_configuration(
     for name, text in (overrides or {}).items():
         values[name] = from_text(name, text, hints[name])
     try:
-        if "partitions" not in values:
-            raise InputError('partitions is not set; name those to manage: partitions = ["gpu"]')
         return Configuration(**values, parameters=Map({**own, **(parameters or {})}))
     except InputError as error:
         if path is None:
@@ -180,8 +178,7 @@ def to_toml(configuration: Configuration | None) -> str:
             about, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False
         )
         value = getattr(configuration, known.name) if configuration else _example(known)
-        usual = known.default is not None and to_text(value) == known.default
-        unsaid = "#" if usual else ""
+        unsaid = "#" if to_text(value) == known.default else ""
         lines += [f"{unsaid}{known.name} = {_toml(value)}", ""]
     lines += [
         "# The policy's own parameters; `hetsched policies NAME` lists them.",
@@ -241,7 +238,7 @@ def _value(key: str, value: object, hint: Any) -> Any:
 
 
 def _example(known: Setting) -> Any:
-    if known.default is None:
+    if known.name == "partitions":
         return frozenset({"gpu"})
     return from_text(known.name, known.default, known.hint)
 

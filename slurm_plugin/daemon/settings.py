@@ -10,6 +10,8 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
+from ClusterShell.NodeSet import NodeSetException
+
 from hetsched_core.errors import InputError
 from hetsched_core.types import Round, Shape
 from slurm_plugin.backend.gres import node_names
@@ -142,8 +144,14 @@ class DaemonSettings:
         """Refuse what no daemon can work with."""
         if not all(self.partitions):
             raise InputError("a partition's name is empty; name those to manage")
-        if not (self.partitions or self.nodes):
-            raise InputError("nothing to manage; name partitions, or nodes")
+        try:
+            named = self.node_names
+        except NodeSetException as error:
+            raise InputError(
+                f"nodes = {self.nodes!r} is no list of nodes, such as n[0-3],n7: {error}"
+            ) from None
+        if not (self.partitions or named):
+            raise InputError('nothing to manage; name partitions, or nodes: partitions = ["gpu"]')
         check_bounds(self)
         if self.spool == Path():
             raise InputError('spool = "" is no directory; write "none" to do without one')

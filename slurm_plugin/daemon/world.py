@@ -326,12 +326,13 @@ class LiveWorld:
             longest_s,
         )
 
-    def partition_for(self, seen: SlurmJob, configuration: Configuration) -> str:
-        """Return the partition in which a job starts there, "" for the only one that it names."""
-        if len(seen.partitions) < 2:
-            return ""
+    def partitions_for(self, seen: SlurmJob, configuration: Configuration) -> tuple[str, ...]:
+        """Return a job's partitions, that of the nodes first; () where they stand like that."""
         nodes = [name for name, _ in configuration]
-        return next((each for each in seen.partitions if self._where.has(each, nodes)), "")
+        first = next((each for each in seen.partitions if self._where.has(each, nodes)), "")
+        if not first or first == seen.partitions[0]:
+            return ()
+        return (first, *(each for each in seen.partitions if each != first))
 
     def gpu_type(self, nodes: Iterable[str]) -> str:
         """Return the type of GPUs that nodes share, as Slurm names it; "" if it names none.

@@ -340,7 +340,7 @@ local function tell(jd, id, found, count)
   end
 end
 
-local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_NTASKS_PER_NODE = "1" }
+local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_GPUS_PER_TASK = "" }
 
 local function mark(jd)
   if (jd.reservation or ""):match(HOLD) then
@@ -424,7 +424,7 @@ function M.modify(jd, rec, parts, uid)
   -- Others may not touch the job anyway, but for operators, of whom the daemon is one.
   if uid == 0 or uid ~= rec.user_id then return slurm.SUCCESS end
   local edit
-  if (rec.reservation or ""):match(HOLD) then edit = jd.reservation ~= nil and "ReservationName" or touched(jd) end
+  if (rec.resv_name or ""):match(HOLD) then edit = jd.reservation ~= nil and "ReservationName" or touched(jd) end
   if (jd.reservation or ""):match(HOLD) then edit = "ReservationName" end
   if edit == nil then return slurm.SUCCESS end
   slurm.log_user("hetsched has placed this job: %s is not yours to change now", edit)

@@ -26,7 +26,10 @@ _LINE = re.compile(r"#HETSCHED\s+(.*)")
 _SIGNAL = re.compile(r"#SBATCH\s(?:.*\s)?--signal[=\s]([\w:@+]+)")
 _WORD = re.compile(r"--([A-Za-z0-9-]+)(?:=(.*))?")
 _KEY = re.compile(r"[\w.-]+", re.ASCII)
-_MEMORY = re.compile(r"(\d{1,9})([MG])")
+_COUNTS = re.compile(r"[\d,-]+", re.ASCII)
+_NUMBER = re.compile(r"[\d.eE+-]+", re.ASCII)
+_MEMORY = re.compile(r"(\d{1,9})([MG])", re.ASCII)
+_COPIES = re.compile(r"\d{1,2}", re.ASCII)
 
 NAMES = (
     *("gpu-set", "gpu-types", "gpu-mem", "gpu-shapes", "copies", "learning-rate", "lr-scaling"),
@@ -122,7 +125,7 @@ def read_options(values: Mapping[str, str]) -> Options:
         raise InputError("--lr-scaling without --learning-rate=RATE, the rate that it scales")
     scaling = _choice(values, "lr-scaling", [each.value for each in LearningRateScaling], "none")
     options = Options(
-        counts=RequirementSet.parse(values["gpu-set"]),
+        counts=_counts(values["gpu-set"]),
         gpu_types=_types(values),
         least_gpu_memory_mb=_memory_mb(values),
         any_shape=_choice(values, "gpu-shapes", ["even", "any"], "even") == "any",
@@ -173,14 +176,23 @@ def _number(values: Mapping[str, str], name: str, most: float = math.inf) -> flo
     if name not in values:
         return None
     try:
-        number = float(values[name])
+        number = float(values[name]) if _NUMBER.fullmatch(values[name]) else math.nan
     except ValueError:
         number = math.nan
     if not 0.0 < number < math.inf:
         raise _refused(name, values[name], "a number above 0")
     if number > most:
-        raise _refused(name, values[name], f"at most {most:g}")
+        raise _refused(name, values[name], "at most 1e15 samples")
     return number
+
+
+def _counts(value: str) -> RequirementSet:
+    if not _COUNTS.fullmatch(value):
+        raise _refused("gpu-set", value, "GPU counts, for example 1,2,4-8")
+    try:
+        return RequirementSet.parse(value)
+    except InputError as error:
+        raise InputError(f"--gpu-set={value[:_SHOWN]}: {error}") from None
 
 
 def _types(values: Mapping[str, str]) -> frozenset[str] | None:
@@ -214,7 +226,7 @@ def _copies(values: Mapping[str, str]) -> int:
     if "copies" not in values:
         return 1
     value = values["copies"]
-    count = MOST_COPIES if value == "" else int(value) if value.isdecimal() else 0
+    count = MOST_COPIES if value == "" else int(value) if _COPIES.fullmatch(value) else 0
     if not 2 <= count <= MOST_COPIES:
         form = f"how many copies there may be, 2 to {MOST_COPIES}, or nothing for {MOST_COPIES}"
         raise _refused("copies", value, form)

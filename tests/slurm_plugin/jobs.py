@@ -115,6 +115,15 @@ def end_all(cluster: Testbed) -> None:
             cluster.command("scontrol", "delete", f"ReservationName={name}")
 
 
+def await_hold(cluster: Testbed) -> None:
+    """Wait until a daemon holds the nodes, so that nothing starts that it does not place."""
+    wait_until(
+        lambda: "State=ACTIVE" in cluster.command("scontrol", "show", "reservation", "--oneliner"),
+        "the nodes to be held",
+        120,
+    )
+
+
 def running(job: SlurmJob) -> bool:
     """Whether a job runs."""
     return job.state is JobState.RUNNING

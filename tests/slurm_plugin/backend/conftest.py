@@ -6,14 +6,14 @@ import pytest
 
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.backend.holding import OPERATOR, As, Site, site_of
+from tests.slurm_plugin.backend.holding import OPERATOR, USER, As, Site, known_to_slurm, site_of
 from tests.slurm_plugin.submit.asking import as_operator
 
 
 @pytest.fixture(scope="module")
 def site_testbed_of_both(testbed: Testbed) -> Iterator[Testbed]:
     """The shared testbed, configured as a site is, with an operator."""
-    with site_of(testbed), as_operator(testbed, OPERATOR):
+    with site_of(testbed), as_operator(testbed, OPERATOR), known_to_slurm(testbed, USER):
         yield testbed
 
 

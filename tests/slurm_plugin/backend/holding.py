@@ -20,7 +20,7 @@ from slurm_plugin.backend import (
     Hold,
     JobState,
     Leave,
-    Request,
+    Resources,
     SlurmBackend,
     SlurmJob,
     SlurmSite,
@@ -137,6 +137,10 @@ class As:
         """Return what the site has set."""
         return self.backend.site()
 
+    def script(self, job: str) -> str:
+        """Return the script of a job."""
+        return self.backend.script(job)
+
     def apply(self, change: Change) -> None:
         """Make a change in a process of that user's."""
         read, write = os.pipe()
@@ -185,11 +189,9 @@ class Site:
         """Let go of them."""
         self.operator.apply(Drop(NAME))
 
-    def enter(
-        self, job: str, *nodes: str, request: Request | None = None, partition: str = ""
-    ) -> None:
+    def enter(self, job: str, *nodes: str, request: Resources | None = None) -> None:
         """Place a job."""
-        self.operator.apply(Enter(job, NAME, nodes, Leave(job), request, partition=partition))
+        self.operator.apply(Enter(job, NAME, nodes, Leave(job), request))
 
     def jobs(self) -> dict[str, SlurmJob]:
         """Return all jobs."""
@@ -221,6 +223,19 @@ class Site:
         wait_until(lambda: not self.testbed.command(*squeue), "an empty queue", PATIENCE_S)
         for kept in self.operator.read().reservations:
             self.testbed.command("scontrol", "delete", f"ReservationName={kept.name}")
+
+
+@contextmanager
+def known_to_slurm(testbed: Testbed, user: str) -> Iterator[None]:
+    """Give a user an association, as a site does to all of its users."""
+    tell = ("sacctmgr", "--immediate")
+    testbed.command(*tell, "add", "user", user, "account=root")
+    try:
+        known = ("scontrol", "show", "assoc_mgr", f"users={user}", "flags=assoc")
+        wait_until(lambda: f"UserName={user}(" in testbed.command(*known), "a user", 120)
+        yield
+    finally:
+        testbed.command(*tell, "delete", "user", user)
 
 
 def waits(job: SlurmJob) -> bool:

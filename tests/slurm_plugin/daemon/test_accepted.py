@@ -119,7 +119,8 @@ def daemon_on(job: SlurmJob, limits: GpuLimits, clock: Clock) -> tuple[FakeBacke
 def gpus_of(change: Change) -> str | None:
     """The GPUs on each node of a placement."""
     assert isinstance(change, Enter)
-    return change.resources and change.resources.per_node
+    assert change.resources is not None
+    return change.resources.per_node
 
 
 def test_a_job_is_not_placed_with_a_count_that_its_qos_forbids() -> None:

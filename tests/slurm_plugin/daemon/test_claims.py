@@ -1,4 +1,4 @@
-"""Claims: two daemons of one partition see each other, whatever databases they have."""
+"""The claim: two daemons of one cluster see each other, whatever databases they have."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import AwayError, SlurmSite
-from slurm_plugin.daemon.claims import Claims
+from slurm_plugin.daemon.claims import Claim
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, state
@@ -21,11 +21,11 @@ from tests.slurm_plugin.jobs import deadline
 
 HOLD = """
 import os, sys
-from slurm_plugin.daemon.claims import Claims
+from slurm_plugin.daemon.claims import Claim
 os.setuid(int(sys.argv[2]))
-with Claims() as claims:
-    claims.be_of(sys.argv[1])
-    claims.hold(["gpu"])
+with Claim() as claim:
+    claim.be_of(sys.argv[1])
+    claim.hold()
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -37,15 +37,15 @@ def cluster(tmp_path: Path) -> str:
     return f"{tmp_path}"
 
 
-def claims_of(cluster: str) -> Claims:
+def claim_of(cluster: str) -> Claim:
     """What a daemon of a cluster may claim."""
-    claims = Claims()
-    claims.be_of(cluster)
-    return claims
+    claim = Claim()
+    claim.be_of(cluster)
+    return claim
 
 
 def holding(cluster: str, uid: int) -> "subprocess.Popen[str]":
-    """A process of a user that claims a partition."""
+    """A process of a user that claims a cluster."""
     return subprocess.Popen(
         [sys.executable, "-c", HOLD, cluster, str(uid)],
         stdin=subprocess.PIPE,
@@ -55,21 +55,20 @@ def holding(cluster: str, uid: int) -> "subprocess.Popen[str]":
     )
 
 
-def test_the_second_daemon_of_a_partition_is_told_of_the_first(cluster: str) -> None:
+def test_the_second_daemon_of_a_cluster_is_told_of_the_first(cluster: str) -> None:
     with holding(cluster, os.geteuid()) as first:
         assert first.stdout is not None
         assert first.stdout.readline() == "held\n"
-        with claims_of(cluster) as claims:
-            with pytest.raises(InputError, match=f"partition gpu: process {first.pid} of "):
-                claims.hold(["gpu"])
-            claims.hold(["cpu"])
-        with claims_of(f"{cluster} too") as claims:
-            claims.hold(["gpu"])
+        words = f"holds nodes of this cluster: process {first.pid} of "
+        with claim_of(cluster) as claim, pytest.raises(InputError, match=words):
+            claim.hold()
+        with claim_of(f"{cluster} too") as claim:
+            claim.hold()
         first.kill()
     # The kernel takes it from the dead.
-    with claims_of(cluster) as claims:
-        claims.hold(["gpu"])
-        claims.hold(["gpu", "cpu"])
+    with claim_of(cluster) as claim:
+        claim.hold()
+        claim.hold()
 
 
 def test_what_is_wanted_is_claimed_once_slurm_says_which_cluster_it_is_and_before_it_is_read(
@@ -85,23 +84,23 @@ def test_what_is_wanted_is_claimed_once_slurm_says_which_cluster_it_is_and_befor
 
     slurm = Slurm(state(WAITING))
     slurm.where = replace(slurm.where, cluster=cluster)
-    with claims_of(cluster) as first, Claims() as second:
-        second.hold(["gpu"])
+    with claim_of(cluster) as first, Claim() as second:
+        second.hold()
         daemon = daemon_of(second.watched(slurm), Clock())
         assert daemon.cycle().away == "nobody answers"
-        first.hold(["gpu"])
+        first.hold()
         slurm.answers = True
-        with pytest.raises(InputError, match=f"partition gpu: process {os.getpid()} of "):
+        with pytest.raises(InputError, match=f"this cluster: process {os.getpid()} of "):
             daemon.cycle()
         assert slurm.calls == []
 
 
 def test_a_cluster_whose_slurmctld_moves_is_claimed_under_its_new_name(cluster: str) -> None:
-    with claims_of(f"{cluster} at a") as first, claims_of(f"{cluster} at b") as second:
-        first.hold(["gpu"])
+    with claim_of(f"{cluster} at a") as first, claim_of(f"{cluster} at b") as second:
+        first.hold()
         first.be_of(f"{cluster} at b")
-        with pytest.raises(InputError, match="another daemon schedules partition gpu"):
-            second.hold(["gpu"])
+        with pytest.raises(InputError, match="another daemon holds nodes of this cluster"):
+            second.hold()
         # A reload that is refused leaves nothing behind that would end the daemon later.
         second.be_of(f"{cluster} at b")
 
@@ -131,7 +130,7 @@ def test_a_second_daemon_is_refused_though_slurm_conf_is_a_new_file_under_anothe
         second = hetschedd(testbed, two, *words, SLURM_CONF=str(link))
         assert second.wait(60) == 1
         said = (two / "daemon.log").read_text()
-        assert f"another daemon schedules partition gpu: process {first.pid} of " in said
+        assert f"another daemon schedules this cluster: process {first.pid} of " in said
         assert first.poll() is None
     finally:
         for process in (first, second):
@@ -151,16 +150,16 @@ def test_a_claim_of_any_user_keeps_no_daemon_away(cluster: str) -> None:
             assert daemon.stdout.readline() == "held\n"
             daemon.kill()
         # Root is told who it is.
-        with claims_of(cluster) as claims, pytest.raises(InputError, match=" of nobody"):
-            claims.hold(["gpu"])
+        with claim_of(cluster) as claim, pytest.raises(InputError, match=" of nobody"):
+            claim.hold()
         hostile.kill()
 
 
 def test_however_many_have_looked_the_next_is_told_as_well(cluster: str) -> None:
-    with claims_of(cluster) as first, claims_of(cluster) as second:
-        first.hold(["gpu"])
+    with claim_of(cluster) as first, claim_of(cluster) as second:
+        first.hold()
         for at in range(300):
-            with pytest.raises(InputError, match=f"partition gpu: process {os.getpid()} of "):
-                second.hold(["gpu"])
+            with pytest.raises(InputError, match=f"this cluster: process {os.getpid()} of "):
+                second.hold()
             if at % 100 == 99:
                 first.answer()

@@ -20,6 +20,7 @@ from slurm_plugin.daemon.configuration import (
     settings,
     to_toml,
 )
+from slurm_plugin.daemon.settings import Jobs
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/live/configuration.md"
@@ -50,6 +51,13 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
     assert dict(read.parameters) == {"window": "4", "lam": "0.5"}
 
 
+def test_a_pilot_names_nodes_alone(tmp_path: Path) -> None:
+    read = read_configuration(written(tmp_path, 'nodes = "n[0-1],n7"\njobs = "marked"\n'))
+    assert read.node_names == {"n0", "n1", "n7"}
+    assert not read.partitions
+    assert read.jobs is Jobs.MARKED
+
+
 def test_without_a_file_the_command_line_says_it_all() -> None:
     read = read_configuration(None, {"partitions": "gpu, old", "database": "here.duckdb"})
     assert read.partitions == {"gpu", "old"}
@@ -59,9 +67,11 @@ def test_without_a_file_the_command_line_says_it_all() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", 'partitions is not set; name those to manage: partitions = ["gpu"]'),
+        ("", 'nothing to manage; name partitions, or nodes: partitions = ["gpu"]'),
         ('partitions = "gpu"', """partitions = 'gpu': expected a list of names"""),
-        ("partitions = []", "no partition to manage; name at least one"),
+        ("partitions = []", "nothing to manage; name partitions, or nodes"),
+        ('nodes = "n[0-"', "nodes = 'n[0-' is no list of nodes, such as n[0-3],n7"),
+        ('nodes = ","', "nothing to manage"),
         ('partitions = ["gpu", ""]', "a partition's name is empty"),
         ('metrics = "9754"', "metrics = '9754': expected HOST:PORT, such as 127.0.0.1:9754"),
         ('metrics = "127.0.0.1:99999"', "expected HOST:PORT"),
@@ -84,7 +94,7 @@ def test_without_a_file_the_command_line_says_it_all() -> None:
 def test_a_wrong_file_is_refused_with_its_name_the_value_and_what_would_do(
     tmp_path: Path, text: str, words: str
 ) -> None:
-    if "partitions" not in text and text:
+    if text and not text.startswith(("partitions", "nodes", "\ufeff")):
         text = f'partitions = ["gpu"]\n{text}'
     path = written(tmp_path, text)
     with pytest.raises(InputError) as refused:
@@ -142,7 +152,7 @@ def test_the_page_lists_every_setting_as_declared() -> None:
     assert rows == [
         (
             known.name,
-            {None: "needed", "": "empty"}.get(known.default, f"`{known.default}`"),
+            f"`{known.default}`" if known.default else "empty",
             known.bounds or " or ".join(known.choices),
             known.doc,
         )

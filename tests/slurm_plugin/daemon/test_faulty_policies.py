@@ -25,17 +25,17 @@ from hetsched_core.types import (
     Snapshot,
     Waiting,
 )
-from slurm_plugin.backend import JobState, Place, Push
+from slurm_plugin.backend import Enter, Hold
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.log import open_log, tell
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
-    PINNED,
     WAITING,
     Clock,
     Evict,
     daemon_of,
     node,
+    running,
     state,
 )
 
@@ -56,8 +56,8 @@ class Forgetful:
 
 
 def test_of_an_invalid_plan_with_no_valid_entry_the_cluster_stays_as_it_is() -> None:
-    running = replace(PINNED, id="2", mark=OTHER, state=JobState.RUNNING, nodes=("n0",))
-    backend, clock = FakeBackend(state(WAITING, running)), Clock()
+    runs = running(replace(WAITING, id="2", mark=OTHER), "n0")
+    backend, clock = FakeBackend(state(WAITING, runs)), Clock()
     daemon = daemon_of(backend, clock, Forgetful())
     report = daemon.cycle()
     assert len(report.violations) == 2
@@ -87,7 +87,7 @@ class SameNode:
 
 
 def test_the_valid_rest_of_an_invalid_plan_is_applied_and_the_rules_are_named_in_the_log() -> None:
-    mark = 'hetsched/1 {"nonce":"%s","default":3,"gpu-set":"3"}'
+    mark = 'hetsched/2 {"nonce":"%s","gpu-set":"3"}'
     jobs = [
         replace(WAITING, id=str(number), user=user, mark=mark % number, submit_s=900.0 + number)
         for number, user in enumerate(("ann", "eve", "ann", "bob"), 1)
@@ -95,7 +95,7 @@ def test_the_valid_rest_of_an_invalid_plan_is_applied_and_the_rules_are_named_in
     backend, clock = FakeBackend(state(*jobs, nodes=(node("n0"), node("n1")))), Clock()
     daemon = daemon_of(backend, clock, SameNode())
     report = daemon.cycle()
-    placed = [(call.job, call.nodes) for call in backend.calls if isinstance(call, Place)]
+    placed = [(call.job, call.nodes) for call in backend.calls if isinstance(call, Enter)]
     assert placed == [("1", ("n0",)), ("4", ("n1",))]
     tell(open_log(LogForm.LOGFMT, out := StringIO()), report, daemon.plan, 1)
     first, second = (line for line in out.getvalue().splitlines() if "event=invalid_plan" in line)
@@ -125,14 +125,14 @@ class Failing(Forgetful):
 
 
 @pytest.mark.parametrize(("policy", "says"), [(Failing(), "KeyError: '1'"), (Forgetful(), "1")])
-def test_a_policy_that_makes_no_plan_is_asked_now_and_then_and_jobs_are_still_kept_back(
+def test_a_policy_that_makes_no_plan_is_asked_now_and_then_and_the_nodes_stay_held(
     policy: Forgetful, says: str
 ) -> None:
-    backend, clock = FakeBackend(state(replace(WAITING, begin_s=1005.0))), Clock()
+    backend, clock = FakeBackend(state(WAITING, reservations=())), Clock()
     daemon = daemon_of(backend, clock, policy)
     report = daemon.cycle()
     assert says in report.violations[0]
-    assert backend.calls == [Push("1", 60)]
+    assert backend.calls == [Hold("hetsched", ("n0",), 60)]
     backend.state = state(WAITING)
     for _ in range(20):
         clock.now += 1

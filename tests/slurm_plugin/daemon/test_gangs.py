@@ -59,7 +59,7 @@ def element(number: int, state: JobState = JobState.PENDING, **more: object) -> 
 
 def due(number: int, on: str, gpus: int, **more: object) -> SlurmJob:
     """An element that was placed and has not started."""
-    return placed(element(number, gpus=gpus, **more), on)
+    return placed(element(number, JobState.PENDING, gpus=gpus, **more), on)
 
 
 def gang(*elements: SlurmJob) -> SlurmJob:

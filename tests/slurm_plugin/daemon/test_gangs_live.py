@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.types import Configuration, Shape, shape_of
-from slurm_plugin.backend import Change, JobState, Place, SlurmBackend
+from slurm_plugin.backend import HOLDS, Change, Enter, JobState, Leave, Resources, SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
@@ -114,7 +114,7 @@ class Draining:
     def apply(self, change: Change) -> None:
         """Make one change."""
         self._apply(change)
-        if isinstance(change, Place) and change.job.endswith("_1") and not self.node:
+        if isinstance(change, Enter) and change.job.endswith("_1") and not self.node:
             (self.node,) = change.nodes
             self.set_state("DRAIN")
 
@@ -146,23 +146,22 @@ def test_an_element_that_does_not_start_in_time_takes_the_others_back(
     assert "a part of it has not started" in str(daemon.world.jobs[job].blocked)
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["never seen", "seen and half placed"])
-def test_without_a_daemon_the_leader_runs_alone_and_its_end_is_that_of_its_spares(
+@pytest.mark.parametrize("known", [False, True], ids=["never seen", "half placed"])
+def test_without_a_daemon_the_leader_runs_alone_and_the_others_end_at_once(
     backend: SlurmBackend, gangs: Gangs, known: bool
 ) -> None:
-    job = gangs.submit("4,5,7", seconds=3)
     if known:
-        # A daemon has set spares aside and pinned one; then it was killed.
-        daemon_of(backend, "fifo", settings=SETTINGS).cycle()
-        gangs.cluster.command(
-            *("scontrol", "update", f"JobId={job}_1", "ReqNodeList=n1", "StartTime=now"),
-            *("TresPerNode=gres/gpu:v100:1", f"Dependency=after:{job}_0"),
-        )
-        gangs.cluster.command("scontrol", "update", f"JobId={job}_0", "StartTime=now")
+        # A daemon has placed one of them; then it was killed, and the hold has ended.
+        daemon_of(backend, settings=SETTINGS)
+        job = gangs.submit("4,5,7", seconds=3)
+        own = Leave(f"{job}_1")
+        one = Resources(per_job="", per_node="gres/gpu:v100:1")
+        backend.apply(Enter(own.job, HOLDS[0], ("n1",), own, one, dependency=f"after:{job}_0"))
+        gangs.cluster.command("scontrol", "update", f"ReservationName={HOLDS[0]}", "EndTime=now+1")
     else:
-        gangs.cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+        job = gangs.submit("4,5,7", seconds=3)
     await_that(lambda: gangs.done(job), 60, gangs.queue)
-    await_that(lambda: not gangs.queue(), 30, gangs.queue)
+    await_that(lambda: not gangs.queue(), 60, gangs.queue)
     assert list(gangs.shapes(job)) == [0]
     assert [sum(pieces.values()) for pieces in gangs.shapes(job).values()] == [4]
     assert set(gangs.seen(job)) == {0}

@@ -34,7 +34,8 @@ from slurm_plugin.daemon.profiling import SILENT_S, ProfilingRuns
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
-from tests.slurm_plugin.daemon.fake_slurm import PINNED, SETTINGS, node
+from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, node
+from tests.slurm_plugin.daemon.fake_slurm import running as runs_on
 
 ME = Account(os.getuid(), os.getgid())
 KEY = ProfileKey("net", "ann")
@@ -44,25 +45,16 @@ NOW = 1000.0
 
 def running(job: str = "1", run: int = 0, nonce: str = "", user: str = "ann") -> SlurmJob:
     """A job that runs on one V100 of n0."""
-    words = f'"nonce":"{nonce or "nonce-of-" + job}","default":1,"gpu-set":"1,2"'
-    mark = f'hetsched/1 {{{words},"profile-key":"net","can-checkpoint":true}}'
-    return replace(
-        PINNED,
-        id=job,
-        user=user,
-        mark=mark,
-        state=JobState.RUNNING,
-        nodes=("n0",),
-        start_s=NOW,
-        restarts=run,
-        cpus=1,
-    )
+    words = f'"nonce":"{nonce or "nonce-of-" + job}","gpu-set":"1,2"'
+    mark = f'hetsched/2 {{{words},"profile-key":"net","can-checkpoint":true}}'
+    job_of = replace(WAITING, id=job, user=user, mark=mark, restarts=run)
+    return runs_on(job_of, "n0", since_s=NOW)
 
 
 def waiting(job: str = "1", run: int = 1) -> SlurmJob:
     """The same job, queued again."""
-    state = JobState.PENDING
-    return replace(running(job, run), state=state, nodes=(), pinned=(), begin_s=NOW + 1e6)
+    back = {"state": JobState.PENDING, "nodes": (), "pinned": (), "reservation": ""}
+    return replace(running(job, run), **back)  # type: ignore[arg-type]
 
 
 class Scene:
@@ -156,7 +148,7 @@ def test_what_is_left_is_known_to_those_who_may_know_the_size(
     scene.world = LiveWorld(SETTINGS, knows, LiveSpeeds(store, measures=True))
     sized = running()
     scene.see(
-        replace(sized, mark=sized.mark.replace('"default"', '"total-samples":1000,"default"'))
+        replace(sized, mark=sized.mark.replace('"gpu-set"', '"total-samples":1000,"gpu-set"'))
     )
     scene.say("1", progress(5.0, 300.0))
     scene.hear()

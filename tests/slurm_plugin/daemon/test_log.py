@@ -25,14 +25,16 @@ from hetsched_core.types import (
 from slurm_plugin.backend import (
     Cancel,
     Change,
+    Depend,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
     Outcome,
-    Park,
-    Place,
-    Push,
     Recipients,
     Release,
     Requeue,
-    SetAside,
+    Resources,
     Signal,
     Together,
 )
@@ -40,8 +42,9 @@ from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.log import open_log, tell
 
-PLACE, PARK = Place("4", ("n1", "n2"), 2, Park("4", 1, 60)), Park("5", 1, 60)
-CHANGES = (Requeue("3"), PLACE, PARK, Push("6", 60))
+PLACE = Enter("4", "hetsched", ("n1", "n2"), Leave("4"), Resources(per_node="gres/gpu:2"))
+LEAVE = Leave("5")
+CHANGES = (Requeue("3"), PLACE, LEAVE)
 DECISION = Decision(
     "hops",
     PlanRecord(100.0, frozenset({Trigger.END, Trigger.ARRIVAL}), 0.0123, 1, 3),
@@ -86,36 +89,38 @@ def test_every_change_to_a_job_is_on_record() -> None:
     made: tuple[Change, ...] = (
         Signal("1", "USR1", Recipients.SCRIPT),
         Requeue("2"),
-        PARK,
-        Push("6", 60),
-        Push("7", 60),
+        LEAVE,
+        Depend("7", ""),
         Release("8"),
         PLACE,
-        SetAside("9_1", "9_0"),
         Cancel("10"),
+        Hold("hetsched", ("n0",), 60),
+        Drop("hetsched-2"),
     )
     # A kind of change that is added later needs a line, too.
     assert {type(change) for change in made} == {*get_args(Change)} - {Together}
     found = lines(CycleReport(None, (), made, Outcome(made, (), ())))
-    named = {(line["event"], line.get("job", line.get("jobs"))) for line in found}
+    named = {(line["event"], line.get("job", line.get("reservation"))) for line in found}
     assert named == {
         ("signal", "1"),
         ("requeue", "2"),
-        ("park", "5"),
-        ("push", "6,7"),
+        ("leave", "5"),
+        ("depend", "7"),
         ("release", "8"),
         ("place", "4"),
-        ("set_aside", "9_1"),
         ("cancel", "10"),
+        ("hold", "hetsched"),
+        ("drop", "hetsched-2"),
     }
 
 
 def test_changes_that_were_made_or_refused_are_lines() -> None:
     outcome = Outcome(CHANGES, ((PLACE, "Requested node\n is busy"),), ())
     found = lines(CycleReport(None, (), CHANGES, outcome))
-    assert [line["event"] for line in found] == ["requeue", "place", "park", "push", "refused"]
-    assert (found[1]["nodes"], found[1]["gpus_per_node"], found[1]["decision"]) == ("n1,n2", 2, 12)
-    assert (found[4]["change"], found[4]["words"]) == ("place", "Requested node is busy")
+    assert [line["event"] for line in found] == ["requeue", "place", "leave", "refused"]
+    said = (found[1]["nodes"], found[1]["gpus_per_node"], found[1]["decision"])
+    assert said == ("n1,n2", "gres/gpu:2", 12)
+    assert (found[3]["change"], found[3]["words"]) == ("enter", "Requested node is busy")
 
 
 def test_what_is_wrong_and_signals_are_lines() -> None:
@@ -134,7 +139,7 @@ def test_shadow_says_once_what_it_would_do() -> None:
         "decision",
         "would_requeue",
         "would_place",
-        "would_park",
+        "would_leave",
     ]
     assert lines(CycleReport(None, (), CHANGES)) == []
 

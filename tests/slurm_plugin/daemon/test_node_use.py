@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.policy import make_policy
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import Asked, JobState, Place, Requeue, SlurmJob
+from slurm_plugin.backend import Asked, Enter, JobState, Requeue, SlurmJob
 from slurm_plugin.daemon import Daemon
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, running, state
@@ -60,9 +60,7 @@ def test_what_others_use_is_still_theirs_when_a_job_of_ours_ends_beside_it() -> 
     assert (view.foreign_gpus, view.foreign_cpus) == (1, 28.0)
 
 
-RUNNING = replace(
-    PINNED, state=JobState.RUNNING, nodes=("n0",), start_s=950.0, gpus_per_node=1, cpus=1
-)
+RUNNING = running(WAITING, "n0", since_s=950.0)
 WAITS = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
 
 
@@ -70,7 +68,7 @@ def placed_where(daemon: Daemon) -> dict[str, tuple[str, ...]]:
     """Do a cycle; return where jobs are placed in it."""
     changes = daemon.cycle().changes
     assert not any(isinstance(change, Requeue) for change in changes)
-    return {change.job: change.nodes for change in changes if isinstance(change, Place)}
+    return {change.job: change.nodes for change in changes if isinstance(change, Enter)}
 
 
 @pytest.mark.parametrize("policy", ["fifo", "las", "steady", "hops"])
@@ -89,7 +87,7 @@ def test_a_node_that_stops_answering_under_a_job_costs_no_other_job_its_place(po
     assert daemon.world.jobs["1"].configuration is not None
 
 
-ENDING = replace(RUNNING, state=JobState.COMPLETING, gpus_per_node=4)
+ENDING = replace(RUNNING, state=JobState.COMPLETING, gpus=4)
 
 
 def test_nobody_waits_for_gpus_of_a_job_that_ends_for_ever() -> None:
@@ -114,12 +112,15 @@ def test_nobody_waits_for_gpus_of_a_job_that_ends_for_ever() -> None:
 @pytest.mark.parametrize(
     "job",
     [replace(RUNNING, nodes=()), replace(RUNNING, nodes=("elsewhere",)), replace(ENDING, nodes=())],
+    ids=["nowhere", "elsewhere", "ending"],
 )
 def test_a_job_that_runs_on_no_node_of_ours_gets_no_place_beside_it(job: SlurmJob) -> None:
     backend, clock = FakeBackend(state(job, WAITS, nodes=(node("n0"),))), Clock()
     daemon = daemon_of(backend, clock)
     assert placed_where(daemon) == {"2": ("n0",)}
-    assert daemon.world.jobs["1"].blocked is not None
+    known = daemon.world.jobs.get("1")
+    assert (known is None) is bool(job.nodes)
+    assert known is None or known.blocked is not None
 
 
 def test_others_use_no_more_of_a_node_than_what_runs_of_ours_leaves() -> None:
@@ -128,4 +129,4 @@ def test_others_use_no_more_of_a_node_than_what_runs_of_ours_leaves() -> None:
     daemon = daemon_of(backend, clock)
     daemon.cycle()
     view = daemon.world.nodes["n0"]
-    assert (view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb) == (3, 32.0, 64000.0)
+    assert (view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb) == (3, 31.0, 64000.0)

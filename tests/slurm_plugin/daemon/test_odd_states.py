@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.types import ExecutionModel, NodeCondition
-from slurm_plugin.backend import Asked, JobState, Place, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend import Asked, Enter, JobState, Resources, SlurmJob, SlurmNode, SlurmState
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemon_of, node
+from tests.slurm_plugin.daemon.fake_slurm import HOLD, SETTINGS, WAITING, Clock, daemon_of, node
 
 GANGS = [
     name
@@ -39,35 +39,34 @@ TIMES = st.sampled_from([0.0, -5.0, 10.0, 990.0, 1e6, 1e18, math.nan, math.inf])
 COUNTS = st.sampled_from([0, 1, 2, 4, 7, -1, 5000])
 NODES = st.sampled_from(["n0", "n1", "n2", "n3", "gone", ""])
 TYPES = st.sampled_from(["v100", "t4", "gpu", ""])
+RESOURCES = [
+    Resources((1, 0), 1, "gres/gpu:1", "", "", ""),
+    Resources((3, 2), 0, "", "gres/gpu:a100:2", "x", ""),
+    Resources((0, 0), -1, "", "", "", "gres/gpu:1"),
+    Resources(),
+]
 MARKS = [
     "",
     "somebody else's",
-    "hetsched/1 ",
-    "hetsched/1 []",
-    "hetsched/1 {}",
+    "hetsched/2 ",
+    "hetsched/2 []",
+    "hetsched/2 {}",
     MARK.replace("a1", "c3"),
     # Twice the same nonce.
     MARK,
     MARK.replace("1,2", "1-8"),
     MARK.replace("1,2", "4096"),
-    MARK.replace('"1,2"', '"1,2","begin":1e999'),
-    MARK.replace('"1,2"', '"1,2","begin":NaN'),
-    MARK.replace('"1,2"', '"1,2","limit":NaN'),
-    MARK.replace('"1,2"', '"1,2","limit":1e999'),
-    MARK.replace('"1,2"', '"1,2","limit":-7'),
     MARK.replace('"1,2"', '"1,2","submitted":NaN'),
     MARK.replace('"1,2"', '"1,2","submitted":1e300'),
     MARK.replace('"1,2"', '"1,2","total-samples":NaN'),
     MARK.replace('"1,2"', '"1,2","total-samples":-1'),
     MARK.replace('"1,2"', '"1,2","learning-rate":-1'),
     MARK.replace('"1,2"', '"1,2","learning-rate":NaN'),
-    MARK.replace('"1,2"', '"1,2","cpus":-4'),
     MARK.replace('"1,2"', '"1,2","gpu-types":"tpu"'),
     MARK.replace('"1,2"', '"1,2","gpu-mem":"40G"'),
     MARK.replace('"1,2"', '"1,2","gpu-shapes":"any","elements":3'),
     MARK.replace('"1,2"', '"1,2","copies":2,"elements":2,"can-checkpoint":true'),
     MARK.replace('"1,2"', '"1,2","can-checkpoint":true'),
-    MARK.replace('"1,2"', '"1,2","nodes":0'),
 ]
 
 
@@ -100,14 +99,26 @@ def odd_jobs(draw: st.DrawFn) -> SlurmJob:
         name=draw(st.sampled_from(["job", "\x00\ud800", ""])),
         user=draw(st.sampled_from(["ann", "", "0"])),
         account="lab",
-        partition=draw(st.sampled_from(["gpu", "gpu", "gpu", "cpu", "gpu,cpu", ""])),
+        partition=draw(st.sampled_from(["gpu", "cpu", ""])),
+        partitions=draw(st.sampled_from([("gpu",), ("gpu",), ("cpu",), ("gpu", "cpu"), ()])),
         state=draw(st.sampled_from(JobState)),
         reason=draw(st.sampled_from(["None", "", "launch failed", "Dependency", "QOSGrpGRES"])),
         mark=draw(st.sampled_from(MARKS)),
         nodes=tuple(held),
         pinned=tuple(draw(st.lists(NODES, max_size=2))),
-        gpus_per_node=1 if "n0" in held else draw(COUNTS),
-        gpu_type=draw(TYPES),
+        gpus=len(held) if "n0" in held else draw(COUNTS),
+        gpu_types=tuple(draw(st.lists(TYPES, max_size=2))),
+        resources=draw(st.sampled_from(RESOURCES)),
+        memory_mb=draw(st.sampled_from([0, 10**9, -1])),
+        reservation=draw(st.sampled_from(["", "", HOLD, "other"])),
+        batch=draw(st.booleans()),
+        constraint=draw(st.sampled_from(["", "", "fast", "[a*2&b*1]", "((", "a|"])),
+        excluded=tuple(draw(st.lists(NODES, max_size=2))),
+        licences=draw(st.sampled_from(["", "matlab:2"])),
+        exclusive=draw(st.sampled_from(["", "node"])),
+        priority=draw(st.sampled_from([0, 1, 2**32])),
+        throttle=draw(st.sampled_from([0, 1, -1])),
+        het_job=draw(st.sampled_from(["", "", "12"])),
         submit_s=draw(TIMES),
         begin_s=draw(st.none() | TIMES),
         start_s=draw(st.none() | TIMES),
@@ -151,4 +162,4 @@ def test_odd_nodes_and_jobs_keep_no_ordinary_job_from_being_placed(
         report = daemon.cycle()
         assert report.away == ""
         clock.now += SETTINGS.round_s
-    assert {"1", "2"} <= {change.job for change in report.changes if isinstance(change, Place)}
+    assert {"1", "2"} <= {change.job for change in report.changes if isinstance(change, Enter)}

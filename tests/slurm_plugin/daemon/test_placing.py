@@ -65,7 +65,7 @@ def test_a_job_whose_script_has_wrong_options_counts_as_one_without() -> None:
     backend = FakeBackend(state(RIGID), scripts={"5": "#HETSCHED --gpu-set=two\n"})
     report = daemon_of(backend, Clock()).cycle()
     assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
-    assert any("'two' in requirement set" in words for words in report.warnings)
+    assert any("--gpu-set=two: expected GPU counts" in words for words in report.warnings)
 
 
 def test_the_next_elements_of_an_array_are_placed_one_by_one_within_its_throttle() -> None:
@@ -301,4 +301,4 @@ def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
     (change,) = backend.calls
     assert isinstance(change, Enter)
     assert (change.nodes, change.terms.cpus, change.terms.memory_mb) == (("n1",), 8, 16000)
-    assert change.otherwise.terms == Terms(10, 8, 16000)
+    assert change.otherwise.terms == Terms(10, 8, 16000, 8)

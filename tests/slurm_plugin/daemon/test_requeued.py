@@ -19,9 +19,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
 )
 
 
-def test_a_job_that_slurm_holds_since_it_could_not_launch_it_gives_its_place_back_and_is_let_go() -> (
-    None
-):
+def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back() -> None:
     backend = FakeBackend(state(running(WAITING, "n0")))
     daemon = daemon_of(backend, Clock())
     daemon.cycle()

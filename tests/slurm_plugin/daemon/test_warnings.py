@@ -17,13 +17,13 @@ from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemo
 
 
 def test_what_is_wrong_is_said_once() -> None:
-    bad = replace(WAITING, id="3", mark="hetsched/1 nonsense")
+    bad = replace(WAITING, id="3", mark="hetsched/2 nonsense")
     backend = FakeBackend(state(WAITING, bad), where=SlurmSite(10.0, {"gpu": None}))
     daemon = daemon_of(backend, Clock())
     first, second = daemon.cycle().warnings, daemon.cycle().warnings
     assert second == ()
     about_mark, about_grace = first
-    assert about_mark.startswith("job=3: 'hetsched/1 nonsense' is not a mark")
+    assert about_mark.startswith("job=3: 'hetsched/2 nonsense' is not a mark")
     assert about_grace.startswith("grace_s = 30 is more than Slurm's KillWait = 10")
     backend.state = state(WAITING, replace(bad, id="4"))
     (new,) = daemon.cycle().warnings

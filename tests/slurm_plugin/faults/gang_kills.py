@@ -17,6 +17,7 @@ from pathlib import Path
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
+from tests.slurm_plugin.jobs import await_hold
 
 OPTIONS = (
     *("--mode=enforce", "--policy=las", "--round-s=4", "--cycle-s=0.2"),
@@ -28,15 +29,17 @@ LIVES_S = (1.5, 6.0)
 
 
 def run_gangs_with_kills(gangs: Gangs, jobs: int, kills: int, rng: random.Random) -> list[str]:
-    """Submit jobs, kill the daemon so often at random moments, and let the last one finish them.
+    """Submit jobs under a daemon, kill it and the next ones at random moments; the last finishes.
 
     Returns:
         what was wrong, in words.
     """
-    for at in range(jobs):
-        gangs.submit_some(at, rng.uniform(3.0, 8.0))
-    for _ in range(kills):
+    for at in range(kills):
         daemon = hetschedd(gangs.cluster, gangs.folder, *OPTIONS)
+        if not at:
+            await_hold(gangs.cluster)
+            for number in range(jobs):
+                gangs.submit_some(number, rng.uniform(3.0, 8.0))
         time.sleep(rng.uniform(*LIVES_S))
         assert daemon.poll() is None, (gangs.folder / "daemon.log").read_text()[-3000:]
         daemon.kill()

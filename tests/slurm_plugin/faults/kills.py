@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from tests.slurm_plugin.faults.site import Site
+from tests.slurm_plugin.jobs import await_hold
 
 LONGEST_LIFE_S = 3.5
 """A daemon lives for less: it dies while it starts, while it places, moves and parks, or idles."""
@@ -19,6 +20,9 @@ def run_with_kills(site: Site, jobs: int, kills: int, patience_s: float = 240.0)
     lives = [site.rng.uniform(0.0, LONGEST_LIFE_S) for _ in range(kills)]
     pace_s = 0.9 * sum(lives) / jobs
     begun = time.monotonic()
+    site.start_daemon()
+    await_hold(site.cluster)
+    site.kill_daemon()
     for life_s in lives:
         site.start_daemon()
         until = time.monotonic() + life_s

@@ -20,7 +20,7 @@ from pathlib import Path
 from slurm_plugin.testbed import FakeNode, Testbed, TestbedError, fake_nodes
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted, most_at_once
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
-from tests.slurm_plugin.jobs import deadline
+from tests.slurm_plugin.jobs import await_hold, deadline
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -196,6 +196,7 @@ class Site:
     def begin(self, jobs: int) -> None:
         """Start a daemon, submit jobs, and wait until some have begun."""
         self.start_daemon()
+        await_hold(self.cluster)
         for _ in range(jobs):
             self.submit()
         self.await_that(lambda: len(self.seen()) > jobs / 5, 60, "jobs have begun")

@@ -107,7 +107,8 @@ def test_nobody_writes_a_mark_but_the_script(
             working_directory="/tmp",
             environment={"PATH": "/usr/bin:/bin"},
         )
-        return backend.read().jobs[str(described.submit())].mark
+        submitted = str(described.submit())
+        return backend.read().jobs[submitted].mark
 
     assert marked(forged) == ""
     assert '"gpu-set":"2"' in marked(forged, "#HETSCHED --gpu-set=2")

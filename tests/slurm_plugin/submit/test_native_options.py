@@ -6,14 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from slurm_plugin.daemon.mark import Mark
 
+from hetsched_core.types import RequirementSet
 from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.submit import JOB_SUBMIT
+from slurm_plugin.daemon.request import Mark
+from slurm_plugin.submit import MODULE
 from slurm_plugin.testbed import Installation, Testbed, TestbedError
 from slurm_plugin.testbed.spank import build_spank, why_no_spank
 from tests.slurm_plugin.jobs import Submitter, await_job
-from tests.slurm_plugin.submit.asking import as_nobody, mark_of, sbatch, shown
+from tests.slurm_plugin.submit.asking import as_nobody, mark_of, sbatch
 
 pytestmark = pytest.mark.slurm
 
@@ -33,7 +34,7 @@ OPTIONS = (
 
 def of_any_job(mark: Mark) -> Mark:
     """A mark without what tells one job from another."""
-    return replace(mark, nonce="")
+    return replace(mark, nonce="", submitted_s=0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -52,19 +53,19 @@ def test_each_option_of_sbatch_means_what_the_line_of_its_name_does(
     by_directives = mark_of(backend, sbatch(testbed, script))
     assert of_any_job(by_lines) == of_any_job(by_words) == of_any_job(by_directives)
     assert len({by_lines.nonce, by_words.nonce, by_directives.nonce}) == 3
-    assert by_words.learning_rate is not None
-    assert by_words.can_checkpoint
+    assert by_words.options.learning_rate is not None
+    assert by_words.options.can_checkpoint
 
 
 def test_sbatch_s_help_names_every_option_that_the_script_knows(testbed: Testbed) -> None:
-    listed = re.search(r"local NAMES = \{(.*?)\}", JOB_SUBMIT.read_text(), re.DOTALL)
+    listed = re.search(r"local NAMES = \{(.*?)\}", MODULE.read_text(), re.DOTALL)
     assert listed is not None
     names = re.findall(r'"([\w-]+)"', listed[1])
     # A job of copies takes neither of two others: test_copies_option.py.
     assert len(names) == len(OPTIONS) + 1
     text = testbed.command("sbatch", "--help")
     assert [name for name in names if f" --{name}" not in text] == []
-    page = (JOB_SUBMIT.parents[2] / "docs/live/submitting.md").read_text()
+    page = (MODULE.parents[2] / "docs/live/submitting.md").read_text()
     assert [name for name in names if f"| `--{name}" not in page] == []
 
 
@@ -73,7 +74,7 @@ def test_an_option_of_sbatch_wins_over_the_line_of_its_name(
 ) -> None:
     job = submitter.submit("--gpu-set=nonsense --profile-key=line", "--gpu-set=2,4")
     mark = mark_of(backend, job)
-    assert (mark.requirements.counts, mark.profile) == ((2, 4), "line")
+    assert (mark.options.counts, mark.options.profile) == (RequirementSet.parse("2,4"), "line")
 
 
 def test_a_later_option_of_sbatch_wins_over_an_earlier_one(
@@ -82,7 +83,7 @@ def test_a_later_option_of_sbatch_wins_over_an_earlier_one(
     script = tmp_path / "directive.sh"
     script.write_text("#!/bin/bash\n#SBATCH --gpu-set=8\nsleep 600\n")
     mark = mark_of(backend, sbatch(testbed, "--gpu-set=4", "--gpu-set=2", script))
-    assert mark.requirements.counts == (2,)
+    assert mark.options.counts == RequirementSet.parse("2")
 
 
 @pytest.mark.parametrize(
@@ -110,17 +111,15 @@ def test_sbatch_within_a_job_does_not_take_that_job_s_options_for_its_own(
     told = tmp_path / "child"
     inner = f"sbatch --parsable --output=/dev/null --wrap='sleep 600' >{told}"
     parent = sbatch(testbed, "--gpu-set=1", "--no-move", f"--wrap={inner}")
-    testbed.command("scontrol", "update", f"JobId={parent}", "StartTime=now")
     await_job(backend, parent, lambda job: job.state is JobState.ENDED)
     child = told.read_text().strip()
     assert backend.read().jobs[child].mark == ""
     # Named again, they count.
     inner = f"sbatch --gpu-set=2 --parsable --output=/dev/null --wrap='sleep 600' >{told}"
     parent = sbatch(testbed, "--gpu-set=1", "--no-move", f"--wrap={inner}")
-    testbed.command("scontrol", "update", f"JobId={parent}", "StartTime=now")
     await_job(backend, parent, lambda job: job.state is JobState.ENDED)
     mark = mark_of(backend, told.read_text().strip())
-    assert (mark.requirements.counts, mark.movable) == ((2,), True)
+    assert (mark.options.counts, mark.options.movable) == (RequirementSet.parse("2"), True)
 
 
 @pytest.mark.parametrize("export", ["--export=ALL", "--export=NONE"])
@@ -128,7 +127,6 @@ def test_a_job_finds_the_nonce_of_its_mark_in_its_environment(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed, export: str
 ) -> None:
     job = submitter.submit("--gpu-set=1", export, seconds=0.1)
-    testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
     await_job(backend, job, lambda seen: seen.state is JobState.ENDED)
     (told,) = submitter.told(job)
     assert told.nonce == mark_of(backend, job).nonce
@@ -151,7 +149,7 @@ def test_without_the_plug_in_lines_still_work_and_nothing_is_said(
     plugin.rename(aside)
     try:
         job = submitter.submit("--gpu-set=1,2")
-        assert mark_of(backend, job).requirements.counts == (1, 2)
+        assert mark_of(backend, job).options.counts == RequirementSet.parse("1,2")
         said = as_nobody(testbed, "sbatch", "--output=/dev/null", "--wrap=true")
         assert (said.returncode, said.stderr) == (0, "")
         with pytest.raises(TestbedError, match="unrecognized option '--gpu-set=1'"):
@@ -179,14 +177,3 @@ def test_the_plug_in_compiles_without_a_warning(
     monkeypatch.setattr("slurm_plugin.testbed.spank._COMPILER", str(strict))
     build_spank(installation, tmp_path / "lib/plugin.so")
     assert (tmp_path / "lib/plugin.so").is_file()
-
-
-def test_an_ordinary_job_says_nothing_of_the_options_and_starts_at_once(
-    backend: SlurmBackend, testbed: Testbed
-) -> None:
-    job = sbatch(testbed, "--gpus=1", "--wrap=sleep 600")
-    seen = await_job(backend, job, lambda seen: seen.state is JobState.RUNNING)
-    assert "AdminComment" not in shown(testbed, job)
-    # One that waits for the daemon would not start by itself before a minute is over.
-    assert seen.start_s is not None
-    assert seen.start_s - seen.submit_s < 50

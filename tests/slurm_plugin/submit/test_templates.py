@@ -2,18 +2,17 @@
 
 import json
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from hetsched_core.policy import make_policy
 from slurm_plugin.backend import JobState, SlurmBackend
-from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon import Daemon
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
-from tests.slurm_plugin.jobs import Submitter, deadline
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
+from tests.slurm_plugin.jobs import Submitter
 from tests.slurm_plugin.submit.asking import mark_of
 
 pytestmark = pytest.mark.slurm
@@ -64,25 +63,24 @@ def submit(testbed: Testbed, folder: Path, template: str, *words: str) -> str:
     return run(command, env=environment).strip()
 
 
-def run_to_the_end(backend: SlurmBackend, job: str) -> int:
+def run_to_the_end(backend: SlurmBackend, daemon: Daemon, job: str) -> int:
     """Let a daemon place a job, and return how many GPUs it had."""
-    daemon = Daemon(
-        backend,
-        make_policy("fifo"),
-        DaemonSettings(partitions=frozenset({"gpu"})),
-        mode=Mode.ENFORCE,
-        clock=time.time,
-        sleep=time.sleep,
-    )
-    latest = deadline(40)
-    while True:
-        report = daemon.cycle()
-        assert report.violations == ()
+    held: list[int] = []
+
+    def ended() -> bool:
         seen = backend.read().jobs[job]
-        if seen.state is JobState.ENDED:
-            return seen.gpus_per_node * len(seen.nodes)
-        assert time.monotonic() < latest, seen
-        time.sleep(0.2)
+        held.append(seen.gpus)
+        return seen.state is JobState.ENDED
+
+    drive(daemon, ended, 40)
+    return held[-1]
+
+
+@pytest.fixture
+def daemon(backend: SlurmBackend, submitter: Submitter) -> Daemon:
+    """A daemon under fifo."""
+    del submitter  # it cleans up
+    return daemon_of(backend)
 
 
 def calls(folder: Path) -> list[Call]:
@@ -108,16 +106,17 @@ def test_every_template_has_a_test() -> None:
 def test_a_template_starts_torchrun_once_on_each_node_with_a_worker_for_each_gpu(
     backend: SlurmBackend,
     testbed: Testbed,
-    submitter: Submitter,
+    daemon: Daemon,
     tmp_path: Path,
     template: str,
 ) -> None:
     job = submit(testbed, tmp_path, template)
     mark = mark_of(backend, job)
-    held = run_to_the_end(backend, job)
+    held = run_to_the_end(backend, daemon, job)
     output = "".join(path.read_text() for path in tmp_path.glob("*.out"))
     assert finished_well(testbed, job), output
-    assert held in mark.requirements
+    assert mark.options.counts is not None
+    assert held in mark.options.counts
     started = calls(tmp_path)
     nodes = len(started)
     assert sum(call.gpus for call in started) == held
@@ -132,16 +131,16 @@ def test_a_template_starts_torchrun_once_on_each_node_with_a_worker_for_each_gpu
         assert 20_000 <= int(port) < 40_000
         assert call.environment["HETSCHED_NONCE"] == mark.nonce
         assert "train.py" in call.words
-    accepted = mark.gpu_types or {"a100", "v100", "t4"}
+    accepted = mark.options.gpu_types or {"a100", "v100", "t4"}
     types = {node.name: node.gpu_type for node in testbed.layout.nodes}
     assert {types[name] for name in names} <= accepted
 
 
 def test_the_multi_node_template_uses_two_nodes_where_it_gets_sixteen(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+    backend: SlurmBackend, testbed: Testbed, daemon: Daemon, tmp_path: Path
 ) -> None:
     job = submit(testbed, tmp_path, "multi-node-torchrun", "--gpu-set=16")
-    assert run_to_the_end(backend, job) == 16
+    assert run_to_the_end(backend, daemon, job) == 16
     assert finished_well(testbed, job)
     started = calls(tmp_path)
     assert [call.environment["SLURMD_NODENAME"] for call in started] == ["n1", "n4"]
@@ -151,10 +150,10 @@ def test_the_multi_node_template_uses_two_nodes_where_it_gets_sixteen(
 
 @pytest.mark.parametrize("counts", ["1", "4", "16"])
 def test_the_inference_template_starts_a_worker_for_each_gpu(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path, counts: str
+    backend: SlurmBackend, testbed: Testbed, daemon: Daemon, tmp_path: Path, counts: str
 ) -> None:
     job = submit(testbed, tmp_path, "inference", f"--gpu-set={counts}")
-    held = run_to_the_end(backend, job)
+    held = run_to_the_end(backend, daemon, job)
     output = "".join(path.read_text() for path in tmp_path.glob("*.out"))
     assert finished_well(testbed, job), output
     started = calls(tmp_path)

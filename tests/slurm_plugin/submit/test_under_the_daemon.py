@@ -44,7 +44,8 @@ def is_in(backend: SlurmBackend, state: JobState, *jobs: str) -> Callable[[], bo
 
     def asked() -> bool:
         shown = backend.read().jobs
-        return all(shown[job].state is state for job in jobs)
+        # Elements that Slurm keeps as one are not shown one by one.
+        return all(job in shown and shown[job].state is state for job in jobs)
 
     return asked
 
@@ -87,11 +88,13 @@ def test_a_dependency_holds_as_it_does_without_the_daemon(
         after = kind if kind == "singleton" else f"{kind}:{first}"
         words = ("--gpu-set=1", f"--dependency={after}", "--wrap=sleep 600")
         pairs.append((first, sbatch(testbed, name, *words)))
-    daemon.cycle()
-    for _, second in pairs:
-        blocked = daemon.world.jobs[second].blocked
-        assert blocked is not None
-        assert blocked.code is ReasonCode.DEPENDENCY
+    kept_back = {second for _, second in pairs}
+
+    def waits(job: str) -> bool:
+        blocked = daemon.world.jobs[job].blocked if job in daemon.world.jobs else None
+        return blocked is not None and blocked.code is ReasonCode.DEPENDENCY
+
+    drive(daemon, lambda: all(map(waits, kept_back)), 20)
     due = [second for (_, second), (_, _, runs) in zip(pairs, cases, strict=True) if runs]
     drive(daemon, is_in(backend, JobState.RUNNING, *due), 60)
     jobs = backend.read().jobs
@@ -99,7 +102,7 @@ def test_a_dependency_holds_as_it_does_without_the_daemon(
         assert jobs[first].state is JobState.ENDED
         if second in due:
             assert (jobs[second].start_s or 0.0) >= (jobs[first].end_s or 0.0)
-    (never,) = {second for _, second in pairs} - set(due)
+    (never,) = kept_back - set(due)
     drive(daemon, lambda: shown(testbed, never)["Reason"] == "DependencyNeverSatisfied", 60)
     daemon.cycle()
     assert pending(backend.read().jobs[never])
@@ -112,7 +115,7 @@ def rows_of(testbed: Testbed, array: str) -> dict[int, list[Accounted]]:
     )
     elements = {job: int(element) for job, element in map(str.split, text.splitlines())}
     runs = accounted_runs(testbed, list(elements))
-    return {elements[job]: rows for job, rows in runs.items()}
+    return dict(sorted((elements[job], rows) for job, rows in runs.items()))
 
 
 def test_elements_of_an_array_with_a_requirement_set_are_jobs_of_their_own(
@@ -135,7 +138,9 @@ def test_elements_of_an_array_with_a_requirement_set_are_jobs_of_their_own(
     drive(daemon, lambda: left() == {f"{each}_7"}, 150)
     testbed.command("scancel", each)
     runs, after, (alone,) = rows_of(testbed, array), rows_of(testbed, each), [third]
-    del runs[7], after[7]
+    for ended in (runs, after):
+        ended.pop(7, None)
+    assert list(runs) == list(after) == [0, 1, 2, 3, 4, 5, 6, 8, 9]
     assert {at: len(rows) for at, rows in runs.items()} == {at: 1 + (at == 1) for at in runs}
     assert all(rows[-1].state == "COMPLETED" for rows in (*runs.values(), *after.values()))
     assert {row.gpus for rows in runs.values() for row in rows} <= {1, 2}
@@ -230,17 +235,17 @@ def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforci
         job = submitter.submit("--gpu-set=2,4 --gpu-types=v100", "--gpus=2")
         rigid = sbatch(testbed, "--gpus=3", "--wrap=sleep 600")
         # In the first cycle there may be too many to ask about.
-        drive(daemon, lambda: {job, rigid} <= daemon.world.jobs.keys(), 30)
+        drive(daemon, lambda: {job, rigid} <= set(daemon.world.jobs), 30)
     assert backend.read().jobs[job].mark == ""
     wanted = daemon.world.jobs[job].job
     assert (set(wanted.requirements.counts), wanted.gpu_types) == ({2, 4}, frozenset({"v100"}))
     assert backend.read().reservations == ()
     daemon.adopt(make_policy("fifo"), SETTINGS, Mode.ENFORCE)
+    daemon.cycle()
     late = sbatch(testbed, "--gpus=1", "--wrap=sleep 600")
     testbed.command("scancel", blocker)
     drive(daemon, is_in(backend, JobState.RUNNING, job, rigid, late), 60)
     jobs = backend.read().jobs
-    assert {name[0:1] for name in jobs[job].nodes} == {"n"}
     assert set(jobs[job].nodes) <= {"n1", "n4"}
     # Looking on again, it hands the nodes back: Slurm starts what is submitted.
     daemon.adopt(make_policy("fifo"), SETTINGS, Mode.SHADOW)
