@@ -32,7 +32,7 @@ class CpuJobs:
 
     def __init__(self) -> None:
         """Begin with none placed."""
-        self._since: dict[str, float] = {}
+        self._placed: dict[str, tuple[float, Leave]] = {}
         self._not_before: dict[str, float] = {}
 
     def changes(
@@ -55,16 +55,18 @@ class CpuJobs:
             now: seconds UTC.
         """
         rooms = {name: _room(view, needs) for name, view in nodes.items() if view.open}
+        empty = {name: _room(NodeView(nodes[name].node), needs) for name in rooms}
         there = {job.id for job, _ in waiting}
-        self._since = {job: s for job, s in self._since.items() if job in there}
+        self._placed = {job: placed for job, placed in self._placed.items() if job in there}
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         entered = [job for job, _ in waiting if job.entered]
         for job in entered:
             for name in job.pinned:
                 _take(rooms.get(name), *_share(job))
-            if now - self._since.get(job.id, -math.inf) > start_timeout_s:
+            since_s, leave = self._placed.get(job.id, (-math.inf, Leave(job.id)))
+            if now - since_s > start_timeout_s:
                 self._not_before[job.id] = now + _AGAIN_S
-                yield Leave(job.id)
+                yield leave
         for job, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
@@ -74,12 +76,15 @@ class CpuJobs:
             many = _nodes(job)
             chosen = may[:many]
             fits = len(chosen) == many and all(rooms[name].fits(cpus, memory_mb) for name in chosen)
+            if not fits and sum(empty[name].fits(cpus, memory_mb) for name in may) < many:
+                continue
             # The first for which there is no room keeps what there is, so that its turn comes.
             for name in chosen:
                 _take(rooms[name], cpus, memory_mb)
             if fits:
-                self._since[job.id] = now
-                yield Enter(job.id, hold, tuple(sorted(chosen)), Leave(job.id))
+                leave = Leave(job.id, job.pinned)
+                self._placed[job.id] = now, leave
+                yield Enter(job.id, hold, tuple(sorted(chosen)), leave, due=job.restarts > 0)
 
 
 def _in_order(

@@ -29,6 +29,19 @@ def hold_of(reservations: Iterable[SlurmReservation], now: float) -> SlurmReserv
     return next((each for each in reservations if each.name in HOLDS and each.end_s > now), None)
 
 
+def hold_name(reservations: Iterable[SlurmReservation], now: float) -> str:
+    """Return the name of the reservation that holds the managed nodes, or is to.
+
+    One that has ended keeps its name until Slurm forgets it.
+    """
+    reservations = tuple(reservations)
+    current = hold_of(reservations, now)
+    if current is not None:
+        return current.name
+    taken = {each.name for each in reservations}
+    return next((name for name in HOLDS if name not in taken), HOLDS[0])
+
+
 def windows_of(reservations: Iterable[SlurmReservation], now: float) -> tuple[Window, ...]:
     """Return when nodes are closed to what is managed: while they are reserved for others."""
     return tuple(
@@ -55,13 +68,13 @@ def holding(
     reservations = tuple(reservations)
     wanted = tuple(sorted(nodes))
     current = hold_of(reservations, now)
-    if current is None:
-        # One that has ended keeps its name until Slurm forgets it.
-        taken = {each.name for each in reservations}
-        name = next((name for name in HOLDS if name not in taken), HOLDS[0])
+    if (
+        current is None
+        or current.nodes != wanted
+        or current.end_s < now + settings.slack_s * _RENEW
+    ):
+        name = hold_name(reservations, now)
         yield Hold(name, wanted, settings.slack_s, settings.hold_denies)
-    elif current.nodes != wanted or current.end_s < now + settings.slack_s * _RENEW:
-        yield Hold(current.name, wanted, settings.slack_s, settings.hold_denies)
     others = (each for each in reservations if current is not None and each is not current)
     yield from letting_go(others, now)
 

@@ -7,7 +7,7 @@ site's epilog for example. So it is remembered what a job was before anything wa
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import cattrs
@@ -39,11 +39,13 @@ from slurm_plugin.submit.options import (
 class _Known:
     """A job, or an array, as it was first seen.
 
-    `last` is when each was queued last, and how often before, by id.
+    `text` is the mark as it was written, "" for none. `last` is when each was queued last, and how
+    often before, by id.
     """
 
     key: str
     user: str
+    text: str
     mark: Mark
     own: Own
     submit_s: float
@@ -100,6 +102,15 @@ class Requests:
             known.mark, known.wrong = replace(known.mark, options=NO_OPTIONS), str(error)
             return request_of(key, known.mark, seen, known.own)
 
+    def marked(self, jobs: Mapping[str, SlurmJob]) -> Mapping[str, SlurmJob]:
+        """Return jobs with the marks that they had, where something else was written over them."""
+        lost = {}
+        for job_id, seen in jobs.items():
+            known = None if is_mark(seen.mark) else self._known.get(job_of(job_id))
+            if known is not None and known.text and _is_same(known, seen):
+                lost[job_id] = replace(seen, mark=known.text)
+        return {**jobs, **lost} if lost else jobs
+
     def wrong(self, seen: SlurmJob) -> str:
         """Return what is wrong with what a job says of itself, "" for nothing.
 
@@ -144,7 +155,8 @@ class Requests:
     def _remember(self, seen: SlurmJob, mark: Mark, wrong: str) -> _Known:
         job = job_of(seen.id)
         key = mark.nonce or f"{job}@{seen.submit_s:.0f}"
-        known = _Known(key, seen.user, mark, own_of(seen, mark), seen.submit_s, wrong)
+        text = seen.mark if is_mark(seen.mark) else ""
+        known = _Known(key, seen.user, text, mark, own_of(seen, mark), seen.submit_s, wrong)
         self._known[job] = known
         self._new.add(job)
         return known

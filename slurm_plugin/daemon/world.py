@@ -6,6 +6,7 @@ costs by what changed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -58,7 +59,7 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_of, managed, windows_of
+from slurm_plugin.daemon.hold import hold_name, managed, windows_of
 from slurm_plugin.daemon.managed import (
     LIMITS,
     QUOTA_S,
@@ -82,6 +83,12 @@ from slurm_plugin.daemon.where import Where
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
 _ELSEWHERE = "it has not ended where it ran, or runs on nodes that are not managed"
+_NO_GPUS = (
+    "it asks for no GPUs, and starts in Slurm's own order, on cores and memory that idle GPUs do "
+    "not need"
+)
+_UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
+_UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -92,6 +99,8 @@ class LiveWorld:
         cluster, nodes, jobs, speeds: as in a snapshot.
         managed: job id -> what is known of each job of ours.
         later: jobs that their users let start later only, and no policy is told of.
+        aside: waiting jobs of which no policy is ever told, or not yet, each with why.
+        records: all of Slurm's records of jobs.
         estimates: what the speeds come from.
         triggers: reasons to plan that have come up and not been served.
         changed, gone, nodes_changed: what differs since the last plan was asked for.
@@ -125,6 +134,8 @@ class LiveWorld:
         self.jobs: Map[str, JobView] = Map()
         self.managed: dict[str, Managed] = {}
         self.later: dict[str, JobView] = {}
+        self.aside: dict[str, str] = {}
+        self.records: Mapping[str, SlurmJob] = {}
         self.triggers: set[Trigger] = set()
         self.changed: set[str] = set()
         self.gone: set[str] = set()
@@ -156,14 +167,14 @@ class LiveWorld:
         """
         read = sound(state)
         state, self.odd = read.state, dict(read.odd)
+        self.records = state.jobs
         before = used_by(self._leaving_in_time(now))
         self._now = now
         windows, before_them = windows_of(state.reservations, now), self.windows
         self.windows = windows
         cluster = self._observe_cluster(state.nodes, now)
-        hold = hold_of(state.reservations, now)
-        self.hold = HOLDS[0] if hold is None else hold.name
-        forked, others = parted(candidates(state.jobs))
+        self.hold = hold_name(state.reservations, now)
+        forked, others = parted(candidates(self.requests.marked(state.jobs)))
         jobs, left = folded(others)
         state = replace(state, jobs={**jobs, **forked})
         self.leaderless = (
@@ -187,12 +198,13 @@ class LiveWorld:
             self._leave(job_id)
         self._note_failed(state, now)
         # Anew each time: others may look at the old one.
-        self.later = {}
+        self.later, self.aside = {}, {}
         for seen in state.jobs.values():
             if seen.state is not JobState.ENDED and self._wants(seen):
                 self._take_in(seen, cluster, now)
         for seen in self._unread:
-            if not ask(seen):
+            # The elements of an array have one script.
+            if self.requests.of(seen) is None and not ask(seen):
                 break
             self._take_in(seen, cluster, now)
         self.requests.forget_all_but(state.jobs)
@@ -476,18 +488,26 @@ class LiveWorld:
             request = self.requests.of(seen)
             if request is None:
                 self._unread.append(seen)
+                self.aside[seen.id] = _UNREAD
                 return
+            self.aside.pop(seen.id, None)
             if wrong := self.requests.wrong(seen):
                 self.warnings[seen.id] = wrong
             if not self._takes(seen, request):
                 self._note_intruder(seen)
-                return
-            if request.rigid and not seen.gpus:
-                if seen.state is JobState.PENDING:
-                    self.without_gpus.append((seen, self._where.of(seen, request.own.nodes)))
+                self.aside[seen.id] = _UNMARKED
                 return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
-            if begin_s > now and seen.state is JobState.PENDING:
+            later = begin_s > now and seen.state is JobState.PENDING
+            if request.rigid and not seen.gpus:
+                if later:
+                    self._note_intruder(seen)
+                elif seen.state is JobState.PENDING:
+                    self.aside[seen.id] = _NO_GPUS
+                    where = self._where.of(seen, request.own.nodes)
+                    self.without_gpus.append((seen, self._open(where, seen.time_limit_s)))
+                return
+            if later:
                 self.later[seen.id] = to_begin_later(seen, request)
                 self._note_intruder(seen)
                 return
@@ -524,6 +544,12 @@ class LiveWorld:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
+
+    def _open(self, where: frozenset[str] | None, limit_s: float | None) -> frozenset[str] | None:
+        """Return the nodes on which a run that starts now ends before they are closed."""
+        ends_s = math.inf if limit_s is None else self._now + limit_s
+        closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
+        return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob) -> None:
         """Note a job that is not managed, and is in the reservation by its user's own word."""

@@ -1,39 +1,198 @@
-"""What is remembered of a job's own shape, whatever Slurm shows of it later."""
+"""What is remembered of jobs, whatever Slurm shows of them later."""
 
-from dataclasses import replace
+from __future__ import annotations
 
-from slurm_plugin.backend import Asked, Resources, SlurmJob
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from hetsched_core.policy import make_policy
+from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob
 from slurm_plugin.daemon.requests import Requests
-from tests.slurm_plugin.daemon.fake_slurm import WAITING, placed, running
+from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.daemon.fake_slurm import (
+    HOLD,
+    MOVABLE,
+    RIGID,
+    WAITING,
+    Clock,
+    Evict,
+    daemon_of,
+    entry,
+    left,
+    node,
+    placed,
+    running,
+    state,
+)
 
-OWN = replace(WAITING, asked=Asked(8, memory_mb_per_node=4000), cpus=8)
-SHAPED = {"resources": Resources((2, 2), 2, "", "gres/gpu:v100:1", "", ""), "cpus": 16}
+EPILOG = "JS1:H4sIAAAAAAAA"
+"""What a site's epilog writes over a mark."""
 
 
-def types_and_cpus(requests: Requests, seen: SlurmJob) -> tuple[frozenset[str] | None, int]:
-    """What a job accepts, and its CPUs by GPU."""
+@dataclass(slots=True)
+class Scripts(FakeBackend):
+    """Keeps for which jobs it was asked."""
+
+    asked: list[str] = field(default_factory=list)
+
+    def script(self, job: str) -> str:
+        self.asked.append(job)
+        return FakeBackend.script(self, job)
+
+
+def known(requests: Requests, seen: SlurmJob, backend: FakeBackend | None = None) -> str:
+    """Return the key of a job, which is looked up if it has to be."""
+    if requests.of(seen) is None:
+        requests.look_up(seen, backend or FakeBackend())
     request = requests.of(seen)
     assert request is not None
-    requests.edited(seen)
-    request = requests.of(seen)
-    assert request is not None
-    return request.gpu_types, request.own.cpus
+    return request.key
 
 
-def test_the_shape_of_a_run_is_not_taken_for_an_edit_of_its_user_s() -> None:
+def test_a_script_is_asked_for_once_also_where_an_array_has_many_elements() -> None:
+    array = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)))
+    backend = Scripts(state(array, RIGID, WAITING, replace(RIGID, id="8", batch=False)))
+    daemon = daemon_of(backend, Clock())
+    for _ in range(3):
+        daemon.cycle()
+    # One with a mark needs none, and `salloc` has none.
+    assert sorted(backend.asked) == ["5", "7_0"]
+    assert {"7_0", "7_63", "8"} <= set(daemon.world.jobs)
+
+
+def test_jobs_whose_scripts_cannot_be_had_now_are_taken_in_later() -> None:
+    class Away(FakeBackend):
+        def script(self, job: str) -> str:
+            raise AwayError("nobody answers")
+
+    backend = Away(state(RIGID, WAITING))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert set(daemon.world.jobs) == {"1"}
+
+
+def test_an_id_that_is_handed_out_again_after_a_crash_is_another_job() -> None:
     requests = Requests()
-    assert types_and_cpus(requests, OWN) == (None, 8)
-    for seen in (placed(OWN, "n0"), running(OWN, "n0")):
-        assert types_and_cpus(requests, replace(seen, **SHAPED)) == (None, 8)
-    assert types_and_cpus(requests, replace(OWN, cpus=4)) == (None, 4)
+    first = known(requests, RIGID)
+    assert requests.of(replace(RIGID, user="bob")) is None
+    other = replace(RIGID, submit_s=950.0)
+    assert requests.of(other) is None
+    assert known(requests, other, FakeBackend(scripts={"5": "#HETSCHED --gpu-set=2\n"})) != first
+    request = requests.of(other)
+    assert request is not None
+    assert not request.rigid
+    requests.forget_all_but(())
+    assert requests.of(other) is None
 
 
-def test_the_gpus_that_a_job_was_given_are_not_those_that_it_asks_for() -> None:
-    # As a daemon sees it first that knows nothing of those before it.
-    for seen in (placed(OWN, "n0"), running(OWN, "n0")):
-        assert types_and_cpus(Requests(), replace(seen, **SHAPED))[0] is None
-    # Slurm started it by itself, and its user named the type.
-    own = Resources((1, 0), 1, "gres/gpu:v100:1", "", "", "")
-    by_itself = replace(running(OWN, "n0"), reservation="")
-    assert types_and_cpus(Requests(), by_itself)[0] is None
-    assert types_and_cpus(Requests(), replace(by_itself, resources=own))[0] == {"v100"}
+def test_to_be_queued_again_makes_no_other_job_of_a_job_or_of_an_element() -> None:
+    requests = Requests()
+    keys = [known(requests, each) for each in (RIGID, one(0), one(1))]
+    assert len(set(keys)) == 3
+    again = [replace(each, submit_s=2000.0, restarts=1) for each in (RIGID, one(0), one(1))]
+    for at, each in enumerate(again):
+        assert known(requests, each) == keys[at]
+        assert known(requests, each) == keys[at]
+    # Slurm has crashed, and its next job has that id, too.
+    assert requests.of(replace(RIGID, submit_s=3000.0)) is None
+
+
+def one(number: int, **more: object) -> SlurmJob:
+    """An element of array 7."""
+    return replace(RIGID, id=f"7_{number}", array="", element=number, **more)  # type: ignore[arg-type]
+
+
+def test_what_was_said_of_a_job_outlives_an_epilog_that_writes_over_its_mark() -> None:
+    backend, clock = FakeBackend(state(running(MOVABLE, "n0"))), Clock()
+    daemon = daemon_of(backend, clock, Evict())
+    daemon.cycle()
+    assert backend.calls == [Requeue("1")]
+    request = daemon.world.managed["1"].request
+    again = replace(MOVABLE, mark=EPILOG, submit_s=clock.now, restarts=1, begin_s=clock.now + 120)
+    backend.state = state(placed(again, "n0"))
+    clock.now += 1
+    assert daemon.cycle().lost == ()
+    assert daemon.world.managed["1"].request == request
+    assert backend.calls[1:] == [left(MOVABLE)]
+
+
+@pytest.mark.parametrize(
+    "more",
+    ['"gpu-shapes":"any","elements":2', '"copies":2,"elements":2,"can-checkpoint":true'],
+    ids=["gang", "copies"],
+)
+def test_elements_stay_one_job_when_an_epilog_writes_over_the_mark_of_one(more: str) -> None:
+    mark = f'hetsched/2 {{"nonce":"g","gpu-set":"4",{more}}}'
+    elements = [replace(one(at), array="7", mark=mark, gpus=4) for at in range(2)]
+    backend = FakeBackend(state(*elements))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    ended = replace(elements[1], mark=EPILOG, submit_s=1000.0, restarts=1)
+    backend.state = state(elements[0], ended)
+    daemon.cycle()
+    assert set(daemon.world.jobs) == {"7"}
+    seen = daemon.world.managed["7"].slurm
+    assert len(seen.copies or (seen, *seen.members)) == 2
+
+
+def test_a_job_goes_back_to_its_own_shape_and_not_to_the_one_that_it_was_given() -> None:
+    own = replace(WAITING, asked=Asked(2), cpus=2, pinned=("n0", "n1"))
+    backend, clock = FakeBackend(state(own, nodes=(node("n0"), node("n1")))), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    back = replace(left(own), nodes=("n0", "n1"), terms=replace(left(own).terms, cpus=2))
+    assert backend.calls == [replace(entry(own, "n0", cpus=2), otherwise=back)]
+    shape = Resources((1, 1), 1, "", "gres/gpu:v100:1", "", "")
+    given = replace(placed(own, "n0"), resources=shape, asked=Asked(9), time_limit_s=6000.0)
+    backend.state = state(given, nodes=(node("n0"), node("n1")))
+    for _ in range(40):
+        clock.now += 1
+        daemon.cycle()
+    assert backend.calls[1:2] == [back]
+
+
+def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for() -> None:
+    backend = FakeBackend(state(RIGID))
+    daemon = daemon_of(backend, Clock(), make_policy("sjf"))
+    daemon.cycle()
+    wider = replace(RIGID, gpus=3, resources=replace(RIGID.resources, per_job="gres/gpu:3"))
+    backend.state = state(wider)
+    daemon.cycle()
+    assert list(daemon.world.jobs["5"].job.requirements) == [3]
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("#HETSCHED --gpu-set=two\n", "--gpu-set=two: expected GPU counts"),
+        ("#HETSCHED --gpu-set=1 --gpu-types=t4\n", "GPUs of type v100 are asked for"),
+    ],
+)
+def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_given_once(
+    script: str, says: str
+) -> None:
+    job = replace(RIGID, gpu_types=("v100",))
+    backend = FakeBackend(state(job), scripts={"5": script})
+    daemon = daemon_of(backend, Clock())
+    (warning,) = daemon.cycle().warnings
+    assert says in warning
+    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
+    assert daemon.cycle().warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("asks", "says"),
+    [
+        ({"het_job": "5"}, "places no heterogeneous jobs"),
+        ({"gpu_types": ("a100", "v100")}, "GPUs of a100 and v100 at once"),
+    ],
+)
+def test_what_can_be_placed_in_no_way_waits_with_a_sentence(
+    asks: dict[str, object], says: str
+) -> None:
+    backend = FakeBackend(state(replace(RIGID, **asks)))  # type: ignore[arg-type]
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == []
+    assert says in str(daemon.world.jobs["5"].blocked)

@@ -1,0 +1,50 @@
+"""The elements of arrays that may start next."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from slurm_plugin.backend import JobState, SlurmJob
+from slurm_plugin.daemon.candidates import MOST, candidates
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, running
+
+WHOLE = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)))
+
+
+def one(number: int, state: JobState = JobState.PENDING) -> SlurmJob:
+    """An element that Slurm has split off."""
+    return replace(RIGID, id=f"7_{number}", array="7", element=number, state=state)
+
+
+def ids(*jobs: SlurmJob) -> list[str]:
+    return list(candidates({job.id: job for job in jobs}))
+
+
+def test_of_a_long_array_the_next_ones_are_shown_beside_all_other_jobs() -> None:
+    assert ids(RIGID, WHOLE) == ["5", *(f"7_{number}" for number in range(MOST))]
+    shown = candidates({"7": replace(WHOLE, unsplit=(4, 9))})
+    assert [(job.element, job.unsplit, job.array) for job in shown.values()] == [
+        (4, (), "7"),
+        (9, (), "7"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "left"),
+    [
+        ((), 3),
+        ((replace(running(one(1000), "n0"), id="7_1000"),), 2),
+        ((one(1000), one(1001)), 1),
+        ((one(1000), one(1001), one(1002), one(1003)), 0),
+        ((one(1000, JobState.ENDED), one(1001, JobState.ENDED)), 3),
+    ],
+    ids=["none", "one runs", "two split off", "more than that", "ended"],
+)
+def test_the_throttle_holds_for_those_that_were_split_off_and_those_that_were_not(
+    others: tuple[SlurmJob, ...], left: int
+) -> None:
+    shown = ids(replace(WHOLE, throttle=3), *others)
+    assert [job for job in shown if int(job[2:]) < 1000] == [f"7_{at}" for at in range(left)]
+    assert {job.id for job in others} <= set(shown)
