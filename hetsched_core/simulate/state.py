@@ -144,6 +144,7 @@ class Active:
     generation: int = 0
     progress: TaskProgress | None = None
     blocked: Reason | None = None
+    closed_until_s: float = math.inf
 
     @property
     def left(self) -> float:

@@ -339,7 +339,9 @@ class World:
         for window in self.windows:
             self.look_again(window.from_s)
         for active in self.active.values():
-            if self._close_nodes(active):
+            if active.closed_until_s > self.now:
+                self.look_again(active.closed_until_s)
+            elif self._close_nodes(active):
                 active.settle(self.now)
                 self.jobs = self.jobs.set(active.job.id, active.seen())
                 self.changed.add(active.job.id)
@@ -354,6 +356,7 @@ class World:
         ]
         settings, job = self.settings, active.submission.job
         closed = closed_to(job, runs, self.windows, self.now, settings.lead_s)
+        active.closed_until_s = closed.until_s
         self.look_again(closed.until_s)
         blocked = None
         if closed.nodes:

@@ -10,14 +10,17 @@ from slurm_plugin.backend.state import Resources
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What a job may have beside GPUs: minutes, CPUs on each node, MiB on each node.
+    """What a job may have beside GPUs: minutes, CPUs for each task, MiB on each node.
 
-    None leaves what Slurm has for the job.
+    None leaves what Slurm has for the job. With CPUs for each task goes how many those are in all:
+    Slurm does not take back by itself what a job asked for before.
     """
 
     time_limit_min: int | None = None
     cpus: int | None = None
     memory_mb: int | None = None
+    cpus_in_all: int | None = None
+    tasks_per_node: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

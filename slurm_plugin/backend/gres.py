@@ -68,6 +68,7 @@ def node_names(text: str | None) -> tuple[str, ...]:
     return tuple(sorted(NodeSet(named))) if named else ()
 
 
+@lru_cache(maxsize=4096)
 def gpu_part(text: str | None) -> str:
     """Return what a text such as `cpu=3,gres/gpu:1` says of GPUs, in the form `gres/gpu:1`."""
     pieces = (text or "").split(",")
@@ -80,6 +81,7 @@ NO_LIMIT = 1_000_000
 """The most nodes of a job without a limit: Slurm has no way to take a limit away again."""
 
 
+@lru_cache(maxsize=4096)
 def node_range(count: int, most: int, tasks: int, tasks_per_node: int) -> tuple[int, int]:
     """Return the least and the most nodes of a job, 0 for no most.
 

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any
 
 from hetsched_core.traces.sacct.fields import parse_duration
@@ -116,7 +117,7 @@ class CommandsBackend:
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _named(run_command(["scontrol", "show", "nodes", "--json"]), "nodes", "name")
+        nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
         jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
         waiting = {
             str(row["job_id"]): row
@@ -125,13 +126,7 @@ class CommandsBackend:
         }
         once = self._once.of({job: (_number(row, "submit_time"),) for job, row in waiting.items()})
         exclusive = {job: untold.exclusive for job, untold in once.items()}
-        state = state_of(
-            nodes,
-            _node,
-            _each(jobs, "job_id"),
-            lambda row: _job(row, exclusive.get(str(row["job_id"]), "")),
-        )
-        return replace(state, reservations=read_reservations())
+        return replace(read_state(nodes, jobs, exclusive), reservations=read_reservations())
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""
@@ -238,7 +233,10 @@ def change_by_command(change: Change) -> None:
 def _terms(terms: Terms) -> dict[str, int]:
     wanted = {
         "TimeLimit": terms.time_limit_min,
+        "TasksPerNode": terms.tasks_per_node,
         "CPUsPerTask": terms.cpus,
+        "NumCPUs": terms.cpus_in_all,
+        "MinCPUsNode": terms.cpus and terms.cpus * (terms.tasks_per_node or 1),
         "MinMemoryNode": terms.memory_mb,
     }
     return {name: value for name, value in wanted.items() if value is not None}
@@ -325,8 +323,25 @@ def run_command(command: list[str]) -> str:
     return done.stdout
 
 
-def _named(text: str, key: str, name: str) -> Iterator[tuple[object, Any]]:
-    return _each(_rows(text, key), name)
+def read_state(
+    nodes: Sequence[Any], jobs: Sequence[Any], exclusive: Mapping[str, str]
+) -> SlurmState:
+    """Read records of nodes and jobs, as Slurm's commands print them.
+
+    Args:
+        nodes: records of nodes.
+        jobs: records of jobs.
+        exclusive: Slurm's number of a job -> with whom it shares no node, which no record tells.
+
+    Raises:
+        BackendError: none can be read.
+    """
+    return state_of(
+        _each(nodes, "name"),
+        _node,
+        _each(jobs, "job_id"),
+        lambda row: _job(row, exclusive.get(str(row["job_id"]), "")),
+    )
 
 
 def _each(rows: Sequence[Any], name: str) -> Iterator[tuple[object, Any]]:
@@ -430,6 +445,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
     )
 
 
+@lru_cache(maxsize=4096)
 def last_number(text: str) -> int:
     """Read the count of `gres/gpu:1024`, 0 of nothing."""
     found = re.search(r"(\d+)$", text)

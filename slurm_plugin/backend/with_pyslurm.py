@@ -171,7 +171,7 @@ class PyslurmBackend:
             # pyslurm takes no job out of a reservation, and int() would read 10_1, an element of an
             # array, as another job.
             return change_by_command(change)
-        if isinstance(change, Enter) and (change.dependency or not _simple(change.resources)):
+        if isinstance(change, Enter) and not _simple(change):
             return change_by_command(change)
         describe = self._pyslurm.JobSubmitDescription
         try:
@@ -218,8 +218,11 @@ class PyslurmBackend:
             change_by_command(hold)
 
 
-def _simple(resources: Resources | None) -> bool:
-    """Whether pyslurm can change it: the numbers of nodes and empty texts it does not send."""
+def _simple(change: Enter) -> bool:
+    """Whether pyslurm can make it: it sends no numbers of nodes and of CPUs, and no empty texts."""
+    resources = change.resources
+    if change.dependency or change.terms.cpus is not None or change.terms.tasks_per_node:
+        return False
     if resources is None:
         return True
     others = (resources.nodes, resources.per_job, resources.per_socket, resources.per_task)
@@ -244,7 +247,6 @@ def _key(job: Any) -> tuple[object, ...]:
 def _terms(terms: Terms) -> dict[str, int]:
     wanted = {
         "time_limit": terms.time_limit_min,
-        "cpus_per_task": terms.cpus,
         "memory_per_node": terms.memory_mb,
     }
     return {name: value for name, value in wanted.items() if value is not None}

@@ -118,7 +118,7 @@ def _enter(
                 entry,
                 nodes=nodes,
                 resources=seen.resources.placed(len(nodes), on_each, len(nodes)),
-                terms=terms_for(request, gpus, limit),
+                terms=terms_for(request, gpus, len(nodes), limit),
             )
         )
     return together(seen, entries)

@@ -15,7 +15,8 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRate, RequirementSet
-from slurm_plugin.backend import Asked, Resources, SlurmJob, Terms
+from slurm_plugin.backend import HOLDS, Asked, Resources, SlurmJob, Terms
+from slurm_plugin.backend.gres import gpus_in
 from slurm_plugin.submit.options import NO_OPTIONS, Options, read_options
 
 PREFIX = "hetsched/2 "
@@ -139,6 +140,7 @@ class Own:
         nodes: those that its user named, sorted; () for any.
         partitions: those that it may run in.
         time_limit_s: None for none.
+        tasks_per_node: 0 for no word on that.
     """
 
     resources: Resources
@@ -150,6 +152,7 @@ class Own:
     nodes: tuple[str, ...]
     partitions: tuple[str, ...]
     time_limit_s: float | None
+    tasks_per_node: int = 0
 
     @property
     def least_nodes(self) -> int:
@@ -163,29 +166,38 @@ class Own:
 
     @property
     def terms(self) -> Terms:
-        """The limit, and the CPUs and memory by node, that a change of shape may have changed."""
+        """The limit, tasks, CPUs and memory that a change of shape may have changed."""
         limit_s = self.time_limit_s
         return Terms(
             None if limit_s is None else math.ceil(limit_s / 60.0),
             self.asked.cpus_per_task or None,
             self.asked.memory_mb_per_node or None,
+            self.cpus if self.asked.cpus_per_task else None,
+            self.tasks_per_node if self.tasks_per_node > 1 else None,
         )
 
 
-def own_of(seen: SlurmJob) -> Own:
+def own_of(seen: SlurmJob, mark: Mark) -> Own:
     """Return the shape in which a job is shown."""
     # What is in the reservation was put on its nodes by a daemon.
     named = () if seen.entered or seen.nodes else seen.pinned
+    texts = seen.resources
+    asked = (texts.per_job, texts.per_node, texts.per_socket, texts.per_task)
+    types = {each for text in asked for each in gpus_in(text or "")[1]}
+    if seen.reservation in HOLDS and mark.options.counts is not None:
+        # So were those GPUs given to it.
+        types = set()
     return Own(
         seen.resources,
         seen.asked,
         seen.gpus,
-        seen.gpu_types,
+        tuple(sorted(types)),
         seen.cpus,
         seen.memory_mb,
         named,
         seen.partitions,
         seen.time_limit_s,
+        tasks_per_node=seen.tasks_per_node,
     )
 
 

@@ -15,7 +15,7 @@ import cattrs
 from hetsched_core.errors import InputError
 from hetsched_core.store import Store
 from hetsched_core.values.records import from_json, to_json, to_text
-from slurm_plugin.backend import RefusedError, SlurmBackend, SlurmJob
+from slurm_plugin.backend import JobState, RefusedError, SlurmBackend, SlurmJob
 from slurm_plugin.daemon.gangs import job_of
 from slurm_plugin.daemon.request import (
     NO_MARK,
@@ -123,8 +123,9 @@ class Requests:
         """Take in that the user of a waiting job has changed what it asks for."""
         known = self._known.get(job_of(seen.id))
         # What was placed is shown in another shape than its own.
-        if known is not None and not seen.entered and not seen.restarts:
-            known.own = own_of(seen)
+        waits = seen.state is JobState.PENDING and not seen.entered
+        if known is not None and waits and not seen.restarts:
+            known.own = own_of(seen, known.mark)
             self._new.add(job_of(seen.id))
 
     def look_up(self, seen: SlurmJob, backend: SlurmBackend) -> None:
@@ -155,7 +156,7 @@ class Requests:
         job = job_of(seen.id)
         key = mark.nonce or f"{job}@{seen.submit_s:.0f}"
         text = seen.mark if is_mark(seen.mark) else ""
-        known = _Known(key, seen.user, text, mark, own_of(seen), seen.submit_s, wrong)
+        known = _Known(key, seen.user, text, mark, own_of(seen, mark), seen.submit_s, wrong)
         self._known[job] = known
         self._new.add(job)
         return known

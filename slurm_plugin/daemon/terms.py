@@ -11,17 +11,22 @@ from slurm_plugin.backend import Terms
 from slurm_plugin.daemon.request import Request
 
 
-def terms_for(request: Request, gpus_per_node: int, time_limit_min: int | None) -> Terms:
-    """Return what to set for so many GPUs on each node.
+def terms_for(
+    request: Request, gpus_per_node: int, nodes: int, time_limit_min: int | None
+) -> Terms:
+    """Return what to set for so many GPUs on each of so many nodes, with a task on each.
 
     What a job asks for by node or by task has to be set anew when the GPUs change; what it asks for
     by GPU or by CPU Slurm itself multiplies.
     """
     asked = request.own.asked
+    cpus = None if asked.cpus_per_gpu else request.cpus_per_gpu * gpus_per_node
     return Terms(
         time_limit_min,
-        None if asked.cpus_per_gpu else request.cpus_per_gpu * gpus_per_node,
+        cpus,
         request.memory_mb_per_gpu * gpus_per_node if asked.memory_mb_per_node else None,
+        cpus and cpus * nodes,
+        1 if request.own.tasks_per_node > 1 else None,
     )
 
 

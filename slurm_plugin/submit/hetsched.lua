@@ -340,7 +340,7 @@ local function tell(jd, id, found, count)
   end
 end
 
-local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_NTASKS_PER_NODE = "1" }
+local STALE = { SLURM_GPUS = "", SLURM_GPUS_PER_NODE = "", SLURM_GPUS_PER_TASK = "" }
 
 local function mark(jd)
   if (jd.reservation or ""):match(HOLD) then

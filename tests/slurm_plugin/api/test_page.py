@@ -14,7 +14,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner
-from slurm_plugin.daemon.mark import read_mark
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policies.fifo import Fifo

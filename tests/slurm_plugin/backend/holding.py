@@ -20,7 +20,7 @@ from slurm_plugin.backend import (
     Hold,
     JobState,
     Leave,
-    Request,
+    Resources,
     SlurmBackend,
     SlurmJob,
     SlurmSite,
@@ -137,6 +137,10 @@ class As:
         """Return what the site has set."""
         return self.backend.site()
 
+    def script(self, job: str) -> str:
+        """Return the script of a job."""
+        return self.backend.script(job)
+
     def apply(self, change: Change) -> None:
         """Make a change in a process of that user's."""
         read, write = os.pipe()
@@ -185,7 +189,7 @@ class Site:
         """Let go of them."""
         self.operator.apply(Drop(NAME))
 
-    def enter(self, job: str, *nodes: str, request: Request | None = None) -> None:
+    def enter(self, job: str, *nodes: str, request: Resources | None = None) -> None:
         """Place a job."""
         self.operator.apply(Enter(job, NAME, nodes, Leave(job), request))
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from slurm_plugin.backend import RefusedError, Request
+from slurm_plugin.backend import RefusedError, Resources
 from slurm_plugin.backend.asked_once import AskedOnce, Untold, exclusive_of
 
 NEW = "7|gres/gpu:8|N/A|cpu=3,gres/gpu:1|gres/gpu:2|gres/gpu:1024|NODE|NO|\n"
@@ -69,19 +69,19 @@ def test_with_whom_a_node_is_shared_is_told_by_slurm_s_older_word(word: str, mea
     assert exclusive_of(word) == means
 
 
-OWN = Request((1, 0), 4, "gres/gpu:4", "", "", "gres/gpu:1")
+OWN = Resources((1, 0), 4, "gres/gpu:4", "", "", "gres/gpu:1")
 
 
 @pytest.mark.parametrize(
     ("own", "nodes", "tasks", "change"),
     [
-        (OWN, 1, 1, Request(None, 1, "", "gres/gpu:4", None, "")),
-        (OWN, 2, 4, Request((2, 2), None, "", "gres/gpu:4", None, "")),
-        (Request((1, 3), 1, "", "gres/gpu:4", "", ""), 1, 1, Request((1, 1))),
-        (Request((2, 2), 2, "", "gres/gpu:4", "", ""), 2, 2, Request()),
+        (OWN, 1, 1, Resources(None, 1, "", "gres/gpu:4", None, "")),
+        (OWN, 2, 4, Resources((2, 2), None, "", "gres/gpu:4", None, "")),
+        (Resources((1, 3), 1, "", "gres/gpu:4", "", ""), 1, 1, Resources((1, 1))),
+        (Resources((2, 2), 2, "", "gres/gpu:4", "", ""), 2, 2, Resources()),
     ],
 )
 def test_only_what_differs_is_changed(
-    own: Request, nodes: int, tasks: int, change: Request
+    own: Resources, nodes: int, tasks: int, change: Resources
 ) -> None:
     assert own.placed(nodes, "gres/gpu:4", tasks) == change

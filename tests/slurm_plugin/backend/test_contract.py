@@ -2,6 +2,7 @@
 
 import re
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,11 +10,12 @@ from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
     Asked,
     AwayError,
+    Drop,
+    Enter,
     GpuLimits,
+    Hold,
     JobState,
-    Park,
-    Place,
-    Push,
+    Leave,
     Recipients,
     RefusedError,
     Requeue,
@@ -29,6 +31,8 @@ from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
 
+NO_TERMS = Terms()
+
 pytestmark = pytest.mark.parametrize(
     "backend",
     [
@@ -40,6 +44,26 @@ pytestmark = pytest.mark.parametrize(
 
 
 PATIENCE_S = 60.0
+
+NAME = "hetsched"
+
+
+@pytest.fixture
+def held(backend: SlurmBackend, testbed: Testbed) -> Iterator[None]:
+    """All nodes are held, so that nothing starts that is not placed."""
+    backend.apply(Hold(NAME, tuple(node.name for node in testbed.layout.nodes), 900))
+    yield
+    backend.apply(Drop(NAME))
+
+
+def enter(
+    backend: SlurmBackend, job: str, nodes: tuple[str, ...], gpus: int, terms: Terms = NO_TERMS
+) -> Enter:
+    """What places a job that waits, and puts it back if Slurm refuses."""
+    seen = backend.read().jobs[job]
+    resources = seen.resources.placed(len(nodes), f"gres/gpu:{gpus}", len(nodes))
+    leave = Leave(job, resources=seen.resources, terms=Terms(10, seen.asked.cpus_per_task or None))
+    return Enter(job, NAME, nodes, leave, resources, terms, due=seen.restarts > 0)
 
 
 def gpus_by_node(testbed: Testbed, job: str) -> dict[str, int]:
@@ -69,32 +93,29 @@ def test_a_running_job_that_asked_for_gpus_in_all_tells_those_on_its_only_node(
     said = testbed.command("sbatch", "--gpus=3", "--output=/dev/null", "--wrap=sleep 600")
     seen = await_job(backend, said.split()[-1], running)
     assert len(seen.nodes) == 1
-    assert (seen.gpus_per_node, seen.gpu_type) == (3, "")
+    assert (seen.gpus, len(seen.gpu_types)) == (3, 1)
 
 
-def test_a_marked_job_waits_in_the_shape_of_its_default_count(
+@pytest.mark.usefixtures("held")
+def test_a_job_waits_in_the_shape_in_which_it_was_submitted(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
     before = time.time()
     job = submitter.submit("--gpu-set=1,2,4", "--gpus=2", "--time=10", "--job-name=a name")
-    seen = backend.read().jobs[job]
-    assert (seen.state, seen.reason, seen.nodes, seen.pinned) == (
-        JobState.PENDING,
-        "BeginTime",
-        (),
-        (),
-    )
-    assert (seen.gpus_per_node, seen.gpu_type) == (2, "")
+    seen = await_job(backend, job, lambda job: job.reason.startswith("ReqNodeNotAvail"))
+    assert (seen.state, seen.nodes, seen.pinned) == (JobState.PENDING, (), ())
+    assert (seen.gpus, seen.gpu_types, seen.resources.per_job) == (2, (), "gres/gpu:2")
     assert (seen.user, seen.partition, seen.name) == ("root", "gpu", "a name")
-    assert seen.mark.startswith('hetsched/1 {"nonce":"')
+    assert seen.mark.startswith('hetsched/2 {"nonce":"')
     assert seen.time_limit_s == 600
     assert before - 1 <= seen.submit_s <= time.time()
-    assert seen.begin_s is not None
-    assert seen.begin_s - seen.submit_s == pytest.approx(60, abs=2)
-    assert (seen.restarts, seen.held, seen.start_s) == (0, False, None)
+    assert seen.begin_s == seen.submit_s
+    assert (seen.restarts, seen.held, seen.start_s, seen.entered) == (0, False, None, False)
+    assert "#HETSCHED --gpu-set=1,2,4" in backend.script(job)
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), [(("n4",), 3), (("n1", "n4"), 4), (("n0", "n2"), 1)])
+@pytest.mark.usefixtures("held")
 def test_a_job_is_placed_exactly(
     backend: SlurmBackend,
     submitter: Submitter,
@@ -103,9 +124,9 @@ def test_a_job_is_placed_exactly(
     gpus: int,
 ) -> None:
     job = submitter.submit("--gpu-set=1-8")
-    backend.apply(Place(job, nodes, gpus, Park(job, 1, 60)))
+    backend.apply(enter(backend, job, nodes, gpus))
     seen = await_job(backend, job, running)
-    assert (seen.nodes, seen.pinned, seen.gpus_per_node) == (nodes, nodes, gpus)
+    assert (seen.nodes, seen.pinned, seen.gpus) == (nodes, nodes, gpus * len(nodes))
     assert seen.start_s == pytest.approx(time.time(), abs=30)
     assert gpus_by_node(testbed, job) == dict.fromkeys(nodes, gpus)
     used = {node.name: sum(count for _, count in node.gpus_used) for node in backend.read().nodes}
@@ -116,13 +137,14 @@ def test_a_job_is_placed_exactly(
     assert told.nonce in seen.mark
 
 
+@pytest.mark.usefixtures("held")
 def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     seen_to_drain = submitter.folder / "seen"
     saving = f"until [ -e {seen_to_drain} ]; do sleep 0.05; done"
     job = submitter.submit("--gpu-set=1-8", saving=saving)
-    backend.apply(Place(job, ("n1", "n4"), 4, Park(job, 1, 60)))
+    backend.apply(enter(backend, job, ("n1", "n4"), 4))
     await_job(backend, job, running)
     wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
     backend.apply(Requeue(job))
@@ -135,7 +157,7 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     assert waiting.restarts == 1
     assert waiting.nodes == ()
     assert all(not node.gpus_used for node in backend.read().nodes)
-    backend.apply(Place(job, ("n0",), 2, Park(job, 1, 60)))
+    backend.apply(enter(backend, job, ("n0",), 2))
     seen = await_job(backend, job, running)
     assert seen.nodes == ("n0",)
     assert gpus_by_node(testbed, job) == {"n0": 2}
@@ -143,34 +165,35 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     assert [(told.gpus_per_node, told.restarts) for told in submitter.told(job)] == [(4, 0), (2, 1)]
 
 
-def test_a_placement_sets_time_cpus_and_memory_and_parking_sets_them_back(
+@pytest.mark.usefixtures("held")
+def test_a_placement_sets_time_cpus_and_memory_and_to_leave_sets_them_back(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
     asks = ("--gpus=2", "--cpus-per-task=4", "--mem=1000", "--time=10")
     job = submitter.submit("--gpu-set=1-8", *asks)
     before = backend.read().jobs[job]
     assert before.asked == Asked(cpus_per_task=4, memory_mb_per_node=1000)
-    park = Park(job, 2, 60, terms=Terms(10, 4, 1000))
-    backend.apply(Place(job, ("n1", "n4"), 4, park, terms=Terms(44, 8, 2000)))
+    backend.apply(enter(backend, job, ("n1", "n4"), 4, Terms(44, 8, 2000)))
     seen = await_job(backend, job, running)
     assert (seen.time_limit_s, seen.cpus) == (44 * 60, 16)
     used = {node.name: (node.cpus_used, node.memory_used_mb) for node in backend.read().nodes}
     assert (used["n1"], used["n4"], used["n0"]) == ((8, 2000), (8, 2000), (0, 0))
     backend.apply(Requeue(job))
     await_job(backend, job, pending)
-    backend.apply(park)
+    backend.apply(Leave(job, (), before.resources, Terms(10, 4, 1000)))
     after = backend.read().jobs[job]
-    assert (after.time_limit_s, after.asked, after.gpus_per_node) == (600, before.asked, 2)
+    assert (after.time_limit_s, after.asked, after.gpus) == (600, before.asked, 2)
+    assert (after.resources.per_job, after.reservation, after.pinned) == ("gres/gpu:2", "", ())
 
 
+@pytest.mark.usefixtures("held")
 def test_what_is_asked_for_by_gpu_follows_the_gpus_by_itself(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
     job = submitter.submit("--gpu-set=1-8", "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=500")
     before = backend.read().jobs[job]
     assert before.asked == Asked(memory_mb_per_gpu=500, cpus_per_gpu=3)
-    assert '"cpus":3' in before.mark
-    backend.apply(Place(job, ("n1",), 5, Park(job, 2, 60)))
+    backend.apply(enter(backend, job, ("n1",), 5))
     await_job(backend, job, running)
     used = {node.name: (node.cpus_used, node.memory_used_mb) for node in backend.read().nodes}
     assert used["n1"] == (15, 2500)
@@ -193,6 +216,7 @@ while :; do sleep 0.1; done
         (Recipients.ALL, {"ready", "script", "step"}),
     ],
 )
+@pytest.mark.usefixtures("held")
 def test_a_signal_reaches_just_whom_it_is_meant_for(
     backend: SlurmBackend,
     submitter: Submitter,
@@ -203,7 +227,7 @@ def test_a_signal_reaches_just_whom_it_is_meant_for(
     script, out = submitter.folder / "listens.sh", submitter.folder / "listens.out"
     script.write_text(LISTENS)
     job = testbed.command("sbatch", "--parsable", f"--output={out}", script).strip()
-    backend.apply(Place(job, ("n0",), 1, Park(job, 1, 60)))
+    backend.apply(enter(backend, job, ("n0",), 1))
 
     def said() -> set[str]:
         # bash also says that the `sleep` between was ended by the signal.
@@ -232,50 +256,9 @@ def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) 
     )
     testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")
     try:
-        assert backend.site().longest_s == {"gpu": 5400.0}
+        assert backend.site().longest_s == {"gpu": 5400.0, "short": 3600.0}
     finally:
-        testbed.command("scontrol", "update", "partition=gpu", "maxtime=infinite")
-
-
-def test_a_parked_job_keeps_no_pin_and_starts_by_itself_when_nobody_acts(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    job = submitter.submit("--gpu-set=1-8")
-    testbed.command("scontrol", "update", "node=n1", "state=drain", "reason=test")
-    try:
-        backend.apply(Place(job, ("n1", "n4"), 5, Park(job, 2, 60)))
-        stuck = await_job(backend, job, lambda seen: seen.pinned == ("n1", "n4"))
-        assert stuck.state is JobState.PENDING
-        parked_s = time.time()
-        backend.apply(Park(job, 2, 3))
-        parked = backend.read().jobs[job]
-        assert (parked.pinned, parked.gpus_per_node) == ((), 2)
-        seen = await_job(backend, job, running)
-    finally:
-        testbed.command("scontrol", "update", "node=n1", "state=resume")
-    assert seen.start_s is not None
-    assert seen.start_s >= parked_s + 2
-    assert len(seen.nodes) == 1
-    assert list(gpus_by_node(testbed, job).values()) == [2]
-
-
-def test_pushing_moves_the_begin_time_and_nothing_else(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=4")
-    before = backend.read().jobs[job]
-    begun = time.time()
-    for _ in range(2):
-        backend.apply(Push(job, 500))
-    after = backend.read().jobs[job]
-    assert after.begin_s is not None
-    assert begun + 499 <= after.begin_s <= time.time() + 501
-    assert (after.mark, after.gpus_per_node, after.pinned, after.state) == (
-        before.mark,
-        before.gpus_per_node,
-        before.pinned,
-        before.state,
-    )
+        testbed.command("scontrol", "update", "partition=gpu", "maxtime=7-00:00:00")
 
 
 def test_whatever_bytes_a_user_gives_for_a_name_jobs_are_read(
@@ -288,27 +271,16 @@ def test_whatever_bytes_a_user_gives_for_a_name_jobs_are_read(
 
 
 @pytest.mark.parametrize("options", [(), ("State=SpecialExit",)])
+@pytest.mark.usefixtures("held")
 def test_a_job_that_its_user_requeues_into_a_hold_waits(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed, options: tuple[str, ...]
 ) -> None:
     job = submitter.submit("--gpu-set=1")
-    backend.apply(Place(job, ("n0",), 1, Park(job, 1, 60)))
+    backend.apply(enter(backend, job, ("n0",), 1))
     await_job(backend, job, running)
     testbed.command("scontrol", "requeuehold", *options, job)
     seen = await_job(backend, job, pending)
     assert seen.held
-
-
-def test_an_element_of_an_array_is_not_taken_for_another_job(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=1")
-    while len(job) < 2:
-        job = submitter.submit("--gpu-set=1")
-    before = backend.read().jobs[job].begin_s
-    with pytest.raises(RefusedError):
-        backend.apply(Push(f"{job[0]}_{job[1:]}", 600))
-    assert backend.read().jobs[job].begin_s == before
 
 
 def test_elements_that_slurm_has_not_started_are_known_and_split_off_by_their_numbers(
@@ -329,55 +301,41 @@ def test_elements_that_slurm_has_not_started_are_known_and_split_off_by_their_nu
     (kept,) = elements(JobState.PENDING)
     assert (kept.id, kept.element, kept.unsplit) == (job, last[0], tuple(last))
     # The last one keeps the array's number, and is not element 0, which runs.
-    for delay_s in (600, 300):
-        for number in last:
-            backend.apply(Push(f"{job}_{number}", delay_s))
-            assert {seen.id for seen in elements(JobState.PENDING)} == {
-                f"{job}_{each}" for each in last
-            }
+    for number in last:
+        backend.apply(Leave(f"{job}_{number}"))
+        assert {seen.id for seen in elements(JobState.PENDING)} <= {
+            job,
+            *(f"{job}_{each}" for each in last),
+        }
     for number, seen in zip(last, elements(JobState.PENDING), strict=True):
-        assert (seen.element, seen.unsplit) == (number, ())
-        assert seen.begin_s is not None
-        assert seen.begin_s == pytest.approx(time.time() + 300, abs=60)
+        assert (seen.id, seen.element, seen.unsplit) == (f"{job}_{number}", number, ())
 
 
 def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
     for change in (
-        Place("999999", ("n0",), 1, Park("999999", 1, 60)),
-        Park("999999", 1, 60),
+        Enter("999999", NAME, ("n0",), Leave("999999")),
+        Leave("999999"),
         Requeue("999999"),
     ):
         with pytest.raises(RefusedError, match="999999"):
             backend.apply(change)
 
 
-def test_a_refused_placement_leaves_the_job_parked(
+@pytest.mark.usefixtures("held")
+def test_a_job_whose_placement_is_refused_waits_as_before(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
-    job = submitter.submit("--gpu-set=1,2", "--gpus=2")
-    place = Place(job, ("nowhere",), 1, Park(job, 2, 60))
+    job = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=10")
+    before = backend.read().jobs[job]
+    place = enter(backend, job, ("nowhere",), 1)
     outcome = apply_changes(backend, [place], time.sleep)
     assert outcome.made == ()
     ((change, words),) = outcome.refused
     assert change is place
     assert words
     seen = backend.read().jobs[job]
-    assert (seen.state, seen.pinned, seen.gpus_per_node) == (JobState.PENDING, (), 2)
-    assert seen.begin_s is not None
-    assert seen.begin_s > time.time() + 30
-
-
-def test_parking_a_job_that_has_just_begun_is_refused_and_changes_nothing_of_it(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=10")
-    park = Park(job, 2, 60, terms=Terms(10))
-    backend.apply(Place(job, ("n0",), 1, park, terms=Terms(5)))
-    before = await_job(backend, job, running)
-    assert before.time_limit_s == 300.0
-    ((change, _),) = apply_changes(backend, [park], time.sleep).refused
-    assert change is park
-    assert backend.read().jobs[job] == before
+    assert (seen.state, seen.pinned, seen.reservation) == (JobState.PENDING, (), "")
+    assert seen.resources == before.resources
 
 
 def test_drained_and_lost_nodes_are_told_apart(backend: SlurmBackend, testbed: Testbed) -> None:
@@ -395,6 +353,7 @@ def test_drained_and_lost_nodes_are_told_apart(backend: SlurmBackend, testbed: T
     )
 
 
+@pytest.mark.usefixtures("held")
 def test_a_controller_that_is_away_is_said_to_be_away_and_found_again(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
@@ -403,11 +362,11 @@ def test_a_controller_that_is_away_is_said_to_be_away_and_found_again(
     try:
         with pytest.raises(AwayError):
             backend.read()
-        outcome = apply_changes(backend, [Push(job, 900)], lambda _: None, backoff_s=())
+        outcome = apply_changes(backend, [Leave(job)], lambda _: None, backoff_s=())
     finally:
         testbed.start_controller()
         testbed.await_idle()
-    assert outcome.put_off == (Push(job, 900),)
+    assert outcome.put_off == (Leave(job),)
     assert outcome.away
     assert backend.read().jobs[job].state is JobState.PENDING
 
@@ -431,19 +390,28 @@ def test_munge_that_is_away_is_said_to_be_away_and_found_again(
     wait_until(answers, "an answer", PATIENCE_S)
 
 
+@pytest.mark.usefixtures("held")
 def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter) -> None:
     waiting = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
     placed = submitter.submit("--gpu-set=1,2")
     held = submitter.submit("--gpu-set=1", "--hold")
-    backend.apply(Place(placed, ("n0", "n3"), 1, Park(placed, 1, 60)))
+    backend.apply(enter(backend, placed, ("n0", "n3"), 1))
     await_job(backend, placed, running)
     reference, read = open_backend("commands").read(), backend.read()
 
     def shown(job: SlurmJob) -> object:
         return (
             *(job.id, job.user, job.account, job.state, job.reason, job.mark, job.nodes),
-            *(job.pinned, job.gpus_per_node, job.begin_s, job.start_s, job.time_limit_s, job.held),
-            *(job.asked, job.cpus, job.submit_line),
+            *(
+                job.pinned,
+                job.gpus,
+                job.gpu_types,
+                job.begin_s,
+                job.start_s,
+                job.time_limit_s,
+                job.held,
+            ),
+            *(job.asked, job.cpus, job.memory_mb, job.resources, job.submit_line, job.reservation),
         )
 
     for job in (waiting, placed, held):

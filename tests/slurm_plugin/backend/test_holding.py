@@ -14,8 +14,8 @@ from slurm_plugin.backend import (
     Leave,
     Power,
     RefusedError,
-    Request,
     Requeue,
+    Resources,
     SlurmJob,
     apply_changes,
     open_backend,
@@ -116,17 +116,17 @@ def test_an_allocation_without_a_script_is_granted_when_it_is_placed(site: Site)
 @both
 def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(site: Site) -> None:
     job = site.submit("--gpus=2", "--cpus-per-task=2")
-    own = site.await_waiting(job).request
+    own = site.await_waiting(job).resources
     wide = own.placed(1, "gres/gpu:4", 1)
-    site.enter(job, "n1", request=wide)
+    site.enter(job, "n1", resources=wide)
     placed = site.await_running(job)
     assert (placed.nodes, placed.gpus_per_node, placed.cpus) == (("n1",), 4, 2)
     site.operator.apply(Requeue(job))
-    leave = Leave(job, request=own.changed_from(placed.request))
+    leave = Leave(job, resources=own.changed_from(placed.resources))
     site.operator.apply(leave)
     left = site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
     assert (left.reservation, left.pinned) == ("", ())
-    assert same(left.request, own)
+    assert same(left.resources, own)
     # What keeps it back for a while now is over when it is placed as due.
     assert (left.begin_s or 0.0) > time.time()
     two = left.request.placed(2, "gres/gpu:1", 2)
@@ -135,7 +135,7 @@ def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(
     assert (again.nodes, again.gpus_per_node) == (("n0", "n2"), 1)
 
 
-def same(one: Request, other: Request) -> bool:
+def same(one: Resources, other: Resources) -> bool:
     """Whether two ask alike; Slurm brings the most nodes down to the number of GPUs."""
     assert one.nodes is not None
     assert other.nodes is not None
@@ -159,24 +159,24 @@ REQUESTS = (
 def test_however_a_job_asks_it_runs_as_it_is_placed_and_gets_its_own_back(site: Site) -> None:
     jobs = {site.submit(*options): options for options in REQUESTS}
     wait_until(lambda: all(waits(site.jobs()[job]) for job in jobs), "all wait", PATIENCE_S)
-    own = {job: site.jobs()[job].request for job in jobs}
+    own = {job: site.jobs()[job].resources for job in jobs}
     reference = open_backend("commands").read().jobs
-    assert own == {job: reference[job].request for job in jobs}
+    assert own == {job: reference[job].resources for job in jobs}
     # Nodes that cannot be had all at once: each is looked at while it waits.
     site.testbed.command("scontrol", "update", "node=n1", "state=drain", "reason=test")
     try:
         for job in jobs:
-            site.enter(job, "n1", request=own[job].placed(1, "gres/gpu:v100:1", 1))
+            site.enter(job, "n1", resources=own[job].placed(1, "gres/gpu:v100:1", 1))
         seen = site.jobs()
         for job, options in jobs.items():
-            changed = seen[job].request
+            changed = seen[job].resources
             assert (changed.per_node, changed.tasks) == ("gres/gpu:v100:1", 1), options
             assert (changed.per_job, changed.per_socket, changed.per_task) == ("", "", ""), options
             assert seen[job].pinned == ("n1",)
         for job in [*jobs][:3]:
-            site.operator.apply(Leave(job, request=own[job].changed_from(seen[job].request)))
+            site.operator.apply(Leave(job, resources=own[job].changed_from(seen[job].resources)))
         seen = site.jobs()
-        assert all(same(seen[job].request, own[job]) for job in [*jobs][:3])
+        assert all(same(seen[job].resources, own[job]) for job in [*jobs][:3])
         assert all(not seen[job].pinned for job in [*jobs][:3])
     finally:
         site.testbed.command("scontrol", "update", "node=n1", "state=resume")
@@ -274,16 +274,16 @@ def test_a_list_of_who_may_lets_nothing_of_others_in_and_a_refused_job_is_left_o
 @both
 def test_a_placement_that_is_refused_in_part_is_taken_back(site: Site) -> None:
     job = site.submit("--gpus=2")
-    own = site.await_waiting(job).request
+    own = site.await_waiting(job).resources
     # Two texts that contradict each other: the nodes are taken, the GPUs are not.
-    enter = Enter(job, NAME, ("n0",), Leave(job, request=own), Request(per_node="gres/gpu:1"))
+    enter = Enter(job, NAME, ("n0",), Leave(job, resources=own), Resources(per_node="gres/gpu:1"))
     with pytest.raises(RefusedError):
         site.operator.apply(enter)
     assert site.jobs()[job].pinned == ("n0",)
     assert apply_changes(site.operator, [enter], time.sleep).refused
     left = site.jobs()[job]
     assert (left.reservation, left.pinned) == ("", ())
-    assert same(left.request, own)
+    assert same(left.resources, own)
 
 
 def test_those_of_the_lowest_priority_start_first_beside_forty(site: Site) -> None:

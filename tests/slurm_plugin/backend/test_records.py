@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import BackendError, JobState, Place, SlurmNode
+from slurm_plugin.backend import BackendError, Enter, JobState, SlurmNode
 from slurm_plugin.backend.records import state_of
 from slurm_plugin.backend.with_commands import read_state
 from tests.slurm_plugin.backend.fake import PENDING, FakeBackend
@@ -30,7 +30,7 @@ OURS, ROOM = "1", "n1"
 
 
 def read(document: dict[str, Any]) -> Any:
-    return read_state(json.dumps(document["nodes"]), json.dumps(document["jobs"]))
+    return read_state(document["nodes"]["nodes"], document["jobs"]["jobs"], {})
 
 
 def test_all_records_of_a_real_slurm_are_read() -> None:
@@ -100,4 +100,4 @@ def test_however_a_record_is_bent_the_job_that_waits_is_placed(data: st.DataObje
     clock = Clock(RECORDED["jobs"]["jobs"][0]["submit_time"]["number"] + 5.0)
     report = daemon_of(FakeBackend(read(bent)), clock).cycle()
     assert (report.away, report.violations) == ("", ())
-    assert OURS in {change.job for change in report.changes if isinstance(change, Place)}
+    assert OURS in {change.job for change in report.changes if isinstance(change, Enter)}

@@ -46,7 +46,7 @@ RIGID = replace(WAITING, id="5", mark="")
 def requested(job: SlurmJob, more: str = "") -> Request:
     """What a job asks for that is shown for the first time, with more fields in its mark."""
     mark = read_mark(job.mark.removesuffix("}") + more + "}" if more else job.mark)
-    return request_of(job.id, mark, job, own_of(job))
+    return request_of(job.id, mark, job, own_of(job, mark))
 
 
 def placed(job: SlurmJob, *nodes: str) -> SlurmJob:
@@ -95,13 +95,14 @@ def entry(
     """How a job that accepts several counts is placed: so many GPUs on each node."""
     own = job.resources
     resources = own.placed(len(nodes), f"gres/gpu:v100:{gpus}", len(nodes))
-    terms = Terms(10, gpus if cpus is None else cpus)
+    each = gpus if cpus is None else cpus
+    terms = Terms(10, each, None, each * len(nodes))
     return Enter(job.id, HOLD, nodes, left(job), resources, terms, due)
 
 
 def left(job: SlurmJob) -> Leave:
     """How such a job gives its place back."""
-    return Leave(job.id, (), job.resources, Terms(10, 1))
+    return Leave(job.id, (), job.resources, Terms(10, 1, None, 1))
 
 
 @dataclass(slots=True)

@@ -349,7 +349,8 @@ def test_jobs_that_run_already_or_are_elsewhere_are_left_alone_and_their_gpus_ar
     states = [jobs[job].state for job in (there, elsewhere, stays_out)]
     assert states == [JobState.RUNNING, JobState.RUNNING, JobState.PENDING]
     assert daemon.world.managed.keys().isdisjoint({elsewhere, stays_out})
-    assert (jobs[there].restarts, daemon.world.nodes["n1"].foreign_gpus) == (0, 7)
+    view = daemon.world.nodes["n1"]
+    assert (jobs[there].restarts, view.held_gpus + view.foreign_gpus) == (0, 7)
 
 
 SCONTROL = """\

@@ -301,4 +301,4 @@ def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
     (change,) = backend.calls
     assert isinstance(change, Enter)
     assert (change.nodes, change.terms.cpus, change.terms.memory_mb) == (("n1",), 8, 16000)
-    assert change.otherwise.terms == Terms(10, 8, 16000)
+    assert change.otherwise.terms == Terms(10, 8, 16000, 8)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hetsched_core.policy import make_policy
-from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob
+from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob, Terms
 from slurm_plugin.daemon.requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -141,7 +141,7 @@ def test_a_job_goes_back_to_its_own_shape_and_not_to_the_one_that_it_was_given()
     backend, clock = FakeBackend(state(own, nodes=(node("n0"), node("n1")))), Clock()
     daemon = daemon_of(backend, clock)
     daemon.cycle()
-    back = replace(left(own), nodes=("n0", "n1"), terms=replace(left(own).terms, cpus=2))
+    back = replace(left(own), nodes=("n0", "n1"), terms=Terms(10, 2, None, 2))
     assert backend.calls == [replace(entry(own, "n0", cpus=2), otherwise=back)]
     shape = Resources((1, 1), 1, "", "gres/gpu:v100:1", "", "")
     given = replace(placed(own, "n0"), resources=shape, asked=Asked(9), time_limit_s=6000.0)
@@ -172,7 +172,8 @@ def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for() -> None:
 def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_given_once(
     script: str, says: str
 ) -> None:
-    job = replace(RIGID, gpu_types=("v100",))
+    asks = replace(RIGID.resources, per_job="gres/gpu:v100:1")
+    job = replace(RIGID, gpu_types=("v100",), resources=asks)
     backend = FakeBackend(state(job), scripts={"5": script})
     daemon = daemon_of(backend, Clock())
     (warning,) = daemon.cycle().warnings
@@ -196,3 +197,38 @@ def test_what_can_be_placed_in_no_way_waits_with_a_sentence(
     daemon.cycle()
     assert backend.calls == []
     assert says in str(daemon.world.jobs["5"].blocked)
+
+
+# -- its own shape --------------------------------------------------------------------------------
+
+OWN = replace(WAITING, asked=Asked(8, memory_mb_per_node=4000), cpus=8)
+SHAPED = {"resources": Resources((2, 2), 2, "", "gres/gpu:v100:1", "", ""), "cpus": 16}
+
+
+def types_and_cpus(requests: Requests, seen: SlurmJob) -> tuple[frozenset[str] | None, int]:
+    """What a job accepts, and its CPUs by GPU."""
+    request = requests.of(seen)
+    assert request is not None
+    requests.edited(seen)
+    request = requests.of(seen)
+    assert request is not None
+    return request.gpu_types, request.own.cpus
+
+
+def test_the_shape_of_a_run_is_not_taken_for_an_edit_of_its_user_s() -> None:
+    requests = Requests()
+    assert types_and_cpus(requests, OWN) == (None, 8)
+    for seen in (placed(OWN, "n0"), running(OWN, "n0")):
+        assert types_and_cpus(requests, replace(seen, **SHAPED)) == (None, 8)
+    assert types_and_cpus(requests, replace(OWN, cpus=4)) == (None, 4)
+
+
+def test_the_gpus_that_a_job_was_given_are_not_those_that_it_asks_for() -> None:
+    # As a daemon sees it first that knows nothing of those before it.
+    for seen in (placed(OWN, "n0"), running(OWN, "n0")):
+        assert types_and_cpus(Requests(), replace(seen, **SHAPED))[0] is None
+    # Slurm started it by itself, and its user named the type.
+    own = Resources((1, 0), 1, "gres/gpu:v100:1", "", "", "")
+    by_itself = replace(running(OWN, "n0"), reservation="")
+    assert types_and_cpus(Requests(), by_itself)[0] is None
+    assert types_and_cpus(Requests(), replace(by_itself, resources=own))[0] == {"v100"}

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from slurm_plugin.backend import Enter, JobState, Leave, SlurmBackend
+from slurm_plugin.backend import HOLDS, Enter, JobState, Leave, SlurmBackend
+from slurm_plugin.daemon.request import NO_MARK, own_of, read_mark, request_of
+from slurm_plugin.daemon.terms import terms_for
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.daemon.test_daemon_live import (
     SETTINGS,
@@ -85,9 +87,62 @@ def test_limit_cpus_and_memory_are_those_of_the_placement_and_its_user_s_when_th
         again = backend.read().jobs[job]
     finally:
         testbed.command("scontrol", "update", "node=n2,n5", "state=resume")
-    assert (again.resources, again.asked, again.pinned) == (waits.resources, waits.asked, ())
+    assert (again.resources.per_job, again.resources.per_node) == ("gres/gpu:4", "")
+    assert (again.asked, again.pinned) == (waits.asked, ())
     assert (again.gpus, again.cpus, again.memory_mb) == (4, waits.cpus, waits.memory_mb)
     assert again.time_limit_s == waits.time_limit_s == 600
+
+
+ASKS = (
+    ("--gpus=4",),
+    ("--gpus=4", "--ntasks=4", "--cpus-per-task=2"),
+    ("--gpus-per-node=2", "--nodes=2", "--mem=900"),
+    ("--gres=gpu:4", "--ntasks-per-node=3"),
+    ("--gpus-per-task=2", "--ntasks=2"),
+    ("--gpus=4", "--cpus-per-gpu=2", "--mem-per-gpu=300"),
+)
+
+
+def test_however_a_job_asks_it_can_be_placed_in_another_shape_and_taken_back_and_srun_sees_it(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
+) -> None:
+    daemon_of(backend)
+    told = submitter.folder / "told"
+    inner = f"srun bash -c 'echo $SLURM_JOB_ID $SLURMD_NODENAME $CUDA_VISIBLE_DEVICES' >>{told}"
+    jobs = [sbatch(testbed, "--hold", "--gpu-set=2,4", *asks, f"--wrap={inner}") for asks in ASKS]
+
+    def shown(job: str) -> tuple[object, ...]:
+        seen = backend.read().jobs[job]
+        # Once it was changed, the number of nodes is a range.
+        asks = replace(seen.resources, nodes=None)
+        parts = (seen.cpus, seen.cpus_least, seen.tasks_per_node, seen.time_limit_s)
+        return (asks, seen.asked, *parts, seen.gpus, seen.memory_mb, seen.pinned, seen.reservation)
+
+    before = {job: shown(job) for job in jobs}
+    entries = []
+    for job, seen in backend.read().jobs.items():
+        if job in before:
+            request = request_of(job, read_mark(seen.mark), seen, own_of(seen, NO_MARK))
+            own = Leave(job, (), request.own.resources, request.own.terms)
+            placed = seen.resources.placed(2, "gres/gpu:v100:1", 2)
+            terms = terms_for(request, 1, 2, 30)
+            entries.append(Enter(job, HOLDS[0], ("n1", "n4"), own, placed, terms))
+    for entry in entries:
+        backend.apply(entry)
+        assert shown(entry.job) != before[entry.job]
+        backend.apply(entry.otherwise)
+    assert {job: shown(job) for job in jobs} == before
+    for entry in entries:
+        backend.apply(entry)
+        testbed.command("scontrol", "release", entry.job)
+    for job in jobs:
+        await_job(backend, job, lambda seen: seen.state is JobState.ENDED)
+    # One task on each node, with the GPU that was given.
+    lines = [line.split() for line in told.read_text().splitlines()]
+    assert sorted((job, node) for job, node, _ in lines) == sorted(
+        (job, node) for job in jobs for node in ("n1", "n4")
+    )
+    assert all("," not in gpus for _, _, gpus in lines)
 
 
 def test_a_move_lets_the_job_save_its_state_on_its_own_signal_first(

@@ -107,15 +107,8 @@ def test_nobody_writes_a_mark_but_the_script(
             working_directory="/tmp",
             environment={"PATH": "/usr/bin:/bin"},
         )
-        job = str(described.submit())
-        jobs = backend.read().jobs
-        print(
-            job,
-            jobs,
-            testbed.command("squeue", "-a"),
-            testbed.command("scontrol", "show", "job", job),
-        )
-        return jobs[job].mark
+        submitted = str(described.submit())
+        return backend.read().jobs[submitted].mark
 
     assert marked(forged) == ""
     assert '"gpu-set":"2"' in marked(forged, "#HETSCHED --gpu-set=2")
