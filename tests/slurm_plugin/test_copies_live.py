@@ -178,6 +178,7 @@ def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
         drive(daemon, lambda: [states(testbed, each) for each in jobs] == over, timeout_s=180)
     finally:
         testbed.command("scancel", job, *jobs)
+        daemon.let_go()
         for node in lost.values():
             wait_until(lambda node=node: is_back(testbed, node), f"{node} to be back", 60)  # type: ignore[misc]
         testbed.await_idle()
