@@ -108,8 +108,7 @@ class Draining:
     """A backend that closes the node of the first member that is placed, as soon as it is."""
 
     def __init__(self, backend: SlurmBackend, cluster: Testbed) -> None:
-        self.read, self.site, self.script = backend.read, backend.site, backend.script
-        self._apply = backend.apply
+        self.read, self.site, self._apply = backend.read, backend.site, backend.apply
         self._cluster, self.node = cluster, ""
 
     def apply(self, change: Change) -> None:
