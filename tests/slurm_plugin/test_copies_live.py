@@ -139,7 +139,9 @@ def is_back(testbed: Testbed, node: str) -> bool:
     with contextlib.suppress(TestbedError):
         # It is already, or not yet done with being down.
         testbed.command("scontrol", "update", f"node={node}", "state=resume")
-    return testbed.command("sinfo", "-h", f"--nodes={node}", "--format=%T").strip() == "idle"
+    # A line for each partition, where these differ in anything that Slurm tells.
+    said = testbed.command("sinfo", "-h", f"--nodes={node}", "--format=%T").split()
+    return set(said) == {"idle"}
 
 
 def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
