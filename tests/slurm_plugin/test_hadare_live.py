@@ -159,7 +159,11 @@ def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
             daemon.let_go()
             if lost:
                 words = ("scontrol", "show", "node", lost)
-                await_that(lambda: is_back(testbed, lost), 120, lambda: testbed.command(*words) + testbed.command("sinfo", f"--nodes={lost}"))
+                await_that(
+                    lambda: is_back(testbed, lost),
+                    120,
+                    lambda: testbed.command(*words) + testbed.command("sinfo", f"--nodes={lost}"),
+                )
             testbed.await_idle()
     for copies in (first, second):
         named(copies).check_steps()
