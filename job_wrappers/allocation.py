@@ -19,7 +19,10 @@ class Allocation:
     """One run of a job: which it is, and what it holds.
 
     Attributes:
-        job: id of the job.
+        job: the id by which hetsched knows the job: of an element of an array `ARRAY_ELEMENT`; of
+            the first element of a job that is an array itself (`--gpu-shapes=any`, `--copies`), and
+            speaks for it, the array's.
+        element: the id by which Slurm knows this run alone.
         run: number of the run, from 0; it rises with every requeue.
         nodes: the nodes as Slurm writes them, for example `gpu[01-03]`.
         node_count: how many they are.
@@ -35,6 +38,7 @@ class Allocation:
     gpus_per_node: int
     nonce: str
     host: str
+    element: str = ""
 
     @property
     def gpus(self) -> int:
@@ -70,7 +74,8 @@ class Allocation:
             raise ValueError(f"SLURM_JOB_ID is {job[:40]!r}: expected a job id as Slurm gives it")
         nodes = environment.get("SLURM_JOB_NODELIST", "")
         return cls(
-            job=job,
+            job=_name(job, environment),
+            element=job,
             run=number("SLURM_RESTART_COUNT", 0, 9_999_999, "0"),
             nodes=nodes,
             node_count=number("SLURM_JOB_NUM_NODES", 1, 100_000, "1"),
@@ -78,6 +83,18 @@ class Allocation:
             nonce=environment.get("HETSCHED_NONCE", ""),
             host=environment.get("SLURMD_NODENAME") or os.uname().nodename,
         )
+
+
+def _name(job: str, environment: Mapping[str, str]) -> str:
+    """Return the id by which hetsched knows a job."""
+    array, element = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_ARRAY_TASK_ID")
+    if not array:
+        return job
+    whole = not environment.keys().isdisjoint(("HETSCHED_ELEMENTS", "HETSCHED_COPIES"))
+    name = array if whole and element == "0" else f"{array}_{element}"
+    if not _JOB.fullmatch(name):
+        raise ValueError(f"SLURM_ARRAY_JOB_ID is {array[:40]!r}: expected a job id")
+    return name
 
 
 def gpu_type_of(node: str) -> str | None:

@@ -57,7 +57,7 @@ def main(words: Sequence[str] | None = None) -> int:
             say(f"{error}{'' if os.environ.get('SLURM_JOB_ID') else _WITHOUT_SLURM}")
             return 2
         except GivenUpError as error:
-            again = f"; {requeue(allocation.job)}" if options.requeue else ""
+            again = f"; {requeue(allocation.element)}" if options.requeue else ""
             say(f"stopped before Slurm had said which elements run ({error}){again}")
             return STOPPED
         return _run(options, allocation, part, given, watch)
@@ -83,7 +83,7 @@ def _run(
     if part is not None and part.first_rank == 0 and not is_free(int(part.meet.rpartition(":")[2])):
         say(f"somebody listens on {part.meet} already, where the workers of this run were to meet")
         if options.requeue:
-            say(f"the next run meets elsewhere; {requeue(allocation.job)}")
+            say(f"the next run meets elsewhere; {requeue(allocation.element)}")
         return STOPPED
     if options.unscaled:
         say(options.unscaled)
@@ -114,7 +114,7 @@ def _run(
         )
         return 1
     if options.requeue:
-        say(f"stopped; {requeue(allocation.job)}")
+        say(f"stopped; {requeue(allocation.element)}")
     return STOPPED
 
 
@@ -150,7 +150,7 @@ def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: 
                 os.environ,
                 torchrun=options.torchrun,
                 logs=options.logs,
-                label=allocation.job,
+                label=allocation.element,
                 started=guardian.guard,
             )
         except OSError as error:
@@ -179,7 +179,7 @@ def _on_all_nodes(
             say(f"srun: {error.strerror}; it starts the workers on the other nodes")
             return 127
         guardian.guard(process.pid)
-        return watch.wait([Step("srun", process, job=allocation.job)], kill_after_s=0.0)
+        return watch.wait([Step("srun", process, job=allocation.element)], kill_after_s=0.0)
 
 
 def _own_path() -> Path:

@@ -208,6 +208,23 @@ def test_what_slurm_kept_from_the_submission_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize(
+    ("more", "element", "job"),
+    [
+        ({}, "3", "70_3"),
+        ({}, "0", "70_0"),
+        ({"HETSCHED_COPIES": "4"}, "0", "70"),
+        ({"HETSCHED_COPIES": "4"}, "3", "70_3"),
+        ({"HETSCHED_ELEMENTS": "2"}, "0", "70"),
+    ],
+)
+def test_a_job_is_named_as_the_daemon_names_it_whatever_number_slurm_gave_to_the_element(
+    more: dict[str, str], element: str, job: str
+) -> None:
+    found = allocation(SLURM_ARRAY_JOB_ID="70", SLURM_ARRAY_TASK_ID=element, **more)
+    assert (found.job, found.element) == (job, "77")
+
+
+@pytest.mark.parametrize(
     "changes",
     [{"SLURM_GPUS_ON_NODE": "0"}, {"SLURM_GPUS_ON_NODE": "two"}, {"SLURM_RESTART_COUNT": "-1"}],
 )

@@ -139,7 +139,9 @@ def is_back(testbed: Testbed, node: str) -> bool:
     with contextlib.suppress(TestbedError):
         # It is already, or not yet done with being down.
         testbed.command("scontrol", "update", f"node={node}", "state=resume")
-    return testbed.command("sinfo", "-h", f"--nodes={node}", "--format=%T").strip() == "idle"
+    # A line for each partition, where these differ in anything that Slurm tells.
+    said = testbed.command("sinfo", "-h", f"--nodes={node}", "--format=%T").split()
+    return set(said) == {"idle"}
 
 
 def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
@@ -178,6 +180,7 @@ def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
         drive(daemon, lambda: [states(testbed, each) for each in jobs] == over, timeout_s=180)
     finally:
         testbed.command("scancel", job, *jobs)
+        daemon.let_go()
         for node in lost.values():
             wait_until(lambda node=node: is_back(testbed, node), f"{node} to be back", 60)  # type: ignore[misc]
         testbed.await_idle()

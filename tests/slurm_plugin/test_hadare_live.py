@@ -156,9 +156,14 @@ def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
             drive(daemon, lambda: not testbed.command("squeue", "-h"), timeout_s=60)
         finally:
             testbed.command("scancel", *jobs)
+            daemon.let_go()
             if lost:
                 words = ("scontrol", "show", "node", lost)
-                await_that(lambda: is_back(testbed, lost), 120, lambda: testbed.command(*words))
+                await_that(
+                    lambda: is_back(testbed, lost),
+                    120,
+                    lambda: testbed.command(*words) + testbed.command("sinfo", f"--nodes={lost}"),
+                )
             testbed.await_idle()
     for copies in (first, second):
         named(copies).check_steps()

@@ -1,7 +1,9 @@
 """The replay's `slurm` policy against the real slurmctld, on a script of rigid jobs."""
 
 import itertools
+import tempfile
 import time
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
@@ -15,9 +17,10 @@ from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import LoadOptions, load_workload
 from hetsched_core.traces.sacct import SacctOptions
 from hetsched_core.types import Cluster, Node
-from slurm_plugin.testbed import Testbed
+from slurm_plugin.testbed import FakeSite, Installation, Testbed, fake_nodes
+from slurm_plugin.testbed.site import Partition
 from tests.slurm_plugin.daemon.test_daemon_live import SACCT_COLUMNS, accounted
-from tests.slurm_plugin.jobs import Submitter, deadline
+from tests.slurm_plugin.jobs import deadline
 
 pytestmark = pytest.mark.slurm
 
@@ -54,16 +57,31 @@ def utc(text: str) -> float:
     return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
 
 
+@pytest.fixture
+def plain(installation: Installation) -> Iterator[Testbed]:
+    """Six nodes of one partition, first come, first served, with passes a second or two apart."""
+    scheduling = "SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=1"
+    partitions = (Partition("gpu", default=True),)
+    site = FakeSite(fake_nodes(6), partitions, (scheduling, "PriorityType=priority/basic"))
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        cluster = Testbed.create(installation, Path(name) / "slurm", site)
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
 def test_the_replay_s_slurm_starts_the_jobs_of_a_script_as_slurmctld_does(
-    submitter: Submitter, testbed: Testbed, tmp_path: Path
+    plain: Testbed, tmp_path: Path
 ) -> None:
+    testbed = plain
     names = {}
     for name, gpu_type, nodes, gpus, minutes, seconds in SCRIPT:
         wants = (f"--nodes={nodes}", f"--gpus-per-node={gpu_type}:{gpus}", f"--time={minutes}")
         shown = ("--parsable", f"--job-name={name}", "--output=/dev/null")
         job = testbed.command("sbatch", *shown, *wants, f"--wrap=sleep {seconds}").strip()
         names[job] = name
-    del submitter  # it cleans up
     latest = deadline(90)
     while testbed.command("squeue", "--noheader", "--format=%i"):
         assert time.monotonic() < latest

@@ -115,7 +115,9 @@ def test_however_a_job_asks_it_can_be_placed_in_another_shape_and_taken_back_and
         seen = backend.read().jobs[job]
         # Once it was changed, the number of nodes is a range.
         asks = replace(seen.resources, nodes=None)
-        parts = (seen.cpus, seen.cpus_least, seen.tasks_per_node, seen.time_limit_s)
+        # Slurm shows fewer CPUs than its tasks need where each of those has GPUs.
+        cpus = max(seen.cpus, (seen.resources.tasks or 0) * seen.asked.cpus_per_task)
+        parts = (cpus, seen.cpus_least, seen.tasks_per_node, seen.time_limit_s)
         return (asks, seen.asked, *parts, seen.gpus, seen.memory_mb, seen.pinned, seen.reservation)
 
     before = {job: shown(job) for job in jobs}

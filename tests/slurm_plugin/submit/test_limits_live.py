@@ -160,10 +160,10 @@ def test_a_job_that_slurm_keeps_back_for_a_limit_is_not_placed_again_and_again(
     assert list(calls.values()) == [[Enter, Leave]] * 2
     assert await_job(asked, other, running).nodes == ("n0",)
     jobs = asked.read().jobs
-    for job, words in kept.items():
+    for job, named in kept.items():
         blocked = daemon.world.jobs[job].blocked
         assert blocked is not None
-        assert (blocked.code, blocked.detail) == (ReasonCode.QUOTA, words)
+        assert (blocked.code, blocked.detail) == (ReasonCode.QUOTA, named)
         assert (pending(jobs[job]), jobs[job].pinned, jobs[job].entered) == (True, (), False)
 
 

@@ -190,9 +190,9 @@ def test_salloc_and_srun_are_placed_once_and_a_job_of_one_node_never_leaves_one(
         both = asked("")
         one = [
             submitter.submit(
-                "--gpu-set=2-16 --can-checkpoint", "--nodes=1", "--gpus=4", "--time=30", seconds=4
+                "--gpu-set=2-16 --can-checkpoint", "--nodes=1", "--gpus=4", "--time=30", seconds=3
             )
-            for _ in range(12)
+            for _ in range(8)
         ]
         drive(daemon, is_in(backend, JobState.ENDED, *one), 150)
         jobs = backend.read().jobs
