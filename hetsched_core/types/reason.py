@@ -40,6 +40,7 @@ class ReasonCode(Enum):
     )
     QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account or QOS is reached")
     LICENSES = ("licenses", Horizon.NOT_YET, "licenses that it asks for are in use")
+    NOT_PLANNED = ("not_planned", Horizon.NOT_YET, "no policy is asked about it")
     NOT_STARTED = ("not_started", Horizon.NOT_YET, "Slurm does not start it where it was placed")
 
     def __init__(self, word: str, horizon: Horizon, sentence: str) -> None:

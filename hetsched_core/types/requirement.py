@@ -98,7 +98,7 @@ class RequirementSet:
         return self.counts[(len(self.counts) - 1) // 2]
 
     def default_count(self, asked: int | None = None) -> int:
-        """Return the count a job is parked with: the one `asked` for if accepted, or the least."""
+        """Return the count of its own shape: the one `asked` for if accepted, or the least."""
         return asked if asked is not None and asked in self else self.smallest
 
     def __contains__(self, count: object) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from hetsched_core.errors import InputError, unknown
@@ -12,12 +13,18 @@ from hetsched_core.explain import Why, why
 from hetsched_core.explain_plan import explain
 from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
+from slurm_plugin.api.records import record_of
+from slurm_plugin.backend import HOLDS, JobState, SlurmJob
+from slurm_plugin.daemon.candidates import MOST
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 from slurm_plugin.daemon.settings import Mode
 
 SCHEMA = 1
 
 QUESTIONS = ("status", "queue", "nodes", "why", "when", "history", "explain", "page", "db")
+
+_FEW = 3
+"""So many of an array's elements are named to those behind them."""
 
 _LETTERS = {
     Phase.RUNNING: "R",
@@ -38,6 +45,7 @@ class Published:
     `plan_s` is when the plan in force was made, None before the first; `away` is what was said if
     Slurm does not answer, and then the rest is as old as `at_s`. With `private_jobs` users see
     only their own jobs. `later` are jobs that their users let start later: the snapshot has none.
+    `aside` are waiting jobs that are in no plan, each with why; `records` are all of Slurm's.
     """
 
     at_s: float
@@ -51,6 +59,8 @@ class Published:
     away: str = ""
     private_jobs: bool = False
     later: Mapping[str, JobView] = field(default_factory=dict)
+    aside: Mapping[str, str] = field(default_factory=dict)
+    records: Mapping[str, SlurmJob] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,17 +86,36 @@ def answer(published: Published, request: Mapping[str, object], peer: Peer) -> d
         case "nodes":
             found = _nodes(published)
         case "why":
-            found = _why(published, job_asked(request), peer)
+            found = _why(published, job_asked(published, request), peer)
         case "explain":
-            found = _explain(published, job_asked(request), peer)
+            found = _explain(published, job_asked(published, request), peer)
         case _:
             raise unknown("question", str(asked), QUESTIONS)
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away, **found}
 
 
-def job_asked(request: Mapping[str, object]) -> str:
-    """Return the job that a question is about: of an element, as squeue shows it, its job."""
-    return str(request.get("job", "")).partition("_")[0]
+def job_asked(published: Published, request: Mapping[str, object]) -> str:
+    """Return the job that a question is about, under the id that it has in plans.
+
+    An element of a gang stands for its job. Of an array the first element that waits is meant, or
+    the first of all.
+    """
+    asked = str(request.get("job", ""))
+    jobs, others = published.snapshot.jobs, (published.later, published.aside)
+    job, _, element = asked.partition("_")
+    for name in (asked, job):
+        if name in jobs or any(name in each for each in others):
+            return name
+    if element:
+        return asked
+    elements = _elements(jobs, job)
+    return next((name for name in elements if jobs[name].waiting), (*elements, asked)[0])
+
+
+def _elements(jobs: Iterable[str], array: str) -> list[str]:
+    """Return the elements of an array, by number."""
+    found = (name for name in jobs if name.startswith(f"{array}_"))
+    return sorted(found, key=lambda name: int(name.partition("_")[2]))
 
 
 def may_see(published: Published, peer: Peer, user: str) -> bool:
@@ -101,9 +130,34 @@ def view_of(published: Published, job: str, peer: Peer) -> JobView:
         InputError: there is none of this id.
     """
     view = published.snapshot.jobs.get(job) or published.later.get(job)
-    if view is None or not _sees(published, peer, view):
-        raise InputError(f"no active job {job!r}; it has ended, or is not managed here")
-    return view
+    if view is not None and _sees(published, peer, view):
+        return view
+    if reason := outside(published, job, peer):
+        raise InputError(f"job {job!r} is in no plan: {reason}")
+    raise InputError(f"no active job {job!r}; it has ended, or is not managed here")
+
+
+def outside(published: Published, job: str, peer: Peer) -> Reason | None:
+    """Return why a job waits that is in no plan; None where there is none that the peer may see."""
+    if job in published.snapshot.jobs or job in published.later:
+        return None
+    record = record_of(published.records, job)
+    if record is None or record.state is not JobState.PENDING:
+        return None
+    if not may_see(published, peer, record.user):
+        return None
+    if words := published.aside.get(job):
+        return Reason(ReasonCode.NOT_PLANNED, detail=words)
+    if record.reservation and record.reservation not in HOLDS:
+        words = f"it is for the reservation {record.reservation}, in which Slurm places it"
+        return Reason(ReasonCode.NOT_PLANNED, detail=words)
+    first = tuple(_elements(chain(published.snapshot.jobs, published.aside), record.array)[:_FEW])
+    if record.unsplit and (first or record.throttle):
+        most = f"{record.throttle} run" if record.throttle else f"{MOST} wait for a place"
+        return Reason(
+            ReasonCode.AHEAD, first, f"the elements of its array, of which at most {most} at a time"
+        )
+    return Reason(ReasonCode.NOT_PLANNED, detail="it may run on no managed node; Slurm places it")
 
 
 def _sees(published: Published, peer: Peer, view: JobView) -> bool:
@@ -195,10 +249,12 @@ def _nodes(published: Published) -> dict[str, Any]:
 
 
 def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
-    view = view_of(published, job, peer)
-    if view.id in published.later:
-        assert view.blocked is not None
-        found = Why(job, Phase.WAITING, None, (view.blocked,), None, ())
+    reason = outside(published, job, peer)
+    view = None if reason else view_of(published, job, peer)
+    if view is not None and job in published.later:
+        reason = view.blocked
+    if reason is not None:
+        found = Why(job, Phase.WAITING, None, (reason,), None, ())
     else:
         found = why(published.policy, published.snapshot, published.plan, job)
     kept = found.reservation
@@ -214,7 +270,14 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
         if kept is None
         else {"nodes": dict(kept.configuration), "start_s": kept.start_s},
         "would_help": [str(remedy) for remedy in found.remedies],
+        "slurm": _words_of_slurm(published, job),
     }
+
+
+def _words_of_slurm(published: Published, job: str) -> str:
+    """Return Slurm's own word for why a job waits; "" for one that does not."""
+    record = record_of(published.records, job)
+    return "" if record is None or record.state is not JobState.PENDING else record.reason
 
 
 def _explain(published: Published, job: str, peer: Peer) -> dict[str, Any]:

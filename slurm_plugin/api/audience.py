@@ -82,6 +82,8 @@ class Audience:
                 took_s,
                 private_jobs=daemon.world.private_jobs,
                 later=daemon.world.later,
+                aside=daemon.world.aside,
+                records=daemon.world.records,
             )
         if snapshot is None or report.away:
             with self._unharmed("metrics"):
@@ -104,7 +106,7 @@ class Audience:
 
     @contextmanager
     def _unharmed(self, who: str) -> Iterator[None]:
-        """Let the loop go on, which keeps jobs back, whatever happens to those who are told."""
+        """Let the loop go on, which holds the nodes, whatever happens to those who are told."""
         try:
             yield
         except Exception as error:

@@ -139,7 +139,7 @@ class Forecasts:
     def standing_still(self) -> Iterator[None]:
         """Draw nothing meanwhile, but for the plan that a future is being asked for.
 
-        The loop and those who draw share one interpreter, and the loop keeps jobs back.
+        The loop and those who draw share one interpreter, and the loop holds the nodes.
         """
         self._free.clear()
         try:

@@ -1,6 +1,6 @@
 """Making the page from what the daemon answers, and serving it: a client's business.
 
-Drawing takes about a second of one CPU, which is why the daemon, whose cycles keep jobs back, only
+Drawing takes about a second of one CPU, which is why the daemon, whose cycles place jobs, only
 answers with figures.
 """
 

@@ -12,7 +12,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.forecast import HORIZON_S, Judged, StartRange
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
 from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Reason, ReasonCode, Waiting
-from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, seen_by, view_of
+from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, outside, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
 LENT_S = 60.0
@@ -82,12 +82,15 @@ class Past:
 
     def when(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
         """Return a range for a job's start, and how good past ranges were."""
-        view = view_of(published, job, peer)
+        reason = outside(published, job, peer)
+        view = None if reason else view_of(published, job, peer)
         entry = published.plan.entries.get(job)
         kept = next((r for r in published.plan.reservations if r.job == job), None)
         given: StartRange | None = None
         why = ""
-        if view.runs:
+        if view is None:
+            why = str(reason)
+        elif view.runs:
             why = _holding(view, entry, published.snapshot.now)
         elif view.blocked is not None:
             why = str(view.blocked)
@@ -104,7 +107,7 @@ class Past:
                 given = found
         return _head(published) | {
             "job": job,
-            "first_start_s": view.first_start_s,
+            "first_start_s": None if view is None else view.first_start_s,
             "range": None
             if given is None
             else {
@@ -121,11 +124,16 @@ class Past:
     def history(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
         """Return what happened to the jobs of an id, the present one last."""
         jobs, events, ranges = self._store.history_of(job, _MOST)
+        if not jobs:
+            # An element of a gang that is over is its job's.
+            job = job.partition("_")[0]
+            jobs, events, ranges = self._store.history_of(job, _MOST)
         seen = [each for each in jobs if may_see(published, peer, each.job.user)]
-        if not seen and job in published.later:
-            raise InputError(
-                f"job {job!r} has no history yet: {view_of(published, job, peer).blocked}"
-            )
+        reason = outside(published, job, peer)
+        if job in published.later:
+            reason = view_of(published, job, peer).blocked
+        if not seen and reason is not None:
+            raise InputError(f"job {job!r} has no history yet: {reason}")
         if not seen:
             raise InputError(f"nothing is known of a job {job!r}; it was never managed here")
         return _head(published) | {

@@ -19,9 +19,12 @@ from slurm_plugin.api.answers import SCHEMA, Peer, Published, answer, job_asked
 from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers
 from slurm_plugin.api.readings import Readings
+from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.configuration import Configuration
 
 _NONE: Mapping[str, JobView] = MappingProxyType({})
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_RECORDS: Mapping[str, SlurmJob] = MappingProxyType({})
 
 _PATIENCE_S = 20.0
 """How long a question waits for its turn."""
@@ -79,12 +82,15 @@ class Publisher:
         *,
         private_jobs: bool = False,
         later: Mapping[str, JobView] = _NONE,
+        aside: Mapping[str, str] = _NOTHING,
+        records: Mapping[str, SlurmJob] = _NO_RECORDS,
     ) -> None:
         """Replace what was published; without a snapshot, Slurm was never read yet.
 
         `plan_took_s` is how long the policy took, None if it was not asked in this cycle;
         `private_jobs` is what Slurm says of who may see whose jobs; `later` are the jobs that no
-        policy is told of yet, since their users let them start later.
+        policy is told of yet, since their users let them start later; `aside` are those that are in
+        no plan, each with why, and `records` all of Slurm's.
         """
         before = self._published
         if away and before is not None:
@@ -105,6 +111,8 @@ class Publisher:
                 decisions=decisions,
                 private_jobs=private_jobs or self._configuration.private_jobs,
                 later=later,
+                aside=aside,
+                records=records,
             )
 
     def answer(self, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:
@@ -132,9 +140,9 @@ class Publisher:
             case "page":
                 return self._page(published)
             case "when":
-                return self._past.when(published, job_asked(request), peer)
+                return self._past.when(published, job_asked(published, request), peer)
             case "history":
-                return self._past.history(published, job_asked(request), peer)
+                return self._past.history(published, job_asked(published, request), peer)
             case "db":
                 return self._past.db(published, peer)
         if request.get("ask") not in ("why", "explain"):

@@ -269,7 +269,16 @@ def _hold(hold: Hold) -> None:
             raise
         who = f"Users=-{hold.denied}"
         words = ("StartTime=now", until, nodes, f"Flags={HOLD_FLAGS}", who)
-        run_command(["scontrol", "create", "reservation", name, *words])
+        try:
+            run_command(["scontrol", "create", "reservation", name, *words])
+        except RefusedError as refused:
+            if "Invalid account" not in str(refused):
+                raise
+            raise RefusedError(
+                f"{refused}; this Slurm knows users by their associations: give {hold.denied} one "
+                f"(sacctmgr add user {hold.denied} account=ACCOUNT), or name another that submits "
+                "nothing in hold_denies"
+            ) from None
 
 
 def drop_by_command(name: str) -> None:

@@ -31,6 +31,8 @@ OLD_S = 10.0
 
 _LONGEST = 32
 
+_HELD = "ReqNodeNotAvail"
+
 _WHERE = "nodelist(reason)"
 
 
@@ -153,6 +155,11 @@ def _print_why(said: dict[str, Any]) -> None:
     click.echo(f"job {said['job']}: {said['state']}{holds and f' {where} {holds}'}{measured}")
     if said["mode"] == "shadow" and said["state"] == "PD":
         click.echo("  in shadow mode Slurm starts it; what follows is the plan's word alone")
+    if said["slurm"]:
+        # The reservation that holds the nodes is what Slurm names of all that wait for a place.
+        place = said["state"] == "PD" and said["slurm"].startswith(_HELD)
+        meaning = ", as of all that wait for a place" if place else ""
+        click.echo(f"  Slurm says {printable(said['slurm'])}{meaning}")
     for reason in said["reasons"]:
         click.echo(f"  {printable(reason['sentence'])}")
     if said["reserved"]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from hetsched_core.policy import Action, Start, Stop
@@ -85,6 +85,18 @@ def changes_for(
                 # Nothing else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
                 changes.append(Release(element_id(known.slurm)))
     return (*changes, *world.leaderless, *(Leave(job) for job in world.intruders))
+
+
+def leaving(world: LiveWorld) -> Iterator[Leave]:
+    """Yield what takes all out of the reservation that has not begun, so that Slurm starts it."""
+    for known in world.units():
+        if known.slurm.entered:
+            yield _leave(known)
+        for member in known.slurm.members:
+            if member.entered:
+                yield Leave(element_id(known.slurm, member.element))
+    yield from (Leave(job.id) for job, _ in world.without_gpus if job.entered)
+    yield from (Leave(job) for job in world.intruders)
 
 
 def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:

@@ -39,8 +39,8 @@ from slurm_plugin.backend import (
     SlurmState,
     apply_changes,
 )
-from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Leave, Requeue, Signal
-from slurm_plugin.daemon.changes import changes_for
+from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
+from slurm_plugin.daemon.changes import changes_for, leaving
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
 from slurm_plugin.daemon.cpu_jobs import CpuJobs
 from slurm_plugin.daemon.gangs import element_id
@@ -464,13 +464,17 @@ class Daemon:
         return ask
 
     def let_go(self) -> None:
-        """Hand the nodes back to Slurm, which then starts what waits."""
-        if self._state is None or self._mode is Mode.SHADOW:
+        """Hand the nodes back to Slurm, which then starts what waits, each as it was submitted."""
+        if self._mode is Mode.SHADOW:
             return
-        waiting = (known.slurm for known in self._world.units() if known.slurm.entered)
-        leave = [Leave(element_id(seen)) for seen in waiting]
-        drop = letting_go(self._state.reservations, self._clock())
-        apply_changes(self._backend, [*leave, *drop], self._sleep)
+        try:
+            # Read anew: the last cycle has made changes, of the hold itself perhaps.
+            state, now = self._backend.read(), self._clock()
+            self._world.observe(state, now, self._asking())
+        except (BackendError, InputError):
+            return  # the hold ends by itself
+        changes: list[Change] = [*leaving(self._world), *letting_go(state.reservations, now)]
+        apply_changes(self._backend, changes, self._sleep)
 
     def _actions(self, now: float) -> tuple[Action, ...]:
         if self._plan is EMPTY_PLAN:

@@ -83,6 +83,12 @@ from slurm_plugin.daemon.where import Where
 _PART = "only a part of it runs"
 _MISSED = "some of its elements are queued again"
 _ELSEWHERE = "it has not ended where it ran, or runs on nodes that are not managed"
+_NO_GPUS = (
+    "it asks for no GPUs, and starts in Slurm's own order, on cores and memory that idle GPUs do "
+    "not need"
+)
+_UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
+_UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -93,6 +99,8 @@ class LiveWorld:
         cluster, nodes, jobs, speeds: as in a snapshot.
         managed: job id -> what is known of each job of ours.
         later: jobs that their users let start later only, and no policy is told of.
+        aside: waiting jobs of which no policy is ever told, or not yet, each with why.
+        records: all of Slurm's records of jobs.
         estimates: what the speeds come from.
         triggers: reasons to plan that have come up and not been served.
         changed, gone, nodes_changed: what differs since the last plan was asked for.
@@ -126,6 +134,8 @@ class LiveWorld:
         self.jobs: Map[str, JobView] = Map()
         self.managed: dict[str, Managed] = {}
         self.later: dict[str, JobView] = {}
+        self.aside: dict[str, str] = {}
+        self.records: Mapping[str, SlurmJob] = {}
         self.triggers: set[Trigger] = set()
         self.changed: set[str] = set()
         self.gone: set[str] = set()
@@ -157,6 +167,7 @@ class LiveWorld:
         """
         read = sound(state)
         state, self.odd = read.state, dict(read.odd)
+        self.records = state.jobs
         before = used_by(self._leaving_in_time(now))
         self._now = now
         windows, before_them = windows_of(state.reservations, now), self.windows
@@ -187,7 +198,7 @@ class LiveWorld:
             self._leave(job_id)
         self._note_failed(state, now)
         # Anew each time: others may look at the old one.
-        self.later = {}
+        self.later, self.aside = {}, {}
         for seen in state.jobs.values():
             if seen.state is not JobState.ENDED and self._wants(seen):
                 self._take_in(seen, cluster, now)
@@ -477,11 +488,14 @@ class LiveWorld:
             request = self.requests.of(seen)
             if request is None:
                 self._unread.append(seen)
+                self.aside[seen.id] = _UNREAD
                 return
+            self.aside.pop(seen.id, None)
             if wrong := self.requests.wrong(seen):
                 self.warnings[seen.id] = wrong
             if not self._takes(seen, request):
                 self._note_intruder(seen)
+                self.aside[seen.id] = _UNMARKED
                 return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
             later = begin_s > now and seen.state is JobState.PENDING
@@ -489,6 +503,7 @@ class LiveWorld:
                 if later:
                     self._note_intruder(seen)
                 elif seen.state is JobState.PENDING:
+                    self.aside[seen.id] = _NO_GPUS
                     where = self._where.of(seen, request.own.nodes)
                     self.without_gpus.append((seen, self._open(where, seen.time_limit_s)))
                 return

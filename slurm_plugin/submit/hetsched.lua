@@ -259,11 +259,11 @@ local function elements_for(largest)
 end
 
 -- Every element runs the script, once all that take part have started: those that the daemon has
--- placed. Where the first, which leads, has started by itself, the daemon is away: it runs alone, in
--- the shape that was submitted, and the others end at once.
-local GUARD = "case ${SLURM_JOB_RESERVATION-} in hetsched*) " ..
-  "until p=$(squeue -hro %v -t PD -j $SLURM_ARRAY_JOB_ID) && case $p in *hetsched*) false;; esac; " ..
-  "do [ $? = 127 ] && exit 127; sleep 1; done;; " ..
+-- placed, with the first, which leads. Where that has started by itself the daemon is away: it runs
+-- alone, in the shape that was submitted, and the others end at once.
+local GUARD = "until p=$(squeue -ho %v -j ${SLURM_ARRAY_JOB_ID}_0); do [ $? = 127 ] && exit 127; sleep 1; done; " ..
+  "case $p,${SLURM_JOB_RESERVATION-} in hetsched*,hetsched*) " ..
+  "until p=$(squeue -hro %v -t PD -j $SLURM_ARRAY_JOB_ID) && case $p in *hetsched*) false;; esac; do sleep 1; done;; " ..
   "*) [ $SLURM_ARRAY_TASK_ID = 0 ] || exit 0;; esac # hetsched"
 
 local SHELLS = { sh = true, bash = true, dash = true, ksh = true, zsh = true }

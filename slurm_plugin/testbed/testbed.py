@@ -271,6 +271,8 @@ class Testbed:
             "--no-defaults",
             "--user=root",
             f"--datadir={layout.base}/mysql",
+            # Names of its temporary files are its own only where it is alone.
+            f"--tmpdir={layout.runtime}",
             f"--basedir={installed.prefix}/usr",
             f"--lc-messages-dir={installed.prefix}/usr/share/mysql",
         ]

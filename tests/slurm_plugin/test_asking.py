@@ -53,7 +53,7 @@ def site() -> Iterator[Site]:
                 replace(
                     job(number, user),
                     submit_s=bench.clock.now - 10,
-                    begin_s=bench.clock.now + 1e5,
+                    begin_s=bench.clock.now - 10,
                 )
                 for number, user in ((1, "ann"), (2, "bob"), (3, "ann"), (4, "bob"))
             )

@@ -149,6 +149,7 @@ def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
     options = "--array=0-2 --nodes=1 --exclusive --gpus-per-node=4 --exclude=n3,n4,n5"
     job = array.submit("array", f"#SBATCH {options}")
     wait_until(lambda: states(testbed, job) == ["RUNNING"] * 3, "the array to run", 60)
+    daemon = daemon_of(backend)
     managed = Copies(testbed, tmp_path / "managed", "managed")
     # On n3, n4 and n5: the array leaves no others with so many GPUs.
     wanted = {"a100": 4, "v100": 8, "t4": 4}
@@ -158,7 +159,6 @@ def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
         )
         for kind, gpus in wanted.items()
     ]
-    daemon = daemon_of(backend)
     lost: dict[str, str] = {}
     both = (array, managed)
 

@@ -26,7 +26,7 @@ from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.gang_jobs import await_that
-from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.jobs import Submitter, await_hold
 from tests.slurm_plugin.test_copies_live import Copies, is_back, states
 
 pytestmark = pytest.mark.slurm
@@ -178,13 +178,16 @@ def test_killed_at_any_moment_and_then_gone_for_good_the_daemon_leaves_nothing_b
 ) -> None:
     rng = random.Random(5)
     both = [Copies(testbed, tmp_path / name, NONCE, 200) for name in ("one", "two")]
-    jobs = [submitted(copies, 4) for copies in both]
+    jobs: list[str] = []
 
     def life(of_s: float) -> None:
         daemon = hetschedd(testbed, tmp_path, *TIMES)
         try:
+            if not jobs:
+                await_hold(testbed)
+                jobs.extend(submitted(copies, 4) for copies in both)
             time.sleep(of_s)
-            # Element 0 of each runs: nobody has to wait for its begin time.
+            # Element 0 of each runs: nobody has to wait for the end of the hold.
             running = (*("squeue", "-h", "-r", "--states=R", "--format=%K", "--jobs"),)
             wait_until(
                 lambda: all("0" in testbed.command(*running, job).split() for job in jobs),

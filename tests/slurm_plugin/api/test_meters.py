@@ -22,7 +22,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.api.meters import Meters, serve_meters
-from slurm_plugin.backend import Outcome, Park, Place, Requeue
+from slurm_plugin.backend import Enter, Leave, Outcome, Requeue
 from slurm_plugin.daemon import CycleReport
 from slurm_plugin.daemon.listening import Heard
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
@@ -39,7 +39,7 @@ DECISION = Decision(
     PlanRecord(100.0, frozenset({Trigger.ARRIVAL}), 0.02, 1, 2),
     Diagnostics(gap=0.004),
 )
-PLACE = Place("1", ("n0",), 3, Park("1", 1, 60))
+PLACE = Enter("1", "hetsched", ("n0",), Leave("1"))
 
 
 def scraped(address: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -64,7 +64,7 @@ def labels(**them: str) -> frozenset[tuple[str, str]]:
 
 def test_what_is_scraped_is_what_happened() -> None:
     meters = Meters()
-    outcome = Outcome((PLACE, Requeue("2"), Park("3", 1, 60)), ((PLACE, "busy"),), ())
+    outcome = Outcome((PLACE, Requeue("2"), Leave("3")), ((PLACE, "busy"),), ())
     meters.note(CycleReport(DECISION, outcome=outcome), SNAPSHOT, PLAN)
     forged = RejectedLines(65534, FileReject.OWNER, 1, "7.0.0.jsonl")
     wrong = RejectedLines(1000, Reject.OUT_OF_RANGE, 3, "samples")
@@ -81,9 +81,9 @@ def test_what_is_scraped_is_what_happened() -> None:
     none = labels()
     assert found["hetsched_cycles_total", none] == 2
     assert found["hetsched_invalid_plans_total", none] == 1
-    assert found["hetsched_changes_total", labels(change="place")] == 2
+    assert found["hetsched_changes_total", labels(change="enter")] == 2
     assert found["hetsched_changes_total", labels(change="requeue")] == 1
-    assert found["hetsched_refused_changes_total", labels(change="place")] == 1
+    assert found["hetsched_refused_changes_total", labels(change="enter")] == 1
     assert found["hetsched_spool_rejects_total", labels(reason="wrong owner")] == 1
     assert found["hetsched_spool_rejects_total", labels(reason="out of range")] == 3
     assert found["hetsched_spool_rejects_total", labels(reason="wrong nonce")] == 0

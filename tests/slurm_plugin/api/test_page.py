@@ -26,6 +26,7 @@ from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.cli.page import page
 from slurm_plugin.daemon.configuration import Configuration
 from slurm_plugin.daemon.managed import to_begin_later
+from slurm_plugin.daemon.request import NO_MARK, own_of, request_of
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 from tests.slurm_plugin.backend.fake import PENDING
@@ -33,6 +34,8 @@ from tests.slurm_plugin.backend.fake import PENDING
 CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
 CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
 ROOT = Peer("root", admin=True)
+SLEEPER = replace(PENDING, id="9", submit_s=500.0, begin_s=87_000.0)
+LATER = to_begin_later(SLEEPER, request_of("x", NO_MARK, SLEEPER, own_of(SLEEPER, NO_MARK)))
 HOSTILE = "</td><script>alert('x')</script>"
 
 
@@ -108,9 +111,6 @@ def test_a_job_that_is_to_start_says_where() -> None:
 
 def test_the_reasons_add_up_to_the_jobs_that_wait() -> None:
     publisher = Publisher(CONFIGURATION, 50.0)
-    mark = read_mark('hetsched/1 {"nonce":"a1","default":2,"gpu-set":"2","begin":87000}')
-    assert mark is not None
-    later = to_begin_later(replace(PENDING, id="9", submit_s=500.0), mark)
     runs = view("1", held(on(n1=4)), counts=(4,))
     starts, waits = view("2", counts=(4,), submit_s=1.0), view("3", counts=(8,), submit_s=2.0)
     blocked = Reason(ReasonCode.QUOTA, detail="MaxGRESPerAccount")
@@ -120,7 +120,7 @@ def test_the_reasons_add_up_to_the_jobs_that_wait() -> None:
     # These have come since.
     new = (view("5", submit_s=4.0), view("6", submit_s=4.0, blocked=blocked))
     now = snapshot_of(CLUSTER, [runs, starts, waits, limited, *new], now=6.0)
-    publisher.publish(now, plan, 1, later={"9": later})
+    publisher.publish(now, plan, 1, later={"9": LATER})
     said = publisher.answer({"ask": "page"}, ROOT)["page"]
     assert said["reasons"] == {"quota": 2, "shadow": 1, "no_room": 1, "new": 1, "begin": 1}
     assert sum(said["reasons"].values()) == said["waiting_jobs"] == 6
@@ -141,10 +141,7 @@ def test_a_job_that_is_placed_waits_and_says_where() -> None:
 
 def test_jobs_that_are_to_begin_later_come_last_and_are_counted() -> None:
     publisher = Publisher(CONFIGURATION, 50.0)
-    mark = read_mark('hetsched/1 {"nonce":"a1","default":2,"gpu-set":"2","begin":87000}')
-    assert mark is not None
-    later = to_begin_later(replace(PENDING, id="9", submit_s=500.0), mark)
-    publisher.publish(*busy(), 7, later={"9": later})
+    publisher.publish(*busy(), 7, later={"9": LATER})
     said = publisher.answer({"ask": "page"}, ROOT)["page"]
     assert said["waiting_jobs"] == 3
     assert said["reasons"]["begin"] == 1

@@ -130,7 +130,7 @@ def test_a_second_daemon_is_refused_though_slurm_conf_is_a_new_file_under_anothe
         second = hetschedd(testbed, two, *words, SLURM_CONF=str(link))
         assert second.wait(60) == 1
         said = (two / "daemon.log").read_text()
-        assert f"another daemon schedules this cluster: process {first.pid} of " in said
+        assert f"another daemon holds nodes of this cluster: process {first.pid} of " in said
         assert first.poll() is None
     finally:
         for process in (first, second):

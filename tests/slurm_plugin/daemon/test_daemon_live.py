@@ -257,7 +257,7 @@ def first_placed(documents: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     return found
 
 
-@pytest.mark.parametrize(("policy", "long", "short"), [("las", 10, 12), ("hops", 12, 48)])
+@pytest.mark.parametrize(("policy", "long", "short"), [("las", 10, 8), ("hops", 10, 16)])
 def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
     backend: SlurmBackend,
     submitter: Submitter,
@@ -267,7 +267,7 @@ def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
     short: int,
 ) -> None:
     compile_kernels(backend, policy)
-    settings = replace(SETTINGS, round_s=2.0)
+    settings = replace(SETTINGS, round_s=3.0)
     rng = random.Random(3)
 
     def submit(count: int, sets: Sequence[str], seconds: float) -> dict[str, str]:
@@ -280,7 +280,7 @@ def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
 
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         daemon = daemon_of(backend, policy, store=store, settings=settings)
-        asked = submit(long, ("4,8", "2-8"), 5)
+        asked = submit(long, ("4,8", "2-8"), 12)
         drive(daemon, started(submitter, list(asked)[:4]), timeout_s=30)
         asked |= submit(short, SETS, 0.3)
         drive(daemon, ended(backend, list(asked)), timeout_s=150)

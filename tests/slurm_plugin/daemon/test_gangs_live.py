@@ -55,7 +55,7 @@ def test_jobs_have_exactly_what_was_planned_and_leave_nothing_behind(
     jobs = [gangs.submit_some(at, rng.uniform(2.7, 4.5)) for at in range(7)]
     drive(daemon, lambda: len([job for job in jobs if gangs.seen(job)]) >= 3, 60)
     running = [job for job, known in daemon.world.managed.items() if known.run is not None]
-    cancelled = {jobs[-1]: jobs[-1], jobs[-2]: f"{jobs[-2]}_1", running[-1]: running[-1]}
+    cancelled = {jobs[-1]: jobs[-1], running[0]: f"{running[0]}_1", running[-1]: running[-1]}
     for which in cancelled.values():
         gangs.cluster.command("scancel", which)
     drive(daemon, watched.note, 150)
@@ -109,6 +109,7 @@ class Draining:
 
     def __init__(self, backend: SlurmBackend, cluster: Testbed) -> None:
         self.read, self.site, self._apply = backend.read, backend.site, backend.apply
+        self.script = backend.script
         self._cluster, self.node = cluster, ""
 
     def apply(self, change: Change) -> None:

@@ -18,7 +18,7 @@ from hetsched_core.types import RequirementSet
 from slurm_plugin.api.client import ask
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
 from tests.slurm_plugin.daemon.test_daemon_live import accounted, most_at_once
-from tests.slurm_plugin.jobs import deadline
+from tests.slurm_plugin.jobs import await_hold, deadline
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -62,6 +62,8 @@ def hetschedd(
 
 
 def test_five_hundred_short_jobs_run_on_sixty_four_nodes(large: Testbed, tmp_path: Path) -> None:
+    daemon = hetschedd(large, tmp_path, "--mode=enforce", "--cycle-s=0.2")
+    await_hold(large)
     rng = random.Random(11)
     asked: dict[str, str] = {}
     for counts in rng.choices(["1", "1,2", "2,4", "4,8", "8", "1-8"], k=500):
@@ -69,7 +71,6 @@ def test_five_hundred_short_jobs_run_on_sixty_four_nodes(large: Testbed, tmp_pat
         script.write_text(JOB.format(counts=counts))
         said = large.command("sbatch", "--parsable", f"--output={tmp_path}/%j.out", script)
         asked[said.strip()] = counts
-    daemon = hetschedd(large, tmp_path, "--mode=enforce", "--cycle-s=0.2")
     try:
         latest = deadline(150)
         while large.command("squeue", "--noheader", "--format=%i"):

@@ -21,6 +21,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     Clock,
     daemon_of,
     held,
+    left,
     node,
     placed,
     running,
@@ -82,7 +83,7 @@ def test_an_orderly_stop_takes_out_what_waits_and_gives_the_nodes_back() -> None
     daemon.cycle()
     backend.calls.clear()
     daemon.let_go()
-    assert backend.calls == [Leave("1"), Drop(HOLD)]
+    assert backend.calls == [left(WAITING), Drop(HOLD)]
 
 
 def test_in_shadow_nothing_is_held_and_nothing_let_go_of() -> None:
@@ -111,7 +112,7 @@ def test_reservations_of_others_are_windows_and_what_is_over_is_none() -> None:
     licences = replace(WINDOW, nodes=())
     over = replace(WINDOW, end_s=NOW)
     (window,) = windows_of([WINDOW, licences, over, held()], NOW)
-    assert (window.from_s, window.until_s, [*window.nodes]) == (1500.0, 2000.0, ["n0"])
+    assert (window.from_s, window.until_s, window.nodes) == (1500.0, 2000.0, frozenset({"n0"}))
 
 
 def test_a_job_that_may_be_moved_uses_a_node_until_its_window_and_leaves_it_in_time() -> None:

@@ -25,12 +25,12 @@ def test_a_job_of_copies_is_an_array_that_is_marked_and_told_so(
     option: str,
     copies: int,
 ) -> None:
-    jobs = [submitter.submit(" ".join((*WORDS, option)))]
+    jobs = [submitter.submit(" ".join((*WORDS, option)), "--hold")]
     if not testbed.installed.why_no_pyslurm and "--copies" in testbed.command("sbatch", "--help"):
-        jobs.append(sbatch(testbed, *WORDS, option, "--wrap=sleep 600"))
+        jobs.append(sbatch(testbed, "--hold", *WORDS, option, "--wrap=sleep 600"))
     for job in jobs:
         mark = mark_of(backend, job)
-        assert (mark.copies, mark.elements, mark.any_shape) == (True, copies, False)
+        assert (mark.copies, mark.elements, mark.options.any_shape) == (True, copies, False)
         seen = backend.read().jobs[job]
         assert (seen.array, seen.unsplit) == (job, tuple(range(copies)))
         told = testbed.command("squeue", "-h", "-r", "--format=%K", f"--jobs={job}").split()
@@ -52,7 +52,6 @@ def test_a_job_of_copies_is_an_array_that_is_marked_and_told_so(
             "--gpu-set=4 --can-checkpoint --copies --gpu-shapes=any",
             "does not go with --gpu-shapes=any",
         ),
-        ("--gpu-set=16 --can-checkpoint --copies", "the default count is for one node"),
     ],
 )
 def test_what_cannot_be_copies_is_refused_with_the_reason(
@@ -60,3 +59,9 @@ def test_what_cannot_be_copies_is_refused_with_the_reason(
 ) -> None:
     with pytest.raises(TestbedError, match=says):
         submitter.submit(options)
+
+
+def test_copies_of_a_count_for_several_nodes_are_refused(submitter: Submitter) -> None:
+    words = ("--nodes=2", "--gpus-per-node=2")
+    with pytest.raises(TestbedError, match="the default count is for one node, and asks for 2"):
+        submitter.submit("--gpu-set=4 --can-checkpoint --copies", *words)

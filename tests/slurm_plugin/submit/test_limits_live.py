@@ -8,9 +8,18 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.types import ReasonCode
-from slurm_plugin.backend import Enter, GpuLimit, Leave, SlurmBackend, open_backend
+from slurm_plugin.backend import (
+    Enter,
+    GpuLimit,
+    Hold,
+    Leave,
+    RefusedError,
+    SlurmBackend,
+    open_backend,
+)
 from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes
+from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.jobs import await_job, deadline, end_all, pending, running
 from tests.slurm_plugin.submit.asking import sbatch
@@ -38,6 +47,7 @@ def enforcing(installation: Installation, testbed: Testbed) -> Iterator[Testbed]
                 account(cluster, "add", "qos", "each", "MaxTRESPerUser=gres/gpu=3")
                 account(cluster, "add", "qos", "typed", "MaxTRESPerJob=gres/gpu:v100=1")
                 names = "normal,small,strict,each,typed"
+                account(cluster, "add", "user", "daemon", "account=root")
                 account(cluster, "modify", "user", "root", "set", f"qos={names}")
                 with cluster.layout.slurm_conf.open("a") as conf:
                     conf.write("AccountingStorageEnforce=limits,qos\n")
@@ -60,6 +70,28 @@ def asked(enforcing: Testbed) -> Iterator[SlurmBackend]:
     # pyslurm stays with the cluster for which it was loaded first in this process.
     yield open_backend("commands")
     end_all(enforcing)
+
+
+def test_the_user_that_the_hold_denies_needs_an_association_and_it_is_said_which(
+    asked: SlurmBackend, enforcing: Testbed
+) -> None:
+    hold = Hold("hetsched", ("n0", "n1"), 60)
+    account(enforcing, "delete", "user", "daemon")
+    try:
+        with pytest.raises(RefusedError, match="sacctmgr add user daemon account=ACCOUNT"):
+            asked.apply(hold)
+    finally:
+        account(enforcing, "add", "user", "daemon", "account=root")
+    wait_until(lambda: not refuses(asked, hold), "slurmctld to know it", 60)
+
+
+def refuses(backend: SlurmBackend, hold: Hold) -> bool:
+    """Whether Slurm will not hold the nodes."""
+    try:
+        backend.apply(hold)
+    except RefusedError:
+        return True
+    return False
 
 
 def test_the_limits_are_read_as_they_were_set(asked: SlurmBackend, enforcing: Testbed) -> None:
@@ -104,15 +136,15 @@ def test_a_job_that_slurm_keeps_back_for_a_limit_is_not_placed_again_and_again(
     asked: SlurmBackend, enforcing: Testbed
 ) -> None:
     daemon = daemon_of(asked)
-    words = ("--gpu-set=2", "--wrap=sleep 600")
-    first = sbatch(enforcing, "--qos=each", *words)
+    asks = ("--gpu-set=2", "--wrap=sleep 600")
+    first = sbatch(enforcing, "--qos=each", *asks)
     drive(daemon, lambda: running(asked.read().jobs[first]), 30)
     # Beyond what its user may have in all; and beyond a limit on one type, which others keep to.
     kept = {
-        sbatch(enforcing, "--qos=each", *words): "QOSMaxGRESPerUser",
-        sbatch(enforcing, "--qos=typed", "--gpu-types=v100", *words): "QOSMaxGRESPerJob",
+        sbatch(enforcing, "--qos=each", *asks): "QOSMaxGRESPerUser",
+        sbatch(enforcing, "--qos=typed", "--gpu-types=v100", *asks): "QOSMaxGRESPerJob",
     }
-    other = sbatch(enforcing, "--qos=typed", "--gpu-types=a100", *words)
+    other = sbatch(enforcing, "--qos=typed", "--gpu-types=a100", *asks)
     calls: dict[str, list[type]] = {job: [] for job in kept}
     after, latest = 0, deadline(60)
     # Slurm says of what is placed why it does not start; then it gives its place back.
