@@ -57,16 +57,11 @@ def test_what_is_installed_is_there_and_the_configuration_is_one(tmp_path: Path)
 def test_the_lines_that_hand_over_and_take_back_set_the_mode(tmp_path: Path) -> None:
     installed(tmp_path)
     file = tmp_path / "etc/hetsched/hetschedd.toml"
-    listed = tmp_path / "etc/slurm/hetsched_enforce"
     on, off = lines("sed ")
-    run(lines("echo ")[0], tmp_path)
-    assert listed.read_text() == "gpu 8 a100,v100\n"
     run(on, tmp_path)
     assert read_configuration(file).mode is Mode.ENFORCE
     run(off, tmp_path)
     assert read_configuration(file).mode is Mode.SHADOW
-    run(lines("rm ")[0], tmp_path)
-    assert not listed.exists()
 
 
 def test_what_the_unit_makes_is_the_daemon_s_alone_and_users_reach_the_socket() -> None:
