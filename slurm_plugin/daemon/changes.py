@@ -116,7 +116,7 @@ def _enter(
     seen, request = known.slurm, known.request
     job, otherwise = element_id(seen), _leave(known)
     # What was queued again waits for a while else.
-    partitions = world.partitions_for(seen, configuration)
+    partitions = world.partitions_for(seen, [name for name, _ in configuration])
     entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0, partitions=partitions)
     if request.rigid:
         return replace(entry, nodes=tuple(name for name, _ in configuration))

@@ -6,8 +6,8 @@ No policy is asked about them. They leave the CPUs and the memory alone that idl
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from hetsched_core.types import NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
@@ -41,6 +41,7 @@ class CpuJobs:
         nodes: Mapping[str, NodeView],
         needs: tuple[float, float],
         hold: str,
+        partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]],
         start_timeout_s: float,
         now: float,
     ) -> Iterator[Enter | Leave]:
@@ -51,6 +52,7 @@ class CpuJobs:
             nodes: the managed nodes.
             needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
             hold: the reservation that they enter.
+            partitions_for: a job's partitions, that of some nodes first; () where they are so.
             start_timeout_s: one that has not started by then gives its place back.
             now: seconds UTC.
         """
@@ -82,9 +84,11 @@ class CpuJobs:
             for name in chosen:
                 _take(rooms[name], cpus, memory_mb)
             if fits:
-                leave = Leave(job.id, job.pinned)
+                first = partitions_for(job, chosen)
+                leave = Leave(job.id, job.pinned, partitions=job.partitions if first else ())
                 self._placed[job.id] = now, leave
-                yield Enter(job.id, hold, tuple(sorted(chosen)), leave, due=job.restarts > 0)
+                entry = Enter(job.id, hold, tuple(sorted(chosen)), leave, partitions=first)
+                yield replace(entry, due=job.restarts > 0)
 
 
 def _in_order(

@@ -437,7 +437,13 @@ class Daemon:
         )
         return tuple(
             self._cpu_jobs.changes(
-                world.without_gpus, world.nodes, needs, world.hold, settings.start_timeout_s, now
+                world.without_gpus,
+                world.nodes,
+                needs,
+                world.hold,
+                world.partitions_for,
+                settings.start_timeout_s,
+                now,
             )
         )
 

@@ -34,9 +34,6 @@ LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
 LINGERS_S = 60.0
 """How much longer than expected a run may take to end before nobody waits for its GPUs."""
 
-_LAST_S = 253_402_300_799.0
-"""The end of the year 9999, after which there are no dates."""
-
 
 @dataclass(slots=True)
 class Managed:
@@ -213,7 +210,7 @@ def described(seen: SlurmJob, request: Request) -> Job:
 
 def to_begin_later(seen: SlurmJob, request: Request) -> JobView:
     """Return a job that its user lets start later; until then no policy is told of it."""
-    begin_s = min(seen.begin_s or 0.0, _LAST_S)
+    begin_s = seen.begin_s or 0.0
     begin = datetime.fromtimestamp(begin_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     reason = Reason(ReasonCode.BEGIN, detail=f"from {begin} on")
     # It has waited for nothing before.

@@ -327,9 +327,8 @@ class LiveWorld:
             longest_s,
         )
 
-    def partitions_for(self, seen: SlurmJob, configuration: Configuration) -> tuple[str, ...]:
+    def partitions_for(self, seen: SlurmJob, nodes: Collection[str]) -> tuple[str, ...]:
         """Return a job's partitions, that of the nodes first; () where they stand like that."""
-        nodes = [name for name, _ in configuration]
         first = next((each for each in seen.partitions if self._where.has(each, nodes)), "")
         if not first or first == seen.partitions[0]:
             return ()

@@ -192,7 +192,7 @@ def _counts(value: str) -> RequirementSet:
     try:
         return RequirementSet.parse(value)
     except InputError as error:
-        raise InputError(f"--gpu-set={value[:_SHOWN]}: {error}") from None
+        raise InputError(f"--gpu-set={value[:_SHOWN]}: {str(error)[: 4 * _SHOWN]}") from None
 
 
 def _types(values: Mapping[str, str]) -> frozenset[str] | None:

@@ -111,6 +111,14 @@ def test_one_that_slurm_does_not_start_gives_its_place_back_for_a_minute(
     assert clock.now - gave_back == pytest.approx(60, abs=2)
 
 
+def test_of_several_partitions_that_of_the_node_is_put_first_and_back_again() -> None:
+    own = ("elsewhere", "gpu")
+    backend = FakeBackend(state(cpu_job(1, 4, partitions=own)))
+    daemon_of(backend, Clock()).cycle()
+    back = Leave("1", partitions=own)
+    assert backend.calls == [Enter("1", HOLD, ("n0",), back, partitions=("gpu", "elsewhere"))]
+
+
 def test_what_runs_is_nobody_s_business_and_what_was_queued_again_is_due_at_once() -> None:
     runs = replace(running(cpu_job(1, 4), "n0"), gpus=0, gpu_types=())
     again = cpu_job(2, 4, restarts=1, begin_s=1100.0)

@@ -21,6 +21,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     Clock,
     daemon_of,
     held,
+    left,
     node,
     placed,
     running,
@@ -82,7 +83,7 @@ def test_an_orderly_stop_takes_out_what_waits_and_gives_the_nodes_back() -> None
     daemon.cycle()
     backend.calls.clear()
     daemon.let_go()
-    assert backend.calls == [Leave("1"), Drop(HOLD)]
+    assert backend.calls == [left(WAITING), Drop(HOLD)]
 
 
 def test_in_shadow_nothing_is_held_and_nothing_let_go_of() -> None:

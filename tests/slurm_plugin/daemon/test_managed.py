@@ -11,7 +11,7 @@ from slurm_plugin.daemon import slurm_reasons
 from slurm_plugin.daemon.managed import blocked_by, described, not_started
 from slurm_plugin.testbed import Installation
 from tests.slurm_plugin.backend.fake import PENDING
-from tests.slurm_plugin.daemon.fake_slurm import requested
+from tests.slurm_plugin.daemon.fake_slurm import placed, requested
 
 SEEN = replace(
     PENDING,
@@ -65,7 +65,7 @@ def test_a_dependency_that_cannot_be_satisfied_is_told_as_such(
 def test_what_keeps_a_job_back_wherever_it_is_placed_is_told_in_slurms_word(
     said: str, code: ReasonCode
 ) -> None:
-    assert blocked_by(replace(SEEN, reason=said)) == Reason(code, detail=said)
+    assert blocked_by(replace(placed(SEEN, "n0"), reason=said)) == Reason(code, detail=said)
 
 
 @pytest.mark.parametrize("said", ["None", "Priority", "Resources", "BeginTime", "NonZeroExitCode"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hetsched_core.policy import make_policy
-from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob
+from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob, Terms
 from slurm_plugin.daemon.requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -141,7 +141,7 @@ def test_a_job_goes_back_to_its_own_shape_and_not_to_the_one_that_it_was_given()
     backend, clock = FakeBackend(state(own, nodes=(node("n0"), node("n1")))), Clock()
     daemon = daemon_of(backend, clock)
     daemon.cycle()
-    back = replace(left(own), nodes=("n0", "n1"), terms=replace(left(own).terms, cpus=2))
+    back = replace(left(own), nodes=("n0", "n1"), terms=Terms(10, 2, None, 2))
     assert backend.calls == [replace(entry(own, "n0", cpus=2), otherwise=back)]
     shape = Resources((1, 1), 1, "", "gres/gpu:v100:1", "", "")
     given = replace(placed(own, "n0"), resources=shape, asked=Asked(9), time_limit_s=6000.0)
@@ -172,7 +172,8 @@ def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for() -> None:
 def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_given_once(
     script: str, says: str
 ) -> None:
-    job = replace(RIGID, gpu_types=("v100",))
+    asks = replace(RIGID.resources, per_job="gres/gpu:v100:1")
+    job = replace(RIGID, gpu_types=("v100",), resources=asks)
     backend = FakeBackend(state(job), scripts={"5": script})
     daemon = daemon_of(backend, Clock())
     (warning,) = daemon.cycle().warnings

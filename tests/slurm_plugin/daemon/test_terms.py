@@ -112,10 +112,10 @@ def test_a_limit_is_rounded_up_to_a_minute() -> None:
 @pytest.mark.parametrize(
     ("asked", "cpus", "memory_mb", "for_four"),
     [
-        (Asked(8, memory_mb_per_node=4000), 4, 2000, Terms(None, 16, 8000)),
-        (Asked(3, memory_mb_per_node=1001), 2, 501, Terms(None, 8, 2004)),
-        (Asked(1, memory_mb_per_cpu=100), 1, 100, Terms(None, 4, None)),
-        (Asked(6, memory_mb_per_cpu=100), 3, 300, Terms(None, 12, None)),
+        (Asked(8, memory_mb_per_node=4000), 4, 2000, Terms(None, 16, 8000, 32)),
+        (Asked(3, memory_mb_per_node=1001), 2, 501, Terms(None, 8, 2004, 16)),
+        (Asked(1, memory_mb_per_cpu=100), 1, 100, Terms(None, 4, None, 8)),
+        (Asked(6, memory_mb_per_cpu=100), 3, 300, Terms(None, 12, None, 24)),
         (Asked(memory_mb_per_gpu=500, cpus_per_gpu=3), 3, 500, Terms()),
     ],
 )
@@ -124,7 +124,7 @@ def test_cpus_and_memory_follow_the_gpus(
 ) -> None:
     request = requested(replace(WAITING, asked=asked, gpus=2, cpus=asked.cpus_per_task))
     assert (request.cpus_per_gpu, request.memory_mb_per_gpu) == (cpus, memory_mb)
-    assert terms_for(request, 4, 1, None) == for_four
+    assert terms_for(request, 4, 2, None) == for_four
 
 
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
