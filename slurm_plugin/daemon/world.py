@@ -165,9 +165,9 @@ class LiveWorld:
             ask: looks up in Slurm what a new job asks for, for `requests`; where it cannot, that
                 job and those behind it are taken in another time.
         """
+        self.records = state.jobs
         read = sound(state)
         state, self.odd = read.state, dict(read.odd)
-        self.records = state.jobs
         before = used_by(self._leaving_in_time(now))
         self._now = now
         windows, before_them = windows_of(state.reservations, now), self.windows
@@ -207,6 +207,9 @@ class LiveWorld:
             if self.requests.of(seen) is None and not ask(seen):
                 break
             self._take_in(seen, cluster, now)
+        for what, words in self.odd.items():
+            if what.startswith("job "):
+                self.aside[what.removeprefix("job ")] = f"it is left out: {words}"
         self.requests.forget_all_but(state.jobs)
         self._observe_windows(changed=windows != before_them)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:

@@ -58,6 +58,8 @@ def cluster(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
                 tell = ("sacctmgr", "--immediate")
                 found.command(*tell, "add", "qos", "each", "MaxTRESPerUser=gres/gpu=3")
                 found.command(*tell, "modify", "user", "root", "set", "qos=normal,each")
+                # Under limits Slurm takes no name into a reservation that has no association.
+                found.command(*tell, "add", "user", "daemon", "account=root")
                 with found.layout.slurm_conf.open("a") as conf:
                     conf.write("AccountingStorageEnforce=limits,qos\n")
                 found.stop_controller()
@@ -91,6 +93,7 @@ class Scene:
             round_s=3600.0,
             grace_s=20.0,
             policy=policy if isinstance(policy, str) else "fifo",
+            mode=Mode.ENFORCE,
             **more,
         )
         if isinstance(policy, str):
@@ -108,6 +111,8 @@ class Scene:
         self.audiences.append(
             Audience(settings, time.time(), lambda: self.store, time.perf_counter)
         )
+        # From now on the nodes are held, so that Slurm starts nothing by itself.
+        self.until(lambda: True)
 
     def until(self, holds: Callable[[], bool], timeout_s: float = 40.0) -> None:
         """Run cycles until something holds."""
@@ -184,6 +189,23 @@ def codes(said: dict[str, Any]) -> list[tuple[str, str]]:
     return [(reason["code"], reason["horizon"]) for reason in said["reasons"]]
 
 
+def test_what_waits_as_slurm_shows_it(scene: Scene) -> None:
+    scene.begin()
+    array = scene.submit("--gpus=a100:4", "--array=0-299%3")
+    scene.until(scene.known(f"{array}_2"))
+    scene.until(lambda: scene.runs(f"{array}_0", f"{array}_1"))
+    waits = scene.why(f"{array}_2")
+    assert waits["reasons"][0]["code"] == "no_room"
+    assert waits["slurm"] == scene.squeue(f"{array}_2").partition(" ")[2]
+    (behind,) = scene.why(f"{array}_299")["reasons"]
+    assert behind["code"] == "ahead"
+    assert "of which at most 3 run at a time" in behind["sentence"]
+    # There is no room for it beside what the idle GPUs need.
+    many = scene.submit("--ntasks=96", "--nodes=3")
+    scene.until(lambda: scene.why(many)["slurm"].startswith("ReqNodeNotAvail"))
+    assert codes(scene.why(many)) == [("not_planned", "not yet")]
+
+
 def test_too_big(scene: Scene) -> None:
     scene.begin()
     big = scene.submit("--gpu-set=12")
@@ -195,12 +217,13 @@ def test_too_big(scene: Scene) -> None:
     assert any("GPU" in text and "would start now" in text for text in said["would_help"])
 
 
-def test_a_node_down(scene: Scene) -> None:
+def test_a_drained_node(scene: Scene) -> None:
     update = ("scontrol", "update", "nodename=n1")
-    scene.cluster.command(*update, "state=down", "reason=test")
+    # What is down returns by itself, where its slurmd has yet to come back to a new slurmctld.
+    scene.cluster.command(*update, "state=drain", "reason=test")
     try:
-        job = scene.submit("--gpu-set=2", "--gpu-types=t4")
         scene.begin()
+        job = scene.submit("--gpu-set=2", "--gpu-types=t4")
         scene.until(scene.known(job))
         said = scene.why(job)
         assert ("nodes_down", "not yet") in codes(said)
@@ -364,6 +387,7 @@ def moving(scene: Scene) -> tuple[Scene, str, str]:
     script = scene.folder / "slow.sh"
     script.write_text(f"#!/bin/bash\n{SLOW}\n")
     out = f"--output={scene.folder}/%j.out"
+    scene.begin()
     first = scene.cluster.command("sbatch", "--parsable", out, *words, script).strip()
     scene.begin(Mover(first=first))
     scene.until(lambda: scene.runs(first))

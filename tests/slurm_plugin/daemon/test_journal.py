@@ -389,6 +389,13 @@ def test_a_job_that_begins_later_is_private_as_others_are(bench: Bench) -> None:
             bench.ask(question, "1", Peer("bob"))
 
 
+def test_a_begin_time_beyond_all_dates_harms_nobody(bench: Bench) -> None:
+    bench.cycle(replace(job(1), begin_s=1e300), job(2))
+    (reason,) = bench.ask("why", "1")["reasons"]
+    assert "it is left out: its times are" in reason["sentence"]
+    assert bench.ask("why", "2")["state"] == "PD"
+
+
 def test_a_moved_job_s_restarts_are_told_while_it_is_there(bench: Bench) -> None:
     bench.cycle(job(1))
     bench.cycle(replace(running(job(1), bench.clock.now), restarts=2))
