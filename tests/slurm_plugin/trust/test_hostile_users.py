@@ -82,7 +82,7 @@ def cancelled(testbed: Testbed, submitter: Submitter) -> Iterator[None]:
 
 def allocation(daemon: Daemon, job: str) -> Allocation:
     """The first run of a job."""
-    return Allocation(job, 0, "n0", 1, 1, daemon.world.managed[job].mark.nonce, "n0")
+    return Allocation(job, 0, "n0", 1, 1, daemon.world.managed[job].request.mark.nonce, "n0")
 
 
 def start_line(job: str, nonce: str, **other: object) -> str:
@@ -118,7 +118,7 @@ def test_forged_spool_files_have_no_effect_and_are_counted(
 
     wait_until(running, "all jobs running", PATIENCE_S, every_s=0.2)
     cycle()
-    nonces = {job: daemon.world.managed[job].mark.nonce for job in (*jobs, another)}
+    nonces = {job: daemon.world.managed[job].request.mark.nonce for job in (*jobs, another)}
     own = spool / str(NOBODY)
 
     def put(job: str, text: str, uid: int = NOBODY) -> None:
@@ -195,7 +195,7 @@ def test_hostile_names_comments_and_environments_are_texts(
 
     def ended() -> bool:
         assert daemon.cycle().violations == ()
-        nonces.update(known.mark.nonce for known in daemon.world.managed.values())
+        nonces.update(known.request.mark.nonce for known in daemon.world.managed.values())
         now = backend.read().jobs
         return all(now[job].state is JobState.ENDED for job in jobs)
 
