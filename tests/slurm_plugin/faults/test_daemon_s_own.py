@@ -133,22 +133,24 @@ def test_the_daemon_s_clock_is_stepped_back_and_forth(site: Site, clock: Path) -
 
 
 def test_the_daemon_is_stopped_for_good_and_every_job_still_runs_to_its_end(site: Site) -> None:
-    # A waiting job is let go by Slurm itself after 20 s.
+    # The hold ends by itself after 20 s.
     site.options = (*site.options, "--slack-s=20")
     site.begin(60)
     site.kill_daemon()
     site.daemon, killed_s = None, time.time()
-    told = site.cluster.command("squeue", "-h", "--states=PD", "--format=%i %r").splitlines()
-    waiting = {job for job, reason in map(str.split, told) if reason == "BeginTime"}
+    told = site.cluster.command(
+        "squeue", "-h", "--array", "--states=PD", "--format=%i %r"
+    ).splitlines()
+    waiting = {line.split()[0] for line in told if "eserved" in line}
     site.await_all(240)
     verdict = site.verdict()
     assert verdict.wrong == ()
     assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
-    # Those that had not run yet began in the shape of their default count, where there was room.
+    # Those that had not run yet began in the shape in which they were submitted.
     names = [name for name, job in site.submitted.items() if job.job in waiting]
     seen = site.seen()
     first = {name: seen[name][0] for name in names if seen[name][0].begin > killed_s}
     assert len(first) > 5
     assert {name: len(run.gpus) for name, run in first.items()} == {
-        name: site.defaults[name] for name in first
+        name: site.gpus[name] for name in first
     }
