@@ -23,7 +23,7 @@ from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import as_nobody, as_user
+from tests.slurm_plugin.submit.asking import as_nobody, as_user, script_instead
 
 pytestmark = pytest.mark.slurm
 
@@ -50,7 +50,7 @@ def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
     settings = DaemonSettings(
         partitions=frozenset({"gpu"}), grace_s=5.0, spool=spool, spool_s=0.1, spool_most_s=5.0
     )
-    return Daemon(
+    daemon = Daemon(
         backend,
         make_policy("fifo"),
         settings,
@@ -60,6 +60,9 @@ def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
         store=store,
         stopwatch=time.perf_counter,
     )
+    # The nodes are held from now on.
+    daemon.cycle()
+    return daemon
 
 
 def submitted(testbed: Testbed, user: str, *words: str, **environment: str) -> str:
@@ -176,6 +179,7 @@ HOSTILE = (
     "' || touch {mine} || '",
     "--uid=0",
     '"},"nonce":"forged',
+    'hetsched/2 {"nonce":"forged","gpu-set":"8"}',
     "\x1b[2J\x07",
 )
 
@@ -236,6 +240,34 @@ def test_hostile_options_are_refused_at_submission(
         script.unlink()
     assert said.returncode == 1
     assert "hetsched: " in said.stderr
+
+
+def test_who_gets_into_the_reservation_unplaced_is_taken_out_though_there_is_no_script(
+    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+) -> None:
+    daemon = daemon_of(backend, store, spool)
+    first = submitted(testbed, "bin", "--gpus=4", "--nodelist=n0", "--wrap=sleep 300")
+
+    def running() -> bool:
+        daemon.cycle()
+        return backend.read().jobs[first].state is JobState.RUNNING
+
+    wait_until(running, "the node is busy", PATIENCE_S, every_s=0.2)
+    with script_instead(testbed, ""):
+        words = ("--gpus=4", "--nodelist=n0", "--wrap=sleep 300")
+        bold = submitted(testbed, "nobody", *words, "--reservation=hetsched")
+        late = submitted(testbed, "nobody", *words)
+        update = ("scontrol", "update", f"JobId={late}", "ReservationName=hetsched")
+        assert as_user(testbed, "nobody", *update).returncode == 0
+        without_gpus = ("--exclusive", "--nodelist=n0", "--wrap=sleep 300")
+        plain = submitted(testbed, "nobody", *without_gpus, "--reservation=hetsched")
+    jobs = (bold, late, plain)
+    assert all(backend.read().jobs[job].entered for job in jobs)
+    for _ in range(3):
+        daemon.cycle()
+    seen = backend.read().jobs
+    assert {seen[job].reservation for job in jobs} == {""}
+    assert {seen[job].state for job in jobs} == {JobState.PENDING}
 
 
 def test_another_s_job_is_neither_read_nor_changed(
