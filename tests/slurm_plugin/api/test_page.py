@@ -35,7 +35,7 @@ CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
 CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
 ROOT = Peer("root", admin=True)
 SLEEPER = replace(PENDING, id="9", submit_s=500.0, begin_s=87_000.0)
-LATER = to_begin_later(SLEEPER, request_of("x", NO_MARK, SLEEPER, own_of(SLEEPER)))
+LATER = to_begin_later(SLEEPER, request_of("x", NO_MARK, SLEEPER, own_of(SLEEPER, NO_MARK)))
 HOSTILE = "</td><script>alert('x')</script>"
 
 

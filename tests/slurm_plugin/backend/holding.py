@@ -189,9 +189,9 @@ class Site:
         """Let go of them."""
         self.operator.apply(Drop(NAME))
 
-    def enter(self, job: str, *nodes: str, request: Resources | None = None) -> None:
+    def enter(self, job: str, *nodes: str, resources: Resources | None = None) -> None:
         """Place a job."""
-        self.operator.apply(Enter(job, NAME, nodes, Leave(job), request))
+        self.operator.apply(Enter(job, NAME, nodes, Leave(job), resources))
 
     def jobs(self) -> dict[str, SlurmJob]:
         """Return all jobs."""

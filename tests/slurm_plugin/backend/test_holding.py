@@ -120,7 +120,7 @@ def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(
     wide = own.placed(1, "gres/gpu:4", 1)
     site.enter(job, "n1", resources=wide)
     placed = site.await_running(job)
-    assert (placed.nodes, placed.gpus_per_node, placed.cpus) == (("n1",), 4, 2)
+    assert (placed.nodes, placed.gpus, placed.cpus) == (("n1",), 4, 2)
     site.operator.apply(Requeue(job))
     leave = Leave(job, resources=own.changed_from(placed.resources))
     site.operator.apply(leave)
@@ -129,10 +129,10 @@ def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(
     assert same(left.resources, own)
     # What keeps it back for a while now is over when it is placed as due.
     assert (left.begin_s or 0.0) > time.time()
-    two = left.request.placed(2, "gres/gpu:1", 2)
+    two = left.resources.placed(2, "gres/gpu:1", 2)
     site.operator.apply(Enter(job, NAME, ("n0", "n2"), leave, two, due=True))
     again = site.await_running(job)
-    assert (again.nodes, again.gpus_per_node) == (("n0", "n2"), 1)
+    assert (again.nodes, again.gpus) == (("n0", "n2"), 2)
 
 
 def same(one: Resources, other: Resources) -> bool:
@@ -182,7 +182,7 @@ def test_however_a_job_asks_it_runs_as_it_is_placed_and_gets_its_own_back(site: 
         site.testbed.command("scontrol", "update", "node=n1", "state=resume")
     for job in [*jobs][3:]:
         placed = site.await_running(job)
-        assert (placed.nodes, placed.gpus_per_node) == (("n1",), 1), jobs[job]
+        assert (placed.nodes, placed.gpus) == (("n1",), 1), jobs[job]
 
 
 @both
@@ -219,7 +219,7 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
     assert first.partitions == ("short", "gpu")
     assert (first.exclusive, first.constraint, first.licences) == ("node", "slow&ib", "cad:1")
     assert (first.excluded, first.pinned) == (("n0",), ("n5",))
-    assert (first.request.nodes, first.tasks_per_node, first.cpus_least) == ((1, 3), 2, 3)
+    assert (first.resources.nodes, first.tasks_per_node, first.cpus_least) == ((1, 3), 2, 3)
     assert first.deadline_s is not None
     assert first.deadline_s == pytest.approx(first.submit_s + 7200, abs=5)
     assert first.priority > 0
@@ -263,7 +263,7 @@ def test_a_list_of_who_may_lets_nothing_of_others_in_and_a_refused_job_is_left_o
     site.testbed.command("scontrol", *create, "StartTime=now", "EndTime=now+600", "Flags=OVERLAP")
     job = site.submit("--gpus=1")
     own = site.await_waiting(job)
-    enter = Enter(job, "closed", ("n0",), Leave(job), own.request.placed(1, "gres/gpu:2", 1))
+    enter = Enter(job, "closed", ("n0",), Leave(job), own.resources.placed(1, "gres/gpu:2", 1))
     outcome = apply_changes(site.operator, [enter], time.sleep)
     ((_, words),) = outcome.refused
     assert "ccess denied" in words

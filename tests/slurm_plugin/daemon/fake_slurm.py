@@ -46,7 +46,7 @@ RIGID = replace(WAITING, id="5", mark="")
 def requested(job: SlurmJob, more: str = "") -> Request:
     """What a job asks for that is shown for the first time, with more fields in its mark."""
     mark = read_mark(job.mark.removesuffix("}") + more + "}" if more else job.mark)
-    return request_of(job.id, mark, job, own_of(job))
+    return request_of(job.id, mark, job, own_of(job, mark))
 
 
 def placed(job: SlurmJob, *nodes: str) -> SlurmJob:

@@ -109,6 +109,7 @@ class Draining:
 
     def __init__(self, backend: SlurmBackend, cluster: Testbed) -> None:
         self.read, self.site, self._apply = backend.read, backend.site, backend.apply
+        self.script = backend.script
         self._cluster, self.node = cluster, ""
 
     def apply(self, change: Change) -> None:

@@ -92,7 +92,7 @@ def test_reservations_of_others_are_windows_and_what_is_over_is_none() -> None:
     licences = replace(WINDOW, nodes=())
     over = replace(WINDOW, end_s=NOW)
     (window,) = windows_of([WINDOW, licences, over, held()], NOW)
-    assert (window.from_s, window.until_s, window.nodes) == (1500.0, 2000.0, {"n0"})
+    assert (window.from_s, window.until_s, window.nodes) == (1500.0, 2000.0, frozenset({"n0"}))
 
 
 def test_a_job_that_may_be_moved_uses_a_node_until_its_window_and_leaves_it_in_time() -> None:

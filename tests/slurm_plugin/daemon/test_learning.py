@@ -249,7 +249,7 @@ def test_a_job_that_is_moved_is_told_why_and_policies_know_what_it_has_done(
         drive(daemon, lambda: ended(backend, short)() and bool(moved()), timeout_s=90)
         settle(daemon)
         (job, *_) = moved()
-        told = store.progress()[daemon.world.managed[job].mark.nonce]
+        told = store.progress()[daemon.world.managed[job].key]
         view = daemon.world.jobs[job]
         _, (_, _, done) = runs_of(stubs.said(job))[:2]
         # What policies are told is what the job told, carried on; it prints whole samples.

@@ -124,7 +124,7 @@ def test_cpus_and_memory_follow_the_gpus(
 ) -> None:
     request = requested(replace(WAITING, asked=asked, gpus=2, cpus=asked.cpus_per_task))
     assert (request.cpus_per_gpu, request.memory_mb_per_gpu) == (cpus, memory_mb)
-    assert terms_for(request, 4, None) == for_four
+    assert terms_for(request, 4, 1, None) == for_four
 
 
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:

@@ -136,15 +136,15 @@ def test_a_job_that_slurm_keeps_back_for_a_limit_is_not_placed_again_and_again(
     asked: SlurmBackend, enforcing: Testbed
 ) -> None:
     daemon = daemon_of(asked)
-    words = ("--gpu-set=2", "--wrap=sleep 600")
-    first = sbatch(enforcing, "--qos=each", *words)
+    asks = ("--gpu-set=2", "--wrap=sleep 600")
+    first = sbatch(enforcing, "--qos=each", *asks)
     drive(daemon, lambda: running(asked.read().jobs[first]), 30)
     # Beyond what its user may have in all; and beyond a limit on one type, which others keep to.
     kept = {
-        sbatch(enforcing, "--qos=each", *words): "QOSMaxGRESPerUser",
-        sbatch(enforcing, "--qos=typed", "--gpu-types=v100", *words): "QOSMaxGRESPerJob",
+        sbatch(enforcing, "--qos=each", *asks): "QOSMaxGRESPerUser",
+        sbatch(enforcing, "--qos=typed", "--gpu-types=v100", *asks): "QOSMaxGRESPerJob",
     }
-    other = sbatch(enforcing, "--qos=typed", "--gpu-types=a100", *words)
+    other = sbatch(enforcing, "--qos=typed", "--gpu-types=a100", *asks)
     calls: dict[str, list[type]] = {job: [] for job in kept}
     after, latest = 0, deadline(60)
     # Slurm says of what is placed why it does not start; then it gives its place back.

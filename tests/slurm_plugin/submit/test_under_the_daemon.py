@@ -79,8 +79,10 @@ def test_jobs_that_their_users_hold_requeue_and_cancel_go_on_as_they_would(
 def test_a_dependency_holds_as_it_does_without_the_daemon(
     backend: SlurmBackend, testbed: Testbed, daemon: Daemon
 ) -> None:
-    cases = (("afterok", 0, True), ("afterok", 1, False), ("afternotok", 1, True))
-    cases = (*cases, ("afterany", 1, True), ("singleton", 0, True))
+    cases = (
+        *(("afterok", 0, True), ("afterok", 1, False), ("afternotok", 1, True)),
+        *(("afterany", 1, True), ("singleton", 0, True)),
+    )
     pairs = []
     for at, (kind, exits, _) in enumerate(cases):
         name = f"--job-name=pair{at}"
