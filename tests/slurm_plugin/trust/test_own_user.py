@@ -204,6 +204,7 @@ def test_a_job_reads_why_it_was_placed_and_no_other_user_reads_anything(
     script = folder / "told.sh"
     script.write_text(TOLD.format(folder=folder))
     with private_jobs(testbed):
+        await_hold(testbed)
         said = as_user(testbed, ann, "sbatch", "--parsable", script)
         assert said.returncode == 0, said.stderr
         job = said.stdout.strip()
