@@ -7,14 +7,15 @@ import pytest
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.holding import OPERATOR, USER, As, Site, known_to_slurm
-from tests.slurm_plugin.submit.asking import as_operator
+from tests.slurm_plugin.submit.asking import NOTHING, as_operator, script_instead
 
 
 @pytest.fixture(scope="module")
 def peopled(testbed: Testbed) -> Iterator[Testbed]:
-    """The shared testbed, with an operator and an ordinary user whom Slurm knows."""
+    """The shared testbed without our script, with an operator and a user whom Slurm knows."""
     with as_operator(testbed, OPERATOR), known_to_slurm(testbed, USER):
-        yield testbed
+        with script_instead(testbed, NOTHING):
+            yield testbed
 
 
 @pytest.fixture

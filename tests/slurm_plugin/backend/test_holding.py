@@ -237,6 +237,9 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
 def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller_was_killed(
     site: Site,
 ) -> None:
+    # A slurmctld that is killed before it has saved all that it has does not start again.
+    site.testbed.stop_controller()
+    site.testbed.start_controller()
     array, runs = site.submit("--array=0-199", "--gpus=4"), site.submit("--gpus=4")
     site.await_waiting(array)
     site.enter(runs, "n1")

@@ -149,7 +149,7 @@ def await_first(site: Site, names: set[str], since_s: float) -> dict[str, Seen]:
         runs = {name: seen[name][0] for name in names if seen.get(name)}
         return {name: run for name, run in runs.items() if run.begin > since_s}
 
-    site.await_that(lambda: len(first()) > 5, 60, "Slurm starts what waits")
+    site.await_that(lambda: len(first()) > 5, 60, f"Slurm starts some of {sorted(names)}")
     return first()
 
 

@@ -23,8 +23,7 @@ from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import as_nobody, as_user, script_instead
-from tests.slurm_plugin.submit.test_job_submit import NOTHING
+from tests.slurm_plugin.submit.asking import NOTHING, as_nobody, as_user, script_instead
 
 pytestmark = pytest.mark.slurm
 
