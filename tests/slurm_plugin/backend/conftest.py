@@ -13,9 +13,12 @@ from tests.slurm_plugin.submit.asking import NOTHING, as_operator, script_instea
 @pytest.fixture(scope="module")
 def peopled(testbed: Testbed) -> Iterator[Testbed]:
     """The shared testbed without our script, with an operator and a user whom Slurm knows."""
-    with as_operator(testbed, OPERATOR), known_to_slurm(testbed, USER):
-        with script_instead(testbed, NOTHING):
-            yield testbed
+    with (
+        script_instead(testbed, NOTHING),
+        as_operator(testbed, OPERATOR),
+        known_to_slurm(testbed, USER),
+    ):
+        yield testbed
 
 
 @pytest.fixture

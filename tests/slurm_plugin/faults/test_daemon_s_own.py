@@ -171,7 +171,7 @@ def test_a_daemon_that_stops_lets_go_at_once_and_one_that_dies_when_its_hold_end
     site.kill_daemon()
     site.daemon, killed_s = None, time.time()
     # What was placed and has not begun may still begin as it was placed.
-    left = waiting(site, "Reserved")
+    left = waiting(site, "eserved")
     again = await_first(site, left, killed_s)
     # The hold was renewed before half of it was over.
     assert min(run.begin for run in again.values()) > killed_s + 8.0
