@@ -69,14 +69,20 @@ def power_saved(testbed: Testbed) -> Iterator[None]:
         (layout.base / name).write_text(f"{first}\n{environment}{rest}")
         (layout.base / name).chmod(0o755)
     text = conf.read_text()
-    conf.write_text(f"{text}{SAVING.format(base=layout.base)}")
-    testbed.command("scontrol", "reconfigure")
+    _restart(testbed, f"{text}{SAVING.format(base=layout.base)}")
     try:
         yield
     finally:
-        conf.write_text(text)
-        testbed.command("scontrol", "reconfigure")
-        testbed.await_idle()
+        _restart(testbed, text)
+
+
+def _restart(testbed: Testbed, text: str) -> None:
+    """Give slurmctld another configuration."""
+    testbed.stop_controller()
+    testbed.layout.slurm_conf.write_text(text)
+    testbed.start_controller()
+    testbed.command("scontrol", "reconfigure")
+    testbed.await_idle()
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,8 @@ def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller
     (after,) = site.operator.read().reservations
     assert (after.end_s, after.nodes, after.users) == (before.end_s, NODES, "-daemon")
     # Slurm looks at all that wait every 30 s. Beside the one that was placed, which runs on, there
-    # is room for four.
-    wait_until(lambda: len(running_of(site, array)) == 4, "all GPUs are taken", 60)
+    # is room for seven.
+    wait_until(lambda: len(running_of(site, array)) == 7, "all GPUs are taken", 60)
     assert min(job.start_s or 0.0 for job in running_of(site, array).values()) >= after.end_s
     assert site.jobs()[runs].restarts == 0
 
@@ -337,7 +337,7 @@ def test_a_reservation_of_gpus_alone_takes_all_cores_too(site: Site) -> None:
     create = ("create", "reservation", "ReservationName=gpus", "Users=-daemon", "Nodes=n[0-3]")
     gpus = ("TRESPerNode=gres/gpu:4", "StartTime=now", "EndTime=now+600", "Flags=FLEX,OVERLAP")
     site.testbed.command("scontrol", *create, *gpus)
-    job = site.submit("--ntasks=1", "--mem=100")
+    job = site.submit("--ntasks=1", "--mem=100", "--nodelist=n1")
     site.await_job(job, lambda seen: seen.reason == "Resources", "there are no cores for it")
     assert not any(node.cpus_used for node in site.operator.read().nodes)
 
@@ -347,6 +347,7 @@ def saving(site: Site) -> Iterator[Site]:
     """A held site that turns idle nodes off."""
     with power_saved(site.testbed):
         yield site
+        site.end_all()
 
 
 def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(saving: Site) -> None:
