@@ -473,7 +473,7 @@ class Daemon:
             self._world.observe(state, now, self._asking())
         except (BackendError, InputError):
             return  # the hold ends by itself
-        changes = (
+        changes: tuple[Change, ...] = (
             *leaving(self._world),
             *self._cpu_jobs.leaving(self._world.without_gpus),
             *letting_go(state.reservations, now),

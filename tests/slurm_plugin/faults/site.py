@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -333,7 +333,7 @@ class Site:
             rows = _accounted(self.cluster, self.since, seen)
             wrong += miscounted(seen)
             wrong += untold(rows)
-            wrong += over_full(self.cluster.layout.nodes, rows)
+            wrong += over_full(self.cluster.layout.nodes, rows, seen)
             wrong += against_records(seen, rows)
         wrong += [
             f"job {job.job} has never run"
@@ -454,12 +454,28 @@ def untold(rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
             yield f"Slurm's records lack the end of job {job}: {each}"
 
 
-def over_full(nodes: Sequence[FakeNode], rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
-    """Name the nodes of which Slurm's records have more GPUs in use at once than there are."""
+def over_full(
+    nodes: Sequence[FakeNode],
+    rows: Mapping[str, Sequence[Accounted]],
+    seen: Mapping[str, Sequence[Seen]],
+) -> Iterator[str]:
+    """Name the nodes of which Slurm's records have more GPUs in use at once than there are.
+
+    They tell how many a run had in all; what it had on each node it has seen itself.
+    """
+    held = {
+        (run.job, run.number): Counter(node for node, _ in run.gpus)
+        for runs in seen.values()
+        for run in runs
+    }
+
+    def share(job: str, row: Accounted, node: str) -> int:
+        return held.get((job, row.restarts), {}).get(node, row.gpus // len(row.nodes))
+
     for node in nodes:
         shares = [
-            Accounted(row.state, row.nodes, row.gpus // len(row.nodes), row.start, row.end, 0)
-            for each in rows.values()
+            replace(row, gpus=share(job, row, node.name))
+            for job, each in rows.items()
             for row in each
             if node.name in row.nodes and row.end != UNTOLD
         ]

@@ -133,11 +133,11 @@ def test_the_daemon_s_clock_is_stepped_back_and_forth(site: Site, clock: Path) -
     assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
 
 
-def waiting(site: Site, word: str = "") -> set[str]:
-    """The jobs that wait and have never run, by our names, of which Slurm says such a word."""
-    pending = ("squeue", "-h", "--array", "--states=PD", "--format=%i %r")
-    told = (line.partition(" ") for line in site.cluster.command(*pending).splitlines())
-    found = {job for job, _, reason in told if word in reason}
+def waiting(site: Site) -> set[str]:
+    """The jobs that wait, have not been placed and have never run, by our names."""
+    pending = ("squeue", "-h", "--array", "--states=PD", "--format=%i %v")
+    told = map(str.split, site.cluster.command(*pending).splitlines())
+    found = {job for job, reservation in told if reservation == "(null)"}
     return {name for name, job in site.submitted.items() if job.job in found} - site.seen().keys()
 
 
@@ -172,8 +172,7 @@ def test_a_daemon_that_stops_lets_go_at_once_and_one_that_dies_when_its_hold_end
     site.await_log("event=place", after=said)
     site.kill_daemon()
     site.daemon, killed_s = None, time.time()
-    # What was placed and has not begun may still begin as it was placed.
-    left = waiting(site, "eserved")
+    left = waiting(site)
     again = await_first(site, left, killed_s)
     # The hold was renewed before half of it was over.
     assert min(run.begin for run in again.values()) > killed_s + 8.0
