@@ -470,7 +470,8 @@ def over_full(
     }
 
     def share(job: str, row: Accounted, node: str) -> int:
-        return held.get((job, row.restarts), {}).get(node, row.gpus // len(row.nodes))
+        own = held.get((job, row.restarts), Counter())
+        return own.get(node, row.gpus // len(row.nodes))
 
     for node in nodes:
         shares = [
