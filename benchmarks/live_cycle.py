@@ -21,7 +21,7 @@ from hetsched_core.policy import make_policy
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.store import Store
 from slurm_plugin.api.audience import Audience
-from slurm_plugin.backend import SlurmSite, SlurmState, open_backend
+from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backend
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon import Daemon, Mode
 from slurm_plugin.daemon.configuration import Configuration
@@ -47,6 +47,9 @@ class Timed:
     def site(self) -> SlurmSite:
         return self._backend.site()
 
+    def script(self, job: str) -> str:
+        return self._backend.script(job)
+
     def apply(self, change: Change) -> None:
         begun = time.perf_counter()
         self._backend.apply(change)
@@ -71,6 +74,9 @@ def main() -> None:
                 sys.path.append(str(installed.pyslurm))
             script = Path(name) / "job.sh"
             script.write_text(JOB)
+            # Nothing is to begin before all wait.
+            names = tuple(node.name for node in cluster.layout.nodes)
+            open_backend(chosen.backend).apply(Hold(HOLDS[0], names, 3600))
             if installed.pyslurm:
                 submit(script, chosen.jobs)
             else:

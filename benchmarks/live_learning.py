@@ -21,7 +21,7 @@ from hetsched_core.decision_record import DecisionWriter, differences, read_deci
 from hetsched_core.policy import make_policy
 from hetsched_core.store import Mode, Store
 from hetsched_core.types import NodeCondition, Round, Snapshot, Trigger
-from slurm_plugin.backend import JobState, SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend import HOLDS, JobState, SlurmJob, SlurmNode, SlurmState
 from slurm_plugin.daemon import DaemonSettings
 from slurm_plugin.daemon.listening import Listener
 from slurm_plugin.daemon.moves import Account, SpoolFolder
@@ -31,16 +31,18 @@ from slurm_plugin.daemon.world import LiveWorld
 
 ME = Account(os.getuid(), os.getgid())
 NOW = 1.76e9
+GPU = frozenset({"gpu"})
 
 
 def job(number: int, nodes: int) -> SlurmJob:
     """One of many jobs, with a GPU each and 20 profiles in all."""
-    words = {"nonce": f"nonce{number:08d}", "default": 1, "gpu-set": "1", "can-checkpoint": True}
-    mark = "hetsched/1 " + json.dumps(words | {"profile-key": f"net{number % 20}"})
+    words = {"nonce": f"nonce{number:08d}", "gpu-set": "1", "can-checkpoint": True}
+    mark = "hetsched/2 " + json.dumps(words | {"profile-key": f"net{number % 20}"})
     where = (f"n{number % nodes}",)
     return SlurmJob(
         str(number), "job", "ann", "lab", "gpu", JobState.RUNNING, "None", mark, where, where,
-        1, "", NOW - 60, NOW - 60, NOW - 50, None, 3600.0, 0, False, cpus=1,
+        1, ("v100",), NOW - 60, NOW - 60, NOW - 50, None, 3600.0, 0, False, cpus=1,
+        partitions=("gpu",), reservation=HOLDS[0],
     )  # fmt: skip
 
 
@@ -116,7 +118,7 @@ def main() -> None:
     chosen = parser.parse_args()
     say(f"{chosen.jobs} running jobs on {chosen.nodes} nodes, load {os.getloadavg()[0]:.1f}")
     nodes = tuple(
-        SlurmNode(f"n{k}", NodeCondition.UP, (("v100", 8),), (), 32, 0, 64_000, 0)
+        SlurmNode(f"n{k}", NodeCondition.UP, (("v100", 8),), (), 32, 0, 64_000, 0, GPU)
         for k in range(chosen.nodes)
     )
     jobs = {str(k): job(k, chosen.nodes) for k in range(1, chosen.jobs + 1)}
@@ -124,7 +126,7 @@ def main() -> None:
         folder = Path(name) / "spool"
         (folder / str(ME.uid)).mkdir(parents=True)
         with Store.open(Path(name) / "store.duckdb", Mode.WRITE) as store:
-            settings = DaemonSettings(partitions=frozenset({"gpu"}))
+            settings = DaemonSettings(partitions=GPU)
             world = LiveWorld(settings, frozenset(), LiveSpeeds(store, measures=True))
             world.observe(SlurmState(nodes, jobs), NOW)
             hear(store, folder, world, chosen.jobs)

@@ -1,4 +1,4 @@
-"""How long after `sbatch` a job begins: plain, and through the daemon, by turns in one run.
+"""How long after it is submitted a job begins: under plain Slurm, and under the daemon.
 
 Needs what the testbed needs (docs/live/testbed.md). Usage: python benchmarks/live_start.py
 """
@@ -15,7 +15,10 @@ from pathlib import Path
 
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
 
-TURNS = 12
+TURNS = 6
+
+KINDS = (("sbatch", ""), ("sbatch", "#HETSCHED --gpu-set=1"), ("srun", ""))
+"""What submits a job, and a line of its script."""
 
 
 def main() -> None:
@@ -26,32 +29,45 @@ def main() -> None:
         cluster = Testbed.create(installed, folder / "slurm", fake_nodes(6))
         try:
             cluster.up()
+            plain: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
+            ours: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
+            measure(cluster, folder, plain)
             command = [
                 *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce"),
                 *("--partitions=gpu", "--cycle-s=0.2", f"--backend={backend}"),
                 f"--database={folder}/decisions.duckdb",
             ]
             with subprocess.Popen(command, env=os.environ | cluster.environment()) as daemon:
-                time.sleep(3)
-                plain, ours = [], []
-                for _ in range(TURNS):
-                    plain.append(begin(cluster, folder, ""))
-                    ours.append(begin(cluster, folder, "#HETSCHED --gpu-set=1"))
+                while "ACTIVE" not in cluster.command("scontrol", "show", "reservation"):
+                    time.sleep(0.1)
+                measure(cluster, folder, ours)
                 daemon.terminate()
+            # The machine may have become quicker or slower meanwhile.
+            measure(cluster, folder, plain)
         finally:
             cluster.down()
-    for label, times in (("sbatch", plain), ("hetschedd", ours)):
-        median, longest = statistics.median(times), max(times)
-        sys.stdout.write(f"{label:<10} median {median:.2f} s, longest {longest:.2f} s\n")
+    for label, measured in (("Slurm", plain), ("hetschedd", ours)):
+        for (how, line), times in measured.items():
+            median, longest = statistics.median(times), max(times)
+            words = f"median {median:.2f} s, longest {longest:.2f} s"
+            sys.stdout.write(f"{label:<10} {how:<7}{line or 'as it is':<22} {words}\n")
 
 
-def begin(cluster: Testbed, folder: Path, line: str) -> float:
+def measure(cluster: Testbed, folder: Path, times: dict[tuple[str, str], list[float]]) -> None:
+    """Submit jobs of each kind by turns, and add what they take to begin."""
+    for _ in range(TURNS):
+        for command, line in KINDS:
+            times[command, line].append(begin(cluster, folder, command, line))
+
+
+def begin(cluster: Testbed, folder: Path, command: str, line: str) -> float:
     """Submit a job and return after how many seconds its script began."""
     script, stamp = folder / "job.sh", folder / "stamp"
     script.write_text(f"#!/bin/bash\n{line}\ndate +%s.%N >{stamp}.new; mv {stamp}.new {stamp}\n")
     stamp.unlink(missing_ok=True)
     submitted = time.time()
-    cluster.command("sbatch", "--output=/dev/null", "--gpus-per-node=1", script)
+    script.chmod(0o755)
+    cluster.command(command, "--output=/dev/null", "--gpus-per-node=1", script)
     while not stamp.exists():
         time.sleep(0.01)
     return float(stamp.read_text()) - submitted

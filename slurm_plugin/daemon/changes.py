@@ -88,14 +88,13 @@ def changes_for(
 
 
 def leaving(world: LiveWorld) -> Iterator[Leave]:
-    """Yield what takes all out of the reservation that has not begun, so that Slurm starts it."""
+    """Yield what takes jobs out of the reservation that have not begun, so that Slurm does."""
     for known in world.units():
         if known.slurm.entered:
             yield _leave(known)
         for member in known.slurm.members:
             if member.entered:
                 yield Leave(element_id(known.slurm, member.element))
-    yield from (Leave(job.id) for job, _ in world.without_gpus if job.entered)
     yield from (Leave(job) for job in world.intruders)
 
 

@@ -65,7 +65,7 @@ class CpuJobs:
         for job in entered:
             for name in job.pinned:
                 _take(rooms.get(name), *_share(job))
-            since_s, leave = self._placed.get(job.id, (-math.inf, Leave(job.id)))
+            since_s, leave = self._placing(job)
             if now - since_s > start_timeout_s:
                 self._not_before[job.id] = now + _AGAIN_S
                 yield leave
@@ -89,6 +89,14 @@ class CpuJobs:
                 self._placed[job.id] = now, leave
                 entry = Enter(job.id, hold, tuple(sorted(chosen)), leave, partitions=first)
                 yield replace(entry, due=job.restarts > 0)
+
+    def leaving(self, waiting: Iterable[tuple[SlurmJob, frozenset[str] | None]]) -> Iterator[Leave]:
+        """Yield what takes those out of the reservation that have not begun."""
+        yield from (self._placing(job)[1] for job, _ in waiting if job.entered)
+
+    def _placing(self, job: SlurmJob) -> tuple[float, Leave]:
+        """Return when a job was placed, and what takes it out again; long ago if not by us."""
+        return self._placed.get(job.id, (-math.inf, Leave(job.id)))
 
 
 def _in_order(

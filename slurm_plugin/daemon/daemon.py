@@ -479,7 +479,11 @@ class Daemon:
             self._world.observe(state, now, self._asking())
         except (BackendError, InputError):
             return  # the hold ends by itself
-        changes: list[Change] = [*leaving(self._world), *letting_go(state.reservations, now)]
+        changes: tuple[Change, ...] = (
+            *leaving(self._world),
+            *self._cpu_jobs.leaving(self._world.without_gpus),
+            *letting_go(state.reservations, now),
+        )
         apply_changes(self._backend, changes, self._sleep)
 
     def _actions(self, now: float) -> tuple[Action, ...]:

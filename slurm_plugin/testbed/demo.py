@@ -79,6 +79,10 @@ def _daemon(cluster: Testbed, folder: Path) -> Iterator[subprocess.Popen[bytes]]
 def _watch(
     cluster: Testbed, folder: Path, daemon: subprocess.Popen[bytes], say: Callable[[str], None]
 ) -> None:
+    # Until the nodes are held Slurm starts what it likes.
+    while "State=ACTIVE" not in cluster.command("scontrol", "show", "reservation"):
+        _check(daemon)
+        time.sleep(0.2)
     begun = time.monotonic()
     waiting = list(_JOBS)
     shown = ""
@@ -90,13 +94,17 @@ def _watch(
         if queue != shown:
             say(f"\n{time.monotonic() - begun:.0f} s\n{queue.rstrip()}")
             shown = queue
-        if daemon.poll() is not None:
-            raise TestbedError("the daemon has ended before the jobs; it says above why")
+        _check(daemon)
         if time.monotonic() - begun > _MOST_S:
             raise TestbedError(f"the jobs have not ended within {_MOST_S:g} s")
         if not waiting and queue.count("\n") <= 1:
             return
         time.sleep(0.5)
+
+
+def _check(daemon: subprocess.Popen[bytes]) -> None:
+    if daemon.poll() is not None:
+        raise TestbedError("the daemon has ended before the jobs; it says above why")
 
 
 def _submit(cluster: Testbed, folder: Path, name: str, counts: str, steps: int) -> None:

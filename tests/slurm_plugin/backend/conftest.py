@@ -6,21 +6,25 @@ import pytest
 
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.backend.holding import OPERATOR, USER, As, Site, known_to_slurm, site_of
-from tests.slurm_plugin.submit.asking import as_operator
+from tests.slurm_plugin.backend.holding import OPERATOR, USER, As, Site, known_to_slurm
+from tests.slurm_plugin.submit.asking import NOTHING, as_operator, script_instead
 
 
 @pytest.fixture(scope="module")
-def site_testbed_of_both(testbed: Testbed) -> Iterator[Testbed]:
-    """The shared testbed, configured as a site is, with an operator."""
-    with site_of(testbed), as_operator(testbed, OPERATOR), known_to_slurm(testbed, USER):
+def peopled(testbed: Testbed) -> Iterator[Testbed]:
+    """The shared testbed without our script, with an operator and a user whom Slurm knows."""
+    with (
+        script_instead(testbed, NOTHING),
+        as_operator(testbed, OPERATOR),
+        known_to_slurm(testbed, USER),
+    ):
         yield testbed
 
 
 @pytest.fixture
-def site(site_testbed_of_both: Testbed, backend: SlurmBackend) -> Iterator[Site]:
+def site(peopled: Testbed, backend: SlurmBackend) -> Iterator[Site]:
     """Nodes that are held, and no job; whatever is left is ended with the test."""
-    site = Site(site_testbed_of_both, As(backend, OPERATOR))
+    site = Site(peopled, As(backend, OPERATOR))
     site.hold()
     yield site
     site.end_all()

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import pwd
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from slurm_plugin.backend import (
     BackendError,
@@ -34,21 +32,9 @@ from tests.slurm_plugin.submit.asking import as_user
 NAME = "hetsched"
 NODES = ("n0", "n1", "n2", "n3", "n4", "n5")
 OPERATOR, USER = "lp", "games"
-FEATURES = {
-    "n0": frozenset({"fast", "eth"}),
-    "n1": frozenset({"slow", "ib"}),
-    "n2": frozenset({"slow", "eth"}),
-    "n3": frozenset({"fast", "ib"}),
-    "n4": frozenset({"slow", "eth"}),
-    "n5": frozenset({"slow", "ib"}),
-}
 PATIENCE_S = 60.0
 
-SETTINGS = """\
-PriorityType=priority/multifactor
-PriorityWeightAge=1000
-PriorityWeightFairshare=1000
-Licenses=cad:2
+SAVING = """\
 SuspendProgram={base}/off.sh
 ResumeProgram={base}/on.sh
 SuspendTime=36000
@@ -65,33 +51,9 @@ for node in $({scontrol} show hostnames $1); do kill $(cat {run}/slurmd-$node.pi
 """
 
 
-def as_a_site_has_it(text: str, base: Path) -> str:
-    """Return a slurm.conf with priorities, two partitions that share nodes, features and the rest.
-
-    Its scheduling parameters are Slurm's own. A MessageTimeout of 3 s would make the main
-    scheduler's time limit 1 s, at which it gives up whenever a second begins meanwhile.
-    """
-    kept = [
-        line
-        for line in text.splitlines()
-        if not re.match("SchedulerParameters|PriorityType|JobSubmitPlugins|PartitionName", line)
-    ]
-    joined = "\n".join(kept).replace("MessageTimeout=3", "MessageTimeout=4")
-    for at, (node, features) in enumerate(FEATURES.items()):
-        joined = joined.replace(
-            f"NodeName={node} ",
-            f"NodeName={node} Features={','.join(sorted(features))} Weight={at + 1} ",
-        )
-    partitions = (
-        "PartitionName=gpu Nodes=n[0-3] Default=YES MaxTime=INFINITE State=UP\n"
-        "PartitionName=short Nodes=n[2-5] MaxTime=INFINITE State=UP\n"
-    )
-    return f"{joined}\n{partitions}{SETTINGS.format(base=base)}"
-
-
 @contextmanager
-def site_of(testbed: Testbed) -> Iterator[None]:
-    """Give a testbed another configuration for a while."""
+def power_saved(testbed: Testbed) -> Iterator[None]:
+    """Let Slurm turn nodes of a testbed off and on for a while."""
     layout, conf = testbed.layout, testbed.layout.slurm_conf
     slurmd, slurmstepd = map(testbed.installed.program, ("slurmd", "slurmstepd"))
     words = {
@@ -107,7 +69,7 @@ def site_of(testbed: Testbed) -> Iterator[None]:
         (layout.base / name).write_text(f"{first}\n{environment}{rest}")
         (layout.base / name).chmod(0o755)
     text = conf.read_text()
-    _restart(testbed, as_a_site_has_it(text, layout.base))
+    _restart(testbed, f"{text}{SAVING.format(base=layout.base)}")
     try:
         yield
     finally:
@@ -115,6 +77,7 @@ def site_of(testbed: Testbed) -> Iterator[None]:
 
 
 def _restart(testbed: Testbed, text: str) -> None:
+    """Give slurmctld another configuration."""
     testbed.stop_controller()
     testbed.layout.slurm_conf.write_text(text)
     testbed.start_controller()

@@ -2,17 +2,20 @@
 
 import itertools
 import subprocess
+from collections.abc import Iterable, Iterator
 
 import pytest
 
 from slurm_plugin.backend.features import nodes_with
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.backend.holding import FEATURES
 
-NAMES = ("n0", "n1", "n2", "n3")
-FOUR = {name: FEATURES[name] for name in NAMES}
+FOUR = {
+    "n0": frozenset({"fast", "eth"}),
+    "n1": frozenset({"slow", "ib"}),
+    "n2": frozenset({"slow", "eth"}),
+    "n3": frozenset({"fast", "ib"}),
+}
 
-# n0 is fast and eth, n1 slow and ib, n2 slow and eth, n3 fast and ib.
 PLAIN = {
     "fast": "n0 n3",
     "fast&ib": "n3",
@@ -61,10 +64,25 @@ def test_what_only_slurm_can_tell_is_left_to_it(expression: str) -> None:
     assert nodes_with(expression, FOUR) is None
 
 
+@pytest.fixture
+def featured(testbed: Testbed) -> Iterator[Testbed]:
+    """The shared testbed, whose first nodes have these features for a while."""
+
+    def give(node: str, features: Iterable[str]) -> None:
+        names = ",".join(features)
+        words = (f"AvailableFeatures={names}", f"ActiveFeatures={names}")
+        testbed.command("scontrol", "update", f"NodeName={node}", *words)
+
+    for node, features in FOUR.items():
+        give(node, features)
+    yield testbed
+    for fake in testbed.layout.nodes[: len(FOUR)]:
+        give(fake.name, fake.features)
+
+
 @pytest.mark.slurm
-def test_slurmctld_reads_them_alike(site_testbed_of_both: Testbed) -> None:
-    testbed = site_testbed_of_both
-    sbatch = testbed.installed.program("sbatch")
+def test_slurmctld_reads_them_alike(featured: Testbed) -> None:
+    testbed, sbatch = featured, featured.installed.program("sbatch")
 
     def allows(expression: str, nodes: tuple[str, ...]) -> bool:
         where = (f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", f"-n{len(nodes)}")
@@ -75,5 +93,5 @@ def test_slurmctld_reads_them_alike(site_testbed_of_both: Testbed) -> None:
     for expression in PLAIN:
         (allowed,) = nodes_with(expression, FOUR) or (frozenset(),)
         for count in (1, 2):
-            for nodes in itertools.combinations(NAMES, count):
+            for nodes in itertools.combinations(FOUR, count):
                 assert allows(expression, nodes) == (allowed >= set(nodes)), (expression, nodes)

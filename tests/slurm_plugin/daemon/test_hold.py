@@ -21,9 +21,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     Clock,
     daemon_of,
     held,
-    left,
     node,
-    placed,
     running,
     state,
 )
@@ -76,16 +74,6 @@ def test_jobs_enter_the_reservation_that_is_made_in_the_same_cycle() -> None:
         ]
 
 
-def test_an_orderly_stop_takes_out_what_waits_and_gives_the_nodes_back() -> None:
-    runs = running(replace(RIGID, id="6"), "n0")
-    backend = FakeBackend(state(placed(WAITING, "n0"), runs, nodes=(node("n0", used=1),)))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    backend.calls.clear()
-    daemon.let_go()
-    assert backend.calls == [left(WAITING), Drop(HOLD)]
-
-
 def test_in_shadow_nothing_is_held_and_nothing_let_go_of() -> None:
     backend = FakeBackend(state(WAITING, RIGID, reservations=()))
     daemon = daemon_of(backend, Clock(), mode=Mode.SHADOW)
@@ -93,14 +81,6 @@ def test_in_shadow_nothing_is_held_and_nothing_let_go_of() -> None:
     daemon.let_go()
     assert {change.job for change in report.changes if isinstance(change, Enter)} == {"1", "5"}
     assert backend.calls == []
-
-
-def test_a_reload_into_shadow_gives_the_nodes_back() -> None:
-    backend = FakeBackend(state())
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    daemon.adopt(daemon._policy, SETTINGS, Mode.SHADOW)
-    assert backend.calls == [Drop(HOLD)]
 
 
 # -- windows ---------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from tests.slurm_plugin.daemon.fake_slurm import (
 
 def test_what_the_last_cycle_placed_leaves_in_its_own_shape_before_the_nodes_are_let_go() -> None:
     chosen = replace(RIGID, id="6", pinned=("n0",))
-    plain = replace(RIGID, id="7", gpus=0, resources=replace(RIGID.resources, per_job=""))
+    plain = replace(RIGID, id="7", gpus=0, pinned=("n0",))
     runs = replace(running(RIGID, "n0"), id="8")
     jobs = (WAITING, chosen, plain, runs)
     backend = FakeBackend(state(*jobs, reservations=()))
@@ -34,7 +34,7 @@ def test_what_the_last_cycle_placed_leaves_in_its_own_shape_before_the_nodes_are
     entered = (placed(WAITING, "n0"), placed(chosen, "n0"), placed(plain, "n0"), runs)
     backend.state = state(*entered)
     daemon.let_go()
-    assert backend.calls == [left(WAITING), Leave("6", ("n0",)), Leave("7"), Drop(HOLD)]
+    assert backend.calls == [left(WAITING), Leave("6", ("n0",)), Leave("7", ("n0",)), Drop(HOLD)]
 
 
 def test_a_daemon_that_goes_over_to_shadow_lets_go_too() -> None:

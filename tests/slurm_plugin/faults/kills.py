@@ -8,7 +8,7 @@ from tests.slurm_plugin.faults.site import Site
 from tests.slurm_plugin.jobs import await_hold
 
 LONGEST_LIFE_S = 3.5
-"""A daemon lives for less: it dies while it starts, while it places, moves and parks, or idles."""
+"""A daemon lives for less: it dies while it starts, while it places, moves and renews, or idles."""
 
 
 def run_with_kills(site: Site, jobs: int, kills: int, patience_s: float = 240.0) -> list[float]:

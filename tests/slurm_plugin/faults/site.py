@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,24 +28,65 @@ SPEEDS = {"a100": 100.0, "v100": 50.0}
 
 SCRIPT = """\
 #!/bin/bash
-#HETSCHED --gpu-set={counts} --profile-key={key} --can-checkpoint
+{asks}
 #SBATCH --open-mode=append --output=/dev/null
 cd {folder}
 stub=
 trap '[ -n "$stub" ] && kill -TERM $stub 2>/dev/null' TERM
-seen=seen/{token}
+seen=seen/{token}${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}
+me="$SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} ${{HETSCHED_NONCE:--}}"
 held="$SLURM_JOB_NODELIST=$SLURM_JOB_GPUS"
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     held=$(srun bash -c 'echo $SLURMD_NODENAME=$CUDA_VISIBLE_DEVICES' | paste -sd " ")
 fi
-echo "start $EPOCHREALTIME $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} $HETSCHED_NONCE $held" >>$seen
-{python} -I -S {root}/job_wrappers/stub.py --spool {folder}/spool --batch 8 --samples {samples} \\
-    --report-every 0.5 --checkpoint $seen.json {speeds} >>$seen.out 2>&1 &
+echo "start $EPOCHREALTIME $me $held" >>$seen
+{work} >>$seen.out 2>&1 &
 stub=$!
 while kill -0 $stub 2>/dev/null; do wait $stub; done
 echo "end $EPOCHREALTIME" >>$seen
 """
-"""A stub job that notes down when each of its runs begins and ends, and what it holds then."""
+"""A job that notes down when each of its runs begins and ends, and what it holds then."""
+
+STUB = (
+    "{python} -I -S {root}/job_wrappers/stub.py --spool {folder}/spool --batch 8 "
+    "--samples {samples} --report-every 0.5 --checkpoint $seen.json {speeds}"
+)
+"""What a job with GPUs does."""
+
+SLEEP = "(sleep {seconds}; echo 'done at {seconds} s')"
+"""What a job without GPUs does."""
+
+ELEMENTS = 3
+"""An array has so many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of jobs: what it asks for, its GPUs as it is submitted, its elements, 0 for no array.
+
+    `{key}` in `asks` stands for the profile.
+    """
+
+    asks: str
+    gpus: int
+    elements: int = 0
+
+
+def _set(counts: str, more: str = "", elements: int = 0) -> Kind:
+    line = f"#HETSCHED --gpu-set={counts} --profile-key={{key}} --can-checkpoint"
+    return Kind(f"{line}\n#SBATCH {more}" if more else line, int(counts[0]), elements)
+
+
+SETS = tuple(_set(counts) for counts in ("1", "1,2", "2,4", "1-4", "4,8", "2"))
+
+PLAIN = (
+    Kind("#SBATCH --gpus=4 --nodes=1", 4),
+    Kind("#SBATCH --nodes=2 --ntasks-per-node=1 --gpus-per-node=2", 4),
+    Kind("#SBATCH --gpus=1 --array=0-2%2", 1, ELEMENTS),
+    _set("1,2", "--array=0-2", ELEMENTS),
+    Kind("#SBATCH --cpus-per-task=2", 0),
+)
+"""Jobs without a set, arrays, and one without GPUs."""
 
 
 def nodes() -> tuple[FakeNode, ...]:
@@ -91,8 +132,9 @@ class Verdict:
 class Site:
     """A cluster, the folder in which its jobs and its daemon write, and what was submitted.
 
-    Jobs have a name of ours: one that Slurm has lost may leave its id to the next. `defaults` are
-    their default counts, `preload` is a library for the daemon.
+    Jobs have a name of ours, and so has each element of an array: one that Slurm has lost may leave
+    its id to the next. `gpus` are those that they ask for as they are submitted, `preload` is a
+    library for the daemon.
     """
 
     cluster: Testbed
@@ -102,7 +144,7 @@ class Site:
     samples: tuple[float, float] = (100.0, 350.0)
     since: float = field(default_factory=time.time)
     submitted: dict[str, Submitted] = field(default_factory=dict)
-    defaults: dict[str, int] = field(default_factory=dict)
+    gpus: dict[str, int] = field(default_factory=dict)
     daemon: subprocess.Popen[str] | None = None
     preload: str = ""
 
@@ -161,32 +203,38 @@ class Site:
 
     # -- jobs --------------------------------------------------------------------------------------
 
-    def submit(self) -> str:
-        """Submit a job of a random size and set of counts, and return its name."""
+    def submit(self, kinds: Sequence[Kind] = (*SETS, *SETS, *PLAIN)) -> str:
+        """Submit a job of a random size and one of these kinds, and return its name."""
         low, high = self.samples
-        counts = self.rng.choice(("1", "1,2", "2,4", "1-4", "4,8", "2"))
+        kind = self.rng.choice(kinds)
         name = f"j{len(self.submitted)}"
+        samples = self.rng.uniform(low, high)
+        work = STUB if kind.gpus else SLEEP
         script = self.folder / "job.sh"
         script.write_text(
             SCRIPT.format(
                 token=name,
-                counts=counts,
-                key=f"net{self.rng.randrange(3)}",
+                asks=kind.asks.format(key=f"net{self.rng.randrange(3)}"),
                 folder=self.folder,
-                python=sys.executable,
-                root=ROOT,
-                samples=self.rng.uniform(low, high) * int(counts[0]),
-                speeds=" ".join(f"--speed {name}={speed}" for name, speed in SPEEDS.items()),
+                work=work.format(
+                    python=sys.executable,
+                    root=ROOT,
+                    folder=self.folder,
+                    samples=samples * kind.gpus,
+                    seconds=samples / max(SPEEDS.values()),
+                    speeds=" ".join(f"--speed {name}={speed}" for name, speed in SPEEDS.items()),
+                ),
             )
         )
         job = self.cluster.command("sbatch", "--parsable", script).strip()
-        self.submitted[name] = Submitted(job, time.time())
-        self.defaults[name] = int(counts[0])
+        for end in [f"_{each}" for each in range(kind.elements)] or [""]:
+            self.submitted[name + end] = Submitted(job + end, time.time())
+            self.gpus[name + end] = kind.gpus
         return name
 
     def queue(self) -> set[str]:
         """Return the jobs that have not ended."""
-        return set(self.cluster.command("squeue", "--noheader", "--format=%i").split())
+        return set(self.cluster.command("squeue", "--noheader", "--array", "--format=%i").split())
 
     def held_nodes(self) -> set[str]:
         """Return the nodes that jobs hold."""
@@ -242,7 +290,8 @@ class Site:
 
     def lost(self) -> dict[str, str]:
         """Return the jobs of which Slurm knows nothing any more: name -> the id that they had."""
-        known = set(self.cluster.command("squeue", "-h", "--states=all", "--format=%i").split())
+        listing = ("squeue", "-h", "--array", "--states=all", "--format=%i")
+        known = set(self.cluster.command(*listing).split())
         return {name: job.job for name, job in self.submitted.items() if job.job not in known}
 
     def seen(self) -> dict[str, list[Seen]]:
@@ -284,7 +333,7 @@ class Site:
             rows = _accounted(self.cluster, self.since, seen)
             wrong += miscounted(seen)
             wrong += untold(rows)
-            wrong += over_full(self.cluster.layout.nodes, rows)
+            wrong += over_full(self.cluster.layout.nodes, rows, seen)
             wrong += against_records(seen, rows)
         wrong += [
             f"job {job.job} has never run"
@@ -315,7 +364,7 @@ def runs_in(text: str) -> Iterator[Seen]:
 
 def _gpus(held: str) -> Iterator[tuple[str, int]]:
     node, _, numbers = held.partition("=")
-    for number in numbers.split(","):
+    for number in filter(None, numbers.split(",")):
         yield node, int(number)
 
 
@@ -405,12 +454,29 @@ def untold(rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
             yield f"Slurm's records lack the end of job {job}: {each}"
 
 
-def over_full(nodes: Sequence[FakeNode], rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
-    """Name the nodes of which Slurm's records have more GPUs in use at once than there are."""
+def over_full(
+    nodes: Sequence[FakeNode],
+    rows: Mapping[str, Sequence[Accounted]],
+    seen: Mapping[str, Sequence[Seen]],
+) -> Iterator[str]:
+    """Name the nodes of which Slurm's records have more GPUs in use at once than there are.
+
+    They tell how many a run had in all; what it had on each node it has seen itself.
+    """
+    held = {
+        (run.job, run.number): Counter(node for node, _ in run.gpus)
+        for runs in seen.values()
+        for run in runs
+    }
+
+    def share(job: str, row: Accounted, node: str) -> int:
+        own = held.get((job, row.restarts), Counter())
+        return own.get(node, row.gpus // len(row.nodes))
+
     for node in nodes:
         shares = [
-            Accounted(row.state, row.nodes, row.gpus // len(row.nodes), row.start, row.end, 0)
-            for each in rows.values()
+            replace(row, gpus=share(job, row, node.name))
+            for job, each in rows.items()
             for row in each
             if node.name in row.nodes and row.end != UNTOLD
         ]

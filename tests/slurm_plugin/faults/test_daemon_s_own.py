@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.store import Store
-from tests.slurm_plugin.faults.site import Site
+from tests.slurm_plugin.faults.site import Seen, Site
+from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -132,23 +133,53 @@ def test_the_daemon_s_clock_is_stepped_back_and_forth(site: Site, clock: Path) -
     assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
 
 
-def test_the_daemon_is_stopped_for_good_and_every_job_still_runs_to_its_end(site: Site) -> None:
-    # A waiting job is let go by Slurm itself after 20 s.
+def waiting(site: Site) -> set[str]:
+    """The jobs that wait, have not been placed and have never run, by our names."""
+    pending = ("squeue", "-h", "--array", "--states=PD", "--format=%i %v")
+    told = map(str.split, site.cluster.command(*pending).splitlines())
+    found = {job for job, reservation in told if reservation == "(null)"}
+    return {name for name, job in site.submitted.items() if job.job in found} - site.seen().keys()
+
+
+def await_first(site: Site, names: set[str], since_s: float) -> dict[str, Seen]:
+    """Wait until some of these jobs have begun; return the first run of each that has."""
+
+    def first() -> dict[str, Seen]:
+        seen = site.seen()
+        runs = {name: seen[name][0] for name in names if seen.get(name)}
+        return {name: run for name, run in runs.items() if run.begin > since_s}
+
+    site.await_that(lambda: len(first()) > 5, 60, f"Slurm starts some of {sorted(names)}")
+    return first()
+
+
+def test_a_daemon_that_stops_lets_go_at_once_and_one_that_dies_when_its_hold_ends(
+    site: Site,
+) -> None:
+    site.options = (*site.options, "--slack-s=600")
+    # So many of such a length that some wait all the while.
+    site.samples = (600.0, 900.0)
+    site.begin(80)
+    site.stop_daemon()
+    stopped_s, left = time.time(), waiting(site)
+    begun = await_first(site, left, stopped_s)
     site.options = (*site.options, "--slack-s=20")
-    site.begin(60)
+    site.start_daemon()
+    await_hold(site.cluster)
+    for _ in range(30):
+        site.submit()
+    said = len(site.log)
+    site.await_log("event=place", after=said)
     site.kill_daemon()
     site.daemon, killed_s = None, time.time()
-    told = site.cluster.command("squeue", "-h", "--states=PD", "--format=%i %r").splitlines()
-    waiting = {job for job, reason in map(str.split, told) if reason == "BeginTime"}
+    left = waiting(site)
+    again = await_first(site, left, killed_s)
+    # The hold was renewed before half of it was over.
+    assert min(run.begin for run in again.values()) > killed_s + 8.0
     site.await_all(240)
     verdict = site.verdict()
     assert verdict.wrong == ()
     assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
-    # Those that had not run yet began in the shape of their default count, where there was room.
-    names = [name for name, job in site.submitted.items() if job.job in waiting]
-    seen = site.seen()
-    first = {name: seen[name][0] for name in names if seen[name][0].begin > killed_s}
-    assert len(first) > 5
-    assert {name: len(run.gpus) for name, run in first.items()} == {
-        name: site.defaults[name] for name in first
-    }
+    # Those that had not run yet began in the shape in which they were submitted.
+    found = {name: len(run.gpus) for name, run in (begun | again).items()}
+    assert found == {name: site.gpus[name] for name in found}

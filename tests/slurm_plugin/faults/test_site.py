@@ -83,14 +83,17 @@ def test_a_gpu_that_two_jobs_have_is_seen() -> None:
 def test_a_node_that_is_over_full_in_the_records_is_seen() -> None:
     node = FakeNode("n0", "a100", 3)
     later = replace(ROW, start=at(20), end=at(25))
-    assert list(over_full([node], {"7": [ROW], "8": [later]})) == []
+    assert list(over_full([node], {"7": [ROW], "8": [later]}, {})) == []
     at_once = replace(ROW, start=at(19))
-    assert list(over_full([node], {"7": [ROW], "8": [at_once]})) == [
+    assert list(over_full([node], {"7": [ROW], "8": [at_once]}, {})) == [
         "Slurm's records have 4 GPUs of n0 in use at once"
     ]
-    # A job's GPUs are spread over its nodes.
-    wide = replace(ROW, nodes=frozenset({"n0", "n1"}))
-    assert list(over_full([node], {"7": [ROW], "8": [wide]})) == []
+    # A job's GPUs are spread over its nodes, evenly unless it has seen otherwise.
+    wide = replace(ROW, nodes=frozenset({"n0", "n1"}), gpus=4)
+    rows = {"7": [ROW], "8": [wide]}
+    assert list(over_full([node], rows, {}))
+    uneven = frozenset({("n0", 0), ("n1", 0), ("n1", 1), ("n1", 2)})
+    assert list(over_full([node], rows, {"j1": [replace(OTHER, gpus=uneven)]})) == []
 
 
 def test_a_run_that_is_not_as_it_was_recorded_is_seen() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_plugin.api.client import ask
 from slurm_plugin.testbed import Testbed, TestbedError
-from tests.slurm_plugin.faults.site import Site
+from tests.slurm_plugin.faults.site import SETS, Site
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -15,7 +15,7 @@ def test_slurmctld_is_killed_and_started_again(site: Site) -> None:
     site.begin(50)
     older = set(site.submitted)
     site.await_saved(time.time())
-    late = [site.submit() for _ in range(6)]
+    late = [site.submit(SETS) for _ in range(6)]
     ids = {site.submitted[name].job for name in late}
 
     def known() -> set[str]:

@@ -16,7 +16,7 @@ import pytest
 
 from slurm_plugin.testbed import Installation, Layout, Testbed, TestbedError, fake_nodes
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.faults.site import Site, end_all, of_one_job, shared_gpus
+from tests.slurm_plugin.faults.site import SETS, Site, end_all, of_one_job, shared_gpus
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -114,7 +114,7 @@ def test_the_daemon_and_its_jobs_go_on_when_the_backup_takes_over(available: Sit
     for size, jobs in ((1600.0, 4), (200.0, 6)):
         site.samples = (size, size)
         for _ in range(jobs):
-            site.submit()
+            site.submit(SETS)
     site.await_that(lambda: len(site.seen()) >= 2, 60, "jobs run")
     begun = max(run.begin for runs in site.seen().values() for run in runs)
     site.await_saved(begun)
@@ -125,7 +125,7 @@ def test_the_daemon_and_its_jobs_go_on_when_the_backup_takes_over(available: Sit
     site.await_that(lambda: _jobs(site, "all") >= runs | waits, 90, "the backup knows all jobs")
     assert f"{layout.host} is DOWN" in _ping(site.cluster)
     said = len(site.log)
-    later = site.submit()
+    later = site.submit(SETS)
     site.await_log(f"event=place job={site.submitted[later].job} ", after=said, timeout_s=120)
     site.await_ends(120)
     seen = site.seen()

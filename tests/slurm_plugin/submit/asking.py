@@ -15,6 +15,13 @@ from slurm_plugin.daemon.request import Mark, is_mark, read_mark
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 
+NOTHING = """\
+function slurm_job_submit() return slurm.SUCCESS end
+function slurm_job_modify() return slurm.SUCCESS end
+return slurm.SUCCESS
+"""
+"""A job_submit.lua that does nothing."""
+
 
 def mark_of(backend: SlurmBackend, job: str) -> Mark:
     """The mark that a job was given."""

@@ -14,16 +14,9 @@ from slurm_plugin.daemon.request import NO_MARK, read_mark
 from slurm_plugin.submit.options import Options
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import mark_of, sbatch, script_instead, shown
+from tests.slurm_plugin.submit.asking import NOTHING, mark_of, sbatch, script_instead, shown
 
 pytestmark = pytest.mark.slurm
-
-NOTHING = """\
-function slurm_job_submit() return slurm.SUCCESS end
-function slurm_job_modify() return slurm.SUCCESS end
-return slurm.SUCCESS
-"""
-"""A job_submit.lua that does nothing."""
 
 
 def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitter) -> None:

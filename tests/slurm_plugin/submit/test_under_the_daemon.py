@@ -22,8 +22,7 @@ from tests.slurm_plugin.daemon.test_daemon_live import (
     most_at_once,
 )
 from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
-from tests.slurm_plugin.submit.asking import sbatch, script_instead, shown
-from tests.slurm_plugin.submit.test_job_submit import NOTHING
+from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead, shown
 
 pytestmark = pytest.mark.slurm
 

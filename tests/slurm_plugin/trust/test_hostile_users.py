@@ -23,7 +23,7 @@ from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import as_nobody, as_user
+from tests.slurm_plugin.submit.asking import NOTHING, as_nobody, as_user, script_instead
 
 pytestmark = pytest.mark.slurm
 
@@ -50,7 +50,7 @@ def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
     settings = DaemonSettings(
         partitions=frozenset({"gpu"}), grace_s=5.0, spool=spool, spool_s=0.1, spool_most_s=5.0
     )
-    return Daemon(
+    daemon = Daemon(
         backend,
         make_policy("fifo"),
         settings,
@@ -60,6 +60,9 @@ def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
         store=store,
         stopwatch=time.perf_counter,
     )
+    # The nodes are held from now on.
+    daemon.cycle()
+    return daemon
 
 
 def submitted(testbed: Testbed, user: str, *words: str, **environment: str) -> str:
@@ -82,7 +85,7 @@ def cancelled(testbed: Testbed, submitter: Submitter) -> Iterator[None]:
 
 def allocation(daemon: Daemon, job: str) -> Allocation:
     """The first run of a job."""
-    return Allocation(job, 0, "n0", 1, 1, daemon.world.managed[job].mark.nonce, "n0")
+    return Allocation(job, 0, "n0", 1, 1, daemon.world.managed[job].request.mark.nonce, "n0")
 
 
 def start_line(job: str, nonce: str, **other: object) -> str:
@@ -118,7 +121,7 @@ def test_forged_spool_files_have_no_effect_and_are_counted(
 
     wait_until(running, "all jobs running", PATIENCE_S, every_s=0.2)
     cycle()
-    nonces = {job: daemon.world.managed[job].mark.nonce for job in (*jobs, another)}
+    nonces = {job: daemon.world.managed[job].request.mark.nonce for job in (*jobs, another)}
     own = spool / str(NOBODY)
 
     def put(job: str, text: str, uid: int = NOBODY) -> None:
@@ -176,6 +179,7 @@ HOSTILE = (
     "' || touch {mine} || '",
     "--uid=0",
     '"},"nonce":"forged',
+    'hetsched/2 {"nonce":"forged","gpu-set":"8"}',
     "\x1b[2J\x07",
 )
 
@@ -195,7 +199,7 @@ def test_hostile_names_comments_and_environments_are_texts(
 
     def ended() -> bool:
         assert daemon.cycle().violations == ()
-        nonces.update(known.mark.nonce for known in daemon.world.managed.values())
+        nonces.update(known.request.mark.nonce for known in daemon.world.managed.values())
         now = backend.read().jobs
         return all(now[job].state is JobState.ENDED for job in jobs)
 
@@ -236,6 +240,34 @@ def test_hostile_options_are_refused_at_submission(
         script.unlink()
     assert said.returncode == 1
     assert "hetsched: " in said.stderr
+
+
+def test_who_gets_into_the_reservation_unplaced_is_taken_out_though_there_is_no_script(
+    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+) -> None:
+    daemon = daemon_of(backend, store, spool)
+    words = ("--gres=gpu:a100:4", "--wrap=sleep 300")
+    first = [submitted(testbed, "bin", *words) for _ in range(2)]
+
+    def running() -> bool:
+        daemon.cycle()
+        seen = backend.read().jobs
+        return all(seen[job].state is JobState.RUNNING for job in first)
+
+    wait_until(running, "the nodes are busy", PATIENCE_S, every_s=0.2)
+    with script_instead(testbed, NOTHING):
+        bold = submitted(testbed, "nobody", *words, "--reservation=hetsched")
+        late = submitted(testbed, "nobody", *words)
+        update = ("scontrol", "update", f"JobId={late}", "ReservationName=hetsched")
+        assert as_user(testbed, "nobody", *update).returncode == 0
+        without_gpus = ("--exclusive", "--nodelist=n0", "--wrap=sleep 300")
+        plain = submitted(testbed, "nobody", *without_gpus, "--reservation=hetsched")
+    jobs = (bold, late, plain)
+    assert all(backend.read().jobs[job].entered for job in jobs)
+    outcomes = [daemon.cycle().outcome for _ in range(3)]
+    seen = backend.read().jobs
+    assert [job for job in jobs if seen[job].entered] == [], outcomes
+    assert {seen[job].state for job in jobs} == {JobState.PENDING}
 
 
 def test_another_s_job_is_neither_read_nor_changed(

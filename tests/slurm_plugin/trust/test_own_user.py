@@ -19,6 +19,7 @@ import pytest
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.jobs import await_hold
 from tests.slurm_plugin.submit.asking import as_operator, as_user
 
 pytestmark = pytest.mark.slurm
@@ -85,7 +86,7 @@ def hetschedd(testbed: Testbed, folder: Path) -> Iterator[subprocess.Popen[str]]
         process = subprocess.Popen(
             [
                 *(python, "-m", "slurm_plugin.cli.hetschedd", "--partitions=gpu", "--mode=enforce"),
-                *("--policy=las", "--round-s=2", "--cycle-s=0.2", "--grace-s=5"),
+                *("--policy=las", "--round-s=2", "--cycle-s=0.2", "--grace-s=5", "--slack-s=20"),
                 *(f"--backend={backend}", f"--database={folder}/daemon.duckdb"),
                 *(f"--spool={folder}/spool", f"--socket={folder}/sock"),
             ],
@@ -124,13 +125,21 @@ def submitted(testbed: Testbed, folder: Path, counts: str, tenths: int) -> str:
     return said.stdout.strip()
 
 
-def test_an_operator_places_moves_and_parks_the_jobs_of_ordinary_users(
+def hold(testbed: Testbed) -> str:
+    """What Slurm says of the reservation that is in force, "" for none."""
+    said = testbed.command("scontrol", "show", "reservation", "--oneliner")
+    return next((line for line in said.splitlines() if "State=ACTIVE" in line), "")
+
+
+def test_an_operator_holds_nodes_places_and_moves_jobs_of_ordinary_users_and_lets_go(
     operator: None,
     hetschedd: subprocess.Popen[str],
     backend: SlurmBackend,
     testbed: Testbed,
     folder: Path,
 ) -> None:
+    await_hold(testbed)
+    first = hold(testbed)
     long = [submitted(testbed, folder, "4,8", 100) for _ in range(8)]
     log = folder / "log"
     wait_until(lambda: "event=place" in log.read_text(), "a placement", PATIENCE_S, every_s=0.2)
@@ -141,6 +150,15 @@ def test_an_operator_places_moves_and_parks_the_jobs_of_ordinary_users(
         return all(backend.read().jobs[job].state is JobState.ENDED for job in jobs)
 
     wait_until(ended, "the end of all jobs", 2 * PATIENCE_S, every_s=0.5)
+    wait_until(lambda: hold(testbed) != first, "the hold being renewed", PATIENCE_S)
+    waits = submitted(testbed, folder, "4", 5)
+    hetschedd.terminate()
+    assert hetschedd.wait(120) == 0
+    assert hold(testbed) == ""
+    jobs.append(waits)
+    wait_until(
+        lambda: backend.read().jobs[waits].state is JobState.ENDED, "Slurm runs it", PATIENCE_S
+    )
     said = log.read_text()
     assert "event=requeue" in said
     assert "event=refused" not in said
@@ -186,6 +204,7 @@ def test_a_job_reads_why_it_was_placed_and_no_other_user_reads_anything(
     script = folder / "told.sh"
     script.write_text(TOLD.format(folder=folder))
     with private_jobs(testbed):
+        await_hold(testbed)
         said = as_user(testbed, ann, "sbatch", "--parsable", script)
         assert said.returncode == 0, said.stderr
         job = said.stdout.strip()
@@ -226,9 +245,9 @@ def test_without_that_right_nothing_is_changed_and_every_job_still_runs(
     log = folder / "log"
     wait_until(lambda: "event=refused" in log.read_text(), "a refusal", PATIENCE_S, every_s=0.2)
     assert "event=place" not in log.read_text()
-    assert backend.read().jobs[job].pinned == ()
-    # Slurm starts it by itself, a minute after its submission.
-    testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    assert not backend.read().jobs[job].entered
+    assert hold(testbed) == ""
+    # Without a hold Slurm starts it by itself.
     wait_until(
         lambda: backend.read().jobs[job].state is JobState.ENDED, "its end", PATIENCE_S, every_s=0.5
     )
