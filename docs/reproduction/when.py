@@ -105,17 +105,17 @@ REPLAYED = (
         one_in=8,
     ),
     Setting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=6),
+    Setting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=9),
 )
 
 UNKNOWN = (
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=3, grace_s=3.0),
+    Setting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=4, grace_s=3.0),
     Setting(
         Said.LIMITS,
         BUNDLED_LOG[0],
         "hops",
         BUNDLED_LOG[1],
-        one_in=4,
+        one_in=6,
         parameters=(("priority", "las"),),
         grace_s=3.0,
     ),
