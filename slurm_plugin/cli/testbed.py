@@ -35,25 +35,50 @@ def testbed() -> None:
     "--gpus",
     default="a100:4,v100:8,t4:4",
     show_default=True,
-    metavar="TYPE:COUNT,...",
-    help="GPU types and counts, which the nodes get in turn.",
+    metavar="TYPE:COUNT[+...],...",
+    help="GPU types and counts, which the nodes get in turn; + joins those of one node.",
+)
+@click.option(
+    "--partitions",
+    metavar="NAME=NODES,...",
+    help="Run it as a site does: partitions, which may share nodes, the first the default; "
+    "priorities by fair share; Slurm's own scheduling parameters.  "
+    "[default: one partition gpu, jobs start first come, first served]",
+)
+@click.option(
+    "--slurm",
+    type=click.Choice(["newest", "24.11"]),
+    default="newest",
+    show_default=True,
+    help="The release of Slurm.",
 )
 @_directory
-def up(nodes: int, gpus: str, directory: Path | None) -> None:
+def up(nodes: int, gpus: str, partitions: str | None, slurm: str, directory: Path | None) -> None:
     """Start a cluster, and print what makes Slurm's commands find it.
 
     Use it as: eval "$(hetsched testbed up)"
     """
     from hetsched_core.cli.options import usage_errors
     from hetsched_core.errors import HetschedError
-    from slurm_plugin.testbed import Testbed, default_cache, default_directory, fake_nodes, install
+    from slurm_plugin.testbed import (
+        Testbed,
+        default_cache,
+        default_directory,
+        fake_nodes,
+        install,
+        parse_partitions,
+        quick_site,
+        usual_site,
+    )
 
     with usage_errors():
         wanted = fake_nodes(nodes, gpus)
-    installed = install(default_cache(), lambda line: click.echo(line, err=True))
+        named = parse_partitions(partitions, wanted) if partitions else ()
+    site = usual_site(wanted, named) if named else quick_site(wanted)
+    installed = install(default_cache(), lambda line: click.echo(line, err=True), slurm)
     if installed.why_no_pyslurm:
         click.echo(f"without pyslurm: {installed.why_no_pyslurm}", err=True)
-    cluster = Testbed.create(installed, directory or default_directory(), wanted)
+    cluster = Testbed.create(installed, directory or default_directory(), site)
     if cluster.why_no_options:
         click.echo(
             f"only #HETSCHED lines, no options of sbatch: {cluster.why_no_options}", err=True
@@ -94,7 +119,8 @@ def status(directory: Path | None) -> None:
         found.nodes, found.daemons[-len(found.nodes) :], strict=True
     ):
         shown = state or ("up" if runs else "down")
-        click.echo(f"{node.name:<10} {node.gpu_type}:{node.gpus}  {shown}")
+        gpus = "+".join(f"{kind}:{count}" for kind, count in node.kinds)
+        click.echo(f"{node.name:<10} {gpus}  {shown}")
     if not found.up:
         raise TestbedError(
             f"not all of the testbed runs; see {cluster.layout.logs}, or begin anew with: "
@@ -112,15 +138,6 @@ def demo() -> None:
 
 
 def _find(directory: Path | None) -> Testbed:
-    from slurm_plugin.testbed import (
-        Testbed,
-        TestbedError,
-        default_cache,
-        default_directory,
-        find_installed,
-    )
+    from slurm_plugin.testbed import Testbed, default_directory
 
-    installed = find_installed(default_cache())
-    if installed is None:
-        raise TestbedError("no testbed has been made here; bring one up with: hetsched testbed up")
-    return Testbed.find(installed, directory or default_directory())
+    return Testbed.find(directory or default_directory())

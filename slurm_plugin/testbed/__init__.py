@@ -12,14 +12,26 @@ from slurm_plugin.testbed.install import (
     install,
     why_unavailable,
 )
-from slurm_plugin.testbed.layout import DEFAULT_GPUS, FakeNode, Layout, fake_nodes
+from slurm_plugin.testbed.layout import Layout
+from slurm_plugin.testbed.site import (
+    DEFAULT_GPUS,
+    FakeNode,
+    FakeSite,
+    Partition,
+    fake_nodes,
+    parse_partitions,
+    quick_site,
+    usual_site,
+)
 from slurm_plugin.testbed.testbed import Status, Testbed, default_directory
 
 __all__ = [
     "DEFAULT_GPUS",
     "FakeNode",
+    "FakeSite",
     "Installation",
     "Layout",
+    "Partition",
     "Status",
     "Testbed",
     "TestbedError",
@@ -29,5 +41,8 @@ __all__ = [
     "fake_nodes",
     "find_installed",
     "install",
+    "parse_partitions",
+    "quick_site",
+    "usual_site",
     "why_unavailable",
 ]

@@ -17,16 +17,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from hetsched_core.errors import unknown
 from slurm_plugin.testbed import glibc, packages
 from slurm_plugin.testbed.errors import TestbedError, TestbedUnavailableError
 from slurm_plugin.testbed.processes import run
 from slurm_plugin.testbed.pyslurm_build import build_pyslurm, why_no_pyslurm
 
-RECIPE = 1
+RECIPE = 2
 """Part of the prefix's name: raised when a prefix made by older code will not do."""
 
 _COMPLETE = ".complete"
-_PROGRAMS = {"slurmctld": "slurmctld-wlm", "slurmd": "slurmd-wlm", "slurmstepd": "slurmstepd-wlm"}
+_DEBIAN_NAME = "-wlm"
+"""What Debian appends to the names of Slurm's daemons."""
 
 Progress = Callable[[str], None]
 
@@ -46,6 +48,11 @@ class Installation:
     version: tuple[int, ...]
     pyslurm: Path | None
     why_no_pyslurm: str = ""
+
+    @property
+    def release(self) -> str:
+        """Which of the releases of `packages.SUITES` it is."""
+        return packages.release_of(self.version)
 
     @property
     def libraries(self) -> Path:
@@ -69,10 +76,9 @@ class Installation:
             TestbedError: there is none of this name.
         """
         for folder in ("usr/sbin", "usr/bin"):
-            for candidate in (name, _PROGRAMS.get(name, name)):
-                path = self.prefix / folder / candidate
-                if path.is_file():
-                    return path
+            path = self.prefix / folder / name
+            if path.is_file():
+                return path
         raise TestbedError(f"{self.prefix} has no {name}; remove it to have it made anew")
 
     def environment(self) -> dict[str, str]:
@@ -95,41 +101,65 @@ def why_unavailable() -> str:
     return ""
 
 
-def find_installed(cache: Path) -> Installation | None:
-    """Return the newest whole installation in a cache, None if there is none."""
-    found = [_read(path.parent) for path in cache.glob(f"*-r{RECIPE}/{_COMPLETE}")]
-    return max(found, key=lambda each: each.version, default=None)
+def find_installed(cache: Path, release: str = packages.NEWEST) -> Installation | None:
+    """Return the newest whole installation of a release in a cache, None if there is none."""
+    found = [read_installed(path.parent) for path in cache.glob(f"*-r{RECIPE}/{_COMPLETE}")]
+    fitting = [each for each in found if each.release == release]
+    return max(fitting, key=lambda each: each.version, default=None)
 
 
-def install(cache: Path, progress: Progress = lambda _: None) -> Installation:
-    """Return the installation in `cache`, making it if there is none.
-
-    What is there is used without asking the network; remove the folder to have a newer one.
+def read_installed(prefix: Path) -> Installation:
+    """Return the installation of which the prefix is known.
 
     Raises:
+        TestbedError: there is none.
+    """
+    try:
+        version = tuple(map(int, (prefix / _COMPLETE).read_text().strip().split(".")))
+    except OSError:
+        raise TestbedError(f"there is no Slurm in {prefix}, or only a part of one") from None
+    reason = why_no_pyslurm(version)
+    built = prefix / f"pyslurm-{_python()}"
+    return Installation(prefix, version, built if built.is_dir() else None, reason)
+
+
+def install(
+    cache: Path, progress: Progress = lambda _: None, release: str = packages.NEWEST
+) -> Installation:
+    """Return the installation of a release in `cache`, making it if there is none.
+
+    What is there is used without asking the network; remove the folder to have a newer one.
+    Releases lie side by side.
+
+    Raises:
+        UnknownNameError: `release` is none of `packages.SUITES`.
         TestbedUnavailableError: this machine cannot have it; the message says why.
         TestbedError: it should have worked and did not.
     """
+    if release not in packages.SUITES:
+        raise unknown("release of Slurm", release, packages.SUITES)
     if reason := why_unavailable():
         raise TestbedUnavailableError(f"no testbed on this machine: {reason}")
     cache.mkdir(parents=True, exist_ok=True)
     with _locked(cache / "lock"):
-        installed = find_installed(cache)
+        installed = find_installed(cache, release)
         if installed is None:
-            installed = _make(cache, progress)
+            installed = _make(cache, progress, release)
         if installed.pyslurm is None and not installed.why_no_pyslurm:
             progress(f"building pyslurm for Python {_python()} (about a minute)")
             _need_compiler()
             build_pyslurm(installed.prefix, installed.plugins, installed.version, _python())
-            installed = _read(installed.prefix)
+            installed = read_installed(installed.prefix)
         return installed
 
 
-def _make(cache: Path, progress: Progress) -> Installation:
+def _make(cache: Path, progress: Progress, release: str) -> Installation:
     debs = cache / "packages"
-    debs.mkdir(exist_ok=True)
-    progress(f"fetching Slurm's packages from Debian {packages.SLURM_SUITE}")
-    _fetch(debs)
+    # Another release's, of which the making has failed, must not be unpacked with this one's.
+    shutil.rmtree(debs, ignore_errors=True)
+    debs.mkdir()
+    progress(f"fetching Slurm's packages from Debian {packages.SUITES[release]}")
+    _fetch(debs, release)
     part = cache / "part"
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir()
@@ -138,27 +168,36 @@ def _make(cache: Path, progress: Progress) -> Installation:
         packages.unpack(package, part)
     _adapt(Installation(part, (), None))
     version = _slurm_version(Installation(part, (), None))
-    (part / _COMPLETE).write_text(".".join(map(str, version)) + "\n")
-    prefix = cache / f"{'.'.join(map(str, version))}-r{RECIPE}"
+    shown = ".".join(map(str, version))
+    if packages.release_of(version) != release:
+        raise TestbedUnavailableError(
+            f"Debian {packages.SUITES[release]} has Slurm {shown}, and {release} was asked for"
+        )
+    (part / _COMPLETE).write_text(f"{shown}\n")
+    prefix = cache / f"{shown}-r{RECIPE}"
     shutil.rmtree(prefix, ignore_errors=True)
     part.rename(prefix)
     shutil.rmtree(debs)
-    return _read(prefix)
+    return read_installed(prefix)
 
 
-def _fetch(debs: Path) -> None:
-    """Fetch all packages, or use those that HETSCHED_SLURM_DEBS holds where it is set."""
-    if given := os.environ.get("HETSCHED_SLURM_DEBS"):
-        for package in Path(given).glob("*.deb"):
-            shutil.copy(package, debs)
-    else:
-        packages.fetch_slurm(debs)
+def _fetch(debs: Path, release: str) -> None:
+    """Fetch all packages, or use those of the release that HETSCHED_SLURM_DEBS holds."""
+    given = os.environ.get("HETSCHED_SLURM_DEBS")
+    own = packages.packages_of(release, Path(given)) if given else []
+    for package in own:
+        shutil.copy(package, debs)
+    if not own:
+        packages.fetch_slurm(debs, packages.SUITES[release])
     packages.fetch_companions(debs)
 
 
 def _adapt(installed: Installation) -> None:
     """Make the unpacked programs find their libraries here, and run on the host's glibc."""
     prefix, plugins = installed.prefix, installed.plugins
+    for path in prefix.glob(f"usr/*bin/*{_DEBIAN_NAME}"):
+        # By its name slurmctld knows what it is: 24.11 ends under that of Debian.
+        path.with_name(path.name.removesuffix(_DEBIAN_NAME)).symlink_to(path.name)
     files = [path for path in prefix.rglob("*") if path.is_file() and not path.is_symlink()]
     elves = [path for path in files if glibc.is_elf(path)]
     patchelf = prefix / "usr/bin/patchelf"
@@ -183,13 +222,6 @@ def _slurm_version(installed: Installation) -> tuple[int, ...]:
     if match is None:
         raise TestbedError(f"slurmctld gives no version: {said!r}")
     return tuple(map(int, match.groups()))
-
-
-def _read(prefix: Path) -> Installation:
-    version = tuple(map(int, (prefix / _COMPLETE).read_text().strip().split(".")))
-    reason = why_no_pyslurm(version)
-    built = prefix / f"pyslurm-{_python()}"
-    return Installation(prefix, version, built if built.is_dir() else None, reason)
 
 
 def _need_compiler() -> None:

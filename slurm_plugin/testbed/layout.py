@@ -1,35 +1,21 @@
-"""What a testbed's cluster looks like, and the configuration files that say so to Slurm."""
+"""Where a testbed's cluster lives, and the configuration files that describe it to Slurm."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from hetsched_core.errors import InputError
 from slurm_plugin.submit import ENFORCE_LIST, JOB_SUBMIT
+from slurm_plugin.testbed.site import FakeNode, FakeSite, Partition
 
-DEFAULT_GPUS = "a100:4,v100:8,t4:4"
-"""GPU types and counts that nodes get in turn."""
-
-DEVICES_PER_NODE = 16
-MAX_NODES = 512
 CLUSTER = "testbed"
-PARTITION = "gpu"
 _CONTROLLER, _DATABASE_DAEMON, _DATABASE, _FIRST_NODE = 0, 1, 2, 4
 
 
 @dataclass(frozen=True, slots=True)
-class FakeNode:
-    """A node of the testbed: a slurmd of this name with fake GPUs."""
-
-    name: str
-    gpu_type: str
-    gpus: int
-
-
-@dataclass(frozen=True, slots=True)
 class Layout:
-    """A cluster: where its files are, which ports it listens on, and its nodes.
+    """A cluster: where its files are, which ports it listens on, and what it is made of.
 
     `port` is the first of `ports` consecutive ones, all on the loopback interface. `plugins` is
     Slurm's `PluginDir`.
@@ -39,7 +25,12 @@ class Layout:
     plugins: Path
     port: int
     host: str
-    nodes: tuple[FakeNode, ...]
+    site: FakeSite
+
+    @property
+    def nodes(self) -> tuple[FakeNode, ...]:
+        """Its nodes."""
+        return self.site.nodes
 
     @property
     def ports(self) -> int:
@@ -96,12 +87,11 @@ class Layout:
             "job_submit.lua": JOB_SUBMIT.read_text(),
             # Where it could not be built, the options are those of `#HETSCHED` lines alone.
             "plugstack.conf": f"optional {self.spank}\n",
-            ENFORCE_LIST: f"{PARTITION} {max(node.gpus for node in self.nodes)} "
-            f"{','.join(sorted({node.gpu_type for node in self.nodes}))}\n",
+            ENFORCE_LIST: self._enforce_list(),
         }
 
     def _slurm_conf(self) -> str:
-        types = dict.fromkeys(node.gpu_type for node in self.nodes)
+        types = dict.fromkeys(kind for node in self.nodes for kind, _ in node.kinds)
         tracked = ",".join(["gres/gpu", *(f"gres/gpu:{each}" for each in types)])
         base, run, log = self.base, self.runtime, self.logs
         head = f"""\
@@ -131,8 +121,6 @@ SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=100
 SchedulerType=sched/backfill
-SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=1
-PriorityType=priority/basic
 GresTypes=gpu
 SlurmdParameters=config_overrides
 ReturnToService=2
@@ -151,22 +139,34 @@ AccountingStoragePort={self.database_daemon_port}
 AccountingStoragePass={run}/munge.sock
 AccountingStorageTRES={tracked}
 """
-        lines = [
+        nodes = [self._node(at, node) for at, node in enumerate(self.nodes)]
+        partitions = [_partition(each) for each in self.site.partitions]
+        return head + "\n".join([*self.site.settings, *nodes, *partitions, ""])
+
+    def _node(self, at: int, node: FakeNode) -> str:
+        gpus = ",".join(f"gpu:{kind}:{count}" for kind, count in node.kinds)
+        features = f" Features={','.join(node.features)}" if node.features else ""
+        return (
             f"NodeName={node.name} NodeHostname={self.host} NodeAddr=127.0.0.1 "
             f"Port={self.port + _FIRST_NODE + at} CPUs=32 RealMemory=64000 "
-            f"Gres=gpu:{node.gpu_type}:{node.gpus} State=UNKNOWN"
-            for at, node in enumerate(self.nodes)
-        ]
-        partition = f"PartitionName={PARTITION} Nodes=ALL Default=YES MaxTime=INFINITE State=UP"
-        return head + "\n".join([*lines, partition, ""])
+            f"Gres={gpus}{features} Weight={node.weight} State=UNKNOWN"
+        )
 
     def _gres_conf(self) -> str:
-        # Slurm counts GPUs of a type only where each has a device file.
-        return "".join(
-            f"NodeName={node.name} Name=gpu Type={node.gpu_type} "
-            f"File={self.devices}/nvidia[0-{node.gpus - 1}]\n"
-            for node in self.nodes
-        )
+        return "".join(line for node in self.nodes for line in self._gpus(node))
+
+    def _gpus(self, node: FakeNode) -> Iterator[str]:
+        first = 0
+        for kind, count in node.kinds:
+            # Slurm counts GPUs of a type only where each has a device file.
+            files = f"{self.devices}/nvidia[{first}-{first + count - 1}]"
+            yield f"NodeName={node.name} Name=gpu Type={kind} File={files}\n"
+            first += count
+
+    def _enforce_list(self) -> str:
+        most = max(count for node in self.nodes for _, count in node.kinds)
+        types = ",".join(sorted({kind for node in self.nodes for kind, _ in node.kinds}))
+        return "".join(f"{name} {most} {types}\n" for name in self.site.enforced)
 
     def _slurmdbd_conf(self) -> str:
         return f"""\
@@ -189,27 +189,14 @@ DebugLevel=info
 """
 
 
-def fake_nodes(count: int, gpus: str = DEFAULT_GPUS) -> tuple[FakeNode, ...]:
-    """Return `count` nodes, which get the types and counts of `gpus` in turn.
-
-    Args:
-        count: how many nodes.
-        gpus: `type:count` pairs, separated by commas.
-
-    Raises:
-        InputError: there would be none or too many, or `gpus` is not of that form.
-    """
-    if not 1 <= count <= MAX_NODES:
-        raise InputError(f"a testbed of {count} nodes; give 1 to {MAX_NODES}")
-    kinds = [_kind(part, gpus) for part in gpus.split(",")]
-    return tuple(FakeNode(f"n{at}", *kinds[at % len(kinds)]) for at in range(count))
-
-
-def _kind(part: str, whole: str) -> tuple[str, int]:
-    gpu_type, _, count = part.strip().partition(":")
-    if not (gpu_type.isalnum() and count.isdigit() and 1 <= int(count) <= DEVICES_PER_NODE):
-        raise InputError(
-            f"{part!r} in {whole!r} is not a GPU type and a count of 1 to {DEVICES_PER_NODE}; "
-            f"write for example {DEFAULT_GPUS}"
-        )
-    return gpu_type, int(count)
+def _partition(each: Partition) -> str:
+    words = [
+        f"PartitionName={each.name}",
+        f"Nodes={each.nodes}",
+        f"Default={'YES' if each.default else 'NO'}",
+        f"MaxTime={each.max_time}",
+        f"PriorityTier={each.priority_tier}",
+        *each.settings,
+        "State=UP",
+    ]
+    return " ".join(words)

@@ -1,11 +1,12 @@
 """Fetching Debian packages into a folder, without installing any of them.
 
-Slurm comes from the suite after the host's, the libraries that the host lacks from the host's own;
-both from the mirror that the machine's apt is set up with.
+Slurm comes from the suite that has the wanted release, the libraries that the host lacks from the
+host's own; both from the mirror that the machine's apt is set up with.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -14,7 +15,13 @@ from pathlib import Path
 from slurm_plugin.testbed.errors import TestbedError, TestbedUnavailableError
 from slurm_plugin.testbed.processes import run
 
-SLURM_SUITE = "testing"
+NEWEST = "newest"
+
+SUITES = {NEWEST: "testing", "24.11": "trixie"}
+"""Releases of Slurm that a testbed can have -> the Debian suite that has them.
+
+The newest is whatever `testing` has today; a stable suite keeps its release.
+"""
 
 SLURM = (
     "slurmctld",
@@ -49,11 +56,27 @@ COMPANIONS = (
 _FETCH_S = 600.0
 
 
-def fetch_slurm(into: Path) -> None:
-    """Fetch Slurm's packages of `SLURM_SUITE`.
+def release_of(version: tuple[int, ...]) -> str:
+    """Return which of `SUITES` a version such as (24, 11, 5) belongs to."""
+    named = f"{version[0]}.{version[1]:02d}"
+    return named if named in SUITES else NEWEST
+
+
+def packages_of(release: str, folder: Path) -> list[Path]:
+    """Return the packages of a release, by names such as slurmctld_24.11.5-4_amd64.deb."""
+    named = [(path, re.search(r"_(\d+)\.(\d+)", path.name)) for path in folder.glob("*.deb")]
+    return [
+        path
+        for path, match in named
+        if match and release_of((int(match[1]), int(match[2]))) == release
+    ]
+
+
+def fetch_slurm(into: Path, suite: str) -> None:
+    """Fetch Slurm's packages of a Debian suite.
 
     Raises:
-        TestbedUnavailableError: there is no mirror, or it does not answer.
+        TestbedUnavailableError: there is no mirror, it does not answer, or it lacks the suite.
     """
     mirror = debian_mirror(_apt_sources())
     with tempfile.TemporaryDirectory(prefix="hetsched-apt-") as name:
@@ -65,7 +88,7 @@ def fetch_slurm(into: Path) -> None:
         (private / "status").touch()
         trusted = "/usr/share/keyrings/debian-archive-keyring.gpg"
         signed = f"[signed-by={trusted}] " if Path(trusted).exists() else ""
-        source = f"deb {signed}{mirror} {SLURM_SUITE} main\n"
+        source = f"deb {signed}{mirror} {suite} main\n"
         (private / "sources.list").write_text(source)
         options = [
             f"Dir::Etc::sourcelist={private}/sources.list",

@@ -12,14 +12,17 @@ import socket
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+import cattrs
 
 from hetsched_core.errors import InputError
 from slurm_plugin.testbed.errors import TestbedError
-from slurm_plugin.testbed.install import Installation
-from slurm_plugin.testbed.layout import DEVICES_PER_NODE, FakeNode, Layout
+from slurm_plugin.testbed.install import Installation, read_installed
+from slurm_plugin.testbed.layout import Layout
 from slurm_plugin.testbed.processes import run, wait_until
+from slurm_plugin.testbed.site import DEVICES_PER_NODE, FakeNode, FakeSite, quick_site
 from slurm_plugin.testbed.spank import build_spank, why_no_spank
 
 _RECORD = "testbed.json"
@@ -44,6 +47,16 @@ class Status:
         return all(runs for _, runs in self.daemons)
 
 
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """What a testbed's directory says of it, for those who find it later."""
+
+    prefix: str
+    port: int
+    host: str
+    site: FakeSite
+
+
 def default_directory() -> Path:
     """Return where a testbed lives that nobody gave a directory."""
     return Path(os.environ.get("XDG_STATE_HOME") or "/var/lib") / "hetsched" / "testbed"
@@ -60,9 +73,19 @@ class Testbed:
 
     @classmethod
     def create(
-        cls, installed: Installation, base: Path, nodes: tuple[FakeNode, ...], port: int = 0
+        cls,
+        installed: Installation,
+        base: Path,
+        site: FakeSite | tuple[FakeNode, ...],
+        port: int = 0,
     ) -> Testbed:
-        """Lay out a new cluster; port 0 means any that are free.
+        """Lay out a new cluster.
+
+        Args:
+            installed: the Slurm that it runs.
+            base: the directory of its files.
+            site: what it is made of; nodes alone make a `quick_site`.
+            port: the first of its ports; 0 means any that are free.
 
         Raises:
             InputError: the directory's path is too long, or holds a testbed or other files.
@@ -79,30 +102,34 @@ class Testbed:
                 f"(hetsched testbed down --directory {base}), or give another directory"
             )
         host = socket.gethostname()
-        draft = Layout(base, installed.plugins, port, host, nodes)
-        first = port or _free_ports(draft.ports)
-        return cls(installed, Layout(base, installed.plugins, first, host, nodes))
+        whole = site if isinstance(site, FakeSite) else quick_site(site)
+        draft = Layout(base, installed.plugins, port, host, whole)
+        return cls(installed, replace(draft, port=port or _free_ports(draft.ports)))
 
     @classmethod
-    def find(cls, installed: Installation, base: Path) -> Testbed:
+    def find(cls, base: Path) -> Testbed:
         """Return the testbed that was brought up in a directory.
 
         Raises:
-            TestbedError: there is none.
+            TestbedError: there is none, another version made it, or its Slurm has gone.
         """
         base = base.resolve()
         try:
-            record = json.loads((base / _RECORD).read_text())
+            found = json.loads((base / _RECORD).read_text())
         except (OSError, ValueError):
             raise TestbedError(
                 f"there is no testbed in {base}; bring one up with: hetsched testbed up"
             ) from None
-        nodes = tuple(FakeNode(**node) for node in record["nodes"])
-        prefix = Path(record["prefix"])
-        if prefix != installed.prefix:
-            raise TestbedError(f"the testbed in {base} runs from {prefix}, which is gone")
+        try:
+            record = cattrs.structure(found, _Record)
+        except cattrs.BaseValidationError:
+            raise TestbedError(
+                f"the testbed in {base} was made by another version of hetsched; take it down "
+                "with that one"
+            ) from None
+        installed = read_installed(Path(record.prefix))
         return cls(
-            installed, Layout(base, installed.plugins, record["port"], record["host"], nodes)
+            installed, Layout(base, installed.plugins, record.port, record.host, record.site)
         )
 
     @property
@@ -234,13 +261,8 @@ class Testbed:
             path = layout.configuration / name
             path.write_text(text)
             path.chmod(0o600 if name == "slurmdbd.conf" else 0o644)
-        record = {
-            "prefix": str(self.installed.prefix),
-            "port": layout.port,
-            "host": layout.host,
-            "nodes": [asdict(node) for node in layout.nodes],
-        }
-        (layout.base / _RECORD).write_text(json.dumps(record, indent=2) + "\n")
+        record = _Record(str(self.installed.prefix), layout.port, layout.host, layout.site)
+        (layout.base / _RECORD).write_text(json.dumps(asdict(record), indent=2) + "\n")
 
     def _start_database(self) -> None:
         layout, installed = self.layout, self.installed

@@ -18,8 +18,10 @@ from slurm_plugin.testbed import (
     fake_nodes,
     install,
 )
+from slurm_plugin.testbed.packages import NEWEST
 from slurm_plugin.testbed.processes import wait_until
 from slurm_plugin.testbed.pyslurm_build import why_no_pyslurm
+from tests.slurm_plugin.jobs import end_all
 
 pytestmark = pytest.mark.slurm
 
@@ -73,6 +75,48 @@ def test_a_job_gets_gpus_of_its_node_and_accounting_counts_them_by_type(testbed:
     wait_until(counted, "its GPUs in the accounts", 120, every_s=0.3)
 
 
+@pytest.mark.parametrize(("name", "release"), [("site_testbed", NEWEST), ("old_testbed", "24.11")])
+def test_a_site_of_each_release_runs_jobs_of_each_partition_as_they_were_asked(
+    name: str, release: str, request: pytest.FixtureRequest
+) -> None:
+    cluster: Testbed = request.getfixturevalue(name)
+    assert cluster.installed.release == release
+    assert Testbed.find(cluster.layout.base) == cluster
+    wants = {
+        "gpu": ("--constraint=ib&nvme", "--gpus-per-node=v100:5", "--time=2:00:00"),
+        "short": ("--constraint=ib", "--gpus-per-node=2", "--licenses=cad:2", "--time=20"),
+    }
+    jobs = {
+        partition: cluster.command(
+            *("sbatch", "--parsable", f"--partition={partition}", "--output=/dev/null"),
+            *(*words, "--wrap=sleep 600"),
+        ).strip()
+        for partition, words in wants.items()
+    }
+    try:
+        listed = ("squeue", "--noheader", "--states=RUNNING", "--format=%i")
+        wait_until(lambda: len(cluster.command(*listed).split()) == 2, "both jobs running", 120)
+        gpu, short = (_shown(cluster, jobs[partition]) for partition in wants)
+        assert {gpu["Partition"], short["Partition"]} == set(wants)
+        assert (gpu["NodeList"], gpu["TimeLimit"]) == ("n4", "02:00:00")
+        assert (gpu["Features"], gpu["TresPerNode"]) == ("ib&nvme", "gres/gpu:v100:5")
+        assert gpu["AllocTRES"].endswith("gres/gpu=5,gres/gpu:v100=5")
+        assert short["NodeList"] in ("n0", "n2")
+        assert (short["Features"], short["TresPerNode"]) == ("ib", "gres/gpu:2")
+        assert (short["Licenses"], short["TimeLimit"]) == ("cad:2", "00:20:00")
+        assert "Used=2 Free=0" in cluster.command("scontrol", "show", "licenses")
+        # Of the weights' sum of 112,100 a new account has at least those of its whole share.
+        assert 100_000 < int(gpu["Priority"]) <= 112_100
+    finally:
+        end_all(cluster)
+
+
+def _shown(cluster: Testbed, job: str) -> dict[str, str]:
+    """What `scontrol show job` says of a job."""
+    words = cluster.command("scontrol", "show", "job", job).split()
+    return dict(word.split("=", 1) for word in words if "=" in word)
+
+
 def test_the_prefix_is_used_again_without_asking_the_network(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,7 +144,8 @@ def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
 ) -> None:
     base = folder / "tb"
     at = f"--directory={base}"
-    up = hetsched("testbed", "up", "--nodes=2", "--gpus=h100:2", at)
+    partitions = "--partitions=big=n[0-1],small=n0"
+    up = hetsched("testbed", "up", "--nodes=2", "--gpus=h100:2+t4:1", partitions, at)
     try:
         assert up.returncode == 0, up.stderr
         ran = subprocess.run(
@@ -115,10 +160,10 @@ def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
             text=True,
             check=True,
         )
-        assert ran.stdout.split() == ["gpu"]
+        assert ran.stdout.split() == ["big"]
         shown = hetsched("testbed", "status", at)
         assert shown.returncode == 0, shown.stderr
-        assert "n1         h100:2" in shown.stdout
+        assert "n1         h100:2+t4:1  " in shown.stdout
         again = hetsched("testbed", "up", at)
         assert again.returncode == 1
         assert "is not empty" in again.stderr
@@ -156,4 +201,4 @@ def test_a_directory_that_cannot_hold_a_testbed_is_refused(
     with pytest.raises(InputError, match="at most 60"):
         Testbed.create(installation, folder / ("x" * 60), fake_nodes(1))
     with pytest.raises(TestbedError, match="there is no testbed in"):
-        Testbed.find(installation, folder / "none")
+        Testbed.find(folder / "none")
