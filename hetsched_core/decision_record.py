@@ -39,6 +39,7 @@ from hetsched_core.types import (
     TaskSequence,
     Trigger,
     Waiting,
+    Window,
 )
 from hetsched_core.values.json import plain, strict_json
 from hetsched_core.values.records import from_json, table_from_json, table_to_json, to_json, to_text
@@ -156,6 +157,7 @@ class DecisionWriter:
                     "changed": sorted(snapshot.changed),
                     "gone": sorted(snapshot.gone),
                     "nodes_changed": snapshot.nodes_changed,
+                    "windows": to_json(list(snapshot.windows)),
                 }
             ),
             "previous": to_text(_plan_to_json(snapshot.previous)),
@@ -232,6 +234,7 @@ def _read(whole: dict[str, Any]) -> tuple[Snapshot, Plan]:
         changed=frozenset(said["changed"]),
         gone=frozenset(said["gone"]),
         nodes_changed=said["nodes_changed"],
+        windows=from_json(said.get("windows", []), tuple[Window, ...]),
     )
     return snapshot, _plan(whole["plan"], {job: entries[job] for job in whole["is_in"]})
 

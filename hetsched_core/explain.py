@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, ways_to_fit
+from hetsched_core.placement.free import PerGpu, on_one_node
 from hetsched_core.placement.pack import fits, lacks_open_nodes
 from hetsched_core.policy import Policy
 from hetsched_core.types import (
     Configuration,
     Job,
     JobView,
+    Node,
     Phase,
     Placed,
     Plan,
@@ -33,6 +35,9 @@ from hetsched_core.types import (
 
 _COUNTS = (1, 2, 4, 8, 16)
 """GPU counts that a remedy may name beside those that the job accepts."""
+
+_NO_END_S = 1e11
+"""A time beyond it, in the year 5138, is none."""
 
 _MOST_TRIES = 12
 """How often the policy is asked what a change would bring."""
@@ -140,7 +145,8 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
         # Whether there is room says nothing about a job that may not start.
-        yield view.blocked
+        windows = view.blocked.code is ReasonCode.CLOSED and _windows(snapshot, view.job)
+        yield replace(view.blocked, detail=windows) if windows else view.blocked
         return
     yield from _by_the_cluster(snapshot, view.job)
 
@@ -157,9 +163,7 @@ def _measuring(snapshot: Snapshot, plan: Plan, view: JobView, reason: Reason) ->
     if reason.code is not ReasonCode.PROFILING or reason.behind or not others:
         return reason
     ends_s = [p.placement.until_s for p in others if p.placement.until_s is not None]
-    until = (
-        datetime.fromtimestamp(max(ends_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ends_s else ""
-    )
+    until = _when(max(ends_s)) if ends_s else ""
     return replace(
         reason,
         behind=tuple(dict.fromkeys(profile.job for profile in others)),
@@ -188,9 +192,15 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
     ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
     if not ways:
         yield Reason(ReasonCode.NEVER_FITS, detail=_why_never(snapshot, job))
-    elif lacks_open_nodes(snapshot, job):
-        nodes = [view.node.name for view in snapshot.node_views() if not view.open]
+    elif lacks_open_nodes(snapshot, replace(job, closed=frozenset())):
+        nodes = [
+            view.node.name
+            for view in snapshot.node_views()
+            if not view.open and job.may_start_on(view.node.name)
+        ]
         yield Reason(ReasonCode.NODES_DOWN, detail=_few(nodes))
+    elif job.closed and lacks_open_nodes(snapshot, job):
+        yield Reason(ReasonCode.CLOSED, detail=_windows(snapshot, job))
     elif not fits(snapshot, _idle(snapshot), job):
         yield Reason(ReasonCode.NO_ROOM, detail=_most_free(snapshot, job))
     else:
@@ -208,6 +218,10 @@ def _why_never(snapshot: Snapshot, job: Job) -> str:
     if others := ways(replace(job, gpu_types=None)):
         types = dict.fromkeys(name for way in others for name in way.types)
         return f"it would on {' or '.join(types)}, which it does not accept"
+    if job.nodes is not None or job.min_nodes > 1 or job.max_nodes is not None:
+        unlimited = replace(job, nodes=None, min_nodes=1, max_nodes=None)
+        if ways(unlimited):
+            return f"it would, were it not for {_limits(snapshot, job)}"
     has = {
         gpu_type: sum(node.gpus for node in snapshot.cluster if node.gpu_type == gpu_type)
         for gpu_type in snapshot.cluster.gpu_types
@@ -233,6 +247,8 @@ def _why_never(snapshot: Snapshot, job: Job) -> str:
 def _most_free(snapshot: Snapshot, job: Job) -> str:
     """Say how much is free of the types it accepts: in all, and together on one node."""
     idle = _idle(snapshot)
+    if job.nodes is not None or job.closed:
+        return _free_of_its_nodes(snapshot, idle, job)
     parts = []
     for gpu_type in snapshot.cluster.gpu_types:
         total = idle.idle(gpu_type)
@@ -246,6 +262,55 @@ def _most_free(snapshot: Snapshot, job: Job) -> str:
         if job.accepts_type(view.node.gpu_type) and view.open
     )
     return f"{text}; jobs that are not managed here hold {others}" if others else text
+
+
+def _free_of_its_nodes(snapshot: Snapshot, idle: FreeGpus, job: Job) -> str:
+    """Say which nodes it may use, and how much of them is free."""
+    mine = [node for node in snapshot.cluster if job.may_start_on(node.name)]
+    free = {
+        node.name: gpus
+        for node in mine
+        if job.accepts_type(node.gpu_type)
+        and snapshot.nodes[node.name].open
+        and (gpus := _free_on(idle, node))
+    }
+    some = _few([f"{gpus} on {name}" for name, gpus in free.items()])
+    return (
+        f"its nodes are {_few([n.name for n in mine])}, {f'free: {some}' if some else 'all busy'}"
+    )
+
+
+def _free_on(idle: FreeGpus, node: Node) -> int:
+    counts = range(node.gpus, 0, -1)
+    return next((k for k in counts if idle.fits(PerGpu(), on_one_node(node.name, k))), 0)
+
+
+def _limits(snapshot: Snapshot, job: Job) -> str:
+    """Say to which nodes, and how many, a job is limited."""
+    said = []
+    if job.nodes is not None:
+        said.append(
+            f"its nodes ({_few([n.name for n in snapshot.cluster if n.name in job.nodes])})"
+        )
+    if job.min_nodes > 1 or job.max_nodes is not None:
+        most = "any number" if job.max_nodes is None else str(job.max_nodes)
+        said.append(f"how many it has to be on ({job.min_nodes} to {most})")
+    return " and ".join(said)
+
+
+def _windows(snapshot: Snapshot, job: Job) -> str:
+    """Say which windows close nodes to a job."""
+    return "; ".join(
+        f"{window.name or 'window'} on {_few(sorted(window.nodes & job.closed))} "
+        f"from {_when(window.from_s)}"
+        + (f" until {_when(window.until_s)}" if window.until_s < _NO_END_S else "")
+        for window in snapshot.windows
+        if not window.nodes.isdisjoint(job.closed)
+    )
+
+
+def _when(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _few(names: list[str], most: int = 5) -> str:

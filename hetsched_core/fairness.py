@@ -37,10 +37,8 @@ class RunTimes:
         """Sum up the cluster by GPU type and size of node."""
         self._speeds = speeds
         self._profiles = frozenset(speeds.profiles)
-        self._gpus = cluster.gpus_by_type()
-        self._sizes: dict[str, Counter[tuple[int, int, int]]] = {t: Counter() for t in self._gpus}
-        for node in cluster:
-            self._sizes[node.gpu_type][node.gpus, node.cpus, node.memory_mb] += 1
+        self._cluster = cluster
+        self._sizes_in = lru_cache(_REMEMBERED)(self._count_sizes)
         self._expected_per_sample = lru_cache(_REMEMBERED)(self._expected)
         self._isolated_per_sample = lru_cache(_REMEMBERED)(self._isolated)
 
@@ -50,6 +48,7 @@ class RunTimes:
         The mean over the GPU types, weighted with their shares of the cluster's GPUs, of
         samples / (samples/s of one GPU x mean of the requirement set). Types on which the job does
         not fit are left out and the shares of the others renormalised. None where it has no speed.
+        Of the cluster only the nodes count that the job may use.
         """
         per_sample = self._expected_per_sample(_Kind.of(job))
         return None if per_sample is None else samples * per_sample
@@ -68,20 +67,22 @@ class RunTimes:
 
     def _expected(self, kind: _Kind) -> float | None:
         return self._mean(
+            kind,
             {
                 gpu_type: 1.0 / (speed * kind.requirements.mean)
                 for gpu_type in self._types(kind)
                 if (speed := self._speeds.per_gpu(kind.profile, gpu_type, 1)) > 0
-            }
+            },
         )
 
     def _isolated(self, kind: _Kind, gpus: float) -> float | None:
         return self._mean(
+            kind,
             {
                 gpu_type: _interpolated(curve, gpus)
                 for gpu_type in self._types(kind)
                 if (curve := self._curve(kind, gpu_type))
-            }
+            },
         )
 
     def _curve(self, kind: _Kind, gpu_type: str) -> list[tuple[int, float]]:
@@ -89,7 +90,7 @@ class RunTimes:
         largest = max(usable for usable, _ in self._room(kind, gpu_type))
         points = []
         for count in kind.requirements:
-            nodes = 1 if count <= largest else 2
+            nodes = 1 if count <= largest and not kind.several else 2
             speed = self._speeds.per_gpu(kind.profile, gpu_type, count, nodes)
             if speed > 0:
                 points.append((count, 1.0 / (speed * count)))
@@ -102,7 +103,7 @@ class RunTimes:
         table = self._speeds.table(kind.profile)
         room = {
             gpu_type: sum(usable * nodes for usable, nodes in self._room(kind, gpu_type))
-            for gpu_type in self._gpus
+            for gpu_type in self._sizes_in(kind.nodes)
             if (kind.gpu_types is None or gpu_type in kind.gpu_types) and table.runs_on(gpu_type)
         }
         least = kind.requirements.smallest
@@ -114,7 +115,7 @@ class RunTimes:
     def _room(self, kind: _Kind, gpu_type: str) -> list[tuple[int, int]]:
         """(GPUs that the job could use of an empty node, number of such nodes) by size of node."""
         room = []
-        for (gpus, cpus, memory_mb), nodes in self._sizes[gpu_type].items():
+        for (gpus, cpus, memory_mb), nodes in self._sizes_in(kind.nodes)[gpu_type].items():
             usable = gpus
             if cpus and kind.cpus_per_gpu:
                 usable = min(usable, int(cpus / kind.cpus_per_gpu + 1e-9))
@@ -123,10 +124,23 @@ class RunTimes:
             room.append((usable, nodes))
         return room
 
-    def _mean(self, seconds: dict[str, float]) -> float | None:
+    def _count_sizes(
+        self, nodes: frozenset[str] | None
+    ) -> dict[str, Counter[tuple[int, int, int]]]:
+        """GPU type -> how many of these nodes (None: of all) have so many GPUs, CPUs and MiB."""
+        sizes: dict[str, Counter[tuple[int, int, int]]] = {}
+        for node in self._cluster:
+            if nodes is None or node.name in nodes:
+                of_type = sizes.setdefault(node.gpu_type, Counter())
+                of_type[node.gpus, node.cpus, node.memory_mb] += 1
+        return sizes
+
+    def _mean(self, kind: _Kind, seconds: dict[str, float]) -> float | None:
         """The mean over types, weighted with their shares of these types' GPUs."""
-        gpus = sum(self._gpus[t] for t in seconds)
-        return sum(self._gpus[t] * s for t, s in seconds.items()) / gpus if gpus else None
+        sizes = self._sizes_in(kind.nodes)
+        of_type = {t: sum(gpus * n for (gpus, _, _), n in sizes[t].items()) for t in seconds}
+        gpus = sum(of_type.values())
+        return sum(of_type[t] * s for t, s in seconds.items()) / gpus if gpus else None
 
 
 class _Kind(NamedTuple):
@@ -137,6 +151,8 @@ class _Kind(NamedTuple):
     gpu_types: frozenset[str] | None
     cpus_per_gpu: float
     memory_mb_per_gpu: float
+    nodes: frozenset[str] | None
+    several: bool
 
     @classmethod
     def of(cls, job: Job) -> _Kind:
@@ -146,6 +162,8 @@ class _Kind(NamedTuple):
             job.gpu_types,
             job.cpus_per_gpu,
             job.memory_mb_per_gpu,
+            job.nodes,
+            job.min_nodes > 1,
         )
 
 

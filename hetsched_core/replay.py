@@ -119,6 +119,8 @@ def replay(
         PlanError: a policy made an invalid plan.
     """
     _require_tasks(loaded, policies)
+    if loaded.windows:
+        settings = replace(settings, windows=(*settings.windows, *loaded.windows))
     submissions = loaded.workload.submissions
     for name, policy in policies.items():
         with collecting_young_only():

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from hetsched_core.contract.fits import Fit, fit
 from hetsched_core.contract.trial import Trial
 from hetsched_core.runlog import RunEnd, RunLog, RunRecord, each
+from hetsched_core.simulate import NodeLost
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -110,6 +112,61 @@ def gpu_types_are_accepted(trial: Trial, log: RunLog) -> Iterator[str]:
             gpu_type = trial.scenario.cluster[name].gpu_type
             if types is not None and gpu_type not in types:
                 yield f"job {run.job} holds {gpu_type} ({name}) and accepts {sorted(types)}"
+
+
+def nodes_are_accepted(trial: Trial, log: RunLog) -> Iterator[str]:
+    """No job holds a GPU of a node that is none of its nodes."""
+    del trial
+    nodes = {record.job.id: record.job.nodes for record in log.jobs}
+    for run in log.runs:
+        mine = nodes[run.job]
+        for name, _ in run.configuration:
+            if mine is not None and name not in mine:
+                yield f"job {run.job} holds {name} at {run.since_s:.3f} s; it is none of its nodes"
+
+
+def node_counts_are_kept(trial: Trial, log: RunLog) -> Iterator[str]:
+    """No job is on more or fewer nodes than it asks for."""
+    if trial.scenario.model is ExecutionModel.TASKS:
+        return
+    jobs = {record.job.id: record.job for record in log.jobs}
+    runs = [run for run in log.runs if run.purpose is Purpose.RUN and run.since_s < run.freed_s]
+    # A copy that saves its state on one node may have been begun on another.
+    grace_s = trial.scenario.settings.grace_s
+    for run in runs:
+        if not jobs[run.job].accepts_spread(run.configuration):
+            yield f"job {run.job} at {run.since_s:.3f} s on {run.configuration}"
+        most = jobs[run.job].max_nodes
+        others = {
+            name
+            for other in runs
+            if other.job == run.job and other.since_s <= run.since_s < other.freed_s - grace_s
+            for name, _ in other.configuration
+        }
+        if most is not None and len(others) > most:
+            yield f"job {run.job} at {run.since_s:.3f} s on {len(others)} nodes of {most}"
+
+
+def windows_are_kept(trial: Trial, log: RunLog) -> Iterator[str]:
+    """No run reaches into a window: who cannot end before it is not placed, or moved in time."""
+    jobs = {record.job.id: record.job for record in log.jobs}
+    lost = {(i.at_s, i.node) for i in trial.scenario.incidents if isinstance(i, NodeLost)}
+    for window in trial.scenario.settings.windows:
+        for run in each(log.runs):
+            names = [name for name, _ in run.configuration if name in window.nodes]
+            where, job = f"job {run.job} from {run.since_s:.3f} s on {names}", jobs[run.job]
+            if not names or run.since_s >= min(window.until_s, run.freed_s):
+                continue
+            limit_s = math.inf if job.time_limit_s is None else job.time_limit_s
+            in_time = run.since_s + limit_s <= window.from_s and not job.preemptible
+            if run.freed_s > window.from_s and not in_time:
+                yield f"{where} reaches into window {window.name} from {window.from_s:.3f} s"
+            if trial.scenario.model is ExecutionModel.TASKS:
+                # A task is over in a moment, and begun anew elsewhere.
+                continue
+            fell = run.ended_by is RunEnd.NODE_LOST and run.freed_s == window.from_s
+            if fell and not any((run.freed_s, name) in lost for name, _ in run.configuration):
+                yield f"{where} is lost when window {window.name} begins: it was not told to leave"
 
 
 def what_may_not_be_stopped_is_not(_: Trial, log: RunLog) -> Iterator[str]:

@@ -289,6 +289,8 @@ def survives_a_new_start(trial: Trial) -> Iterator[str]:
             continue
         for view in snapshot.by_submission():
             running, entry = view.configuration, plan.entries.get(view.id)
+            if running is not None and any(name in view.job.closed for name, _ in running):
+                continue
             if running is not None and entry != Placed((Placement(running),)):
                 yield f"{decision}: the plan in force forgotten, job {view.id} leaves {running}"
 

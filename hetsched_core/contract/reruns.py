@@ -9,7 +9,12 @@ from itertools import count
 from random import Random
 
 from hetsched_core.contract.logs import every_job_that_fits_ends
-from hetsched_core.contract.scenario import Scenario, random_scenario
+from hetsched_core.contract.scenario import (
+    ORIGIN_S,
+    Scenario,
+    random_scenario,
+    side_by_side,
+)
 from hetsched_core.contract.trial import (
     Decision,
     Trial,
@@ -61,7 +66,10 @@ def hidden_truth_makes_no_difference(trial: Trial) -> Iterator[str]:
     if not sizes and not limits:
         return
     rng, longer = Random(trial.scenario.seed), _LONGER[trial.scenario.model]
-    long = _with_submissions(trial.scenario, lambda s: replace(_longer(s, longer), cancel_s=None))
+    # What a window closes to a job tells of its limit.
+    settings = replace(trial.scenario.settings, windows=())
+    scenario = replace(trial.scenario, settings=settings)
+    long = _with_submissions(scenario, lambda s: replace(_longer(s, longer), cancel_s=None))
     other = _with_submissions(long, lambda s: _disguised(s, rng, sizes=sizes, limits=limits))
 
     def run(scenario: Scenario) -> tuple[Decision, ...]:
@@ -78,6 +86,28 @@ def hidden_truth_makes_no_difference(trial: Trial) -> Iterator[str]:
         if found or one.snapshot.now != two.snapshot.now:
             yield f"{one}: with other hidden sizes and limits, {found or two}"
             return
+
+
+def who_wants_other_nodes_is_not_waited_for(trial: Trial) -> Iterator[str]:
+    """Who may use nodes that nobody else can use now starts there, whoever waits for others."""
+    if trial.scenario.model is ExecutionModel.TASKS:
+        # There jobs take turns on GPUs, some of them in batches.
+        return
+    scenario = side_by_side(trial.scenario.model)
+    log = run_trial(trial.policy, scenario).log
+    if log is None:
+        yield "the run of two partitions side by side comes to no end"
+        return
+    starts_s = {record.job.id: record.first_start_s for record in log.jobs}
+    for job, at_s, why in (
+        ("alone", ORIGIN_S, "has a node to itself"),
+        ("short", ORIGIN_S, "ends before the window"),
+        ("long", scenario.settings.windows[0].until_s, "waits for a window's end"),
+    ):
+        start_s = starts_s[job]
+        latest_s = at_s + 3 * scenario.settings.round_s
+        if start_s is None or not at_s <= start_s <= latest_s:
+            yield f"job {job}, which {why}, starts at {start_s}, not from {at_s} to {latest_s}"
 
 
 def notes_may_be_lost(trial: Trial) -> Iterator[str]:

@@ -38,6 +38,7 @@ from hetsched_core.types import (
     Submission,
     TaskShape,
     TaskTimes,
+    Window,
 )
 
 ORIGIN_S = 1_700_000_000.25
@@ -106,17 +107,69 @@ def random_scenario(
         _submission(rng, f"{prefix}j{number:02d}", cluster, truth, prefix, whole)
         for number in range(rng.randint(10, 40))
     )
+    # Of an own source, so that what a seed stood for before there were node sets it still does.
+    site = Random(f"site {seed}")
     return Scenario(
         seed=seed,
         model=model,
         cluster=cluster,
-        submissions=_spread(rng, submissions),
+        submissions=_limited(site, cluster, _spread(rng, submissions)),
         truth=truth,
         estimates=rng.choice(
             (KnownSpeeds(truth), ImprovingSpeeds(_misjudged(rng, cluster, truth), truth, 300.0))
         ),
-        settings=_settings(rng),
+        settings=replace(_settings(rng), windows=_windows(site, cluster)),
         incidents=_incidents(rng, cluster, submissions),
+    )
+
+
+def side_by_side(model: ExecutionModel) -> Scenario:
+    """Return two partitions of one node each, with a window ahead in a third, for whole jobs.
+
+    Jobs crowd the first; `alone` may use the second; of those that may use the third `long` reaches
+    into the window, and `short`, which comes behind it, does not.
+    """
+    cluster = Cluster(tuple(Node(name, "v100", 4) for name in ("n0", "n1", "n2")))
+    one_node = np.full((1, 1), 1.0)
+    table = SpeedTable(
+        gpu_types=("v100",),
+        counts=np.ones(1, np.int64),
+        one_node=one_node,
+        several_nodes=one_node,
+        layers=np.full((1, 1), Layer.TRUTH, dtype=np.int8),
+    )
+
+    def job(name: str, node: str, seconds: float) -> Submission:
+        return Submission(
+            Job(
+                id=name,
+                submit_s=ORIGIN_S,
+                requirements=RequirementSet((4,)),
+                profile="m",
+                total_samples=4 * seconds,
+                time_limit_s=seconds,
+                nodes=frozenset({node}),
+                preemptible=False,
+            ),
+            4 * seconds,
+        )
+
+    crowd = tuple(job(f"crowd{k}", "n0", 300.0) for k in range(6))
+    others = (job("alone", "n1", 300.0), job("long", "n2", 600.0), job("short", "n2", 60.0))
+    window = Window(frozenset({"n2"}), ORIGIN_S + 400.0, ORIGIN_S + 500.0, "maintenance")
+    truth = Speeds(cluster, {"m": table})
+    return Scenario(
+        seed=0,
+        model=model,
+        cluster=cluster,
+        submissions=tuple(
+            replace(given, job=replace(given.job, submit_s=ORIGIN_S + k / 1000))
+            for k, given in enumerate((*crowd, *others))
+        ),
+        truth=truth,
+        estimates=KnownSpeeds(truth),
+        settings=Settings(round_s=60.0, windows=(window,)),
+        incidents=(),
     )
 
 
@@ -228,6 +281,33 @@ def _spread(rng: Random, submissions: tuple[Submission, ...]) -> tuple[Submissio
         spread.append(replace(submission, job=job, cancel_s=cancel_s))
         now += rng.choice((0.0, 0.0, 3.0, 20.0, 60.5))
     return tuple(spread)
+
+
+def _limited(
+    rng: Random, cluster: Cluster, submissions: tuple[Submission, ...]
+) -> tuple[Submission, ...]:
+    """Let some jobs run on the nodes of one of two partitions only, or on so many nodes only."""
+    partitions = [_some(rng, cluster.names), _some(rng, cluster.names)]
+    limited = []
+    for submission in submissions:
+        job = submission.job
+        if rng.random() < 0.4:
+            job = replace(job, nodes=rng.choice(partitions))
+        if rng.random() < 0.2:
+            least, most = rng.choice(((1, 1), (1, 1), (1, 2), (2, 2), (2, None)))
+            job = replace(job, min_nodes=least, max_nodes=most)
+        limited.append(replace(submission, job=job))
+    return tuple(limited)
+
+
+def _windows(rng: Random, cluster: Cluster) -> tuple[Window, ...]:
+    windows = []
+    for name in ("maintenance", "course"):
+        if rng.random() < 0.5:
+            from_s = ORIGIN_S + rng.uniform(50.0, 600.0)
+            until_s = from_s + rng.uniform(30.0, 300.0)
+            windows.append(Window(_some(rng, cluster.names), from_s, until_s, name))
+    return tuple(windows)
 
 
 def _settings(rng: Random) -> Settings:

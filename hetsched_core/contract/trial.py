@@ -11,7 +11,7 @@ from typing import ClassVar
 from hetsched_core.contract.scenario import Scenario
 from hetsched_core.errors import PlanError
 from hetsched_core.policy import Policy, PolicyInfo
-from hetsched_core.runlog import RunEnd, RunLog
+from hetsched_core.runlog import RunEnd, RunLog, RunRecord
 from hetsched_core.simulate import simulate
 from hetsched_core.types import Entry, Placed, Plan, ProfilePlacement, Snapshot
 
@@ -60,9 +60,20 @@ class Trial:
 
     @property
     def stops(self) -> bool:
-        """Whether the policy stopped a run here."""
+        """Whether the policy stopped a run here that it might have let go on."""
         chosen = (RunEnd.PREEMPTED, RunEnd.MOVED)
-        return self.log is not None and any(run.ended_by in chosen for run in self.log.runs)
+        return self.log is not None and any(
+            run.ended_by in chosen and not self._had_to_leave(run) for run in self.log.runs
+        )
+
+    def _had_to_leave(self, run: RunRecord) -> bool:
+        """Whether a window is ahead of where a run was when it was stopped."""
+        names = {name for name, _ in run.configuration}
+        return any(
+            not names.isdisjoint(window.nodes)
+            and window.from_s - self.scenario.settings.lead_s <= run.freed_s <= window.until_s
+            for window in self.scenario.settings.windows
+        )
 
     @property
     def sample(self) -> tuple[Decision, ...]:

@@ -103,6 +103,7 @@ class Places(NamedTuple):
         taken: (M, 2) those that it gets.
         mixed: (M, 5) `members` of those types of which a job takes a mix.
         waited_for: (T,) whether somebody waits for a GPU type.
+        waited_at: (M,) whether somebody waits for a node.
         changed: (C,) whether a node has a number of GPUs free at other times than before.
     """
 
@@ -116,13 +117,33 @@ class Places(NamedTuple):
     taken: Ints
     mixed: Ints
     waited_for: NDArray[np.bool_]
+    waited_at: NDArray[np.bool_]
     changed: NDArray[np.bool_]
+
+
+class Limited(NamedTuple):
+    """Of which nodes, and when, jobs may have GPUs.
+
+    Attributes:
+        may_use: (K, M) whether jobs of each kind may have GPUs of each node.
+        all_nodes: (K,) whether they may of all nodes.
+        evenly: (K,) whether all nodes of such a job must give the same number of GPUs.
+        shut: (W,) nodes that are closed for a time, as rows of `members`.
+        shut_s: (W, 2) from when and until when.
+    """
+
+    may_use: NDArray[np.bool_]
+    all_nodes: NDArray[np.bool_]
+    evenly: NDArray[np.bool_]
+    shut: Ints
+    shut_s: Floats
 
 
 _TIMES, _NUMBERS, _TABLE, _YES = FLOATS_OUT, INTS_OUT, table(int64, out=True), boolean[::1]
 _CHAINS = record(Chains, _TIMES, _TABLE, table(out=True), _NUMBERS, _NUMBERS)
 _WINDOWS = record(Windows, cube(out=True), cube(out=True), table(out=True))
-_PLACES = record(Places, *(_TIMES,) * 3, *(_NUMBERS,) * 3, *(_TABLE,) * 3, *(_YES,) * 2)
+_PLACES = record(Places, *(_TIMES,) * 3, *(_NUMBERS,) * 3, *(_TABLE,) * 3, *(_YES,) * 3)
+_LIMITED = record(Limited, table(boolean, out=True), _YES, _YES, _NUMBERS, table(out=True))
 
 
 @scalar
@@ -280,6 +301,33 @@ def _look(chains: Chains, member: Ints, count: int, windows: Windows, c: int, i:
 
 
 @scalar
+def _shut(
+    chains: Chains,
+    steps: int,
+    shared: int,
+    members: Ints,
+    limited: Limited,
+    now_s: float,
+    sizes: Ints,
+    windows: Windows,
+) -> int:
+    """Close nodes for as long as they are closed; return the number of rows in use."""
+    for w in range(len(limited.shut)):
+        i = limited.shut[w]
+        host, place = members[i, HOST], members[i, PLACE]
+        if chains.heads[host] < shared:
+            steps = _own(chains, steps, host, now_s)
+        step, steps = _split(chains, steps, chains.heads[host], max(now_s, limited.shut_s[w, 0]))
+        last, steps = _split(chains, steps, step, limited.shut_s[w, 1])
+        while step != last:
+            chains.gpus[step, place] = -ALL
+            step = chains.following[step]
+        for c in range(len(sizes)):
+            _look(chains, members[i], sizes[c], windows, c, i)
+    return steps
+
+
+@scalar
 def _opening(windows: Windows, c: int, i: int, limit_s: float) -> tuple[float, float]:
     """Return the first window of a node that is long enough, or the last that is kept."""
     begins_s, ends_s, _ = windows
@@ -301,6 +349,7 @@ def _one_node(
     need: Floats,
     limit_s: float,
     until_s: float,
+    may_use: NDArray[np.bool_],
 ) -> tuple[float, int]:
     """Return when, at `until_s` at the latest, and on which of the members a job can start first.
 
@@ -311,7 +360,7 @@ def _one_node(
     # A view, since most are passed over here: compiled, three indices cost more than one.
     first_s = windows.begins_s[0, column, begin:end]
     for at in range(len(first_s)):
-        if first_s[at] > until_s:
+        if first_s[at] > until_s or not may_use[begin + at]:
             continue
         i = begin + at
         start_s, end_s = _opening(windows, column, i, limit_s)
@@ -363,6 +412,7 @@ def _several_nodes(
     from_s: float,
     until_s: float,
     places: Places,
+    may_use: NDArray[np.bool_],
 ) -> tuple[float, int]:
     """Return when a job can start on so many of the members, each giving at least `least` GPUs.
 
@@ -373,7 +423,7 @@ def _several_nodes(
     counted = need[CPUS] > 0.0 or need[MEMORY] > 0.0
     for i in range(len(members)):
         starts_s[i] = math.inf
-        if windows.begins_s[0, column, members[i, AT]] > until_s:
+        if windows.begins_s[0, column, members[i, AT]] > until_s or not may_use[members[i, AT]]:
             continue
         start_s, end_s = _opening(windows, column, members[i, AT], limit_s)
         if start_s < math.inf and (end_s == MORE or counted):
@@ -496,7 +546,6 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
     void(
         float64,
         boolean,
-        boolean,
         INTS,
         _CHAINS,
         table(),
@@ -507,6 +556,7 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
         table(),
         table(int64),
         table(int64),
+        _LIMITED,
         INTS,
         FLOATS,
         _WINDOWS,
@@ -520,7 +570,6 @@ def _may_start(nodes: Ints, columns: Ints, limit_s: float, reach_s: Floats) -> b
 def earliest_starts(
     now_s: float,
     reserve_all: bool,
-    even: bool,
     first_rows: Ints,
     chains: Chains,
     ready_s: Floats,
@@ -531,6 +580,7 @@ def earliest_starts(
     needs: Floats,
     nodes: Ints,
     columns: Ints,
+    limited: Limited,
     kinds: Ints,
     limits: Floats,
     windows: Windows,
@@ -542,13 +592,13 @@ def earliest_starts(
     """Find the earliest start of each job, given those of the jobs before it.
 
     A job that cannot start now keeps the room that it is to have, if all jobs do (`reserve_all`) or
-    if it is the first that waits for one of its GPU types. The jobs are followed up to the last one
-    that can start now or that is the first to want a GPU type: the rest keep nobody from anything.
+    if it is the first that waits for one of its GPU types, or nodes. The jobs are followed up to
+    the last one that can start now or that is the first to want a GPU type: the rest keep nobody
+    from anything.
 
     Args:
         now_s: the earliest start.
         reserve_all: whether every job that waits keeps room (conservative), or the first (EASY).
-        even: whether all nodes of a job must give the same number of GPUs.
         first_rows: (H + 1,) the row of the first step of each host's chain, and the first behind
             all of them.
         chains: those of `expected_room`; `heads`, and the rows behind, are overwritten.
@@ -562,6 +612,7 @@ def earliest_starts(
         nodes: (K, T + 1) on how many nodes of each type a job is to be, 0 where it cannot be; in
             the last column on how many nodes of all types that have a -1.
         columns: (K, T + 1) which of the `sizes` every one of these nodes has to give at least.
+        limited: of which nodes, and when, jobs of each kind may have GPUs.
         kinds: (J,) the kind of each job.
         limits: (J,) its time limit, seconds.
         windows: overwritten.
@@ -579,6 +630,8 @@ def earliest_starts(
         for i in range(len(members)):
             begins_s[0, c, i] = max(ready_s[c, i], now_s)
             ends_s[0, c, i] = math.inf
+    steps = _shut(chains, steps, shared, members, limited, now_s, sizes, windows)
+    for c in range(len(sizes)):
         for t in range(types):
             reach_s[t, c] = _reach(now_s, windows, c, type_from[t], type_from[t + 1])
 
@@ -589,13 +642,15 @@ def earliest_starts(
                 first = max(first, j)
                 break
     last, cut = len(kinds) - 1, 0
-    taken, mixed, waited_for, changed = (
+    taken, mixed, waited_for, waited_at, changed = (
         places.taken,
         places.mixed,
         places.waited_for,
+        places.waited_at,
         places.changed,
     )
     waited_for[:] = False
+    waited_at[:] = False
     piece = 0
     start_s[:] = math.inf
     for j in range(len(kinds)):
@@ -607,9 +662,14 @@ def earliest_starts(
             break
         kind, limit_s = kinds[j], limits[j]
         need, count = needs[kind], counts[kind]
-        keeps = reserve_all
+        keeps, may_use = reserve_all, limited.may_use[kind]
         for t in range(types):
-            keeps = keeps or (nodes[kind, t] != 0 and not waited_for[t])
+            if keeps or nodes[kind, t] == 0:
+                continue
+            keeps = limited.all_nodes[kind] and not waited_for[t]
+            if not limited.all_nodes[kind]:
+                for i in range(type_from[t], type_from[t + 1]):
+                    keeps = keeps or (may_use[i] and not waited_at[i] and not waited_for[t])
         if not keeps and not _may_start(nodes[kind], columns[kind], limit_s, reach_s):
             continue
         best_s, until_s = math.inf, math.inf if keeps else now_s
@@ -621,7 +681,17 @@ def earliest_starts(
             if wanted == 1:
                 begin, end = type_from[t], type_from[t + 1]
                 found_s, node = _one_node(
-                    chains, members, begin, end, windows, column, count, need, limit_s, until_s
+                    chains,
+                    members,
+                    begin,
+                    end,
+                    windows,
+                    column,
+                    count,
+                    need,
+                    limit_s,
+                    until_s,
+                    may_use,
                 )
                 if found_s < best_s:
                     best_s, parts = found_s, 1
@@ -646,13 +716,14 @@ def earliest_starts(
                     column,
                     wanted,
                     sizes[column],
-                    even,
+                    limited.evenly[kind],
                     count,
                     need,
                     limit_s,
                     now_s,
                     until_s,
                     places,
+                    may_use,
                 )
                 if found_s < best_s:
                     best_s, parts = found_s, many
@@ -667,7 +738,12 @@ def earliest_starts(
             continue
         if best_s > now_s:
             for t in range(types):
-                waited_for[t] = waited_for[t] or nodes[kind, t] != 0
+                if nodes[kind, t] == 0 or waited_for[t]:
+                    continue
+                waited_for[t] = True
+                for i in range(type_from[t], type_from[t + 1]):
+                    waited_at[i] = waited_at[i] or may_use[i]
+                    waited_for[t] = waited_for[t] and waited_at[i]
         else:
             cut = j
         for k in range(parts):

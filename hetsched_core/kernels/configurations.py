@@ -71,13 +71,13 @@ def _members(usable: Ints, count: Ints, first: int, last: int, below: int) -> In
 
 
 @scalar
-def _fewest(members: Ints, want: int, even: bool) -> int:
-    """Return on how few nodes of a pool, at least 2, `want` GPUs can be had; 0 if on none.
+def _fewest(members: Ints, want: int, even: bool, least: int, most: int) -> int:
+    """Return on how few nodes of a pool, from `least` to `most`, `want` GPUs can be had; 0 if none.
 
-    On any nodes, all full but one; with `even` in equal parts.
+    On any nodes, all full but one, with a `least` of 2; with `even` in equal parts.
     """
     if even:
-        for nodes in range(2, want + 1):
+        for nodes in range(least, min(want, most) + 1):
             if want % nodes == 0:
                 able = 0
                 for i in range(len(members)):
@@ -92,7 +92,7 @@ def _fewest(members: Ints, want: int, even: bool) -> int:
         gpus, count = members[i, 1], members[i, 2]
         if total + gpus * count >= want:
             fewest += (want - total + gpus - 1) // gpus
-            return max(2, int(fewest))
+            return max(2, int(fewest)) if fewest <= most else 0
         total += gpus * count
         fewest += count
     return 0
@@ -170,20 +170,21 @@ def _in_equal_parts(
 
 @scalar
 def _next_nodes(
-    usable: Ints, start: int, last: int, want: int, each: int, most: int, piece: Ints
+    usable: Ints, start: int, last: int, want: int, each: int, below: int, most: int, piece: Ints
 ) -> int:
     """Take nodes in the order of ids from `start` on until they have `want` GPUs.
 
-    Every node is filled, or gives `each` if that is above 0; those that cannot are passed over.
+    Every node is filled, or gives `each` if that is above 0; those that cannot are passed over, and
+    in the latter case those with `below` usable GPUs or more.
 
     Returns:
         how many nodes it takes, at most `most`; 0 if there are too few, or one would do.
     """
-    if not max(1, each) <= usable[start] < want:
+    if not max(1, each) <= usable[start] < (below if each > 0 else want):
         return 0
     pieces, left = 0, want
     for c in range(start, last):
-        if usable[c] < max(1, each) or (each > 0 and usable[c] >= want):
+        if usable[c] < max(1, each) or (each > 0 and usable[c] >= below):
             continue
         if pieces == most:
             break
@@ -197,20 +198,32 @@ def _next_nodes(
 
 @scalar
 def _fewest_neighbours(
-    usable: Ints, first: int, last: int, want: int, even: bool, piece: Ints
+    usable: Ints,
+    first: int,
+    last: int,
+    want: int,
+    even: bool,
+    fewest: int,
+    furthest: int,
+    below: int,
+    piece: Ints,
 ) -> int:
-    """Return on how few nodes in the order of ids, at least 2, `want` GPUs are; 0 if on none."""
+    """Return on how few nodes in the order of ids `want` GPUs are; 0 if on none.
+
+    On `fewest`, 2 or more, to `furthest` nodes.
+    """
     if even:
-        for nodes in range(2, want + 1):
+        for nodes in range(fewest, min(want, furthest) + 1):
             if want % nodes == 0:
                 for start in range(first, last):
-                    if _next_nodes(usable, start, last, want, want // nodes, nodes, piece):
+                    each = want // nodes
+                    if _next_nodes(usable, start, last, want, each, below, nodes, piece):
                         return nodes
         return 0
     best = 0
     for start in range(first, last):
-        most = best - 1 if best else len(piece)
-        nodes = _next_nodes(usable, start, last, want, 0, most, piece)
+        most = min(best - 1 if best else len(piece), furthest)
+        nodes = _next_nodes(usable, start, last, want, 0, below, most, piece)
         if nodes:
             best = nodes
     return best
@@ -223,6 +236,8 @@ def _spread(
     pools: Ints,
     want: int,
     even: bool,
+    least: int,
+    furthest: int,
     by_id: bool,
     most: int,
     at: Ints,
@@ -236,14 +251,19 @@ def _spread(
     """
     neighbours = np.empty((min(want, len(usable)) if by_id else 0, 2), dtype=np.int64)
     fewest = np.zeros(len(pools) - 1, dtype=np.int64)
-    below = want if even else np.iinfo(np.int64).max
+    # A node that could hold all is left out, unless the job may not be on one.
+    below = want if even and least < 2 else np.iinfo(np.int64).max
+    few = max(2, least)
     best = 0
     for p in range(len(fewest)):
         first, last = pools[p], pools[p + 1]
         if by_id:
-            fewest[p] = _fewest_neighbours(usable, first, last, want, even, neighbours)
+            fewest[p] = _fewest_neighbours(
+                usable, first, last, want, even, few, furthest, below, neighbours
+            )
         else:
-            fewest[p] = _fewest(_members(usable, count, first, last, below), want, even)
+            members = _members(usable, count, first, last, below)
+            fewest[p] = _fewest(members, want, even, few, furthest)
         if fewest[p] and (best == 0 or fewest[p] < best):
             best = fewest[p]
     for p in range(len(fewest)):
@@ -253,7 +273,7 @@ def _spread(
         if by_id:
             each = want // best if even else 0
             for start in range(first, last):
-                nodes = _next_nodes(usable, start, last, want, each, best, neighbours)
+                nodes = _next_nodes(usable, start, last, want, each, below, best, neighbours)
                 if nodes:
                     _emit(nodes, neighbours, at, write, ends, out)
         elif even:
@@ -273,6 +293,8 @@ def _spread(
         INTS,
         INTS,
         table(whole),
+        INTS,
+        INTS,
         whole,
         truth,
         whole,
@@ -292,6 +314,8 @@ def on_classes(
     pool_from: Ints,
     type_pools: Ints,
     in_pool: Ints,
+    least: Ints,
+    furthest: Ints,
     shape: int,
     by_id: bool,
     most: int,
@@ -314,6 +338,8 @@ def on_classes(
         pool_from: (L+1,) where the classes of each pool begin.
         type_pools: (T+1,) where the pools of each type begin.
         in_pool: (D T, U) whether a want stays in one pool; else it takes nodes of all pools.
+        least: (D,) on how many nodes a job of each need has to be; above 1 they give equal parts.
+        furthest: (D,) on how many it may be.
         shape: `ONE_NODE`, `UNEVEN` or `EVEN`.
         by_id: whether a configuration's nodes follow each other in the order of ids; every class is
             one node then.
@@ -338,17 +364,19 @@ def on_classes(
                 want = wants[u]
                 starts[entry] = at[0]
                 for c in range(first, last):
-                    if usable[d, c] >= want:
+                    if usable[d, c] >= want and least[d] < 2:
                         piece[0, 0], piece[0, 1] = c, want
                         _emit(1, piece, at, write, ends, out)
                 spread_from[entry] = at[0]
-                if shape != ONE_NODE and want > 1 and last > first:
+                if shape != ONE_NODE and want > 1 and last > first and furthest[d] > 1:
                     _spread(
                         usable[d],
                         count,
                         pools if in_pool[d * types + t, u] else whole_type,
                         want,
-                        shape == EVEN,
+                        shape == EVEN or least[d] > 1,
+                        least[d],
+                        furthest[d],
                         by_id,
                         most,
                         at,

@@ -36,7 +36,7 @@ Bytes = NDArray[np.int8]
 
 SORT, CAPACITY, USED, COUNT, NODE = range(5)
 CPUS, MEMORY, PRICE = range(3)
-GPUS, STAY_FROM, STAY_TO = range(3)
+GPUS, STAY_FROM, STAY_TO, LEAST, MOST = range(5)
 EXTRA = 2
 ROWS, HASH = range(2)
 
@@ -66,7 +66,8 @@ class Market(NamedTuple):
     """What J jobs want of nodes of S sorts. A utility of 0 means that a job cannot run there.
 
     Attributes:
-        demand: (J, 3) the columns GPUS, and STAY_FROM to STAY_TO, its places in `stays`.
+        demand: (J, 5) the columns GPUS, STAY_FROM to STAY_TO, its places in `stays`, and LEAST and
+            MOST, on how many nodes it has to be and may be; with a LEAST above 1 in equal parts.
         needs: (J, 3) CPUs and MiB per GPU, and EXTRA, the share of its utility that each node after
             the first costs a job.
         one_node: (J, S) utility on one node of each sort.
@@ -168,7 +169,7 @@ def _fill(
             if better:
                 best, best_gpus, best_price = row, gpus, price
         # One node that holds all is another candidate.
-        if best < 0 or best_gpus == count:
+        if best < 0 or best_gpus == count or pieces == market.demand[job, MOST]:
             return 0.0, 0.0, 0
         trial[pieces, 0], trial[pieces, 1] = best, best_gpus
         picked[best] += 1
@@ -186,7 +187,8 @@ def _fill_evenly(
     """Put a job on the fewest nodes that each give the same, the cheapest of such."""
     grid, room, several = state.grid, state.room, market.several
     count, rows = market.demand[job, GPUS], state.head[ROWS]
-    for nodes in range(2, count + 1):
+    least, most = max(2, market.demand[job, LEAST]), min(count, market.demand[job, MOST])
+    for nodes in range(least, most + 1):
         if count % nodes != 0:
             continue
         each, pieces, cost, utility = count // nodes, 0, 0.0, np.inf
@@ -241,6 +243,8 @@ def _find(
     for row in range(rows):
         if grid[row, COUNT] < 1 or grid[row, CAPACITY] - grid[row, USED] < count:
             continue
+        if market.demand[job, LEAST] > 1:
+            break
         utility, cost = market.one_node[job, grid[row, SORT]], count * room[row, PRICE]
         payoff = utility - cost
         if utility <= 0.0 or payoff < best or (payoff == best and cost >= best_cost):
@@ -256,7 +260,7 @@ def _find(
         if pool == 0:
             break
         for by_price in range(2):
-            if market.even:
+            if market.even or market.demand[job, LEAST] > 1:
                 utility, cost, pieces = _fill_evenly(state, market, job, pool, trial, picked)
             else:
                 utility, cost, pieces = _fill(

@@ -56,7 +56,9 @@ class Backfill:
             What those keep who have to wait.
         """
         timeline, now_s = self._brought_up_to(snapshot), snapshot.effective_s
-        starts = timeline.earliest_starts(self._line.first(most), now_s, reserve_all=reserve_all)
+        starts = timeline.earliest_starts(
+            self._line.first(most), now_s, reserve_all=reserve_all, windows=snapshot.windows
+        )
         for start in starts.by(now_s):
             self.turns.start(snapshot.jobs[start.job].job, start.configuration, changes)
             self._touched.add(start.job)

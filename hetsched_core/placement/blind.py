@@ -13,10 +13,10 @@ from hetsched_core.placement.assign import (
     assign,
     immovable,
     one_type_way,
-    open_gpus,
     present,
     staying,
 )
+from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way
 from hetsched_core.types import JobView, Placed, Snapshot
 
@@ -38,16 +38,25 @@ def serve_anew(
     """
     fixed = immovable(snapshot)
     types = snapshot.cluster.gpu_types
-    left = dict(zip(types, open_gpus(snapshot, fixed).tolist(), strict=True))
     waiting = list(_able(snapshot, order, fixed))
+    pools = Pools.of(snapshot, fixed, (view.job for view, _ in waiting))
+    left, around = pools.capacity.tolist(), pools.around()
     chosen = []
     for view, way in waiting:
-        room = [t for t in types if t in way.types and left[t] >= way.count]
+        own = dict(zip(types, pools.own(view.job), strict=True))
+        room = {
+            t: least
+            for t in types
+            if t in way.types
+            and own[t] >= 0
+            and (least := min(left[pool] for pool in around[own[t]])) >= way.count
+        }
         if not room:
             continue
         has = _type_of(snapshot, view)
-        gpu_type = has if has in room else max(room, key=left.__getitem__)
-        left[gpu_type] -= way.count
+        gpu_type = has if has in room else max(room, key=room.__getitem__)
+        for pool in around[own[gpu_type]]:
+            left[pool] -= way.count
         limit = most_nodes(snapshot, view, gpu_type, way.count)
         chosen.append(Choice(view, gpu_type, way.count, limit))
     return assign(snapshot, fixed, chosen, _choices(snapshot, waiting, most_nodes))

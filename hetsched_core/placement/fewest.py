@@ -29,6 +29,8 @@ class Layout:
             types that are `PART_OF_MIX`.
         alone: (type, number of nodes, least GPUs on each) for the types that can hold it alone.
         cpus_per_gpu, memory_mb_per_gpu: what it takes beside each GPU.
+        evenly: whether its nodes have to give equal parts.
+        may_use: the nodes that it may use now, a bit each.
     """
 
     count: int
@@ -36,11 +38,23 @@ class Layout:
     alone: tuple[tuple[str, int, int], ...]
     cpus_per_gpu: float
     memory_mb_per_gpu: float
+    evenly: bool
+    may_use: int
 
 
 def layout_of(job: Job, way: Way, cluster: Cluster, shapes: frozenset[Shape]) -> Layout:
     """Return the layout of a job that fits in this way on the idle, healthy cluster."""
-    return _layout(cluster, shapes, way, job.cpus_per_gpu, job.memory_mb_per_gpu)
+    return _layout(
+        cluster,
+        shapes,
+        way,
+        job.closed,
+        job.cpus_per_gpu,
+        job.memory_mb_per_gpu,
+        job.nodes,
+        job.min_nodes,
+        job.max_nodes,
+    )
 
 
 def fewest_fit(
@@ -70,10 +84,19 @@ def fewest_fit(
 
 @lru_cache(maxsize=_REMEMBERED)
 def _layout(
-    cluster: Cluster, shapes: frozenset[Shape], way: Way, cpus_per_gpu: float, memory_mb: float
+    cluster: Cluster,
+    shapes: frozenset[Shape],
+    way: Way,
+    closed: frozenset[str],
+    cpus_per_gpu: float,
+    memory_mb: float,
+    own: frozenset[str] | None,
+    min_nodes: int,
+    max_nodes: int | None,
 ) -> Layout:
-    free, even = FreeGpus.empty(cluster), Shape.UNEVEN not in shapes
-    needs = PerGpu(cpus_per_gpu, memory_mb)
+    free, even = FreeGpus.empty(cluster), Shape.UNEVEN not in shapes or min_nodes > 1
+    # Nodes that are closed for a time make no difference to how many it is to be on.
+    needs = PerGpu(cpus_per_gpu, memory_mb, nodes=own, min_nodes=min_nodes, max_nodes=max_nodes)
 
     def nodes_of(types: tuple[str, ...]) -> int:
         if len(types) == 1 and free.one_node(needs, types[0], way.count) is not None:
@@ -90,9 +113,14 @@ def _layout(
         nodes.append(many)
         if not many:
             continue  # of a way that only other shapes allow
-        largest = max(node.gpus for node in cluster if node.gpu_type == gpu_type)
+        largest = max(
+            node.gpus
+            for node in cluster
+            if node.gpu_type == gpu_type and (own is None or node.name in own)
+        )
         # What every one of so few nodes has to give.
         least = way.count // many if even else max(1, way.count - (many - 1) * largest)
         alone.append((gpu_type, many, least))
     nodes.append(nodes_of(way.types) if way.mixed else 0)
-    return Layout(way.count, tuple(nodes), tuple(alone), cpus_per_gpu, memory_mb)
+    may_use = cluster.mask(own, closed)
+    return Layout(way.count, tuple(nodes), tuple(alone), cpus_per_gpu, memory_mb, even, may_use)

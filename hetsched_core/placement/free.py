@@ -12,7 +12,7 @@ _SLACK = 1e-6
 
 
 class Needs(Protocol):
-    """What a job takes beside each GPU: CPUs, and memory in MiB."""
+    """What a job takes beside each GPU (CPUs, and memory in MiB), and of which nodes."""
 
     @property
     def cpus_per_gpu(self) -> float:
@@ -24,25 +24,63 @@ class Needs(Protocol):
         """MiB for each GPU."""
         ...
 
+    @property
+    def nodes(self) -> frozenset[str] | None:
+        """The nodes that it may use; None for all."""
+        ...
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """Those that are closed to it now."""
+        ...
+
+    @property
+    def min_nodes(self) -> int:
+        """On how many nodes it has to be at least; above 1 they give equal parts."""
+        ...
+
+    @property
+    def max_nodes(self) -> int | None:
+        """On how many nodes it may be at most; None for any number."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class PerGpu:
     """The needs of a job and nothing else of it: who needs the same is served the same."""
 
-    cpus_per_gpu: float
-    memory_mb_per_gpu: float
+    cpus_per_gpu: float = 0.0
+    memory_mb_per_gpu: float = 0.0
+    nodes: frozenset[str] | None = None
+    closed: frozenset[str] = frozenset()
+    min_nodes: int = 1
+    max_nodes: int | None = None
+
+    @classmethod
+    def of(cls, job: Needs) -> PerGpu:
+        """Return the needs of a job."""
+        return cls(
+            job.cpus_per_gpu,
+            job.memory_mb_per_gpu,
+            job.nodes,
+            job.closed,
+            job.min_nodes,
+            job.max_nodes,
+        )
 
 
 class FreeGpus:
     """Free capacity of every node, with the nodes of each type grouped by their free GPUs.
 
     For each GPU type and number of free GPUs one integer holds the set of such nodes, a bit each,
-    so that the best-fitting node is found without looking at the others.
+    so that the best-fitting node is found without looking at the others. The nodes that a job may
+    use are such a set, too: here, and nowhere else in a packer, are those of others left out.
     """
 
     def __init__(self, cluster: Cluster, views: tuple[NodeView, ...]) -> None:
         """Start with all that `views` (in the cluster's order) leave to managed jobs."""
         self._cluster = cluster
+        self._within = -1
         self._closed = [not view.open for view in views]
         self._free = [max(0, view.capacity) for view in views]
         self._idle: dict[str, int] = {}
@@ -86,6 +124,12 @@ class FreeGpus:
         )
         return twin
 
+    def outside(self, nodes: int) -> FreeGpus:
+        """Return the same without these nodes (a bit each), to be asked before this changes."""
+        rest = FreeGpus.__new__(FreeGpus)
+        vars(rest).update(vars(self), _within=self._within & ~nodes)
+        return rest
+
     def take(self, job: Needs, configuration: Configuration) -> None:
         """Take the GPUs, CPUs and memory of a configuration."""
         for name, gpus in configuration.pieces:
@@ -126,10 +170,12 @@ class FreeGpus:
 
     def one_node(self, job: Needs, gpu_type: str, count: int) -> Configuration | None:
         """Return `count` GPUs on the open node of this type that they fill best, lowest first."""
+        if job.min_nodes > 1:
+            return None
         sets = self._sets.get(gpu_type, ())
-        nodes = self._cluster.nodes
+        nodes, may_use = self._cluster.nodes, self._of(job)
         for free in range(count, len(sets)):
-            members = sets[free]
+            members = sets[free] & may_use
             while members:
                 lowest = members & -members
                 at = lowest.bit_length() - 1
@@ -143,12 +189,15 @@ class FreeGpus:
     ) -> Configuration | None:
         """Return `count` GPUs on as few open nodes of these types as possible, at least two.
 
-        The fullest nodes are taken first and each is filled as far as possible; with `even` all
-        nodes give the same number.
+        The fullest nodes are taken first and each is filled as far as possible; with `even`, and
+        for a job that asks for two nodes or more, all nodes give the same number.
         """
+        most = count if job.max_nodes is None else job.max_nodes
+        if most < 2:
+            return None
         offers = self._offers(job, gpu_types)
-        if even:
-            return self._even(job, offers, count)
+        if even or job.min_nodes > 1:
+            return self._even(job, offers, count, most)
         pieces: list[tuple[str, int]] = []
         on_host: dict[str, int] = {}
         for _, at in offers:
@@ -163,10 +212,14 @@ class FreeGpus:
             count -= piece
             if count == 0:
                 return Configuration.of(pieces)
+            if len(pieces) == most:
+                break
         return None
 
-    def _even(self, job: Needs, offers: list[tuple[int, int]], count: int) -> Configuration | None:
-        for many in range(2, min(count, len(offers)) + 1):
+    def _even(
+        self, job: Needs, offers: list[tuple[int, int]], count: int, most: int
+    ) -> Configuration | None:
+        for many in range(max(2, job.min_nodes), min(count, len(offers), most) + 1):
             each, rest = divmod(count, many)
             if rest or offers[many - 1][0] < each:
                 continue
@@ -184,10 +237,10 @@ class FreeGpus:
 
     def _offers(self, job: Needs, gpu_types: tuple[str, ...]) -> list[tuple[int, int]]:
         """Usable GPUs and position of each open node with any, most GPUs first, then by order."""
-        offers = []
+        offers, may_use = [], self._of(job)
         for gpu_type in gpu_types:
             for members in self._sets.get(gpu_type, ())[1:]:
-                rest = members
+                rest = members & may_use
                 while rest:
                     lowest = rest & -rest
                     at = lowest.bit_length() - 1
@@ -197,6 +250,12 @@ class FreeGpus:
                     rest ^= lowest
         offers.sort(key=lambda offer: (-offer[0], offer[1]))
         return offers
+
+    def _of(self, job: Needs) -> int:
+        """The nodes that a job may use, a bit each; all bits for all."""
+        if job.nodes is None and not job.closed:
+            return self._within
+        return self._within & self._cluster.mask(job.nodes, job.closed)
 
     def _usable(self, job: Needs, at: int, host: str, on_host: int = 0) -> int:
         """GPUs of a node that the job can use beside the `on_host` it takes on the same host."""

@@ -1,6 +1,7 @@
 """One line, in the order of submission: nobody starts before everybody ahead has started.
 
-Nobody is stopped either, and no job gets GPUs of several types.
+Nobody is stopped either, and no job gets GPUs of several types. Where jobs are limited to some
+nodes, there is a line for those whose nodes are the same, or meet.
 """
 
 from __future__ import annotations
@@ -33,17 +34,22 @@ def serve_line(snapshot: Snapshot, find: Find) -> Plan:
     free = FreeGpus.of(snapshot)
     for job_id, entry in placed.items():
         free.take(snapshot.jobs[job_id].job, entry.placements[0].configuration)
-    next_in_line = None
+    cluster, next_in_line = snapshot.cluster, None
+    barred, every = 0, cluster.mask(None)
     for view in snapshot.by_submission():
         if view.id in placed or view.blocked is not None:
             continue
         way = one_type_way(view, snapshot)
         if way is None:
             continue
-        found = find(snapshot, free, view.job, way)
+        mine = cluster.mask(view.job.nodes, view.job.closed)
+        found = None if mine & barred else find(snapshot, free, view.job, way)
         if found is None:
-            next_in_line = view.id
-            break
+            next_in_line = next_in_line or view.id
+            barred |= mine
+            if barred == every:
+                break
+            continue
         free.take(view.job, found)
         placed[view.id] = Placed((Placement(found),))
     return revise(snapshot, placed, Replan(), next_in_line=next_in_line)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.ways import Way, rigid_way, ways_to_fit
+from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -44,10 +44,10 @@ Fit = Callable[[Snapshot, FreeGpus, Job, Way, tuple[str, ...]], Configuration | 
 class Packing(Enum):
     """What the order means.
 
-    IN_TURN: running jobs stay; a job that does not fit keeps those behind it off the GPU types it
-    could use. FILL: running jobs stay; whoever fits starts. PREEMPT: the order alone decides who
-    runs; running jobs that are still in keep their nodes where they can, and those that are not
-    preemptible stay whatever the order.
+    IN_TURN: running jobs stay; a job that does not fit keeps those behind it off the nodes that it
+    could use, all of a GPU type but for those that are none of its nodes. FILL: running jobs stay;
+    whoever fits starts. PREEMPT: the order alone decides who runs; running jobs that are still in
+    keep their nodes where they can, and those that are not preemptible stay whatever the order.
     """
 
     IN_TURN = "in turn"
@@ -88,7 +88,8 @@ def fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
 def lacks_open_nodes(snapshot: Snapshot, job: Job) -> bool:
     """Whether a job fits nowhere because nodes are closed, and not because of other jobs."""
     closed = tuple(view.node.name for view in snapshot.node_views() if not view.open)
-    return bool(closed) and not fits(snapshot, _without_jobs(snapshot.cluster, closed), job)
+    shut = bool(closed or job.closed)
+    return shut and not fits(snapshot, _without_jobs(snapshot.cluster, closed), job)
 
 
 @lru_cache(maxsize=2)
@@ -118,6 +119,24 @@ def pack(
     return _Packer(snapshot, packing, fit).pack(list(order), replan)
 
 
+def not_barred(
+    cluster: Cluster, free: FreeGpus, job: Job, way: Way, barred: int
+) -> tuple[tuple[str, ...], FreeGpus]:
+    """Return the GPU types that a job may take, and what is free, but for nodes that are barred.
+
+    None where it needs a mix of types and some of it is barred.
+    """
+    mine = reach(job, way, cluster)
+    if not mine & barred:
+        return way.types, free
+    if way.mixed:
+        return (), free
+    left = mine & ~barred
+    types = tuple(t for t in way.types if left & of_type(cluster, t))
+    parts = any(barred & of_type(cluster, t) for t in types)
+    return types, free.outside(barred) if parts else free
+
+
 class _Packer:
     def __init__(self, snapshot: Snapshot, packing: Packing, fit: Fit) -> None:
         self._snapshot = snapshot
@@ -126,11 +145,12 @@ class _Packer:
         # What nobody that was served so far holds, and what of that is also not in use right now.
         self._left = FreeGpus.of(snapshot)
         self._idle = FreeGpus.of(snapshot)
-        self._types = snapshot.cluster.gpu_types
         self._kept: dict[str, Placed] = {}
         self._holders: dict[str, list[JobView]] = {}
-        self._barred: set[str] = set()
-        self._hopeless: dict[int, Way] = {}
+        # The nodes that somebody waits for, a bit each.
+        self._barred = 0
+        self._all = snapshot.cluster.mask(None)
+        self._hopeless: dict[tuple[int, frozenset[str]], Way] = {}
 
     def pack(self, order: list[JobView], replan: Replan) -> Plan:
         previous = self._snapshot.previous.entries
@@ -159,7 +179,7 @@ class _Packer:
             if self._packing is not Packing.IN_TURN:
                 if self._left.full:
                     return NO_ROOM
-            elif len(self._barred) == len(self._types):
+            elif self._barred == self._all:
                 return AHEAD
         return self._serve(view)
 
@@ -168,14 +188,13 @@ class _Packer:
         way = rigid_way(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return NEVER
-        if id(way) in self._hopeless:
+        if (id(way), job.closed) in self._hopeless:
             return NO_ROOM
-        allowed = way.types
+        allowed, idle, behind = way.types, self._idle, False
         if self._barred:
-            allowed = tuple(t for t in way.types if t not in self._barred)
-            if way.mixed and len(allowed) < len(way.types):
-                allowed = ()
-        found = self._fit(snapshot, self._idle, job, way, allowed)
+            allowed, idle = not_barred(snapshot.cluster, idle, job, way, self._barred)
+            behind = bool(reach(job, way, snapshot.cluster) & self._barred)
+        found = self._fit(snapshot, idle, job, way, allowed)
         if found is None and self._packing is Packing.PREEMPT:
             found = self._fit(snapshot, self._left, job, way, allowed)
             if found is not None:
@@ -186,10 +205,9 @@ class _Packer:
             return placed
         if self._packing is not Packing.IN_TURN:
             # What is left only shrinks, so the next job of the same kind need not look.
-            self._hopeless[id(way)] = way
+            self._hopeless[id(way), job.closed] = way
             return NO_ROOM
-        behind = len(allowed) < len(way.types)
-        self._barred.update(way.types)
+        self._barred |= reach(job, way, snapshot.cluster)
         return AHEAD if behind else NO_ROOM
 
     def _hold(self, view: JobView, before: Placed | None) -> None:

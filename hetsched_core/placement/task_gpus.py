@@ -7,7 +7,7 @@ job a GPU.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from immutables import Map
@@ -83,6 +83,8 @@ def crews(snapshot: Snapshot) -> list[Crew]:
             continue
         running = {_gpu_of(run.configuration, run.copy, first) for run in view.runs}
         gpus = running | set(planned.get(view.id, ()))
+        if not all(view.job.may_start_on(gpu.node) for gpu in gpus):
+            continue
         if gpus and gpus <= usable and gpus.isdisjoint(taken):
             taken |= gpus
             found.append(Crew(view, tuple(sorted(gpus))))
@@ -141,7 +143,7 @@ def sequences(crew: Crew) -> list[TaskSequence]:
 def task_times(snapshot: Snapshot, job: Job, node: str) -> TaskTimes | None:
     """Return the times of one task of a job on a node's GPUs; None where it cannot run."""
     gpu_type = snapshot.cluster[node].gpu_type
-    if job.tasks is None or not job.accepts_type(gpu_type):
+    if job.tasks is None or not job.accepts_type(gpu_type) or not job.may_start_on(node):
         return None
     return snapshot.speeds.table(job.profile).tasks.get(gpu_type)
 
@@ -176,7 +178,7 @@ def not_begun(snapshot: Snapshot, going: Sequence[Crew]) -> list[JobView]:
         if view.id not in on
         and view.blocked is None
         and any(tasks_left(view))
-        and runs_somewhere(snapshot, view.job)
+        and _runs(snapshot, view.job)
     ]
 
 
@@ -205,7 +207,11 @@ def task_plan(
 
 
 def runs_somewhere(snapshot: Snapshot, job: Job) -> bool:
-    """Whether a job of tasks runs on any GPU of the cluster when all is idle and healthy."""
+    """Whether a job of tasks runs on any GPU of the cluster when all is idle, healthy and open."""
+    return _runs(snapshot, replace(job, closed=frozenset()) if job.closed else job)
+
+
+def _runs(snapshot: Snapshot, job: Job) -> bool:
     fitting = _nodes_for(snapshot.cluster, job.cpus_per_gpu, job.memory_mb_per_gpu)
     return any(task_times(snapshot, job, node) is not None for node in fitting)
 

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetsched_core.kernels.backfill import (
+    NAME,
     WINDOWS,
     Chains,
+    Floats,
     Ints,
+    Limited,
     Places,
     Windows,
     earliest_starts,
@@ -18,10 +21,13 @@ from hetsched_core.kernels.backfill import (
 from hetsched_core.kernels.expected_room import AGAIN, expect_room
 from hetsched_core.placement.fewest import Layout
 from hetsched_core.placement.starts import Queue, Starts
-from hetsched_core.types import Cluster, Configuration, Job, NodeView, Shape, Snapshot
+from hetsched_core.types import Cluster, Configuration, Job, NodeView, Snapshot, Window
 
 OVERDUE_S = 60.0
 """A job that has run past its limit is taken to end so much later than now, at any time."""
+
+_LATEST_S = 1e15
+"""Later than anything: what has no end is taken to end then."""
 
 _ROWS = 8
 """For how many parts of runs a host has rows at first."""
@@ -34,7 +40,6 @@ class Timeline:
         """Start with nobody running, on the nodes as they stand."""
         cluster, views = snapshot.cluster, tuple(snapshot.node_views())
         self._cluster = cluster
-        self._even = Shape.UNEVEN not in snapshot.shapes
         hosts = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
         self._hosts = np.array([_shared_room(cluster, views, host) for host in hosts])
         self._where = [
@@ -58,7 +63,7 @@ class Timeline:
         self._held_until = np.zeros((len(hosts), _ROWS, 3))
         self._unused = [list(range(_ROWS)) for _ in hosts]
         self._rows: dict[str, list[tuple[int, int]]] = {}
-        self._kinds = _Kinds()
+        self._kinds = _Kinds(self._members, len(cluster))
         self._room = _Room(len(hosts), places, self._members, len(by_type))
 
     def kind(self, layout: Layout) -> int:
@@ -90,7 +95,14 @@ class Timeline:
             self._held[host, row, 1] = 0
             self._unused[host].append(row)
 
-    def earliest_starts(self, queue: Queue, now_s: float, *, reserve_all: bool) -> Starts:
+    def earliest_starts(
+        self,
+        queue: Queue,
+        now_s: float,
+        *,
+        reserve_all: bool,
+        windows: Sequence[Window] = (),
+    ) -> Starts:
         """Return the earliest start of each job, no earlier than now, given those ahead of it.
 
         Args:
@@ -98,7 +110,8 @@ class Timeline:
             now_s: the present (UTC).
             reserve_all: whether every job that cannot start keeps the room that it is to have from
                 those behind it (conservative backfilling), or only one for each GPU type: the first
-                that waits for it (EASY).
+                that waits for it (EASY), or for one of its nodes where it may not have them all.
+            windows: spans in which nodes are closed to everybody.
 
         Returns:
             In the order of the queue, without those who neither start nor keep anything. The queue
@@ -110,7 +123,8 @@ class Timeline:
         kinds, room = self._kinds, self._room
         kinds.draw_up()
         start_s = np.empty(len(queue))
-        most = len(queue) * kinds.most_nodes
+        shut, shut_s = self._shut(windows, now_s)
+        most = len(queue) * kinds.most_nodes + len(shut)
         room.fit(self._held.shape[1], most, len(kinds.sizes))
         chains = room.chains
         expect_room(
@@ -132,7 +146,6 @@ class Timeline:
         earliest_starts(
             now_s,
             reserve_all,
-            self._even,
             room.first_rows,
             chains,
             room.ready_s,
@@ -143,6 +156,7 @@ class Timeline:
             kinds.needs,
             kinds.nodes,
             kinds.columns,
+            Limited(kinds.may_use, kinds.all_nodes, kinds.evenly, shut, shut_s),
             queue.kinds,
             queue.limits_s,
             room.windows,
@@ -152,6 +166,20 @@ class Timeline:
             room.used,
         )
         return Starts(queue, start_s, room.pieces[: room.used[0]].copy(), self._cluster)
+
+    def _shut(self, windows: Sequence[Window], now_s: float) -> tuple[Ints, Floats]:
+        """Return (W,) members that are closed for a time, and (W, 2) from when until when."""
+        row = {name: at for at, name in enumerate(self._members[:, NAME].tolist())}
+        shut = [
+            (row[node], window.from_s, min(window.until_s, _LATEST_S))
+            for window in windows
+            if window.until_s > now_s
+            for name in sorted(window.nodes)
+            if (at := self._cluster.get(name)) is not None
+            and (node := self._cluster.index(at.name)) in row
+        ]
+        times = np.array([span[1:] for span in shut], np.float64).reshape(-1, 2)
+        return np.array([span[0] for span in shut], np.int64), times
 
     def _grow(self) -> None:
         rows = self._held.shape[1]
@@ -208,6 +236,7 @@ class _Room:
             taken=np.empty((members, 2), np.int64),
             mixed=np.empty_like(self._members),
             waited_for=np.empty(self._types, np.bool_),
+            waited_at=np.empty(members, np.bool_),
             changed=np.empty(sizes, np.bool_),
         )
         self.ready_s = np.empty((sizes, members))
@@ -217,9 +246,10 @@ class _Room:
 class _Kinds:
     """The layouts of jobs, numbered in the order of their coming, as arrays for the kernel."""
 
-    def __init__(self) -> None:
+    def __init__(self, members: Ints, nodes: int) -> None:
         self._numbers: dict[Layout, int] = {}
         self._drawn = -1
+        self._names, self._all = members[:, NAME].tolist(), (1 << nodes) - 1
 
     def number(self, layout: Layout) -> int:
         """Return the number of a layout, a new one if it is new."""
@@ -239,6 +269,12 @@ class _Kinds:
         )
         self.nodes = np.array([each.nodes for each in layouts], np.int64)
         self.most_nodes = int(self.nodes.max())
+        self.evenly = np.array([each.evenly for each in layouts], np.bool_)
+        self.all_nodes = np.array([each.may_use == self._all for each in layouts], np.bool_)
+        self.may_use = np.ones((len(layouts), len(self._names)), np.bool_)
+        for row, each in zip(self.may_use, layouts, strict=True):
+            if each.may_use != self._all:
+                row[:] = [each.may_use >> at & 1 for at in self._names]
         # A node of a mix may give a single GPU: that is column 0.
         self.columns = np.zeros_like(self.nodes)
         for kind, each in enumerate(layouts):

@@ -2,14 +2,14 @@
 
 The result is that of `pack(..., Packing.IN_TURN)`, which looks at every job anew and is the twin
 that this is tested against. Here the waiting jobs stay sorted between plans, in one queue for each
-set of GPU types that they could use: once the head of a queue does not fit, nobody behind it can
-start, so a plan looks at the heads only.
+set of nodes that they could use: once the head of a queue does not fit, nobody behind it can start,
+so a plan looks at the heads only.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,9 +18,19 @@ from immutables import Map
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.from_front import FromFront
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM, Fit, Packing, fastest_fit, pack
-from hetsched_core.placement.ways import Way, rigid_way
+from hetsched_core.placement.pack import (
+    AHEAD,
+    NEVER,
+    NO_ROOM,
+    Fit,
+    Packing,
+    fastest_fit,
+    not_barred,
+    pack,
+)
+from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
 from hetsched_core.types import (
+    Cluster,
     Configuration,
     Entry,
     Job,
@@ -46,8 +56,8 @@ Key = Any
 _VOID = 64
 """So many turns that are none any more may stay in a queue, beside twice as many as jobs wait."""
 
-Turn = tuple[Key, str, frozenset[str]]
-"""A waiting job: its key, its id and the types that it could use."""
+Turn = tuple[Key, str, int]
+"""A waiting job: its key, its id and the nodes that it could use, a bit each."""
 
 
 @dataclass(slots=True)
@@ -72,14 +82,14 @@ class InTurn:
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
     # Turns in order. One that is no longer that of `_waiting` stays until it is the first.
-    _queues: dict[frozenset[str], FromFront] = field(default_factory=dict)
+    _queues: dict[int, FromFront] = field(default_factory=dict)
     _ways: dict[str, Way] = field(default_factory=dict)
     _waiting: dict[str, Turn] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
     # Whether nobody can start, whoever has come to wait behind others since that was found.
     _settled: bool = False
-    # GPU type -> who could not start, and keeps it from all behind.
-    _barred: dict[str, str] = field(default_factory=dict)
+    # Who could not start, and the nodes, a bit each, that it keeps from all behind.
+    _barred: dict[str, int] = field(default_factory=dict)
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:
         """Return the plan that keeps what runs and starts waiting jobs in turn."""
@@ -185,10 +195,21 @@ class InTurn:
         """The jobs that wait and could run here, with their places in the order."""
         return self._waiting
 
-    @property
-    def spoken_for(self) -> Mapping[str, str]:
-        """GPU type -> who, when jobs were served last, waited and kept it from all behind."""
-        return self._barred
+    def spoken_for(self, cluster: Cluster) -> Mapping[str, Sequence[str]]:
+        """GPU type -> who, when jobs were served last, waited and kept its nodes from all behind.
+
+        Types of which a node is left to others are missing.
+        """
+        spoken_for = {}
+        for gpu_type in cluster.gpu_types:
+            left, who = of_type(cluster, gpu_type), []
+            for job_id, nodes in self._barred.items():
+                if left & nodes:
+                    who.append(job_id)
+                    left &= ~nodes
+            if not left:
+                spoken_for[gpu_type] = who
+        return spoken_for
 
     def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
         """Order the jobs by another key from the next plan on."""
@@ -238,16 +259,16 @@ class InTurn:
         way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
         if way is None:
             return False
-        job_id, types = view.job.id, frozenset(way.types)
-        queue = self._queues.get(types)
+        job_id, nodes = view.job.id, reach(view.job, way, snapshot.cluster)
+        queue = self._queues.get(nodes)
         if queue is None:
-            queue = self._queues[types] = FromFront()
-        turn = (self.key(view, snapshot), job_id, types)
+            queue = self._queues[nodes] = FromFront()
+        turn = (self.key(view, snapshot), job_id, nodes)
         if queue.put(turn):
             self._settled = False
         self._ways[job_id], self._waiting[job_id] = way, turn
         if len(queue) > _VOID + 2 * len(self._waiting):
-            self._queues[types] = self._without_void(queue)
+            self._queues[nodes] = self._without_void(queue)
         return True
 
     def _without_void(self, queue: FromFront) -> FromFront:
@@ -273,28 +294,30 @@ class InTurn:
         return turn
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
-        """Start from the heads of the queues, in order, until every type is spoken for."""
+        """Start from the heads of the queues, in order, until every node is spoken for."""
         if self._settled:
             return
         self._settled = True
-        barred = self._barred = {}
+        barred, self._barred = 0, {}
         told_before, self._told_no_room = self._told_no_room, set()
         heads = [turn for queue in self._queues.values() if (turn := self._first(queue))]
         heapq.heapify(heads)
         while heads:
-            _, job_id, types = heapq.heappop(heads)
-            if types <= barred.keys():
+            _, job_id, nodes = heapq.heappop(heads)
+            left = nodes & ~barred
+            if not left:
                 continue
             view = snapshot.jobs[job_id]
             found = self._find(snapshot, free, view, barred)
             if found is None:
-                if barred.keys().isdisjoint(types):
+                if left == nodes:
                     self._told_no_room.add(job_id)
-                barred.update((gpu_type, job_id) for gpu_type in types - barred.keys())
+                self._barred[job_id] = left
+                barred |= nodes
                 continue
             self._hold(view.job, found, free, changes)
             del self._ways[job_id], self._waiting[job_id]
-            if turn := self._first(self._queues[types]):
+            if turn := self._first(self._queues[nodes]):
                 heapq.heappush(heads, turn)
         for job_id in sorted(told_before ^ self._told_no_room):
             if job_id in self._waiting:
@@ -308,16 +331,12 @@ class InTurn:
         changes[job.id] = _make_placed((_make_placement(configuration),))
 
     def _find(
-        self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: Collection[str]
+        self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: int
     ) -> Configuration | None:
         way = self._ways[view.job.id]
-        allowed = _without(way.types, barred) if barred else way.types
-        if way.mixed and len(allowed) < len(way.types):
-            return None
+        allowed = way.types
+        if barred:
+            allowed, free = not_barred(snapshot.cluster, free, view.job, way, barred)
         if sum(map(free.idle, allowed)) < way.count:
             return None
         return self.fit(snapshot, free, view.job, way, allowed)
-
-
-def _without(types: tuple[str, ...], barred: Collection[str]) -> tuple[str, ...]:
-    return tuple(t for t in types if t not in barred)

@@ -35,8 +35,17 @@ def ways_to_fit(
     `shapes` are those that every job takes; those that this one takes beside them are added.
 
     Empty for a job that can never run: too large, of a type that is not there, or too slow to move.
+    What windows close to it makes no difference.
     """
     return _ways(cluster, speeds.table(job.profile), shapes | job.shapes, *_kind(job))
+
+
+def shut_out(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> bool:
+    """Whether windows alone keep a job that fits from fitting: too little is open to it."""
+    if not job.closed or not ways_to_fit(job, cluster, speeds, shapes):
+        return False
+    kind = *_kind(job), job.closed
+    return not _ways(cluster, speeds.table(job.profile), shapes | job.shapes, *kind)
 
 
 def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> Way | None:
@@ -48,7 +57,40 @@ def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shap
     return _rigid_way(cluster, speeds.table(job.profile), shapes | job.shapes, *_kind(job))
 
 
-_Kind = tuple[str, RequirementSet, frozenset[str] | None, float, float]
+def reach(job: Job, way: Way, cluster: Cluster) -> int:
+    """Return the nodes that a job could be on now if nobody else were there, a bit each."""
+    return _reach(cluster, way.types, job.nodes, job.closed)
+
+
+@lru_cache(maxsize=1 << 10)
+def of_type(cluster: Cluster, gpu_type: str) -> int:
+    """Return the nodes of a GPU type, a bit each."""
+    return cluster.mask(frozenset(node.name for node in cluster if node.gpu_type == gpu_type))
+
+
+@lru_cache(maxsize=_TABLES_REMEMBERED)
+def _reach(
+    cluster: Cluster,
+    types: tuple[str, ...],
+    nodes: frozenset[str] | None,
+    closed: frozenset[str],
+) -> int:
+    of_types = 0
+    for gpu_type in types:
+        of_types |= of_type(cluster, gpu_type)
+    return of_types & cluster.mask(nodes, closed)
+
+
+_Kind = tuple[
+    str,
+    RequirementSet,
+    frozenset[str] | None,
+    float,
+    float,
+    frozenset[str] | None,
+    int,
+    int | None,
+]
 
 
 def _kind(job: Job) -> _Kind:
@@ -59,6 +101,9 @@ def _kind(job: Job) -> _Kind:
         job.gpu_types,
         job.cpus_per_gpu,
         job.memory_mb_per_gpu,
+        job.nodes,
+        job.min_nodes,
+        job.max_nodes,
     )
 
 
@@ -83,9 +128,20 @@ class _Place:
 
 @lru_cache(maxsize=_TABLES_REMEMBERED)
 def _ways(
-    cluster: Cluster, table: SpeedTable, shapes: frozenset[Shape], *kind: *_Kind
+    cluster: Cluster,
+    table: SpeedTable,
+    shapes: frozenset[Shape],
+    profile: str,
+    requirements: RequirementSet,
+    gpu_types: frozenset[str] | None,
+    cpus_per_gpu: float,
+    memory_mb_per_gpu: float,
+    nodes: frozenset[str] | None,
+    min_nodes: int,
+    max_nodes: int | None,
+    closed: frozenset[str] = frozenset(),
 ) -> tuple[Way, ...]:
-    profile, requirements, *needs = kind
+    needs = PerGpu(cpus_per_gpu, memory_mb_per_gpu, nodes, closed, min_nodes, max_nodes)
     speeds = Speeds(cluster, {profile: table})
     places = tuple(
         _Place(
@@ -96,7 +152,7 @@ def _ways(
         for count in requirements
     )
     # Copies, so that jobs of different kinds never share one.
-    return tuple(replace(way) for way in _ways_among(cluster, places, shapes, *needs))
+    return tuple(replace(way) for way in _ways_among(cluster, places, shapes, gpu_types, needs))
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -105,11 +161,10 @@ def _ways_among(
     places: tuple[_Place, ...],
     shapes: frozenset[Shape],
     gpu_types: frozenset[str] | None,
-    cpus_per_gpu: float,
-    memory_mb_per_gpu: float,
+    needs: PerGpu,
 ) -> tuple[Way, ...]:
     """Return the ways by what seldom changes when speeds are revised: where they are above 0."""
-    free, needs = FreeGpus.empty(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
+    free = FreeGpus.empty(cluster)
     even = Shape.UNEVEN not in shapes
 
     def holds(gpu_type: str, place: _Place) -> bool:

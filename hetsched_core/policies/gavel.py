@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any, ClassVar
 
@@ -35,9 +35,9 @@ from hetsched_core.placement.assign import (
     assign,
     immovable,
     one_type_way,
-    open_gpus,
     revise,
 )
+from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.type_speeds import type_speeds
 from hetsched_core.policies.gavel_shares import (
     Demand,
@@ -126,10 +126,14 @@ class Gavel:
         shares = np.zeros_like(queue.speeds)
         isolated: dict[str, list[float]] = {}
         diagnostics = Diagnostics()
-        speeds = np.where(queue.counts[:, None] <= queue.capacity, queue.speeds, 0.0)
+        speeds = queue.by_pool(queue.speeds)
+        speeds = np.where(queue.counts[:, None] <= queue.capacity, speeds, 0.0)
         able = np.flatnonzero(speeds.any(axis=1))
         if able.size:
             demand = Demand(speeds[able], queue.counts[able], queue.capacity)
+            if len(queue.capacity) > len(queue.gpu_types):
+                own = queue.by_pool(np.ones_like(queue.speeds)) > 0
+                demand = replace(demand, inside=queue.pools.inside, own=own[able])
             views = [queue.views[at] for at in able]
             now = queue.snapshot.now
             match self.objective:
@@ -149,11 +153,11 @@ class Gavel:
                         np.array([isolated[view.id][0] for view in views]),
                         self.point,
                     )
-            shares[able] = found.time
+            shares[able] = queue.by_type(able, found.time)
             diagnostics = Diagnostics(
                 method=f"{self.objective.value}, {self.point.value} point",
                 objective=found.objective,
-                prices=dict(zip(notes.gpu_types, found.prices.tolist(), strict=True)),
+                prices=dict(zip(queue.pools.labels, found.prices.tolist(), strict=True)),
             )
         ids = [view.id for view in queue.views]
         return (
@@ -229,7 +233,8 @@ class Queue:
         counts: (I,) GPUs.
         speeds: (I, J) samples/s of the whole job, 0 where it cannot run.
         received_s: (I, J) seconds that it has held its GPUs of each type.
-        capacity: (J,) GPUs that are there to be shared.
+        pools: the P pools that there are to be shared; the first J are whole types.
+        own: (I, J) the job's pool of each type, -1 for none.
     """
 
     snapshot: Snapshot
@@ -238,7 +243,13 @@ class Queue:
     counts: Floats
     speeds: Floats
     received_s: Floats
-    capacity: Floats
+    pools: Pools
+    own: NDArray[np.int64]
+
+    @property
+    def capacity(self) -> Floats:
+        """(P,) GPUs of each pool."""
+        return self.pools.capacity
 
     @classmethod
     def of(cls, snapshot: Snapshot, fixed: Mapping[str, Placed]) -> Queue:
@@ -254,9 +265,10 @@ class Queue:
                 continue
             views.append(view)
             counts.append(way.count)
-            speeds.append(type_speeds(snapshot.cluster, snapshot.speeds, view.job.profile, way))
+            speeds.append(type_speeds(snapshot.cluster, snapshot.speeds, view.job, way))
             received.append(_received_s(view, way.count, index, snapshot))
         shape = (len(views), len(types))
+        pools = Pools.of(snapshot, fixed, (view.job for view in views))
         return cls(
             snapshot,
             types,
@@ -264,8 +276,21 @@ class Queue:
             np.array(counts, np.float64),
             np.array(speeds, np.float64).reshape(shape),
             np.array(received, np.float64).reshape(shape),
-            open_gpus(snapshot, fixed),
+            pools,
+            np.array([tuple(pools.own(view.job)) for view in views], np.int64).reshape(shape),
         )
+
+    def by_pool(self, values: Floats) -> Floats:
+        """Return (I, P) what (I, J) values by type are in each job's own pools, 0 elsewhere."""
+        pooled = np.zeros((len(self.views), len(self.capacity)))
+        job, gpu_type = np.nonzero(self.own >= 0)
+        pooled[job, self.own[job, gpu_type]] = values[job, gpu_type]
+        return pooled
+
+    def by_type(self, jobs: NDArray[np.intp], pooled: Floats) -> Floats:
+        """Return what values of some jobs in their own pools are by type."""
+        own = self.own[jobs]
+        return np.where(own >= 0, np.take_along_axis(pooled, np.maximum(own, 0), axis=1), 0.0)
 
     def by_priority(self, notes: Notes) -> list[tuple[int, int]]:
         """Return (job, type) places in the order in which they are served.
@@ -289,10 +314,15 @@ class Queue:
     def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, Choice]:
         """Return who is served where: each job once, as long as its type has GPUs for it."""
         left, counts = self.capacity.tolist(), self.counts.tolist()
+        around, own = self.pools.around(), self.own.tolist()
         chosen: dict[int, Choice] = {}
         for job, gpu_type in order:
-            if counts[job] <= left[gpu_type] and job not in chosen:
-                left[gpu_type] -= counts[job]
+            if job in chosen or own[job][gpu_type] < 0:
+                continue
+            pools = around[own[job][gpu_type]]
+            if all(counts[job] <= left[pool] for pool in pools):
+                for pool in pools:
+                    left[pool] -= counts[job]
                 chosen[job] = self.choice(job, gpu_type)
         return chosen
 

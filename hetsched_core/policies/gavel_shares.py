@@ -20,6 +20,7 @@ from scipy.optimize import brentq
 from hetsched_core.optimize import Matrix, Point, Program, Solution, Status, solve
 
 Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 _CLOSE = 1e-5
 _MOST_STEPS = 60
@@ -29,15 +30,29 @@ _MOST_STEPS = 60
 class Demand:
     """What competes, for I jobs and J GPU types.
 
+    Where jobs are limited to some nodes, what stands for J types are J pools of GPUs, each the
+    nodes of one type that some jobs may use (`hetsched_core.placement.pools`).
+
     Attributes:
         speeds: (I, J) samples/s of the whole job; 0 where it cannot run. Every job runs somewhere.
         counts: (I,) GPUs.
         capacity: (J,) GPUs.
+        inside: (J, J) whether all of a pool (row) is in another (column).
+        own: (I, J) whether a pool is the job's own of its type.
     """
 
     speeds: Floats
     counts: Floats
     capacity: Floats
+    inside: Bools | None = None
+    own: Bools | None = None
+
+    def portions(self) -> Floats:
+        """Return (I, J) or (J,) the parts that pools have of all GPUs that a job may use."""
+        if self.own is None:
+            return np.asarray(self.capacity / self.capacity.sum())
+        gpus = np.where(self.own, self.capacity, 0.0)
+        return np.asarray(gpus / np.maximum(gpus.sum(axis=1, keepdims=True), 1e-9))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +76,8 @@ def max_min_fairness(demand: Demand, weights: Floats, point: Point) -> Shares:
     min_i (c_i / w_i) sum_j T_ij x_ij / throughput_i(X_equal), where X_equal gives every job each
     type in proportion to its number of GPUs. `weights`: (I,) positive.
     """
-    equal = demand.speeds @ (demand.capacity / demand.capacity.sum())
+    portions = demand.portions()
+    equal = demand.speeds @ portions if portions.ndim == 1 else (demand.speeds * portions).sum(1)
     normal = demand.speeds * (demand.counts / (weights * equal))[:, None]
     return _largest_ratio(demand, normal, np.ones(len(weights)), point)[0]
 
@@ -71,7 +87,7 @@ def total_throughput(demand: Demand, point: Point) -> Shares:
     groups = _Groups.of(demand.speeds, demand.counts[:, None])
     speeds = demand.speeds[groups.first]
     scale = speeds.max()
-    layout = _Layout.of(speeds, demand.counts[groups.first], groups.sizes, demand.capacity)
+    layout = _Layout.of(speeds, demand, groups)
     solution = solve(layout.program(speeds.ravel()[layout.pairs] / scale), point, presolve=False)
     return layout.shares(solution, groups, scale)
 
@@ -137,6 +153,8 @@ def isolated_speeds(demand: Demand) -> Floats:
     """Return (I,) samples/s of each job on 1/I of every type (X_isolated)."""
     jobs = len(demand.counts)
     time = demand.capacity[None, :] / jobs / demand.counts[:, None]
+    if demand.own is not None:
+        time = np.where(demand.own, time, 0.0)
     time /= np.maximum(time.sum(axis=1), 1.0)[:, None]
     return np.asarray((demand.speeds * time).sum(axis=1))
 
@@ -156,7 +174,7 @@ def _largest_ratio(
     needs = needs / scale
     groups = _Groups.of(relative, needs[:, None], demand.counts[:, None])
     relative, needs = relative[groups.first], needs[groups.first]
-    layout = _Layout.of(relative, demand.counts[groups.first], groups.sizes, demand.capacity)
+    layout = _Layout.of(relative, demand, groups)
     solution = solve(layout.ratio_program(relative, needs), point, presolve=False)
     shares = layout.shares(solution, groups, 1.0 / scale)
     assert solution.row_duals is not None
@@ -186,7 +204,7 @@ class _Layout:
 
     Column p is the summed time share of a group on a type where it runs (`group`, `gpu_type`);
     `pairs` are their places in a flat (G, J) array. Rows: a group has as much time as jobs, a type
-    as many GPUs as it has.
+    as many GPUs as it has. `uses` are the (column, type) pairs in which a column takes GPUs.
     """
 
     shape: tuple[int, int]
@@ -196,26 +214,33 @@ class _Layout:
     counts: Floats
     sizes: Floats
     capacity: Floats
+    uses: tuple[NDArray[np.intp], NDArray[np.intp]]
 
     @classmethod
-    def of(cls, gains: Floats, counts: Floats, sizes: Floats, capacity: Floats) -> _Layout:
+    def of(cls, gains: Floats, demand: Demand, groups: _Groups) -> _Layout:
         pairs = np.flatnonzero(gains.ravel() > 0)
         group, gpu_type = np.divmod(pairs, gains.shape[1])
-        return cls(gains.shape, pairs, group, gpu_type, counts, sizes, capacity)
+        user, used = np.arange(len(pairs)), gpu_type
+        if demand.inside is not None:
+            user, used = np.nonzero(demand.inside[gpu_type])
+        counts = demand.counts[groups.first]
+        return cls(
+            gains.shape, pairs, group, gpu_type, counts, groups.sizes, demand.capacity, (user, used)
+        )
 
     def program(self, gains: Floats) -> Program:
         """Maximise `gains` @ x, (P,) per column."""
         groups, columns = self.shape[0], np.arange(len(self.pairs))
-        rows = groups + self.shape[1]
+        rows, (user, used) = groups + self.shape[1], self.uses
         return Program(
             cost=gains,
             lower=np.zeros(len(columns)),
             upper=np.full(len(columns), np.inf),
             matrix=Matrix.of(
                 rows,
-                np.concatenate([self.group, groups + self.gpu_type]),
-                np.concatenate([columns, columns]),
-                np.concatenate([np.ones(len(columns)), self.counts[self.group]]),
+                np.concatenate([self.group, groups + used]),
+                np.concatenate([columns, user]),
+                np.concatenate([np.ones(len(columns)), self.counts[self.group[user]]]),
             ),
             row_lower=np.full(rows, -np.inf),
             row_upper=np.concatenate([self.sizes, self.capacity]),
@@ -225,7 +250,7 @@ class _Layout:
     def ratio_program(self, gains: Floats, needs: Floats) -> Program:
         """Maximise z, the last column, where each group gains `needs` x its size x z."""
         groups, types = self.shape
-        columns = np.arange(len(self.pairs))
+        columns, (user, used) = np.arange(len(self.pairs)), self.uses
         cost = np.zeros(len(columns) + 1)
         cost[-1] = 1.0
         return Program(
@@ -237,16 +262,16 @@ class _Layout:
                 np.concatenate(
                     [
                         self.group,
-                        groups + self.gpu_type,
+                        groups + used,
                         groups + types + self.group,
                         groups + types + np.arange(groups),
                     ]
                 ),
-                np.concatenate([columns, columns, columns, np.full(groups, len(columns))]),
+                np.concatenate([columns, user, columns, np.full(groups, len(columns))]),
                 np.concatenate(
                     [
                         np.ones(len(columns)),
-                        self.counts[self.group],
+                        self.counts[self.group[user]],
                         gains.ravel()[self.pairs],
                         -needs * self.sizes,
                     ]

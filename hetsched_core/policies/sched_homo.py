@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.optimize import Limits, Matrix, Program, solve
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.task_gpus import (
     Crew,
     Gpu,
@@ -201,7 +201,7 @@ def _begin(snapshot: Snapshot, going: Sequence[Crew], members: Sequence[JobView]
         job, shape = view.job, view.job.tasks
         if shape is None:
             continue
-        kind = job.profile, job.gpu_types, job.cpus_per_gpu, job.memory_mb_per_gpu
+        kind = job.profile, job.gpu_types, PerGpu.of(job)
         if kind not in most:
             most[kind] = len(_first_that_fit(snapshot, whole.copy(), job, gpus, len(gpus)))
         wanted = min(shape.scale, most[kind])

@@ -37,16 +37,17 @@ from hetsched_core.placement.assign import (
     Choice,
     assign,
     immovable,
-    open_gpus,
     present,
     revise,
 )
+from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.type_speeds import type_speeds
 from hetsched_core.placement.ways import Way, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
+    Job,
     JobView,
     Plan,
     Replan,
@@ -127,23 +128,27 @@ class Sia:
         types = snapshot.cluster.gpu_types
         views: list[JobView] = []
         priced: list[Priced] = []
-        kinds: dict[int, tuple[tuple[Way, ...], Options]] = {}
-        for view in snapshot.by_submission():
-            if view.blocked is not None or view.id in fixed:
-                continue
+        kinds: dict[tuple[int, frozenset[str]], tuple[tuple[Way, ...], Options]] = {}
+        able = [
+            view
+            for view in snapshot.by_submission()
+            if view.blocked is None and view.id not in fixed
+        ]
+        pools = Pools.of(snapshot, fixed, (view.job for view in able))
+        for view in able:
             ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
             # Jobs of one kind get the same object.
-            if id(ways) not in kinds:
-                kinds[id(ways)] = ways, options_of(snapshot, view.job.profile, ways)
-            options = kinds[id(ways)][1]
+            kind = id(ways), view.job.closed
+            if kind not in kinds:
+                kinds[kind] = ways, options_of(snapshot, view.job, ways, pools)
+            options = kinds[kind][1]
             if len(options.gain):
                 views.append(view)
-                priced.append(self._price(snapshot, types, view, options))
-        chosen = choose(
-            priced, open_gpus(snapshot, fixed), self.leave_out, Limits(self.gap, self.nodes)
-        )
+                priced.append(self._price(snapshot, pools, view, options))
+        chosen = choose(priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes))
 
         def choice(job: int, option: int) -> Choice:
+            # Its pool and others that have it in them, of which the type itself comes first.
             pool = int(priced[job].use[option].argmax())
             return Choice(views[job], types[pool], int(priced[job].use[option, pool]))
 
@@ -160,9 +165,7 @@ class Sia:
             diagnostics=chosen.diagnostics,
         )
 
-    def _price(
-        self, snapshot: Snapshot, types: Sequence[str], view: JobView, options: Options
-    ) -> Priced:
+    def _price(self, snapshot: Snapshot, pools: Pools, view: JobView, options: Options) -> Priced:
         """Return what each configuration adds to the objective for this job."""
         cost = options.gain**self.p
         has = present(snapshot, view)
@@ -172,7 +175,8 @@ class Sia:
         factor = restart_factor(view, snapshot.now)
         if factor > 0:
             moved = (factor * options.gain) ** self.p
-        stays = (options.use == _held(snapshot, types, has)).all(axis=1)
+        types = len(pools.gpu_types)
+        stays = (options.use[:, :types] == _held(snapshot, pools.gpu_types, has)).all(axis=1)
         # To be left out is a change, too: what is spared by staying, beside all other choices.
         return Priced(np.where(stays, cost - self.change, moved), options.use)
 
@@ -191,19 +195,23 @@ def restart_factor(view: JobView, now: float) -> float:
     return max(0.0, lived_s - view.restarts * cost_s) / (lived_s + cost_s)
 
 
-def options_of(snapshot: Snapshot, profile: str, ways: Sequence[Way]) -> Options:
+def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) -> Options:
     """Return the configurations of one GPU type: each count on each type that holds it."""
-    types = snapshot.cluster.gpu_types
-    goodputs, use = [], []
+    own = pools.own(job)
+    goodputs, counts, taken = [], [], []
     for way in ways:
-        speeds = type_speeds(snapshot.cluster, snapshot.speeds, profile, way)
+        speeds = type_speeds(snapshot.cluster, snapshot.speeds, job, way)
         for gpu_type in way.types if not way.mixed else ():
-            goodputs.append(speeds[types.index(gpu_type)])
-            use.append([way.count if gpu_type == t else 0 for t in types])
+            at = pools.gpu_types.index(gpu_type)
+            if own[at] >= 0:
+                goodputs.append(speeds[at])
+                counts.append(way.count)
+                taken.append(own[at])
     if not goodputs:
-        return Options(np.zeros(0), np.zeros((0, len(types)), np.int64))
+        return Options(np.zeros(0), np.zeros((0, len(pools.capacity)), np.int64))
     fewest = min(way.count for way in ways if not way.mixed)
-    return Options(fewest * np.array(goodputs) / min(goodputs), np.array(use, np.int64))
+    use = np.array(counts, np.int64)[:, None] * pools.inside[taken]
+    return Options(fewest * np.array(goodputs) / min(goodputs), use)
 
 
 def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits: Limits) -> Chosen:

@@ -33,10 +33,13 @@ from hetsched_core.errors import InputError
 from hetsched_core.placement import InTurn
 from hetsched_core.placement.backfill import Backfill
 from hetsched_core.placement.fewest import fewest_fit, layout_of
+from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.starts import Promises
+from hetsched_core.placement.ways import Way
 from hetsched_core.policies.multifactor import Association, Ranking, Usage, Weights, fair_tree
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
+    Configuration,
     Entry,
     Job,
     Knowledge,
@@ -122,7 +125,7 @@ class Slurm:
             _numbers(self.partitions),
         )
         object.__setattr__(self, "_ranking", ranking)
-        object.__setattr__(self, "_backfill", Backfill(InTurn(ranking, fewest_fit), self._limit_s))
+        object.__setattr__(self, "_backfill", Backfill(InTurn(ranking, self._fit), self._limit_s))
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs, start who is in turn, and now and then who can go before."""
@@ -139,9 +142,10 @@ class Slurm:
             if now < due_s:
                 again_s = due_s
                 reservations = self._still_kept(snapshot, changes)
-                if self._ranking.by_submission and len(turns.spoken_for) == len(types):
-                    # Who comes now is behind somebody on every type, whom most ends give no room.
-                    on, room = _ON_ROOM, self._wanted(snapshot)
+                spoken_for = turns.spoken_for(snapshot.cluster)
+                if self._ranking.by_submission and len(spoken_for) == len(types):
+                    # Who comes now is behind somebody on every node, whom most ends give no room.
+                    on, room = _ON_ROOM, self._wanted(snapshot, spoken_for)
             else:
                 notes.backfilled_s = now
                 waited = turns.queue_length
@@ -166,15 +170,20 @@ class Slurm:
             memory=notes.written(),
         )
 
-    def _wanted(self, snapshot: Snapshot) -> Mapping[str, int]:
+    def _wanted(
+        self, snapshot: Snapshot, spoken_for: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, int]:
         """GPU type -> GPUs that a node must have free for who is in turn to start there."""
-        turns, room = self._backfill.turns, {}
-        for gpu_type in snapshot.cluster.gpu_types:
-            job = snapshot.jobs[turns.spoken_for[gpu_type]].job
-            shapes = snapshot.shapes_for(job)
-            layout = layout_of(job, turns.ways[job.id], snapshot.cluster, shapes)
-            # Of a mix of types a single GPU may be what is missing.
-            room[gpu_type] = next((least for t, _, least in layout.alone if t == gpu_type), 1)
+        room = {}
+        for gpu_type, who in spoken_for.items():
+            wanted = []
+            for job_id in who:
+                job = snapshot.jobs[job_id].job
+                way, shapes = self._backfill.turns.ways[job_id], snapshot.shapes_for(job)
+                layout = layout_of(job, way, snapshot.cluster, shapes)
+                # Of a mix of types a single GPU may be what is missing.
+                wanted.append(next((least for t, _, least in layout.alone if t == gpu_type), 1))
+            room[gpu_type] = min(wanted)
         return room
 
     def _still_kept(
@@ -192,6 +201,19 @@ class Slurm:
             }
             return kept.without(left) if left else kept
         return tuple(promise for promise in kept if promise.job in waiting)
+
+    def _fit(
+        self, snapshot: Snapshot, free: FreeGpus, job: Job, way: Way, types: tuple[str, ...]
+    ) -> Configuration | None:
+        """Return where a job goes: not where it could reach into a window.
+
+        Slurm stops nobody for one.
+        """
+        ends_s = snapshot.effective_s + self._limit_s(job)
+        for window in snapshot.windows:
+            if window.from_s < ends_s and window.until_s > snapshot.effective_s:
+                free = free.outside(snapshot.cluster.mask(window.nodes))
+        return fewest_fit(snapshot, free, job, way, types)
 
     def _limit_s(self, job: Job) -> float:
         return self.default_time_s if job.time_limit_s is None else job.time_limit_s

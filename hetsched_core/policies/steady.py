@@ -251,11 +251,16 @@ class _Moment(Moment):
         job, demand, room = self._views[at].job, self._demand, self._room
         kind = demand.kind[at]
         need, runs_on = demand.needs[demand.need[kind]], demand.types[kind]
+        most = job.max_nodes
+        if job.min_nodes > 1 or (most is not None and most < 2):
+            return
         usable = np.where(runs_on[room.layout.type_of], room.usable([need])[0], 0)
         nodes = np.argsort(-usable, kind="stable")
         for count in reversed(job.requirements.counts):
             gpus = np.clip(count - _before(usable[nodes]), 0, usable[nodes])
             some = gpus > 0
+            if most is not None and some.sum() > most:
+                continue
             if gpus.sum() < count or not room.holds(nodes[some], gpus[some], need):
                 continue
             where = configuration_of(

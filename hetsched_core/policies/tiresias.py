@@ -109,7 +109,7 @@ class Tiresias:
             snapshot.shapes_for(job),
             gpu_type,
             count,
-            PerGpu(job.cpus_per_gpu, job.memory_mb_per_gpu),
+            PerGpu.of(job),
         )
 
 

@@ -41,7 +41,9 @@ class YarnCs:
 
 def first_fit(snapshot: Snapshot, free: FreeGpus, job: Job, way: Way) -> Configuration | None:
     """Return the first node that holds the job, else the fewest nodes of one type."""
-    for node in snapshot.cluster:
+    for node in snapshot.cluster if job.min_nodes == 1 else ():
+        if not job.may_start_on(node.name):
+            continue
         if node.gpu_type in way.types and node.gpus >= way.count:
             found = Configuration(((node.name, way.count),))
             if free.fits(job, found) and not free.closed(found):

@@ -105,7 +105,8 @@ def check_plan(snapshot: Snapshot, plan: Plan, model: ExecutionModel) -> tuple[V
 
     The common part: every active job has an entry and nothing else has; no GPU, CPU or memory is
     promised twice, on nodes that take work, of types and shapes that the job and the cluster
-    accept; blocked jobs wait. Then the model's part: whole configurations from the requirement set
+    accept; jobs are on as many nodes as they may be, on those that they may use; blocked jobs
+    wait. Then the model's part: whole configurations from the requirement set
     (gang), one copy a node with all its GPUs (copies), each GPU one sequence and each training
     round no more tasks than its scale (tasks). A plan that was shown the future may have tasks of
     jobs that are still to arrive in its sequences.
@@ -179,7 +180,7 @@ class PlanChecker:
             if (
                 view is not None
                 and entry is not None
-                and (new or view.blocked is not None or self._closed)
+                and (new or view.blocked is not None or self._closed or _limited(view.job))
             ):
                 found += _entry(snapshot, view, entry, self._model)
             if new:
@@ -249,6 +250,8 @@ def _entry(
         if placement.purpose is not Purpose.RUN:
             words = f"job {view.id}: profiling runs belong in plan.profiles"
             yield Violation("purpose", words, mine)
+    for placement in entry.placements:
+        yield from _closed(view, placement)
     for placement in starts:
         yield from _where(snapshot, view, placement)
     if model is ExecutionModel.GANG:
@@ -275,10 +278,41 @@ def _where(snapshot: Snapshot, view: JobView, placement: Placement) -> Iterator[
         if not view.job.accepts_type(node.node.gpu_type):
             words = f"job {view.id} does not accept {node.node.gpu_type} ({name})"
             yield Violation("gpu-type", words, mine)
+        if not view.job.may_start_on(name) and name not in view.job.closed:
+            words = f"job {view.id} on {name}, which is none of its nodes"
+            yield Violation("job-nodes", words, mine)
+    if not view.job.accepts_spread(what):
+        words = f"job {view.id} on {what}; it asks for {_many(view.job)}"
+        yield Violation("node-count", words, mine)
     shape = shape_of(what, snapshot.cluster)
     if shape not in snapshot.shapes_for(view.job):
         words = f"job {view.id}: {what} is {shape.value}, not realisable here"
         yield Violation("shape", words, mine)
+
+
+def _closed(view: JobView, placement: Placement) -> Iterator[Violation]:
+    """Yield where a window closes a node to a job, which neither starts nor stays there then."""
+    for name, _ in placement.configuration:
+        if name in view.job.closed:
+            words = f"job {view.id} on {name}, which a window closes to it"
+            yield Violation("closed", words, (view.id,))
+
+
+def _limited(job: Job) -> bool:
+    """Whether a run may be where the job could not begin another."""
+    return bool(
+        job.nodes is not None or job.closed or job.min_nodes > 1 or job.max_nodes is not None
+    )
+
+
+def _many(job: Job) -> str:
+    """How many nodes a job may have, in words."""
+    least, most = job.min_nodes, job.max_nodes
+    if least == most:
+        return f"{least} node" if least == 1 else f"{least} nodes in equal parts"
+    if least == 1:
+        return f"at most {most} nodes"
+    return f"{least} {'or more' if most is None else f'to {most}'} nodes in equal parts"
 
 
 def is_kept(view: JobView, placement: Placement) -> bool:
@@ -333,6 +367,10 @@ def _copies(snapshot: Snapshot, view: JobView, entry: Placed) -> Iterator[Violat
         elif view.job.copies is not None and gpus not in view.job.requirements:
             words = f"a copy of job {view.id} gets {gpus} GPUs and accepts {view.job.requirements}"
             yield Violation("requirement", words, mine)
+    most = view.job.max_nodes
+    if most is not None and len(set(nodes)) > max(most, 1):
+        words = f"job {view.id} is on {len(set(nodes))} nodes of {most}"
+        yield Violation("node-count", words, mine)
     if view.job.copies is not None and len(entry.placements) > max(1, view.job.copies):
         words = f"job {view.id} gets {len(entry.placements)} copies of {view.job.copies}"
         yield Violation("copies", words, mine)
@@ -350,6 +388,7 @@ def _profiles(snapshot: Snapshot, plan: Plan, taken: _Taken) -> Iterator[Violati
             yield Violation("profile", words, mine)
         seen.add((profile.job, placement.copy))
         stays = is_kept(view, placement)
+        yield from _closed(view, placement)
         if not stays:
             yield from _profile(snapshot, view, placement)
         taken.add(snapshot, view.job, placement.configuration, stays)
@@ -448,6 +487,8 @@ def _sequence(
                 yield Violation(
                     "gpu-type", f"job {item.job} does not accept {node.node.gpu_type} ({where})"
                 )
+            if job is not None and not job.may_start_on(sequence.node):
+                yield Violation("job-nodes", f"job {item.job} may not run on {where}")
 
 
 def _task_counts(

@@ -198,7 +198,7 @@ class _Room:
         by_host: dict[str, int] = defaultdict(int)
         for name, gpus in placement.configuration.pieces:
             self._look_up(name)
-            if gpus > self._gpus[name]:
+            if gpus > self._gpus[name] or name in job.closed:
                 return False
             by_host[cluster[name].host] += gpus
         for host, gpus in by_host.items():

@@ -67,6 +67,7 @@ def salvaged(
 def as_it_is(snapshot: Snapshot, model: ExecutionModel) -> Plan:
     """Return the plan that starts and stops nothing, which is valid whatever the snapshot.
 
+    What runs where a window closes a node to it has to leave all the same.
     Of two runs under the name of one, only the first goes on: a plan cannot name the other.
     """
     before = snapshot.previous
@@ -87,7 +88,9 @@ def _unchanged(view: JobView, before: Plan, model: ExecutionModel) -> Entry:
         runs = {
             run.copy: Placement(run.configuration, run.copy, budget=run.budget)
             for run in reversed(view.runs)
-            if run.purpose is Purpose.RUN and run.draining_until_s is None
+            if run.purpose is Purpose.RUN
+            and run.draining_until_s is None
+            and view.job.closed.isdisjoint(name for name, _ in run.configuration)
         }
         kept = tuple(reversed(runs.values()))
         if kept:

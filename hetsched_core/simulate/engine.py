@@ -39,6 +39,7 @@ from hetsched_core.simulate.events import (
     SpeedSeen,
     TasksDue,
     TimerRings,
+    WindowMoves,
     WorkDue,
 )
 from hetsched_core.simulate.heap import Priority
@@ -173,6 +174,7 @@ class Simulation:
         """Begin with an idle world; `jobs` are those to come, by id."""
         self._world = world
         self._policy = policy
+        world.gangs = policy.info.model is ExecutionModel.GANG
         self._stopwatch = stopwatch
         self._checker = PlanChecker(policy.info.model)
         self._future = dict(jobs)
@@ -217,6 +219,10 @@ class Simulation:
                     self._floor.catch_up()
                 self._happen(event)
             self._decide()
+            if world.windows and world.begin_windows():
+                if self._floor is not None:
+                    self._floor.disturb()
+                self._decide()
         world.close()
         world.log.wall_s = self._stopwatch() - begun
         return world.log
@@ -282,6 +288,8 @@ class Simulation:
             case NodeBack(_, node):
                 self._incidents -= 1
                 world.set_condition(node, NodeCondition.UP)
+            case WindowMoves():
+                world.move_windows()
             case TasksDue():
                 pass
         if self._floor is not None and isinstance(event, _DISTURBING):
@@ -416,6 +424,7 @@ class Simulation:
             changed=frozenset(world.changed),
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
+            windows=world.windows,
         )
         if Knowledge.FUTURE_ARRIVALS in self._policy.info.knows:
             return OfflineSnapshot.of(snapshot, tuple(self._future.values()))
@@ -536,7 +545,7 @@ class Simulation:
         )
 
 
-_DISTURBING = (Cancelled, JobCrashed, NodeLost, NodeDrained, NodeBack)
+_DISTURBING = (Cancelled, JobCrashed, NodeLost, NodeDrained, NodeBack, WindowMoves)
 """What can end a task before its time, or change where tasks may begin."""
 
 _ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})

@@ -83,6 +83,11 @@ class PlanTakesEffect:
 
 
 @dataclass(frozen=True, slots=True)
+class WindowMoves:
+    """What windows close to some job may change."""
+
+
+@dataclass(frozen=True, slots=True)
 class TasksDue:
     """A training task or round ends."""
 
@@ -133,5 +138,6 @@ Event = (
     | TimerRings
     | PlanTakesEffect
     | TasksDue
+    | WindowMoves
     | Incident
 )

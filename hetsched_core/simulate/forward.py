@@ -91,6 +91,7 @@ def first_starts(
         round_s=snapshot.round.end_s - snapshot.round.start_s,
         seed=snapshot.seed,
         shapes=snapshot.shapes,
+        windows=snapshot.windows,
         runs_per_job=snapshot.runs_per_job,
     )
     world = _world(snapshot, plan, policy, left, settings)

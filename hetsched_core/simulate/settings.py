@@ -8,7 +8,15 @@ from typing import Protocol
 
 from hetsched_core.errors import InputError
 from hetsched_core.simulate.switching import Executor
-from hetsched_core.types import ALL_SHAPES, Configuration, Job, Purpose, Shape, Speeds
+from hetsched_core.types import (
+    ALL_SHAPES,
+    Configuration,
+    Job,
+    Purpose,
+    Shape,
+    Speeds,
+    Window,
+)
 from hetsched_core.types.making import cheaply_made
 
 
@@ -28,6 +36,7 @@ class Settings:
         shapes: the shapes of configuration that can be realised.
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
             any number.
+        windows: spans in which nodes are closed to the jobs.
     """
 
     round_s: float = 360.0
@@ -39,6 +48,7 @@ class Settings:
     seed: int = 0
     shapes: frozenset[Shape] = ALL_SHAPES
     runs_per_job: int | None = None
+    windows: tuple[Window, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse times that no simulation can use."""
@@ -55,6 +65,14 @@ class Settings:
                 continue
             if not least <= value or (value == math.inf and name != "checkpoint_s"):
                 raise InputError(f"{name}={value} is not a number of seconds of at least {least:g}")
+
+    @property
+    def lead_s(self) -> float:
+        """How long before a window a run has to be told to leave, so that it has left in time.
+
+        While one plan is awaited another may have to be, before the run begins to save its state.
+        """
+        return self.grace_s + 2.0 * self.decision_s
 
     def switch_s(self, profile: str) -> float:
         """Return the seconds that a switch to a task of this profile takes."""

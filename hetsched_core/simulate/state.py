@@ -13,6 +13,7 @@ from hetsched_core.types import (
     JobView,
     Placement,
     Purpose,
+    Reason,
     Run,
     Submission,
     TaskProgress,
@@ -142,6 +143,8 @@ class Active:
     run_numbers: int = 0
     generation: int = 0
     progress: TaskProgress | None = None
+    blocked: Reason | None = None
+    closed_until_s: float = math.inf
 
     @property
     def left(self) -> float:
@@ -179,6 +182,7 @@ class Active:
             first_start_s=self.first_start_s,
             restarts=self.restarts,
             restart_cost_s=self.restart_cost_s,
+            blocked=self.blocked,
             progress=self.progress,
         )
 

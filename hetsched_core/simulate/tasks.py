@@ -322,7 +322,7 @@ class TaskFloor:
         """Whether the node takes work and has what a task needs."""
         (name, _), *_ = station.configuration
         node, job = self.world.nodes[name], active.job
-        if not node.open:
+        if not (node.open and job.may_start_on(name)):
             return False
         if not (job.cpus_per_gpu or job.memory_mb_per_gpu):
             return True
@@ -379,7 +379,7 @@ class TaskFloor:
         for station in stations:
             (name, _), *_ = station.configuration
             own = station.last_job == job.id and station.running is None and station.next == task
-            if not own or not self.world.nodes[name].open:
+            if not own or not (self.world.nodes[name].open and job.may_start_on(name)):
                 return False
         times = self.world.truth.table(job.profile).tasks
         shares = tuple(

@@ -14,8 +14,16 @@ from immutables import Map
 
 from hetsched_core.fairness import RunTimes
 from hetsched_core.placement import ways_to_fit
+from hetsched_core.placement.ways import shut_out
 from hetsched_core.runlog import JobRecord, NodeRecord, RunEnd, RunLog, RunLogHeader, RunRecord
-from hetsched_core.simulate.events import Drained, Event, GivenUp, SpeedSeen, WorkDue
+from hetsched_core.simulate.events import (
+    Drained,
+    Event,
+    GivenUp,
+    SpeedSeen,
+    WindowMoves,
+    WorkDue,
+)
 from hetsched_core.simulate.heap import EventHeap, Priority
 from hetsched_core.simulate.settings import Estimates, Measured, Settings
 from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
@@ -28,9 +36,12 @@ from hetsched_core.types import (
     NodeView,
     Placement,
     Purpose,
+    Reason,
+    ReasonCode,
     Speeds,
     Submission,
     Trigger,
+    closed_to,
 )
 from hetsched_core.types.making import maker
 
@@ -66,6 +77,8 @@ class World:
         past_run_s: profile key -> mean run time of the completed jobs that told no size.
         profiled: the profiling runs that are over and may still be named in a plan.
         runs_per_job: how many runs of a job there may be at a time; None for any number.
+        windows: spans in which nodes are closed, that have not ended.
+        gangs: whether a job is all on its GPUs at once, or not at all.
     """
 
     def __init__(
@@ -100,6 +113,12 @@ class World:
         self._past_runs: dict[str, tuple[int, float]] = {}
         self.profiled: set[ProfilingRun] = set()
         self.runs_per_job = settings.runs_per_job
+        self.windows = settings.windows
+        self.gangs = True
+        self._to_begin = list(settings.windows)
+        self._looks_s = math.inf
+        for window in self.windows:
+            self.look_again(window.from_s)
         self._ended = ended
         self._run_times = RunTimes(truth, cluster)
 
@@ -111,10 +130,15 @@ class World:
         self.active[known.id] = active
         self.touch(active)
         self.triggers.add(Trigger.ARRIVAL)
+        if active.job.closed:
+            # Who has planned for it before it came may have planned for these nodes.
+            self.triggers.add(Trigger.NODE)
         return active
 
     def touch(self, active: Active) -> None:
         """Replace the job's view: something about it changed."""
+        if self.windows:
+            self._close_nodes(active)
         self.jobs = self.jobs.set(active.job.id, active.seen())
         self.changed.add(active.job.id)
 
@@ -298,6 +322,77 @@ class World:
         if at_s < math.inf:
             due = _make_work_due(active.job.id, active.generation, done_s <= budget_s)
             self.heap.push(max(at_s, self.now), Priority.WORK, due)
+
+    # -- windows -----------------------------------------------------------------------------------
+
+    def look_again(self, at_s: float) -> None:
+        """Look at the windows again at this time."""
+        if self.now < at_s < self._looks_s:
+            self._looks_s = at_s
+            self.heap.push(at_s, Priority.INCIDENT, WindowMoves())
+
+    def move_windows(self) -> None:
+        """See which nodes are open to whom now, and which windows are over."""
+        if self._looks_s <= self.now:
+            self._looks_s = math.inf
+        self.windows = tuple(window for window in self.windows if window.until_s > self.now)
+        for window in self.windows:
+            self.look_again(window.from_s)
+        for active in self.active.values():
+            if active.closed_until_s > self.now:
+                self.look_again(active.closed_until_s)
+            elif self._close_nodes(active):
+                active.settle(self.now)
+                self.jobs = self.jobs.set(active.job.id, active.seen())
+                self.changed.add(active.job.id)
+                self.triggers.add(Trigger.NODE)
+
+    def _close_nodes(self, active: Active) -> bool:
+        """Close nodes to a job; return whether that changes what it may do."""
+        runs = [
+            (held.configuration, held.since_s)
+            for held in active.runs.values()
+            if held.draining_until_s is None
+        ]
+        settings, job = self.settings, active.submission.job
+        closed = closed_to(job, runs, self.windows, self.now, settings.lead_s)
+        active.closed_until_s = closed.until_s
+        self.look_again(closed.until_s)
+        blocked = None
+        if closed.nodes:
+            job = replace(active.job, closed=closed.nodes)
+            if self.gangs and shut_out(job, self.cluster, self.speeds, self.settings.shapes):
+                blocked = Reason(ReasonCode.CLOSED, detail=self._windows_over(job))
+        if closed.nodes == active.job.closed and blocked == active.blocked:
+            return False
+        active.job, active.blocked = replace(active.job, closed=closed.nodes), blocked
+        return True
+
+    def _windows_over(self, job: Job) -> str:
+        names = (w.name for w in self.windows if w.nodes & job.closed and w.name)
+        return ", ".join(dict.fromkeys(names))
+
+    def begin_windows(self) -> bool:
+        """Take the nodes of windows that begin from whom could have been moved, and was not.
+
+        Returns whether there was any such run.
+        """
+        begin = [window for window in self._to_begin if window.from_s <= self.now]
+        late = [
+            (active, run_id)
+            for window in begin
+            for active in self.active.values()
+            for run_id, held in active.runs.items()
+            if active.job.preemptible
+            and any(name in window.nodes for name, _ in held.placement.configuration.pieces)
+        ]
+        for window in begin:
+            self._to_begin.remove(window)
+        for active, run_id in late:
+            if run_id in active.runs:
+                self.fail(active, run_id, RunEnd.NODE_LOST)
+                self.triggers.add(Trigger.NODE)
+        return bool(late)
 
     # -- nodes -------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import textwrap
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 
@@ -15,17 +16,26 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hetsched_core.errors import InputError, UnknownNameError, unknown
 from hetsched_core.traces.node_types import NodeTypes, normal_gpu_type
 from hetsched_core.traces.sacct.fields import MAX_NODES, FieldError, expand_nodes, parse_memory
-from hetsched_core.types import Cluster, Node
+from hetsched_core.types import Cluster, Node, Window
 
 SCHEMA = "hetsched-cluster/1"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What a `cluster.toml` says: the nodes, and the types of GPUs that a log leaves untyped."""
+    """What a `cluster.toml` says.
+
+    Attributes:
+        cluster: the nodes.
+        node_types: the types of GPUs that a log leaves untyped.
+        partitions: the names of the nodes of each partition.
+        windows: spans in which nodes are closed.
+    """
 
     cluster: Cluster
     node_types: NodeTypes = field(default_factory=NodeTypes)
+    partitions: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
 
     def gpu_type_on(self, host: str) -> str | None:
         """Return the type of an untyped GPU on a host; None where that cannot be told."""
@@ -67,7 +77,8 @@ def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
             f"{source}: schema is {document.get('schema')!r}; a cluster file has the line "
             f'schema = "{SCHEMA}" (make one with: hetsched cluster infer)'
         )
-    top = _Table(source, document, ("schema", "name", "nodes", "node_types"))
+    keys = ("schema", "name", "nodes", "node_types", "partitions", "windows")
+    top = _Table(source, document, keys)
     entries = document.get("nodes")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise InputError(f"{source}: nodes is {entries!r}; expected one [[nodes]] table or more")
@@ -78,9 +89,54 @@ def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
     ]
     _check_hosts(source, nodes)
     try:
-        return ClusterFile(Cluster(tuple(nodes), top.text("name", "cluster")), _node_types(top))
+        cluster = Cluster(tuple(nodes), top.text("name", "cluster"))
+        node_types = _node_types(top)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    partitions: dict[str, frozenset[str]] = {}
+    for table in _tables(source, document, "partitions", ("name", "nodes")):
+        name = table.text("name")
+        if not name or name in partitions:
+            raise table.wrong("name", "a name that no other partition has")
+        partitions[name] = _names_in(table, cluster)
+    windows = _tables(source, document, "windows", ("name", "nodes", "from", "until"))
+    return ClusterFile(
+        cluster, node_types, partitions, tuple(_window(table, cluster) for table in windows)
+    )
+
+
+def _tables(
+    source: str, document: dict[str, object], key: str, keys: tuple[str, ...]
+) -> Iterator[_Table]:
+    """Yield the tables of an array of tables."""
+    entries = document.get(key, [])
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise InputError(f"{source}: {key} is {entries!r}; expected [[{key}]] tables")
+    for at, entry in enumerate(entries, 1):
+        yield _Table(f"{source}: {key} {at}", entry, keys)
+
+
+def _names_in(table: _Table, cluster: Cluster) -> frozenset[str]:
+    """Return the nodes that a table names, by their names or by those of their hosts."""
+    hosts = {node.host for node in cluster}
+    names: set[str] = set()
+    for name in table.node_names("nodes"):
+        if name in cluster:
+            names.add(name)
+        elif name in hosts:
+            names.update(cluster.on_host(name))
+        else:
+            known = {*cluster.names, *hosts}
+            raise UnknownNameError(f"{table.where}: {unknown('node', name, known)}")
+    return frozenset(names)
+
+
+def _window(table: _Table, cluster: Cluster) -> Window:
+    nodes, name = _names_in(table, cluster), table.text("name", "")
+    try:
+        return Window(nodes, table.time_s("from"), table.time_s("until"), name)
+    except InputError as error:
+        raise InputError(f"{table.where}: {error}") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +186,16 @@ class _Table:
                 key, f"node names such as n1, n[1-8] or n[1-3,7],m[01-12], at most {MAX_NODES}"
             )
         return names
+
+    def time_s(self, key: str) -> float:
+        value = self.values.get(key)
+        if isinstance(value, datetime) and value.tzinfo is not None:
+            return value.timestamp()
+        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+            return float(value)
+        raise self.wrong(
+            key, "a time with its zone such as 2026-03-01T08:00:00Z, or seconds since 1970, UTC"
+        )
 
     def wrong(self, key: str, expected: str) -> InputError:
         given = f"{key} is {self.values[key]!r}" if key in self.values else f"{key} is missing"
@@ -273,6 +339,13 @@ def format_cluster(file: ClusterFile, comments: Iterable[str] = ()) -> str:
         block += [f"memory = {_quote(format_memory(part.memory_mb))}"] if part.memory_mb else []
         block += [f"group = {_quote(part.group)}"] if part.group else []
         blocks.append(block)
+    for name, members in file.partitions.items():
+        names = fold_names(node for node in file.cluster.names if node in members)
+        blocks.append(["[[partitions]]", f"name = {_quote(name)}", f"nodes = {_quote(names)}"])
+    for window in file.windows:
+        names = fold_names(node for node in file.cluster.names if node in window.nodes)
+        block = ["[[windows]]", f"name = {_quote(window.name)}", f"nodes = {_quote(names)}"]
+        blocks.append([*block, f"from = {window.from_s!r}", f"until = {window.until_s!r}"])
     if file.node_types.rules:
         rules = [f"{_quote(key)} = {_quote(value)}" for key, value in file.node_types.rules]
         blocks.append(["[node_types]", *rules])

@@ -30,11 +30,12 @@ from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import LogOptions, jobs_from_log
 from hetsched_core.traces.lines import GZIP, read_head, read_lines
 from hetsched_core.traces.measured import read_measured
+from hetsched_core.traces.partitions import limited_to_partitions
 from hetsched_core.traces.rules import Rules, read_rules
 from hetsched_core.traces.sacct import Allocation, ReadReport, SacctOptions, Unusable, read_sacct
 from hetsched_core.traces.workload import Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
-from hetsched_core.types import Cluster, Speeds, SpeedTable
+from hetsched_core.types import Cluster, Speeds, SpeedTable, Window
 
 CLUSTER_EXAMPLE = (
     'schema = "hetsched-cluster/1"',
@@ -96,10 +97,14 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded(Inputs):
-    """What a replay needs: jobs, the true speeds of their profiles, and a cluster."""
+    """What a replay needs: jobs, the true speeds of their profiles, and a cluster.
+
+    `windows` are spans in which nodes of it are closed.
+    """
 
     speeds: Speeds
     cluster: Cluster
+    windows: tuple[Window, ...] = ()
 
 
 def load_workload(
@@ -122,7 +127,7 @@ def load_workload(
             f"nothing in {_names(paths)} tells which cluster its jobs run on: give --cluster FILE, "
             f"a file of lines such as: {' | '.join(CLUSTER_EXAMPLE)} (docs/formats/cluster.md)"
         )
-    nodes = cluster.cluster
+    nodes, workload = cluster.cluster, limited_to_partitions(workload, cluster)
     tables = workload.tables
     used = {submission.job.profile for submission in workload.submissions}
     if not used <= tables.keys():
@@ -141,6 +146,7 @@ def load_workload(
         unusable=inputs.unusable,
         speeds=Speeds(nodes, {profile: tables[profile] for profile in sorted(used)}),
         cluster=nodes,
+        windows=cluster.windows,
     )
 
 

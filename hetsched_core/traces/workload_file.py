@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from sys import intern
 from typing import Any
 
@@ -44,7 +44,11 @@ _SUBMISSION_KEYS: Mapping[str, Any] = {
 """What a job's line says beside what its user told, and of which type it is."""
 
 _JOB_KEYS = dict.fromkeys(
-    ("job", *(f.name for f in fields(Job) if f.name != "id"), *_SUBMISSION_KEYS)
+    (
+        "job",
+        *(f.name for f in fields(Job) if f.name not in ("id", "closed")),
+        *_SUBMISSION_KEYS,
+    )
 )
 """In order, and found at once: every key of every job is looked for."""
 
@@ -130,6 +134,7 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
     tables: dict[str, SpeedTable] = {}
     rejected: list[Rejected] = []
     assumptions: tuple[str, ...] | None = None
+    node_sets: dict[frozenset[str], frozenset[str]] = {}
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
@@ -138,7 +143,7 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
             if assumptions is None:
                 assumptions = _header(line)
             elif "job" in line:
-                submission = _submission(line)
+                submission = _submission(line, node_sets)
                 job = submission.job
                 if job.id in submissions:
                     raise InputError(f"job {job.id!r} stands here a second time; ids are unique")
@@ -196,7 +201,10 @@ def _header(line: dict[str, Any]) -> tuple[str, ...]:
     return assumptions
 
 
-def _submission(line: dict[str, Any]) -> Submission:
+def _submission(
+    line: dict[str, Any], node_sets: dict[frozenset[str], frozenset[str]]
+) -> Submission:
+    """Read a job; those that may run on the same nodes get the same object."""
     _check_keys(line, _JOB_KEYS)
     besides = {key: line.pop(key) for key in _SUBMISSION_KEYS if key in line}
     for key in _SHARED_KEYS:
@@ -206,6 +214,9 @@ def _submission(line: dict[str, Any]) -> Submission:
     if not line["id"]:
         raise InputError("job is empty; every job needs an id")
     job = structure(line, Job)
+    if job.nodes is not None:
+        job = replace(job, nodes=node_sets.setdefault(job.nodes, job.nodes))
+    _check_nodes(job)
     if "samples" not in besides:
         raise InputError(f"samples is missing; expected the work of job {job.id!r} in samples")
     submission = Submission(
@@ -235,6 +246,16 @@ def _submission(line: dict[str, Any]) -> Submission:
     if submission.ends_as not in (EndState.COMPLETED, EndState.FAILED):
         raise InputError(f"ends_as is {submission.ends_as!s}; expected completed or failed")
     return submission
+
+
+def _check_nodes(job: Job) -> None:
+    if job.nodes is not None and not job.nodes:
+        raise InputError("nodes is empty; leave it out for a job that may run on all nodes")
+    least, most = job.min_nodes, job.max_nodes
+    if least < 1:
+        raise InputError(f"min_nodes is {least}; expected 1 or more")
+    if most is not None and most < least:
+        raise InputError(f"max_nodes is {most} and min_nodes is {least}; expected no less")
 
 
 def _table(line: dict[str, Any]) -> tuple[str, SpeedTable]:

@@ -49,10 +49,12 @@ from hetsched_core.types.reason import Horizon, Reason, ReasonCode
 from hetsched_core.types.requirement import LearningRate, LearningRateScaling, RequirementSet
 from hetsched_core.types.snapshot import OfflineSnapshot, Round, Snapshot, submission_order
 from hetsched_core.types.speeds import Layer, Speeds, SpeedTable, TaskTimes
+from hetsched_core.types.window import Closed, Window, closed_to
 
 __all__ = [
     "ALL_SHAPES",
     "EMPTY_PLAN",
+    "Closed",
     "Cluster",
     "Configuration",
     "Diagnostics",
@@ -98,6 +100,8 @@ __all__ = [
     "TaskTimes",
     "Trigger",
     "Waiting",
+    "Window",
+    "closed_to",
     "shape_of",
     "submission_order",
 ]

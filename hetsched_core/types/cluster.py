@@ -11,6 +11,11 @@ from hetsched_core.types.making import cheaply_made, maker
 
 MAX_GPUS_PER_NODE = 4096
 
+_MOST_MASKS = 4096
+"""So many sets of nodes are remembered by a cluster: windows that come and go bring new ones."""
+
+_NONE: frozenset[str] = frozenset()
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -55,6 +60,9 @@ class Cluster:
     _hosts: dict[str, tuple[str, ...]] = field(init=False, repr=False)
     _shared: dict[str, tuple[int, int]] = field(init=False, repr=False)
     _gpu_types: tuple[str, ...] = field(init=False, repr=False)
+    _masks: dict[tuple[frozenset[str] | None, frozenset[str]], int] = field(
+        init=False, repr=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         """Refuse duplicate names and a cluster without GPUs."""
@@ -79,6 +87,24 @@ class Cluster:
                 f"cluster {self.name!r} has 0 GPUs in {len(self.nodes)} nodes; "
                 "list at least one node with gpus of 1 or more"
             )
+
+    def mask(self, nodes: frozenset[str] | None, closed: frozenset[str] = _NONE) -> int:
+        """Return a set of nodes less those that are closed: bit k stands for node number k.
+
+        None stands for all nodes; names that no node here has are passed over. There are few
+        different sets, and each is looked at once.
+        """
+        mask = self._masks.get((nodes, closed))
+        if mask is None:
+            if len(self._masks) >= _MOST_MASKS:
+                self._masks.clear()
+            mask = sum(
+                1 << at
+                for at, node in enumerate(self.nodes)
+                if (nodes is None or node.name in nodes) and node.name not in closed
+            )
+            self._masks[nodes, closed] = mask
+        return mask
 
     @property
     def names(self) -> tuple[str, ...]:

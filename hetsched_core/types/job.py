@@ -55,6 +55,12 @@ class Job:
     `shapes` are those that it takes beside the ones that can be realised for every job. `copies` is
     as how many copies it may run at a time, each with a count that it accepts; None where any job
     may be forked onto any nodes, as in replays.
+
+    `nodes` are the names of the nodes on which it may run, the same object for all jobs that may
+    run on the same ones; None means all. A configuration of it has `min_nodes` to `max_nodes` nodes
+    (None: any number); where `min_nodes` is above 1, they give equal parts. `closed` are nodes that
+    are closed to it now, for a window that is ahead or has begun: it neither starts nor stays
+    there. Whoever shows it to a policy says so (`closed_to`), and no user.
     """
 
     id: str
@@ -79,6 +85,10 @@ class Job:
     assumed: frozenset[str] = frozenset()
     shapes: frozenset[Shape] = frozenset()
     copies: int | None = None
+    nodes: frozenset[str] | None = None
+    min_nodes: int = 1
+    max_nodes: int | None = None
+    closed: frozenset[str] = frozenset()
 
     @property
     def eligible_from_s(self) -> float:
@@ -88,6 +98,17 @@ class Job:
     def accepts_type(self, gpu_type: str) -> bool:
         """Whether the job may run on this GPU type."""
         return self.gpu_types is None or gpu_type in self.gpu_types
+
+    def may_start_on(self, node: str) -> bool:
+        """Whether the job may start on the node of this name, as far as the job is concerned."""
+        return (self.nodes is None or node in self.nodes) and node not in self.closed
+
+    def accepts_spread(self, configuration: Configuration) -> bool:
+        """Whether a configuration has as many nodes as the job may have, and in equal parts."""
+        many = len(configuration)
+        if many < self.min_nodes or (self.max_nodes is not None and many > self.max_nodes):
+            return False
+        return self.min_nodes < 2 or len({gpus for _, gpus in configuration}) == 1
 
     def hidden_from(self, knows: frozenset[Knowledge]) -> Job:
         """Return the job as a policy that knows only `knows` sees it."""

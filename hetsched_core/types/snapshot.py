@@ -12,6 +12,7 @@ from hetsched_core.types.job import Job, JobView, Submission
 from hetsched_core.types.making import cheaply_made
 from hetsched_core.types.plan import EMPTY_PLAN, Plan, Trigger
 from hetsched_core.types.speeds import Speeds
+from hetsched_core.types.window import Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,8 @@ class Snapshot:
         gone: jobs of `previous` that are no longer active.
         nodes_changed: whether a node's condition or foreign use has changed since `previous` was
             asked for; what runs of ours hold does not count.
+        windows: spans in which nodes are closed, that have not ended. What they close to a job now
+            stands in `Job.closed`; a policy that looks ahead may look at them.
     """
 
     now: float
@@ -78,6 +81,7 @@ class Snapshot:
     changed: frozenset[str] = frozenset()
     gone: frozenset[str] = frozenset()
     nodes_changed: bool = True
+    windows: tuple[Window, ...] = ()
 
     def shapes_for(self, job: Job) -> frozenset[Shape]:
         """Return the shapes that can be realised for a job."""

@@ -21,6 +21,7 @@ from hetsched_core.types import (
     Snapshot,
     Trigger,
     Waiting,
+    Window,
 )
 from tests.hetsched_core.worlds import (
     cluster_of,
@@ -258,3 +259,72 @@ def test_a_job_that_waits_for_another_s_measuring_says_whose_and_until_when() ->
         "until 1970-01-01T00:06:40Z at the latest",
         "c": "not yet: its speed is being measured first",
     }
+
+
+def on_own(found: JobView, **limits: object) -> JobView:
+    """The job, limited so."""
+    return replace(found, job=replace(found.job, **limits))  # type: ignore[arg-type]
+
+
+def test_a_job_whose_own_nodes_are_busy_is_told_which_they_are() -> None:
+    snapshot = world(
+        view("x", held(on(n0=4)), counts=(4,)),
+        view("y", held(on(n2=3)), counts=(3,)),
+        on_own(view("a", counts=(2,)), nodes=frozenset({"n0", "n2"})),
+    )
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert reason.code is ReasonCode.NO_ROOM
+    assert reason.detail == "its nodes are n0, n2, free: 1 on n2"
+    full = world(
+        view("x", held(on(n0=4)), counts=(4,)),
+        on_own(view("a", counts=(2,)), nodes=frozenset({"n0"})),
+    )
+    (reason,) = why(Fifo(), full, plan_of({}), "a").reasons
+    assert reason.detail == "its nodes are n0, all busy"
+
+
+@pytest.mark.parametrize(
+    ("limits", "detail"),
+    [
+        ({"nodes": frozenset({"n0"})}, "its nodes (n0)"),
+        ({"max_nodes": 1}, "how many it has to be on (1 to 1)"),
+        (
+            {"nodes": frozenset({"n2", "n0"}), "min_nodes": 3},
+            "its nodes (n0, n2) and how many it has to be on (3 to any number)",
+        ),
+    ],
+)
+def test_a_job_whose_nodes_hold_it_never_is_told_of_them(
+    limits: dict[str, object], detail: str
+) -> None:
+    snapshot = snapshot_of(CLUSTER, [on_own(view("a", counts=(8,)), **limits)])
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert reason.code is ReasonCode.NEVER_FITS
+    assert reason.detail == f"it would, were it not for {detail}"
+
+
+def test_nodes_that_are_down_are_named_if_they_are_the_jobs() -> None:
+    down = {"condition": NodeCondition.DOWN}
+    limited = on_own(view("a", counts=(2,)), nodes=frozenset({"n2"}))
+    snapshot = world(limited, nodes={"n2": down, "n1": down})
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert (reason.code, reason.detail) == (ReasonCode.NODES_DOWN, "n2")
+
+
+@pytest.mark.parametrize("blocked", [None, Reason(ReasonCode.CLOSED, detail="maintenance")])
+def test_a_window_that_closes_its_nodes_is_named_with_its_times(blocked: Reason | None) -> None:
+    windows = (
+        Window(frozenset({"n0", "n1"}), 3600.0, 7200.0, "maintenance"),
+        Window(frozenset({"n2"}), 60.0, 90.0, "elsewhere"),
+    )
+    limited = on_own(
+        view("a", counts=(2,), blocked=blocked),
+        nodes=frozenset({"n0", "n1"}),
+        closed=frozenset({"n0", "n1"}),
+    )
+    snapshot = replace(world(limited), windows=windows)
+    (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
+    assert reason.code is ReasonCode.CLOSED
+    assert reason.detail == (
+        "maintenance on n0, n1 from 1970-01-01T01:00:00Z until 1970-01-01T02:00:00Z"
+    )

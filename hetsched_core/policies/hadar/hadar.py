@@ -42,6 +42,7 @@ from hetsched_core.types import (
     Configuration,
     Diagnostics,
     Entry,
+    Job,
     JobView,
     Knowledge,
     Placed,
@@ -121,7 +122,7 @@ class Hadar:
                 if (
                     configuration is not None
                     and may_keep(snapshot, view, configuration)
-                    and _on_open_nodes(snapshot, configuration)
+                    and _may_return(snapshot, view.job, configuration)
                 ):
                     has[len(jobs)] = configuration
             jobs.append((view, way))
@@ -141,7 +142,7 @@ class Hadar:
         queue: list[int],
         has: Mapping[int, Configuration],
     ) -> tuple[Outcome, OpenNodes]:
-        nodes = OpenNodes.of(snapshot, kept, sorted({view.job.profile for view, _ in jobs}))
+        nodes = OpenNodes.of(snapshot, kept, [view.job for view, _ in jobs])
         utility = UTILITIES[self.utility]
         market = Bids.of(snapshot, nodes, jobs, has, utility, self.communication).market
         if self.order is Order.DENSITY:
@@ -162,14 +163,15 @@ def _fixed(snapshot: Snapshot) -> dict[str, Placed]:
         running = view.configuration
         if running is None or view.id in fixed or view.blocked is not None:
             continue
-        if not _on_open_nodes(snapshot, running):
+        if may_keep(snapshot, view, running) and not _may_return(snapshot, view.job, running):
             fixed[view.id] = Placed((Placement(running),))
     return fixed
 
 
-def _on_open_nodes(snapshot: Snapshot, configuration: Configuration) -> bool:
+def _may_return(snapshot: Snapshot, job: Job, configuration: Configuration) -> bool:
     return all(
-        snapshot.nodes[name].open and snapshot.nodes[name].capacity > 0 for name, _ in configuration
+        snapshot.nodes[name].open and snapshot.nodes[name].capacity > 0 and job.may_start_on(name)
+        for name, _ in configuration
     )
 
 

@@ -23,12 +23,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import ClassVar
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus
+from hetsched_core.placement.free import PerGpu
 from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM
 from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
 from hetsched_core.policies.hadar.tracker import Tracker
@@ -108,7 +109,9 @@ class Hadare:
         for view in views:
             job = view.job
             counts = None if job.copies is None else job.requirements
-            kind = (job.profile, job.gpu_types, job.cpus_per_gpu, job.memory_mb_per_gpu, counts)
+            # Which nodes are closed to it for a time is looked at when they are chosen.
+            needs = PerGpu.of(replace(job, closed=frozenset()) if job.closed else job)
+            kind = (job.profile, job.gpu_types, needs, counts)
             if kind not in kinds:
                 kinds[kind] = self._ranked(snapshot, job, tracker)
             if stays := _as_it_is(snapshot, view, kinds[kind]):
@@ -139,6 +142,8 @@ class Hadare:
         if not view.job.preemptible or self._average_s(view.job) >= whole_s:
             return 1
         most = self.copies or len(snapshot.cluster)
+        if view.job.max_nodes is not None:
+            most = min(most, max(1, view.job.max_nodes))
         return most if view.job.copies is None else min(most, max(1, view.job.copies))
 
     def _ranked(
@@ -148,7 +153,9 @@ class Hadare:
         empty, speeds = FreeGpus.empty(snapshot.cluster), snapshot.speeds
         known = {}
         for node in snapshot.cluster:
-            if not node.gpus or not job.accepts_type(node.gpu_type):
+            if not node.gpus or not job.accepts_type(node.gpu_type) or job.min_nodes > 1:
+                continue
+            if job.nodes is not None and node.name not in job.nodes:
                 continue
             if job.copies is not None and node.gpus not in job.requirements:
                 continue
@@ -258,11 +265,12 @@ def _as_it_is(
 
     It is not to be stopped, or there is no node on which it could run again.
     """
-    runs = _runs(view).values()
-    whole = all(_is_whole(snapshot, run.configuration) for run in runs)
-    if ranked and (view.job.preemptible or whole):
+    runs = _runs(view)
+    whole = all(_is_whole(snapshot, run.configuration) for run in runs.values())
+    astray = any(not view.job.may_start_on(name) for name in runs)
+    if ranked and (view.job.preemptible or (whole and not astray)):
         return ()
-    return tuple(Placement(run.configuration, run.copy, budget=run.budget) for run in runs)
+    return tuple(Placement(run.configuration, run.copy, budget=run.budget) for run in runs.values())
 
 
 def _is_whole(snapshot: Snapshot, configuration: Configuration) -> bool:
@@ -275,7 +283,7 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
     taken: set[str] = set()
 
     def able(fork: _Fork, name: str) -> bool:
-        if name in taken:
+        if name in taken or name in fork.view.job.closed:
             return False
         whole = Configuration(((name, snapshot.cluster[name].gpus),))
         if not free.fits(fork.view.job, whole):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.kernels.payoff import MOST_LOST, Market
 from hetsched_core.placement import Way
+from hetsched_core.placement.pools import set_order
 from hetsched_core.policies.hadar.prices import Bounds, Jobs, UtilityOf, price_bounds
 from hetsched_core.policies.hadar.queue import PLENTY, Nodes
 from hetsched_core.types import Configuration, Job, JobView, Placed, Shape, Snapshot
@@ -28,6 +29,7 @@ class OpenNodes:
         gpu_types: the cluster's GPU types.
         type_of_sort: (S,) the type of each sort of node.
         factors: for each sort, profile -> speed relative to its type, where that is not 1.
+        example: for each sort, the name of one of its nodes.
     """
 
     nodes: Nodes
@@ -35,15 +37,18 @@ class OpenNodes:
     gpu_types: tuple[str, ...]
     type_of_sort: Ints
     factors: tuple[Mapping[str, float], ...]
+    example: tuple[str, ...]
 
     @classmethod
-    def of(
-        cls, snapshot: Snapshot, kept: Mapping[str, Placed], profiles: Sequence[str]
-    ) -> OpenNodes:
+    def of(cls, snapshot: Snapshot, kept: Mapping[str, Placed], jobs: Sequence[Job]) -> OpenNodes:
         """Return the nodes that are open and have a GPU, less what is `kept`.
 
-        Nodes of one type on which any of `profiles` has a speed of its own are sorts of their own.
+        Nodes of one type on which a profile of the jobs has a speed of its own, or of which not the
+        same jobs may have GPUs, are sorts of their own.
         """
+        profiles = sorted({job.profile for job in jobs})
+        limited = sorted({(job.nodes, job.closed) for job in jobs}, key=set_order)
+        masks = [snapshot.cluster.mask(*which) for which in limited]
         types = snapshot.cluster.gpu_types
         used = _used(snapshot, kept)
         factor: dict[str, dict[str, float]] = {}
@@ -51,14 +56,18 @@ class OpenNodes:
             for name, value in snapshot.speeds.table(profile).node_factor.items():
                 if value != 1.0:
                     factor.setdefault(name, {})[profile] = value
-        sorts: dict[tuple[int, tuple[tuple[str, float], ...]], int] = {}
+        sorts: dict[tuple[int, tuple[tuple[str, float], ...], tuple[int, ...]], int] = {}
         rows, names = [], []
-        for view in snapshot.node_views():
+        example: list[str] = []
+        for at, view in enumerate(snapshot.node_views()):
             node = view.node
             if not view.open or view.capacity < 1:
                 continue
             own = tuple(sorted(factor.get(node.name, {}).items()))
-            sort = sorts.setdefault((types.index(node.gpu_type), own), len(sorts))
+            held_by = tuple(mask >> at & 1 for mask in masks)
+            sort = sorts.setdefault((types.index(node.gpu_type), own, held_by), len(sorts))
+            if sort == len(example):
+                example.append(node.name)
             gpus, cpus, memory_mb = used.get(node.name, (0, 0.0, 0.0))
             names.append(node.name)
             rows.append(
@@ -78,9 +87,17 @@ class OpenNodes:
             Nodes(sort_, capacity, np.minimum(used_, capacity), columns[3], columns[4]),
             tuple(names),
             types,
-            np.array([at for at, _ in sorts], np.int64),
-            tuple(dict(own) for _, own in sorts),
+            np.array([at for at, _, _ in sorts], np.int64),
+            tuple(dict(own) for _, own, _ in sorts),
+            tuple(example),
         )
+
+
+def _order(
+    which: tuple[frozenset[str] | None, frozenset[str]],
+) -> tuple[bool, list[str], list[str]]:
+    nodes, closed = which
+    return nodes is None, sorted(nodes or ()), sorted(closed)
 
 
 def _used(snapshot: Snapshot, kept: Mapping[str, Placed]) -> dict[str, tuple[int, float, float]]:
@@ -128,7 +145,7 @@ class Kinds:
         pools = np.zeros((len(jobs), most_pools), np.int64)
         for at, (job, way) in enumerate(jobs):
             for column, gpu_type in enumerate(types):
-                if job.accepts_type(gpu_type):
+                if job.accepts_type(gpu_type) and (job.nodes is None or gpu_type in way.types):
                     rates[at, column] = snapshot.speeds.per_gpu(job.profile, gpu_type, way.count)
                     far[at, column] = snapshot.speeds.per_gpu(
                         job.profile, gpu_type, way.count, nodes=2
@@ -139,6 +156,10 @@ class Kinds:
         several = far[:, nodes.type_of_sort]
         for at, (job, _) in enumerate(jobs):
             own = [factor.get(job.profile, 1.0) for factor in nodes.factors]
+            own = [
+                factor if job.may_start_on(name) else 0.0
+                for factor, name in zip(own, nodes.example, strict=True)
+            ]
             near[at] *= own
             several[at] *= own
         silent = (rates == far).all(axis=1)
@@ -191,14 +212,15 @@ class Bids:
             utility: what a job is worth.
             communication: share of utility that each further node costs where speeds say nothing.
         """
-        kind_of: dict[int, int] = {}
+        kind_of: dict[tuple[int, frozenset[str]], int] = {}
         examples: list[tuple[Job, Way]] = []
         for view, way in jobs:
-            # Jobs of one kind share the object.
-            if kind_of.setdefault(id(way), len(examples)) == len(examples):
+            # Jobs of one kind share the way.
+            which = id(way), view.job.closed
+            if kind_of.setdefault(which, len(examples)) == len(examples):
                 examples.append((view.job, way))
         kinds = Kinds.of(snapshot, nodes, examples, communication)
-        kind = np.array([kind_of[id(way)] for _, way in jobs], np.int64)
+        kind = np.array([kind_of[id(way), view.job.closed] for view, way in jobs], np.int64)
         gpus = np.array([way.count for _, way in jobs], np.int64)
         fastest = (kinds.rates.max(axis=1)[kind] * gpus).tolist()
         work, left, aged_s, delay_s = np.array(
@@ -233,7 +255,15 @@ class Bids:
         types = nodes.type_of_sort
         return cls(
             Market(
-                demand=np.column_stack((gpus, stay_from[:-1], stay_from[1:])),
+                demand=np.column_stack(
+                    (
+                        gpus,
+                        stay_from[:-1],
+                        stay_from[1:],
+                        [view.job.min_nodes for view, _ in jobs],
+                        [view.job.max_nodes or way.count for view, way in jobs],
+                    )
+                ),
                 needs=np.array(
                     [
                         (view.job.cpus_per_gpu, view.job.memory_mb_per_gpu, lost)

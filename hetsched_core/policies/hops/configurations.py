@@ -27,6 +27,9 @@ from hetsched_core.types import Shape
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+_ANY_NUMBER = 1 << 30
+"""Stands for as many nodes as there are."""
+
 MOST_SPREADS = 64
 """Distributed configurations of one count in one pool; how few nodes hold it is exact."""
 
@@ -93,10 +96,13 @@ class Limits:
     Attributes:
         largest_node: (D, T) most GPUs that a job can use of one node of each type.
         in_pool: (D T, U) 1 where one pool of the type can hold a want, else 0.
+        least, most: (D,) on how many nodes a job has to, and may be.
     """
 
     largest_node: Ints
     in_pool: Ints
+    least: Ints
+    most: Ints
 
 
 @lru_cache(maxsize=64)
@@ -121,9 +127,13 @@ def limits_of(
     for row, usable in zip(largest, room.usable(needs), strict=True):
         np.maximum.at(row, layout.type_of, usable)
     classes = classes_of(room, needs, NodeSpeeds.equal(layout), by_node=neighbours is Neighbours.ID)
-    anywhere = Limits(largest, np.ones((len(needs) * types, len(wants)), np.int64))
+    least = np.array([need.min_nodes for need in needs], np.int64)
+    most = np.array([need.max_nodes or _ANY_NUMBER for need in needs], np.int64)
+    everywhere = np.ones((len(needs) * types, len(wants)), np.int64)
+    anywhere = Limits(largest, everywhere, least, most)
     found = catalogue_of(classes, np.array(wants, np.int64), anywhere, shapes, neighbours)
-    return Limits(largest, (np.diff(found.starts) > 0).astype(np.int64).reshape(-1, len(wants)))
+    in_pool = (np.diff(found.starts) > 0).astype(np.int64).reshape(-1, len(wants))
+    return Limits(largest, in_pool, least, most)
 
 
 def catalogue_of(
@@ -155,6 +165,8 @@ def catalogue_of(
             classes.pool_from,
             classes.type_pools,
             limits.in_pool,
+            limits.least,
+            limits.most,
             shape_code(shapes),
             neighbours is Neighbours.ID,
             MOST_SPREADS,
@@ -216,6 +228,7 @@ def segments_of(
     spreads = (demand.sensitivity[profile, gpu_type] <= most_sensitive) | (
         demand.smallest[kind] > limits.largest_node[need, gpu_type]
     )
+    spreads |= limits.least[need] > 1
     gpus = demand.wants[want]
     middle, last = catalogue.spread_from[entry], catalogue.starts[entry + 1]
     begin = np.stack([catalogue.starts[entry], middle], axis=1).ravel()

@@ -1,8 +1,8 @@
 """What the jobs of Hops's queue ask for, as columns over their kinds.
 
-Jobs of one kind have the same profile, requirement set, GPU types, and needs beside each GPU: they
-have the same configurations at the same speeds. Sensitivity to being spread (formula 10) is theirs
-too.
+Jobs of one kind have the same profile, requirement set, GPU types, nodes, and needs beside each
+GPU: they have the same configurations at the same speeds. Sensitivity to being spread (formula 10)
+is theirs too.
 """
 
 from __future__ import annotations
@@ -59,6 +59,11 @@ class Demand:
     per_gpu: Floats
     sensitivity: Floats
 
+    @property
+    def limited(self) -> bool:
+        """Whether any job may use some nodes only."""
+        return any(need.nodes is not None or need.closed for need in self.needs)
+
     def mean_sensitivity(self, gpus: Ints) -> Floats:
         """Return (K,) the mean sensitivity of each kind over the types it may run on.
 
@@ -99,6 +104,10 @@ def demand_of(
             job.gpu_types,
             job.cpus_per_gpu,
             job.memory_mb_per_gpu,
+            job.nodes,
+            job.closed,
+            job.min_nodes,
+            job.max_nodes,
         )
         known = kinds.get(key)
         if known is None:
@@ -106,7 +115,7 @@ def demand_of(
             firsts.append(job)
         kind[at] = known
     profiles = _Numbered(job.profile for job in firsts)
-    needs = _Numbered(PerGpu(job.cpus_per_gpu, job.memory_mb_per_gpu) for job in firsts)
+    needs = _Numbered(PerGpu.of(job) for job in firsts)
     counts = [job.requirements.counts for job in firsts]
     wants = np.unique(np.array([1, 2, *(count for each in counts for count in each)], np.int64))
     tables = tuple(speeds.table(profile) for profile in profiles.names)

@@ -167,28 +167,29 @@ class Moment:
         self._notes = replace(notes, profiled=(*notes.profiled, *tried))
 
     def _unprofiled(self, view: JobView) -> list[str]:
-        types = self._room.layout.gpu_types
-        return profiling_queue.unprofiled(view, self._snapshot.speeds, types)
+        snapshot = self._snapshot
+        return profiling_queue.unprofiled(view, snapshot.speeds, snapshot.cluster)
 
     def _line_up(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
-        demand, policy = self._demand, self._policy
-        classes = classes_of(
-            self._everything,
-            demand.needs,
-            self._speeds,
-            by_node=policy.neighbours is Neighbours.ID,
-        )
-        catalogue = catalogue_of(
-            classes, demand.wants, self._limits, self._snapshot.shapes, policy.neighbours
-        )
-        possible = segments_of(demand, catalogue, self._limits, policy.sensitivity).possible
-        able = np.flatnonzero(possible[demand.kind] & ~self._measured)
+        possible = self._possible(self._everything)
+        able = np.flatnonzero(possible[self._demand.kind] & ~self._measured)
         priorities = np.zeros(len(self._views))
         priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
         # The jobs are in order of submission, which decides between equals.
         self._queue = able[np.argsort(-priorities[able], kind="stable")]
         return priorities
+
+    def _possible(self, room: Room) -> NDArray[np.bool_]:
+        """(K,) whether jobs of each kind could run on what is free."""
+        demand, policy = self._demand, self._policy
+        classes = classes_of(
+            room, demand.needs, self._speeds, by_node=policy.neighbours is Neighbours.ID
+        )
+        catalogue = catalogue_of(
+            classes, demand.wants, self._limits, self._snapshot.shapes, policy.neighbours
+        )
+        return segments_of(demand, catalogue, self._limits, policy.sensitivity).possible
 
     def _keep_unclaimed(self, setting: Setting) -> None:
         """Let runners without a new place keep what they have where nobody got it."""
@@ -243,6 +244,9 @@ class Moment:
     def _later_jobs(self) -> Ints:
         """Return who may take what is left: the window, and others who are easily spread."""
         waiting, demand = self._waiting, self._demand
+        if demand.limited:
+            # Whoever waits for other nodes than those that are left keeps nobody from these.
+            waiting = waiting[self._possible(self._room)[demand.kind[waiting]]]
         size = self._window_size(waiting)
         if not self._policy.adjustment:
             return waiting[:size]

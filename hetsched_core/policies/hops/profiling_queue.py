@@ -15,8 +15,10 @@ from functools import lru_cache
 import numpy as np
 
 from hetsched_core.placement.free import PerGpu
+from hetsched_core.placement.ways import of_type
 from hetsched_core.policies.hops.room import Room, pieces_of
 from hetsched_core.types import (
+    Cluster,
     Configuration,
     JobView,
     Phase,
@@ -29,10 +31,15 @@ from hetsched_core.types import (
 )
 
 
-def unprofiled(view: JobView, speeds: Speeds, gpu_types: tuple[str, ...]) -> list[str]:
+def unprofiled(view: JobView, speeds: Speeds, cluster: Cluster) -> list[str]:
     """Return those of the cluster's GPU types on which a job could run and is not profiled yet."""
-    missing = _missing(speeds.table(view.job.profile), gpu_types)
-    return [gpu_type for gpu_type in missing if view.job.accepts_type(gpu_type)]
+    job, missing = view.job, _missing(speeds.table(view.job.profile), cluster.gpu_types)
+    return [
+        gpu_type
+        for gpu_type in missing
+        if job.accepts_type(gpu_type)
+        and (job.nodes is None or of_type(cluster, gpu_type) & cluster.mask(job.nodes))
+    ]
 
 
 @lru_cache(maxsize=1 << 12)
@@ -52,7 +59,7 @@ def going_on(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
         view = snapshot.jobs.get(profile.job)
         if view is not None and _goes_on(snapshot, profile.placement, view):
             found.append(profile)
-            need = PerGpu(view.job.cpus_per_gpu, view.job.memory_mb_per_gpu)
+            need = PerGpu.of(view.job)
             room.take(*pieces_of(snapshot.cluster, profile.placement.configuration), need)
     return tuple(found)
 
@@ -62,7 +69,10 @@ def _goes_on(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
         return False
     if placement.until_s is None or placement.until_s <= snapshot.now:
         return False
-    if all(snapshot.nodes[name].open for name, _ in placement.configuration):
+    names, job = [name for name, _ in placement.configuration], view.job
+    if any(name in job.closed for name in names):
+        return False
+    if all(snapshot.nodes[name].open and job.may_start_on(name) for name in names):
         return True
     return any(
         run.phase(snapshot.now) is Phase.PROFILING and run.configuration == placement.configuration
@@ -99,8 +109,8 @@ def serve(
     runs = Counter(profile.job for profile in running)
     for view in queue:
         job = view.job
-        need = PerGpu(job.cpus_per_gpu, job.memory_mb_per_gpu)
-        for gpu_type in unprofiled(view, snapshot.speeds, types):
+        need = PerGpu.of(job)
+        for gpu_type in unprofiled(view, snapshot.speeds, snapshot.cluster):
             if full(snapshot, runs[job.id]):
                 break
             if (job.profile, gpu_type) in served:

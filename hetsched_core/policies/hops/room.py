@@ -159,6 +159,8 @@ class Room:
         """Return (D, N) how many GPUs of each node a job of each need could use."""
         usable = np.tile(self.gpus, (len(needs), 1))
         for row, need in zip(usable, needs, strict=True):
+            if need.nodes is not None or need.closed:
+                row *= _may_use(self.layout, need.nodes, need.closed)
             for free, each in (
                 (self.cpus, need.cpus_per_gpu),
                 (self.memory_mb, need.memory_mb_per_gpu),
@@ -167,6 +169,14 @@ class Room:
                     most = np.maximum(0.0, np.minimum((free + _SLACK) / each, 1e9))
                     np.minimum(row, most.astype(np.int64)[self.layout.host_of], out=row)
         return usable
+
+
+@lru_cache(maxsize=1 << 10)
+def _may_use(layout: Layout, nodes: frozenset[str] | None, closed: frozenset[str]) -> Bools:
+    """(N,) whether each node is one of these and not closed."""
+    return np.array(
+        [(nodes is None or name in nodes) and name not in closed for name in layout.names], np.bool_
+    )
 
 
 def pieces_of(cluster: Cluster, configuration: Configuration) -> tuple[Ints, Ints]:

@@ -50,7 +50,10 @@ def keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Con
         has = runs if fixed and runs is not None else present(snapshot, view)
         if has is None:
             continue
-        closed = any(not snapshot.nodes[name].open for name, _ in has)
+        # On a node that is no place for it any more, it ends where it is, too.
+        closed = any(
+            not (snapshot.nodes[name].open and view.job.may_start_on(name)) for name, _ in has
+        )
         if may_keep(snapshot, view, has) and (closed or fixed or not new_round):
             keep[view.job.id] = has
     taken = room.copy()
@@ -96,6 +99,6 @@ def hopeless(snapshot: Snapshot, view: JobView, *, profiling: bool) -> Waiting:
         return NEVER
     if all(way.mixed for way in ways):
         return MIXED_ONLY
-    if profiling and profiling_queue.unprofiled(view, snapshot.speeds, snapshot.cluster.gpu_types):
+    if profiling and profiling_queue.unprofiled(view, snapshot.speeds, snapshot.cluster):
         return PROFILING
     return NODES_DOWN if lacks_open_nodes(snapshot, view.job) else NO_ROOM

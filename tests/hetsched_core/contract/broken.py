@@ -119,6 +119,51 @@ class IgnoresTypes(Sound):
         return super().plan(replace(snapshot, jobs=Map(blind)))
 
 
+class _Unlimited(Sound):
+    """Pack as if something about every job were not so."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {}
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        blind = {
+            job: replace(view, job=replace(view.job, **self.forgotten), blocked=None)  # type: ignore[arg-type]
+            for job, view in snapshot.jobs.items()
+        }
+        return super().plan(replace(snapshot, jobs=Map(blind)))
+
+
+class IgnoresNodeSets(_Unlimited):
+    """Pack as if every job might run on all nodes."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {"nodes": None}
+
+
+class IgnoresNodeCounts(_Unlimited):
+    """Pack as if every job might be on any number of nodes."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {"min_nodes": 1, "max_nodes": None}
+
+
+class IgnoresWindows(_Unlimited):
+    """Pack as if no window were ahead."""
+
+    forgotten: ClassVar[Mapping[str, object]] = {"closed": frozenset()}
+
+
+class WaitsForAll(Sound):
+    """Let whoever does not fit keep all behind it waiting, whatever nodes they may use."""
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        plan = super().plan(snapshot)
+        kept, late = {}, False
+        for view in snapshot.by_submission():
+            entry = plan.entries[view.id]
+            late |= isinstance(entry, Waiting) and view.blocked is None and entry != NEVER
+            if late and view.waiting and isinstance(entry, Placed):
+                kept[view.id] = NO_ROOM
+        return changed(plan, kept)
+
+
 class IgnoresClosedNodes(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
         """Pack as if no node were down or drained."""

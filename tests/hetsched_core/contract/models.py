@@ -55,15 +55,22 @@ class WholeNodes:
         for view in queue:
             for kept in _running_or_due(snapshot, view):
                 name = kept.configuration.pieces[0][0]
-                if any(node.node.name == name for node in free):
+                if view.job.may_start_on(name) and any(node.node.name == name for node in free):
                     copies[view.id].append(kept)
                     free = [node for node in free if node.node.host != snapshot.cluster[name].host]
         for most, budget in ((1, None), (2, 40.0)):
             for view in queue:
                 found = next(
-                    (f.node for f in free if f.open and _holds(snapshot, view, f.node)), None
+                    (
+                        f.node
+                        for f in free
+                        if f.open
+                        and view.job.may_start_on(f.node.name)
+                        and _holds(snapshot, view, f.node)
+                    ),
+                    None,
                 )
-                if found is None or len(copies[view.id]) >= most:
+                if found is None or len(copies[view.id]) >= min(most, view.job.max_nodes or most):
                     continue
                 free = [f for f in free if f.node.host != found.host]
                 whole = Configuration(((found.name, found.gpus),))
@@ -94,6 +101,8 @@ def _holds(snapshot: Snapshot, view: JobView, node: Node) -> bool:
     job, gpus = view.job, node.gpus
     return (
         gpus > 0
+        and job.min_nodes < 2
+        and (job.nodes is None or node.name in job.nodes)
         and job.accepts_type(node.gpu_type)
         and snapshot.speeds.table(job.profile).runs_on(node.gpu_type)
         and (not node.cpus or gpus * job.cpus_per_gpu <= node.cpus)
@@ -135,6 +144,7 @@ def _holds_one(view: JobView, node: Node) -> bool:
     job = view.job
     return (
         node.gpus > 0
+        and (job.nodes is None or node.name in job.nodes)
         and job.accepts_type(node.gpu_type)
         and (not node.cpus or job.cpus_per_gpu <= node.cpus)
         and (not node.memory_mb or job.memory_mb_per_gpu <= node.memory_mb)
@@ -156,7 +166,9 @@ class _Floor:
             (len(self.dealt.get((node.node.name, gpu), ())), at, gpu)
             for at, node in enumerate(self.snapshot.node_views())
             for gpu in range(node.capacity)
-            if node.open and view.job.accepts_type(node.node.gpu_type)
+            if node.open
+            and view.job.may_start_on(node.node.name)
+            and view.job.accepts_type(node.node.gpu_type)
         ]
         for _, at, gpu in sorted(gpus):
             node = self.snapshot.cluster.nodes[at]

@@ -16,6 +16,7 @@ from hetsched_core.types import (
     ExecutionModel,
     Node,
     NodeCondition,
+    Window,
 )
 from tests.hetsched_core.contract.broken import Sound
 from tests.hetsched_core.worlds import linear_speeds, on, submission
@@ -49,7 +50,16 @@ def found(trial: Trial, contract: str) -> str:
     return "\n".join(chosen.check(trial))
 
 
-OF_LOG = ("capacity", "whole-gangs", "gpu-types", "not-preemptible", "all-jobs-end")
+OF_LOG = (
+    "capacity",
+    "whole-gangs",
+    "gpu-types",
+    "job-nodes",
+    "node-counts",
+    "windows",
+    "not-preemptible",
+    "all-jobs-end",
+)
 
 
 @pytest.mark.parametrize("contract", OF_LOG)
@@ -159,3 +169,71 @@ def test_a_drained_node_may_keep_what_runs_there(trial: Trial) -> None:
     assert trial.log is not None
     log = closed(trial.log, 6.0, NodeCondition.DRAINED)
     assert found(replace(trial, log=log), "capacity") == ""
+
+
+def limited(log: RunLog, job: str, **changes: object) -> RunLog:
+    """The log of a job that was limited so."""
+
+    def change(record: JobRecord) -> JobRecord:
+        return replace(record, job=replace(record.job, **changes))  # type: ignore[arg-type]
+
+    return replace(log, jobs=[change(r) if r.job.id == job else r for r in log.jobs])
+
+
+@pytest.mark.parametrize(
+    ("doctor", "contract", "words"),
+    [
+        (
+            lambda log: limited(log, "j", nodes=frozenset({"a"})),
+            "job-nodes",
+            "job j holds c at 5.000 s; it is none of its nodes",
+        ),
+        (
+            lambda log: limited(log, "j", min_nodes=2),
+            "node-counts",
+            "job j at 5.000 s on c:2",
+        ),
+        (
+            lambda log: also(limited(log, "i", max_nodes=1), replace(log.runs[0], copy=1)),
+            "node-counts",
+            "",
+        ),
+        (
+            lambda log: also(
+                limited(log, "i", max_nodes=1),
+                replace(log.runs[0], copy=1, since_s=2.0, configuration=on(c=1)),
+            ),
+            "node-counts",
+            "job i at 2.000 s on 2 nodes of 1",
+        ),
+    ],
+)
+def test_what_is_not_where_it_may_be_is_found(
+    trial: Trial, doctor: Callable[[RunLog], RunLog], contract: str, words: str
+) -> None:
+    assert trial.log is not None
+    said = found(replace(trial, log=doctor(trial.log)), contract)
+    assert words in said
+    assert bool(words) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("from_s", "doctor", "words"),
+    [
+        (25.0, lambda log: log, ""),
+        (20.0, lambda log: limited(log, "j", time_limit_s=15.0), ""),
+        (20.0, lambda log: limited(log, "j", time_limit_s=16.0), "reaches into window w"),
+        (20.0, lambda log: limited(log, "j", preemptible=True, time_limit_s=15.0), "reaches into"),
+        (1.0, lambda log: log, "job j from 5.000 s on ['c'] reaches into window w"),
+        (25.0, lambda log: runs(log, ended_by=RunEnd.NODE_LOST), "it was not told to leave"),
+    ],
+)
+def test_what_reaches_into_a_window_is_found(
+    trial: Trial, from_s: float, doctor: Callable[[RunLog], RunLog], words: str
+) -> None:
+    assert trial.log is not None
+    windows = (Window(frozenset({"c"}), from_s, 100.0, "w"),)
+    scenario = replace(trial.scenario, settings=replace(Settings(), windows=windows))
+    said = found(replace(trial, scenario=scenario, log=doctor(trial.log)), "windows")
+    assert words in said
+    assert bool(words) == bool(said)

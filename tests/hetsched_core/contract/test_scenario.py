@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -10,10 +11,10 @@ from hetsched_core.contract import DEFAULT_SEEDS, random_scenario
 from hetsched_core.contract.fits import Fit, fit
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.simulate import JobCrashed, NodeBack, NodeDrained, NodeLost
-from hetsched_core.types import EndState, ExecutionModel
+from hetsched_core.types import EndState, ExecutionModel, Submission
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
-MANY = range(60)
+MANY = range(90)
 
 
 @pytest.mark.parametrize("model", ExecutionModel)
@@ -28,7 +29,9 @@ def test_a_prefix_changes_the_names_and_nothing_else() -> None:
     plain, named = random_scenario(4), random_scenario(4, prefix="x-")
     assert [s.job.id for s in named.submissions] == [f"x-{s.job.id}" for s in plain.submissions]
     assert named.cluster.names == tuple(f"x-{name}" for name in plain.cluster.names)
-    assert repr(named.submissions).replace("x-", "") == repr(plain.submissions)
+    assert [_in_order(s, "x-") for s in named.submissions] == list(
+        map(_in_order, plain.submissions)
+    )
     assert repr(named.incidents).replace("x-", "") == repr(plain.incidents)
 
 
@@ -57,6 +60,10 @@ def test_the_scenarios_of_the_default_seeds_hold_every_kind_of_trouble() -> None
             kinds["CPUs"] += job.cpus_per_gpu > 0
             kinds["memory"] += job.memory_mb_per_gpu > 0
             kinds["not preemptible"] += not job.preemptible
+            kinds["nodes of its own"] += job.nodes is not None
+            kinds["one node"] += job.max_nodes == 1
+            kinds["several nodes"] += job.min_nodes > 1
+        kinds["windows"] += bool(settings.windows)
     missing = [kind for kind, count in kinds.items() if not count]
     assert not missing
     expected = {cls.__name__ for cls in (NodeLost, NodeDrained, NodeBack, JobCrashed)}
@@ -87,7 +94,7 @@ def test_the_naive_answer_to_whether_a_job_fits_agrees_with_the_packers() -> Non
             assert (found is not Fit.NO) is bool(ways), f"seed {seed}, {job}"
             assert (found is Fit.YES) is any(not way.mixed for way in ways), f"seed {seed}, {job}"
             answers[found] += 1
-    assert min(answers[found] for found in Fit) > 10
+    assert min(answers[found] for found in Fit) > 5
 
 
 def test_a_job_of_copies_needs_a_whole_node_and_one_of_tasks_a_gpu() -> None:
@@ -102,3 +109,11 @@ def test_a_job_of_copies_needs_a_whole_node_and_one_of_tasks_a_gpu() -> None:
     only_k80 = submission("j", 1.0, gpu_types=frozenset({"k80"})).job
     assert fit(only_k80, cluster, speeds, frozenset(), ExecutionModel.COPIES) is Fit.NO
     assert task_job.tasks is not None
+
+
+def _in_order(submission: Submission, prefix: str = "") -> str:
+    """A submission in words, its sets in order, without a prefix of names."""
+    job, nodes = submission.job, submission.job.nodes
+    types = None if job.gpu_types is None else sorted(job.gpu_types)
+    rest = replace(submission, job=replace(job, nodes=None, gpu_types=None))
+    return f"{rest} {types} {None if nodes is None else sorted(nodes)}".replace(prefix, "")

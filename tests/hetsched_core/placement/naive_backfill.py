@@ -9,7 +9,10 @@ from dataclasses import dataclass
 from hetsched_core.placement.fewest import Layout
 from hetsched_core.placement.starts import Start
 from hetsched_core.placement.timeline import OVERDUE_S
-from hetsched_core.types import Cluster, Configuration, Job
+from hetsched_core.types import Cluster, Configuration, Job, Window
+
+ALL = 1 << 20
+"""More GPUs than any node has."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class NaiveTimeline:
     cluster: Cluster
     held: Sequence[tuple[Job, Configuration, float]]
     closed: frozenset[str] = frozenset()
-    even: bool = False
+    windows: Sequence[Window] = ()
 
     def earliest_starts(
         self, queue: Sequence[Candidate], now_s: float, *, reserve_all: bool
@@ -57,7 +60,15 @@ class NaiveTimeline:
                 until_s if until_s > now_s else now_s + OVERDUE_S,
             )
         ]
+        self.bookings += [
+            Booking(name, ALL, 0.0, 0.0, window.from_s, window.until_s)
+            for window in self.windows
+            if window.until_s > now_s
+            for name in window.nodes
+            if name in self.cluster
+        ]
         waited_for: set[str] = set()
+        waited_at: set[str] = set()
         wanted: set[str] = set()
         followed = 0
         found: list[tuple[int, Start]] = []
@@ -72,13 +83,17 @@ class NaiveTimeline:
             if not types <= wanted:
                 followed = place
             wanted |= types
+            mine = self.nodes_of(candidate, types)
             keeps = reserve_all or not types <= waited_for
+            if not reserve_all and candidate.layout.may_use != self.cluster.mask(None):
+                keeps = not mine <= waited_at
             start = self.first(candidate, self.instants() if keeps else [now_s])
             if start is None:
                 continue
             found.append((place, start))
             if start.start_s > now_s:
-                waited_for |= types
+                waited_at |= mine
+                waited_for |= {t for t in types if self.nodes_of(None, {t}) <= waited_at}
             else:
                 followed = place
             layout = candidate.layout
@@ -90,6 +105,15 @@ class NaiveTimeline:
                 start.start_s + candidate.limit_s,
             )
         return [start for place, start in found if place <= followed]
+
+    def nodes_of(self, candidate: Candidate | None, types: set[str]) -> set[str]:
+        """The nodes of these types that take work, and that a job may use."""
+        may_use = -1 if candidate is None else candidate.layout.may_use
+        return {
+            node.name
+            for at, node in enumerate(self.cluster)
+            if node.gpu_type in types and node.name not in self.closed and may_use >> at & 1
+        }
 
     def instants(self) -> list[float]:
         """Now, and whenever something is taken or freed later."""
@@ -125,7 +149,7 @@ class NaiveTimeline:
             node.name
             for gpu_type in types
             for node in self.cluster
-            if node.gpu_type == gpu_type and node.name not in self.closed
+            if node.gpu_type == gpu_type and node.name in self.nodes_of(candidate, {gpu_type})
         ]
         free = {name: min(self.free_gpus(name, t) for t in window) for name in names}
         served = {name: min(self.served(candidate, name, t) for t in window) for name in names}
@@ -148,9 +172,10 @@ class NaiveTimeline:
             best = max(usable, key=lambda name: usable[name], default=None)
             if not rest or best is None or usable[best] < 1:
                 break
-            if self.even and usable[best] < count // nodes:
+            even = candidate.layout.evenly
+            if even and usable[best] < count // nodes:
                 return {}
-            pieces[best] = count // nodes if self.even else int(min(usable[best], rest))
+            pieces[best] = count // nodes if even else int(min(usable[best], rest))
         return pieces if sum(pieces.values()) == count else {}
 
     def on_host(self, name: str, pieces: dict[str, int]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -24,6 +25,7 @@ from hetsched_core.types import (
     RequirementSet,
     Shape,
     Snapshot,
+    Window,
 )
 from tests.hetsched_core.placement.naive_backfill import Candidate, NaiveTimeline
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, snapshot_of, view
@@ -48,7 +50,12 @@ def queue_of(snapshot: Snapshot, **jobs: tuple[int, float]) -> list[Candidate]:
 
 
 def earliest(
-    timeline: Timeline, queue: list[Candidate], now_s: float, *, reserve_all: bool
+    timeline: Timeline,
+    queue: list[Candidate],
+    now_s: float,
+    *,
+    reserve_all: bool,
+    windows: Sequence[Window] = (),
 ) -> list[Start]:
     """Return the earliest starts of these jobs."""
     kinds = [timeline.kind(each.layout) for each in queue]
@@ -57,7 +64,7 @@ def earliest(
         np.array(kinds, np.int64),
         np.array([each.limit_s for each in queue], np.float64),
     )
-    return list(timeline.earliest_starts(jobs, now_s, reserve_all=reserve_all))
+    return list(timeline.earliest_starts(jobs, now_s, reserve_all=reserve_all, windows=windows))
 
 
 def told(starts: list[Start]) -> dict[str, tuple[float, str]]:
@@ -238,6 +245,7 @@ def random_world(
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(types, 1.0)})
     closed = {n.name: {"condition": NodeCondition.DRAINED} for n in nodes if rng.random() < 0.1}
     snapshot = snapshot_of(cluster, [], speeds=speeds, shapes=rng.choice(SHAPES), nodes=closed)
+    sets = [frozenset(rng.sample(cluster.names, rng.randint(1, len(cluster)))) for _ in range(2)]
 
     def job(name: str) -> Job:
         return Job(
@@ -248,6 +256,10 @@ def random_world(
             gpu_types=rng.choice((None, None, frozenset({types[0]}))),
             cpus_per_gpu=rng.choice((0.0, 1.0, 2.0, 3.0)),
             memory_mb_per_gpu=rng.choice((0.0, 8.0, 20.0)),
+            nodes=rng.choice((None, None, *sets)),
+            closed=rng.choice((frozenset(), frozenset(), frozenset({"n0"}))),
+            min_nodes=(least := rng.choice((1, 1, 1, 2))),
+            max_nodes=rng.choice((None, None, least)),
         )
 
     free = FreeGpus.empty(cluster)
@@ -272,15 +284,24 @@ def timelines(seed: int) -> tuple[Timeline, NaiveTimeline, list[Candidate]]:
     for each in held:
         timeline.hold(*each)
     closed = frozenset(v.node.name for v in snapshot.node_views() if not v.open)
-    even = Shape.UNEVEN not in snapshot.shapes
-    return timeline, NaiveTimeline(snapshot.cluster, held, closed, even), queue
+    return timeline, NaiveTimeline(snapshot.cluster, held, closed, windows_of(seed)), queue
+
+
+def windows_of(seed: int) -> list[Window]:
+    """Up to two windows about the time of the tests, which may meet, on nodes that may be there."""
+    rng = Random(f"windows {seed}")
+    return [
+        Window(frozenset(rng.sample(("n0", "n1", "n2", "n3"), 2)), begin_s, begin_s + length_s)
+        for _ in range(rng.choice((0, 1, 2)))
+        for begin_s, length_s in [(rng.randint(900, 1100), rng.randint(1, 100))]
+    ]
 
 
 @settings(max_examples=300)
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) -> None:
     timeline, naive, queue = timelines(seed)
-    found = earliest(timeline, queue, 950.0, reserve_all=reserve_all)
+    found = earliest(timeline, queue, 950.0, reserve_all=reserve_all, windows=windows_of(seed))
     assert found == naive.earliest_starts(queue, 950.0, reserve_all=reserve_all)
 
 
@@ -303,7 +324,7 @@ def test_a_timeline_that_is_used_again_says_what_a_new_one_would(
     snapshot, queue, held = random_world(seed)
     timeline = Timeline(snapshot)
     closed = frozenset(v.node.name for v in snapshot.node_views() if not v.open)
-    even = Shape.UNEVEN not in snapshot.shapes
+    windows = windows_of(seed)
     on_it: set[str] = set()
     # Times go back, too, and past ends that are noted.
     for now_s in (950.0, 950.0, 1000.0, 960.0, 1090.0, 1200.0, 900.0):
@@ -316,6 +337,6 @@ def test_a_timeline_that_is_used_again_says_what_a_new_one_would(
                 on_it ^= {job.id}
         present = [each for each in held if each[0].id in on_it]
         ahead = queue[: rng.randint(1, len(queue))] if queue else []
-        found = earliest(timeline, ahead, now_s, reserve_all=reserve_all)
-        naive = NaiveTimeline(snapshot.cluster, present, closed, even)
+        found = earliest(timeline, ahead, now_s, reserve_all=reserve_all, windows=windows)
+        naive = NaiveTimeline(snapshot.cluster, present, closed, windows)
         assert found == naive.earliest_starts(ahead, now_s, reserve_all=reserve_all)

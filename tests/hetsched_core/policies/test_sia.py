@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.optimize import Limits
+from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.sia import Options, Priced, Sia, choose, options_of, restart_factor
 from hetsched_core.types import Placed, Plan, Trigger
@@ -109,7 +110,12 @@ def test_gains_are_relative_to_the_least_and_start_at_the_fewest_gpus() -> None:
     speeds = linear_speeds(cluster, {"m": {"v100": 3.0, "k80": 1.0}}, several_nodes=0.5)
     snapshot = snapshot_of(cluster, [], speeds=speeds)
     job = view("j", counts=(2, 4)).job
-    options = options_of(snapshot, "m", ways_to_fit(job, cluster, speeds, snapshot.shapes))
+    options = options_of(
+        snapshot,
+        job,
+        ways_to_fit(job, cluster, speeds, snapshot.shapes),
+        Pools.of(snapshot, {}, [job]),
+    )
     by_use = dict(zip(map(tuple, options.use.tolist()), options.gain.tolist(), strict=True))
     # Samples/s: V100 6 and 12; K80 2 on one node, 4 GPUs on two nodes at half speed 2.
     assert by_use == {(2, 0): 6.0, (4, 0): 12.0, (0, 2): 2.0, (0, 4): 2.0}

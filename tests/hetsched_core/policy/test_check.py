@@ -25,6 +25,7 @@ from hetsched_core.types import (
     Purpose,
     Reason,
     ReasonCode,
+    Run,
     Shape,
     Snapshot,
     TaskBlock,
@@ -188,6 +189,70 @@ def test_each_rule_of_a_gang_plan_is_broken_alone(
     snapshot: Snapshot, entries: dict[str, Entry], rule: str
 ) -> None:
     assert rules(snapshot, plan_of(entries)) == [rule]
+
+
+def limited(*runs: Run, **limits: object) -> JobView:
+    """A job that may run on some nodes only, or on so many."""
+    found = view("j", *runs, counts=(2, 4))
+    return replace(found, job=replace(found.job, **limits))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limits", "where", "rule"),
+    [
+        ({"nodes": frozenset({"a"})}, on(b=4), "job-nodes"),
+        ({"nodes": frozenset({"a"})}, on(a=2, b=2), "job-nodes"),
+        ({"closed": frozenset({"b"})}, on(b=4), "closed"),
+        ({"max_nodes": 1}, on(a=2, b=2), "node-count"),
+        ({"min_nodes": 2}, on(a=4), "node-count"),
+        ({"min_nodes": 2}, on(a=3, b=1), "node-count"),
+        ({"min_nodes": 2, "max_nodes": 2}, on(a=2, b=2), None),
+        ({"nodes": frozenset({"a", "b"}), "closed": frozenset({"a"})}, on(b=4), None),
+    ],
+)
+def test_a_job_is_on_its_own_nodes_and_on_as_many_as_it_asks_for(
+    limits: dict[str, object], where: Configuration, rule: str | None
+) -> None:
+    plan = plan_of({"j": Placed((Placement(where),))})
+    assert rules(gang(limited(**limits)), plan) == ([rule] if rule else [])
+
+
+@pytest.mark.parametrize(
+    ("limits", "rule"),
+    [
+        ({"nodes": frozenset({"a"})}, None),
+        ({"max_nodes": 1}, None),
+        ({"min_nodes": 3}, None),
+        ({"closed": frozenset({"b"})}, "closed"),
+    ],
+)
+def test_a_run_stays_against_its_users_edit_and_not_against_a_window(
+    limits: dict[str, object], rule: str | None
+) -> None:
+    plan = plan_of({"j": placed(a=2, b=2)})
+    snapshot = gang(limited(held(on(a=2, b=2)), **limits))
+    assert rules(snapshot, plan) == ([rule] if rule else [])
+
+
+def test_the_check_of_the_changes_sees_a_job_that_would_begin_anew_off_its_nodes() -> None:
+    checker = PlanChecker(ExecutionModel.GANG)
+    plan = plan_of({"j": placed(b=4)})
+    mine = frozenset({"a"})
+    assert checker.check(gang(limited(held(on(b=4)), nodes=mine)), plan) == ()
+    ended = limited(nodes=mine)
+    later = gang(ended, previous=plan, changed=frozenset("j"), nodes_changed=False)
+    found = checker.check(later, plan.revise({}))
+    assert [violation.rule for violation in found] == ["job-nodes"]
+
+
+@pytest.mark.parametrize(
+    ("most", "broken"), [(None, []), (2, []), (1, ["node-count"])], ids=["any", "two", "one"]
+)
+def test_copies_are_on_no_more_nodes_than_the_job_may_be(
+    most: int | None, broken: list[str]
+) -> None:
+    plan = plan_of({"j": copies(on(a=4), on(b=4))})
+    assert rules(gang(limited(max_nodes=most)), plan, ExecutionModel.COPIES) == broken
 
 
 @pytest.mark.parametrize("condition", [NodeCondition.DRAINED, NodeCondition.DOWN])
@@ -494,16 +559,23 @@ def entries(draw: st.DrawFn) -> Entry:
 
 @st.composite
 def views(draw: st.DrawFn, name: str) -> JobView:
-    runs = [held(on(**{draw(st.sampled_from("abc")): draw(st.sampled_from((1, 2)))}))]
-    return view(
+    runs = draw(st.sampled_from([(), (), (held(on(b=2)),)]))
+    found = view(
         name,
-        *(runs if draw(st.booleans()) else ()),
+        *runs,
         counts=draw(st.sampled_from([(1, 2, 4), (1, 2, 4), (1, 2, 3, 4, 5, 6), (2,)])),
         gpu_types=draw(st.sampled_from([None] * 9 + [frozenset({"v100"})])),
         cpus_per_gpu=draw(st.sampled_from([0.0, 0.1, 3.3])),
         memory_mb_per_gpu=draw(st.sampled_from([0.0, 100.3, 260.0])),
         blocked=draw(st.sampled_from([None] * 19 + [BLOCKED])),
     )
+    job = replace(
+        found.job,
+        nodes=draw(st.sampled_from([None] * 5 + [frozenset({"a", "b"})])),
+        closed=draw(st.sampled_from([frozenset()] * 5 + [frozenset({"b"})])),
+        max_nodes=draw(st.sampled_from([None, None, 1])),
+    )
+    return replace(found, job=job)
 
 
 @given(st.data())

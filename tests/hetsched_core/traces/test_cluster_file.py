@@ -283,3 +283,68 @@ def test_a_damaged_file_is_read_or_refused_and_nothing_else(at: int, lost: int, 
     except InputError as error:
         refused = str(error)
     assert refused.startswith("cluster.toml")
+
+
+SITE = (
+    HEAD
+    + """
+[[nodes]]
+nodes = "n[1-2]"
+gpu_type = "a100"
+gpus = 4
+[[nodes]]
+nodes = "m-v100"
+host = "m"
+gpu_type = "v100"
+gpus = 2
+[[nodes]]
+nodes = "m-t4"
+host = "m"
+gpu_type = "t4"
+gpus = 2
+[[partitions]]
+name = "big"
+nodes = "n[1-2],m"
+[[partitions]]
+name = "small"
+nodes = "n2"
+[[windows]]
+name = "maintenance"
+nodes = "m"
+from = 2026-03-02T09:00:00+01:00
+until = 1772442000
+"""
+)
+
+
+def test_partitions_and_windows_name_nodes_or_hosts() -> None:
+    site = parse_cluster(SITE)
+    assert site.partitions == {
+        "big": frozenset({"n1", "n2", "m-v100", "m-t4"}),
+        "small": frozenset({"n2"}),
+    }
+    (window,) = site.windows
+    assert window.nodes == frozenset({"m-v100", "m-t4"})
+    assert (window.name, window.until_s - window.from_s) == ("maintenance", 3600.0)
+
+
+def test_partitions_and_windows_that_are_written_are_read_again() -> None:
+    site = parse_cluster(SITE)
+    again = parse_cluster(format_cluster(site))
+    assert (again.partitions, again.windows) == (site.partitions, site.windows)
+
+
+@pytest.mark.parametrize(
+    ("was", "put", "words"),
+    [
+        ('nodes = "n2"', 'nodes = "n9"', "partitions 2: unknown node 'n9'"),
+        ('name = "small"', 'name = "big"', "a name that no other partition has"),
+        ("until = 1772442000", "until = 5", "it has to end after it begins"),
+        ("until = 1772442000", "until = 2026-03-02T12:00:00", "expected a time with its zone"),
+        ("until = 1772442000", "", "until is missing"),
+        ("until = 1772442000", "till = 1", "unknown key 'till'"),
+    ],
+)
+def test_a_partition_or_window_that_is_wrong_is_refused(was: str, put: str, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        parse_cluster(SITE.replace(was, put))

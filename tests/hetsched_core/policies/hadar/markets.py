@@ -49,7 +49,9 @@ def market_of(
             mine += [sum(1 << s for s in fastest[:n]) for n in range(2, len(fastest) + 1)]
         pools[job, : len(mine)] = mine
     return Market(
-        demand=np.column_stack((np.array(gpus, np.int64), np.zeros((jobs, 2), np.int64))),
+        demand=np.column_stack(
+            (np.array(gpus, np.int64), np.tile([0, 0, 1], (jobs, 1)), np.array(gpus, np.int64))
+        ),
         needs=np.array([(*(needs[j] if needs else (0.0, 0.0)), extra) for j in range(jobs)]),
         one_node=one_node,
         several=spread * one_node,

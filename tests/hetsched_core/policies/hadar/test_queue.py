@@ -193,7 +193,7 @@ def staying(market: Market, stays: list[tuple[int, int, int, float]]) -> Market:
     """Let jobs keep what they have: (job, node, GPUs, utility), a piece for each job."""
     demand, worth = market.demand.copy(), market.stay_utility.copy()
     for at, (job, _, _, utility) in enumerate(stays):
-        demand[job, 1:], worth[job] = (at, at + 1), utility
+        demand[job, 1:3], worth[job] = (at, at + 1), utility
     pieces = np.array([(node, gpus) for _, node, gpus, _ in stays], np.int64)
     return market._replace(demand=demand, stay_utility=worth, stays=pieces)
 

@@ -146,7 +146,12 @@ def catalogue(
     needs = (PerGpu(0.0, 0.0),)
     speeds = NodeSpeeds.equal(layout)
     classes = classes_of(room, needs, speeds, by_node=neighbours is Neighbours.ID)
-    pooled = Limits(np.zeros((1, 1), np.int64), np.ones((1, len(wants)), np.int64))
+    pooled = Limits(
+        np.zeros((1, 1), np.int64),
+        np.ones((1, len(wants)), np.int64),
+        np.ones(1, np.int64),
+        np.full(1, 1 << 30),
+    )
     found = catalogue_of(classes, np.array(wants, np.int64), pooled, shapes, neighbours)
     bounds = list(zip(found.starts[:-1].tolist(), found.starts[1:].tolist(), strict=True))
     of_node = dict(zip(classes.members.tolist(), classes.member_class.tolist(), strict=True))

@@ -205,14 +205,18 @@ class World:
         for each in self.views:
             job, speed_of = each.job, {}
             for gpu_type in self.cluster.gpu_types:
-                idle = [n.gpus if n.gpu_type == gpu_type else 0 for n in self.cluster]
+                idle = [
+                    n.gpus if n.gpu_type == gpu_type and job.may_start_on(n.name) else 0
+                    for n in self.cluster
+                ]
                 pool = [at for at, n in enumerate(self.cluster) if n.gpu_type == gpu_type]
                 ratio = self.speeds.per_gpu(job.profile, gpu_type, 1) / self.speeds.per_gpu(
                     job.profile, gpu_type, 2, nodes=2
                 )
                 for count in job.requirements:
                     configs = naive.on_one_node(idle, count)
-                    if ratio <= 1.4 or job.requirements.smallest > max(idle):
+                    spreads = ratio <= 1.4 or job.requirements.smallest > max(idle)
+                    if spreads and job.max_nodes != 1:
                         configs |= spread(idle, [pool], count)
                     for pieces in configs:
                         named = {self.cluster.nodes[n].name: gpus for n, gpus in pieces}
@@ -247,12 +251,20 @@ def worlds(draw: st.DrawFn) -> World:
             np.full(one.shape, Layer.TRUTH, np.int8),
             node_factor=factor if draw(st.booleans()) else {},
         )
+    names = st.sampled_from(cluster.names)
+    sets = [draw(st.frozensets(names, min_size=1)) for _ in range(2)]
     views = []
     for at in range(draw(st.integers(1, 4))):
         wants = tuple(sorted(draw(st.sets(st.sampled_from([1, 2, 3, 4, 6]), min_size=1))))
         plain = view(f"j{at}", counts=wants)
-        profile = draw(st.sampled_from("mn"))
-        views.append(replace(plain, job=replace(plain.job, profile=profile)))
+        job = replace(
+            plain.job,
+            profile=draw(st.sampled_from("mn")),
+            nodes=draw(st.sampled_from([None, *sets])),
+            closed=draw(st.sampled_from([frozenset(), frozenset({"n0"})])),
+            max_nodes=draw(st.sampled_from([None, None, 1])),
+        )
+        views.append(replace(plain, job=job))
     return World(cluster, Speeds(cluster, tables), views)
 
 

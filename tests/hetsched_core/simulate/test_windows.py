@@ -1,0 +1,139 @@
+"""Windows in which nodes are closed: who starts before them, who leaves in time, who waits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+
+from hetsched_core.errors import PlanError
+from hetsched_core.policy import Policy, make_policy, policy_names
+from hetsched_core.runlog import RunEnd, RunLog
+from hetsched_core.simulate import Settings, simulate
+from hetsched_core.types import ExecutionModel, ReasonCode, Submission, Waiting, Window
+from tests.hetsched_core.contract import broken
+from tests.hetsched_core.simulate.runs import PAIR, held
+from tests.hetsched_core.worlds import linear_speeds, submission
+
+WINDOW = Window(frozenset({"b"}), 500.0, 800.0, "maintenance")
+GANGS = [name for name in policy_names() if make_policy(name).info.model is ExecutionModel.GANG]
+
+
+def run(
+    submissions: list[Submission],
+    policy: Policy,
+    windows: tuple[Window, ...] = (WINDOW,),
+    **settings: float,
+) -> RunLog:
+    speeds = linear_speeds(PAIR, {"m": {"v100": 1.0}})
+    chosen = Settings(restart_cost_s=0.0, round_s=60.0, windows=windows, **settings)  # type: ignore[arg-type]
+    return simulate(submissions, PAIR, policy, speeds, chosen)
+
+
+def limited(
+    name: str, seconds: float, limit_s: float | None, *, preemptible: bool, submit_s: float = 0.0
+) -> Submission:
+    """A job of four GPUs for so many seconds, on node b alone."""
+    given = submission(name, 4 * seconds, (4,), preemptible=preemptible, submit_s=submit_s)
+    job = replace(given.job, time_limit_s=limit_s, nodes=frozenset({"b"}))
+    return replace(given, job=job)
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_short_jobs_run_before_a_window_and_long_ones_that_cannot_be_moved_after_it(
+    name: str,
+) -> None:
+    jobs = [
+        limited("long", 400.0, 600.0, preemptible=False),
+        limited("short", 100.0, 120.0, preemptible=False, submit_s=1.0),
+    ]
+    log = run(jobs, make_policy(name))
+    (short,) = held(log, "short")
+    (long,) = held(log, "long")
+    assert short[0] == long[0] == "b:4"
+    assert short[1] < 200.0
+    assert short[2] <= 500.0
+    assert 800.0 <= long[1] < 1000.0
+
+
+@pytest.mark.parametrize("name", GANGS)
+@pytest.mark.parametrize("decision_s", [0.0, 3.0])
+def test_who_can_be_moved_works_until_the_window_and_has_left_when_it_begins(
+    name: str, decision_s: float
+) -> None:
+    if name == "slurm":
+        pytest.skip("Slurm stops nobody for a window")
+    jobs = [limited("j", 900.0, None, preemptible=True)]
+    log = run(jobs, make_policy(name), grace_s=20.0, decision_s=decision_s)
+    (before, after) = held(log, "j")
+    assert 470.0 <= before[2] <= 500.0
+    assert after[1] >= 800.0
+    # Nothing of its work was lost, but for what it could not do while it saved its state.
+    assert sum(r.productive_s for r in log.runs) == pytest.approx(900.0)
+    assert RunEnd.NODE_LOST not in {r.ended_by for r in log.runs}
+
+
+def test_slurm_starts_nobody_whose_limit_reaches_into_a_window() -> None:
+    jobs = [
+        limited("none", 100.0, None, preemptible=True),
+        limited("short", 100.0, 450.0, preemptible=True, submit_s=1.0),
+    ]
+    log = run(jobs, make_policy("slurm"))
+    assert held(log, "short")[0][1] < 60.0
+    assert held(log, "none")[0][1] >= 800.0
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_who_may_go_elsewhere_does_and_gpus_outside_are_used_meanwhile(name: str) -> None:
+    free = [submission(f"j{k}", 4 * 300.0, (4,), preemptible=False) for k in range(4)]
+    jobs = [replace(s, job=replace(s.job, time_limit_s=310.0)) for s in free]
+    log = run(jobs, make_policy(name))
+    on_a = sorted((r.since_s, r.freed_s) for r in log.runs if str(r.configuration) == "a:4")
+    on_b = sorted((r.since_s, r.freed_s) for r in log.runs if str(r.configuration) == "b:4")
+    assert on_b[0][1] <= 500.0
+    assert len(on_a) >= 2
+    # Node a is never idle for more than a round while somebody waits.
+    assert all(after[0] - before[1] <= 60.0 for before, after in pairwise(on_a))
+    assert all(begin >= 800.0 or end <= 500.0 for begin, end in on_b)
+
+
+def test_a_job_without_room_outside_a_window_is_told_of_the_window() -> None:
+    seen: list[Waiting] = []
+
+    class Asked(broken.Sound):
+        def plan(self, snapshot):  # type: ignore[no-untyped-def]
+            plan = super().plan(snapshot)
+            seen.extend(entry for entry in plan.entries.values() if isinstance(entry, Waiting))
+            return plan
+
+    run([limited("j", 400.0, 600.0, preemptible=False)], Asked())
+    assert {(entry.reason.code, entry.reason.detail) for entry in seen} == {
+        (ReasonCode.CLOSED, "maintenance")
+    }
+
+
+class KeepsItsPlace(broken.Sound):
+    """Who runs, stays, window or not."""
+
+    def plan(self, snapshot):  # type: ignore[no-untyped-def]
+        open_to_all = {
+            name: replace(view, job=replace(view.job, closed=frozenset()), blocked=None)
+            for name, view in snapshot.jobs.items()
+        }
+        return super().plan(replace(snapshot, jobs=snapshot.jobs.update(open_to_all)))
+
+
+def test_a_plan_that_keeps_a_job_where_a_window_closes_is_refused() -> None:
+    with pytest.raises(PlanError, match="closed: job j on b, which a window closes to it"):
+        run([limited("j", 900.0, None, preemptible=True)], KeepsItsPlace())
+
+
+@pytest.mark.parametrize("name", GANGS)
+def test_a_window_on_nodes_that_nobody_uses_changes_nothing(name: str) -> None:
+    """What runs elsewhere, and when, is the same to the last bit."""
+    given = [submission(f"j{k}", 100.0 + k, (1 + k % 4,), submit_s=7.0 * k) for k in range(9)]
+    jobs = [replace(s, job=replace(s.job, nodes=frozenset({"a"}))) for s in given]
+    plain, windowed = (run(jobs, make_policy(name), windows) for windows in ((), (WINDOW,)))
+    assert plain.runs == windowed.runs
+    assert plain.jobs == windowed.jobs
