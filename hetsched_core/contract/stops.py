@@ -54,7 +54,9 @@ def stops_make_room(trial: Trial) -> Iterator[str]:
         for view, has in _running(decision):
             entry = plan.entries[view.id]
             goes = entry.placements[0].configuration if isinstance(entry, Placed) else None
-            closed = any(not snapshot.nodes[name].open for name, _ in has)
+            closed = any(
+                not snapshot.nodes[name].open or name in view.job.closed for name, _ in has
+            )
             if goes == has or closed or view.blocked is not None:
                 continue
             others = [holder for holder in holders if holder[0] is not view.job]
