@@ -122,12 +122,8 @@ class Past:
         """Return what happened to the jobs of an id, the present one last."""
         jobs, events, ranges = self._store.history_of(job, _MOST)
         seen = [each for each in jobs if may_see(published, peer, each.job.user)]
-        if not seen and job in published.later:
-            raise InputError(
-                f"job {job!r} has no history yet: {view_of(published, job, peer).blocked}"
-            )
         if not seen:
-            raise InputError(f"nothing is known of a job {job!r}; it was never managed here")
+            raise InputError(_no_history(published, job, peer))
         return _head(published) | {
             "job": job,
             "jobs": [_job(each, events, ranges, published.snapshot.jobs) for each in seen],
@@ -155,6 +151,20 @@ class Past:
             "log_bytes": log_size,
             "within_s": LENT_S,
         }
+
+
+def _no_history(published: Published, job: str, peer: Peer) -> str:
+    """Return why there is nothing to tell of a job."""
+    try:
+        view = view_of(published, job, peer)
+    except InputError:
+        return f"nothing is known of a job {job!r}; it was never managed here"
+    if job in published.later:
+        return f"job {job!r} has no history yet: {view.blocked}"
+    return (
+        f"nothing about job {job!r} is in the database, though it is managed: it may be newer than "
+        "the database, or the database was replaced; hetsched queue shows it"
+    )
 
 
 def _head(published: Published) -> dict[str, Any]:

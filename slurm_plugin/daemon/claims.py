@@ -35,6 +35,9 @@ class Claims:
     What tells one cluster from another is what Slurm says of itself (`SlurmSite.cluster`): files
     are replaced, linked to and copied, and a site may have none here. Until Slurm answers, nothing
     is held, and nothing can be changed either.
+
+    A name that somebody holds who is not to be believed keeps no daemon away: it goes on without
+    that claim, and `check` tries again.
     """
 
     def __init__(self) -> None:
@@ -42,6 +45,8 @@ class Claims:
         self._cluster: str | None = None
         self._wanted: frozenset[str] = frozenset()
         self._held: dict[str, socket.socket] = {}
+        self._lacking: dict[str, str] = {}
+        self._told: set[str] = set()
 
     def watched(self, backend: SlurmBackend) -> SlurmBackend:
         """Return a backend that claims what is wanted once Slurm says which cluster it is.
@@ -60,6 +65,7 @@ class Claims:
         if cluster == self._cluster:
             return
         before, self._cluster, self._held = self._held, cluster, {}
+        self._lacking, self._told = {}, set()
         for claim in before.values():
             claim.close()
         try:
@@ -80,7 +86,26 @@ class Claims:
             self._take(wanted)
         self._wanted = wanted
 
-    def _take(self, partitions: frozenset[str]) -> None:
+    def check(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Answer those who look whose the claims are, and try again for what is lacking.
+
+        Returns:
+            In words which claims are lacking, each once; and the partitions of such that are
+            claimed at last.
+
+        Raises:
+            InputError: another daemon holds one by now; it is named.
+        """
+        self._answer()
+        if self._cluster is not None:
+            self._take(self._wanted, again=True)
+        had = tuple(sorted(self._told & self._held.keys()))
+        lacking = self._wanted & self._lacking.keys() - self._held.keys()
+        words = tuple(self._lacking[partition] for partition in sorted(lacking - self._told))
+        self._told = set(lacking)
+        return words, had
+
+    def _take(self, partitions: frozenset[str], *, again: bool = False) -> None:
         for partition in sorted(partitions - self._held.keys()):
             words = hashlib.sha256(f"{self._cluster}/{partition}".encode()).hexdigest()[:32]
             address = f"\0hetschedd/{words}"
@@ -90,16 +115,23 @@ class Claims:
                 claim.listen(_WAITING)
             except OSError:
                 claim.close()
-                if holder := _holder(address):
+                holder = _holder(address, 0.0 if again else _PATIENCE_S)
+                if holder is not None and _is_believed(holder, again=again):
                     raise InputError(
                         f"another daemon schedules partition {partition}: {holder}; stop it "
                         "first, or give this one other partitions or mode shadow"
                     ) from None
+                self._lacking.setdefault(
+                    partition,
+                    f"partition {partition} is not claimed: {holder or 'one that does not answer'} "
+                    f"holds @{address[1:]}; a second daemon would not be refused, and both would "
+                    "place the same jobs; the claim is tried again in each cycle",
+                )
                 continue
             claim.setblocking(False)
             self._held[partition] = claim
 
-    def answer(self) -> None:
+    def _answer(self) -> None:
         """Let those go who have looked whose the claims are, so that more can look."""
         for claim in self._held.values():
             with suppress(BlockingIOError):
@@ -144,21 +176,36 @@ class _Watched:
         self._backend.apply(change)
 
 
-def _holder(address: str) -> str:
-    """Return in words who holds a claim; "" if nobody does any more, or nobody to believe.
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """A process that holds the name of a claim, and its user."""
+
+    process: int
+    uid: int
+
+    def __str__(self) -> str:
+        return f"process {self.process} of {user_name(self.uid)}"
+
+
+def _is_believed(holder: _Holder, *, again: bool) -> bool:
+    """Whether a holder is taken for a daemon.
 
     Any user of the machine could make such a socket to keep a daemon away: only root's and those of
-    its own user count, except for root, who can look, and end it.
+    its own user count, except for root, who can look, and end it, before its daemon goes on. One
+    that runs already is ended by nobody else's.
     """
+    return holder.uid in (0, os.geteuid()) or (os.geteuid() == 0 and not again)
+
+
+def _holder(address: str, patience_s: float) -> _Holder | None:
+    """Return who holds a claim; None if nobody does any more, or somebody who does not answer."""
     form = "3i"
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_PATIENCE_S)
+        probe.settimeout(patience_s)
         try:
             probe.connect(address)
         except OSError:
-            return ""
+            return None
         told = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
     process, uid, _ = struct.unpack(form, told)
-    if uid not in (0, os.geteuid()) and os.geteuid() != 0:
-        return ""
-    return f"process {process} of {user_name(uid)}"
+    return _Holder(process, uid)

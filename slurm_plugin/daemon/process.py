@@ -118,7 +118,11 @@ class _Held:
             InputError: another daemon runs.
         """
         self.lock.check()
-        self.claims.answer()
+        lacking, had = self.claims.check()
+        for words in lacking:
+            log.warning("beware", words=words)
+        for partition in had:
+            log.info("claimed", partition=partition)
         for words in self.database.check(time.time(), daemon.store_failure):
             log.warning("database", words=words)
         if self.database.store is not daemon.store:
