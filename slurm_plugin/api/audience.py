@@ -82,6 +82,7 @@ class Audience:
                 took_s,
                 private_jobs=daemon.world.private_jobs,
                 later=daemon.world.later,
+                suspended=daemon.world.suspended,
             )
         if snapshot is None or report.away:
             with self._unharmed("metrics"):

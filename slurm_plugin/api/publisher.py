@@ -79,12 +79,14 @@ class Publisher:
         *,
         private_jobs: bool = False,
         later: Mapping[str, JobView] = _NONE,
+        suspended: frozenset[str] = frozenset(),
     ) -> None:
         """Replace what was published; without a snapshot, Slurm was never read yet.
 
         `plan_took_s` is how long the policy took, None if it was not asked in this cycle;
         `private_jobs` is what Slurm says of who may see whose jobs; `later` are the jobs that no
-        policy is told of yet, since their users let them start later.
+        policy is told of yet, since their users let them start later; `suspended` are the ids of
+        those that are suspended in Slurm.
         """
         before = self._published
         if away and before is not None:
@@ -105,6 +107,7 @@ class Publisher:
                 decisions=decisions,
                 private_jobs=private_jobs or self._configuration.private_jobs,
                 later=later,
+                suspended=suspended,
             )
 
     def answer(self, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:

@@ -172,6 +172,12 @@ class LiveWorld:
         """The speeds that policies are told of; None while no cluster is known."""
         return self.estimates.speeds
 
+    @property
+    def suspended(self) -> frozenset[str]:
+        """The jobs that somebody has suspended in Slurm."""
+        ours = self.managed.items()
+        return frozenset(job for job, k in ours if k.slurm.state is JobState.SUSPENDED)
+
     def units(self) -> Iterator[Managed]:
         """Yield what is started and stopped by itself: jobs, and elements of jobs of copies."""
         for known in self.managed.values():

@@ -149,6 +149,13 @@ def test_an_active_job_that_the_database_does_not_have_is_not_said_to_be_unknown
         other.close()
 
 
+def test_a_job_is_suspended_for_as_long_as_slurm_says_so(bench: Bench) -> None:
+    run = running(job(1), bench.clock.now)
+    for now, letter in ((JobState.SUSPENDED, "S"), (JobState.RUNNING, "R")):
+        bench.cycle(replace(run, state=now))
+        assert [row["state"] for row in bench.ask("queue")["jobs"]] == [letter]
+
+
 def test_a_range_is_told_kept_and_met_by_the_true_start(bench: Bench) -> None:
     run, waits = running(job(1), 1000.0), job(2)
     bench.cycle(run, waits)
