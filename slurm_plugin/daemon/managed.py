@@ -163,10 +163,10 @@ class Managed:
 
 
 def editable(seen: SlurmJob) -> tuple[object, ...]:
-    """Return what a job's user may change of what its view is made from."""
+    """Return what may change, beside what a job holds, of what its view is made from."""
     return (
         *(seen.asked, seen.time_limit_s, seen.qos, seen.account),
-        *(spares(seen), finishing(seen)),
+        *(spares(seen), finishing(seen), seen.state is JobState.SUSPENDED),
     )
 
 

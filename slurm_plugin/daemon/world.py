@@ -435,7 +435,8 @@ class LiveWorld:
             known.slurm = seen
             return
         known.settle(now, cluster)
-        if (known.blocked, could) != (kept_back, able):
+        paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
+        if paused or (known.blocked, could) != (kept_back, able):
             self.triggers.add(Trigger.ARRIVAL)
         if len(holds) < len(held):
             self.triggers.add(Trigger.END)
@@ -524,6 +525,8 @@ class LiveWorld:
         if wishes.warning:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
+        # What is suspended is not stopped, and who was to have its GPUs would only wait.
+        stoppable = seen.state is not JobState.SUSPENDED and not finishing(seen)
         movable = may_move(mark, seen.submit_line, told, self._settings)
         profile = self.estimates.name(mark.profile, seen.user, measurable=movable)
         known.job = replace(
@@ -531,7 +534,7 @@ class LiveWorld:
             requirements=wishes.requirements,
             gpu_types=wishes.gpu_types,
             profile=profile,
-            preemptible=movable and not finishing(seen),
+            preemptible=movable and stoppable,
             time_limit_s=known.limit_s if mark.limit_s is not None else seen.time_limit_s,
             cpus_per_gpu=float(known.needs.cpus_per_gpu),
             memory_mb_per_gpu=float(known.needs.memory_mb_per_gpu),
