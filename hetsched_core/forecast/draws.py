@@ -43,7 +43,7 @@ class Futures:
     drawn: Callable[[], None] = lambda: None
 
 
-SPARING = (ALL, Sparing(0.1, 0.0), Sparing(0.5, 0.02), Sparing(0.5, 0.5))
+SPARING = (ALL, Sparing(0.1, 0.0), Sparing(0.5, 0.02), Sparing(0.5, 0.1))
 """How sparingly a policy is asked: as it would be, and then more and more so."""
 
 LEAST_DRAWS = 5
