@@ -86,7 +86,7 @@ def possible_starts(
         while True:
             patience = _Patience(futures, may_be_slow=len(sparing) == 1)
             rng = np.random.default_rng(seed)
-            # Where jobs end sooner than they may, nobody has said how much.
+            # Where jobs end sooner than they may, it is not known by how much.
             grace_s = float(rng.uniform(0.0, futures.settings.grace_s))
             one = seen.future(rng)
             starts = first_starts(

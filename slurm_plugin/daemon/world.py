@@ -461,7 +461,7 @@ class LiveWorld:
         elif kept_back is None and missed(seen):
             kept_back = Reason(ReasonCode.RESTARTING, detail=_MISSED)
         elif kept_back is None and run is None and seen.state is not JobState.PENDING:
-            # Slurm would not start it, and a place that it was given nobody else could have.
+            # Slurm would not start it, and no other job could have the place that it was given.
             kept_back = Reason(ReasonCode.RESTARTING, detail=_ELSEWHERE)
         return run, kept_back
 
@@ -525,7 +525,7 @@ class LiveWorld:
         if wishes.warning:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
-        # What is suspended is not stopped, and who was to have its GPUs would only wait.
+        # What is suspended is not stopped, and a job that was to have its GPUs would only wait.
         stoppable = seen.state is not JobState.SUSPENDED and not finishing(seen)
         movable = may_move(mark, seen.submit_line, told, self._settings)
         profile = self.estimates.name(mark.profile, seen.user, measurable=movable)

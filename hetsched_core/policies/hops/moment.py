@@ -263,7 +263,7 @@ class Moment:
         """Return who may take what is left: the window, and others who are easily spread."""
         waiting, demand = self._waiting, self._demand
         if demand.limited:
-            # Whoever waits for other nodes than those that are left keeps nobody from these.
+            # A job that waits for other nodes than those that are left keeps no other from these.
             waiting = waiting[self._possible(self._room)[demand.kind[waiting]]]
         size = self._window_size(waiting)
         if not self._policy.adjustment:
