@@ -105,17 +105,17 @@ REPLAYED = (
         one_in=8,
     ),
     Setting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=6),
+    Setting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=9),
 )
 
 UNKNOWN = (
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=3, grace_s=3.0),
+    Setting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=4, grace_s=3.0),
     Setting(
         Said.LIMITS,
         BUNDLED_LOG[0],
         "hops",
         BUNDLED_LOG[1],
-        one_in=4,
+        one_in=6,
         parameters=(("priority", "las"),),
         grace_s=3.0,
     ),
@@ -142,8 +142,9 @@ UNKNOWN = (
     ),
 )
 
-SLOW = 300
-"""After so many instants a future is drawn with fewer plans, as where there is little time."""
+SLOW = {"fifo": 3000, "gavel": 3000, "las": 3000, "hops": 300, "steady": 300}
+"""After so many instants under a policy a future is drawn with fewer plans: in place of seconds, so
+that the same figures come out."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +270,7 @@ def replayed(setting: Setting, folder: Path) -> tuple[Judged | None, Judged | No
             Futures(
                 draws=setting.draws,
                 settings=replace(real, grace_s=GRACE_S if setting.grace_s else 0.0),
-                slow=lambda instant: instant > SLOW,
+                slow=lambda instant: instant > SLOW[setting.policy],
             ),
         )
         for job in new:

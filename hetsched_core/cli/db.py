@@ -105,7 +105,10 @@ def import_(file: Path, tables: tuple[Path, ...], owner: str) -> None:
     help="Format of the files; speed.csv can be imported again.",
 )
 def export(file: Path, folder: Path, form: str) -> None:
-    """Write the tables of FILE to FOLDER, one file for each."""
+    """Write the tables of FILE to FOLDER, one file for each.
+
+    A FOLDER that is not there is made, for its owner alone.
+    """
     from hetsched_core.cli.stores import open_to_read
     from hetsched_core.errors import InputError
     from hetsched_core.store import Format
@@ -114,7 +117,7 @@ def export(file: Path, folder: Path, form: str) -> None:
         _warn_of_unread_log(store)
         if folder.exists() and not folder.is_dir():
             raise InputError(f"{folder} is a file; give a folder, which need not exist yet")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(0o700, parents=True, exist_ok=True)
         for path in store.export(folder, Format(form)):
             click.echo(path)
 

@@ -54,7 +54,9 @@ def stops_make_room(trial: Trial) -> Iterator[str]:
         for view, has in _running(decision):
             entry = plan.entries[view.id]
             goes = entry.placements[0].configuration if isinstance(entry, Placed) else None
-            closed = any(not snapshot.nodes[name].open for name, _ in has)
+            closed = any(
+                not snapshot.nodes[name].open or name in view.job.closed for name, _ in has
+            )
             if goes == has or closed or view.blocked is not None:
                 continue
             others = [holder for holder in holders if holder[0] is not view.job]
@@ -89,7 +91,7 @@ def equal_jobs_are_not_swapped(trial: Trial) -> Iterator[str]:
         stopped = [v.id for v, _ in _running(decision) if isinstance(entries[v.id], Waiting)]
         if stopped and not info.takes_turns:
             yield f"{decision}: of equal jobs {stopped[0]} is stopped for another"
-        elif stopped and Trigger.ROUND not in decision.snapshot.triggers:
+        elif stopped and not _when_a_round_starts(decision):
             yield f"{decision}: of equal jobs the turn of {stopped[0]} ends within a round"
 
 
@@ -139,6 +141,12 @@ def equal_jobs(seed: int) -> Scenario:
         ),
         incidents=(),
     )
+
+
+def _when_a_round_starts(decision: Decision) -> bool:
+    """Whether a plan takes effect when a round starts, made then or ahead."""
+    ahead = decision.plan.valid_from_s == decision.snapshot.round.end_s
+    return ahead or Trigger.ROUND in decision.snapshot.triggers
 
 
 def _by_type(cluster: Cluster, configuration: Configuration) -> dict[str, int]:

@@ -10,7 +10,7 @@ import numpy as np
 from hetsched_core.forecast.experience import Experience, work_done
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import Settings
-from hetsched_core.simulate.forward import first_starts
+from hetsched_core.simulate.forward import ALL, Sparing, first_starts
 from hetsched_core.types import Job, Plan, Snapshot
 
 HORIZON_S = 14 * 86_400.0
@@ -43,7 +43,7 @@ class Futures:
     drawn: Callable[[], None] = lambda: None
 
 
-SPARING = (0.0, 0.1, 0.5)
+SPARING = (ALL, Sparing(0.1, 0.0), Sparing(0.5, 0.02), Sparing(0.5, 0.1))
 """How sparingly a policy is asked: as it would be, and then more and more so."""
 
 LEAST_DRAWS = 5
@@ -86,7 +86,7 @@ def possible_starts(
         while True:
             patience = _Patience(futures, may_be_slow=len(sparing) == 1)
             rng = np.random.default_rng(seed)
-            # Where jobs end sooner than they may, nobody has said how much.
+            # Where jobs end sooner than they may, it is not known by how much.
             grace_s = float(rng.uniform(0.0, futures.settings.grace_s))
             one = seen.future(rng)
             starts = first_starts(

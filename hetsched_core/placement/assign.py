@@ -219,6 +219,9 @@ class _Assignment:
 
     def _place(self, choice: Choice) -> None:
         job, job_id = choice.view.job, choice.view.id
+        if job_id not in self._kept:
+            # What it has may be free again, or is enough for a smaller choice.
+            self._keep(choice)
         if job_id in self._kept:
             placed = self._release(job_id)
         else:

@@ -88,7 +88,7 @@ class InTurn:
     _told_no_room: set[str] = field(default_factory=set)
     # Whether nobody can start, whoever has come to wait behind others since that was found.
     _settled: bool = False
-    # Who could not start, and the nodes, a bit each, that it keeps from all behind.
+    # A job that could not start, and the nodes, a bit each, that it keeps from all behind.
     _barred: dict[str, int] = field(default_factory=dict)
 
     def plan(self, snapshot: Snapshot, replan: Replan) -> Plan:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy
@@ -33,6 +34,21 @@ from hetsched_core.types import (
 )
 
 
+class Sparing(NamedTuple):
+    """How seldom a policy is asked, as parts of the time that has passed by then.
+
+    For `others` of it the policy is left alone though jobs have come or a round begins, for `ends`
+    of it though a job has ended: GPUs then stay idle meanwhile.
+    """
+
+    others: float
+    ends: float
+
+
+ALL = Sparing(0.0, 0.0)
+"""A policy is asked whenever it would be."""
+
+
 def first_starts(
     snapshot: Snapshot,
     plan: Plan,
@@ -43,7 +59,7 @@ def first_starts(
     arrivals: Sequence[Submission] = (),
     settings: Settings | None = None,
     horizon_s: float = math.inf,
-    sparing: float = 0.0,
+    sparing: Sparing = ALL,
     go_on: Callable[[], bool] = lambda: True,
 ) -> dict[str, float] | None:
     """Return when jobs that wait now would first hold GPUs for their own work.
@@ -57,9 +73,7 @@ def first_starts(
         arrivals: jobs that come later.
         settings: costs; the rounds are those of the snapshot.
         horizon_s: how many seconds to look ahead.
-        sparing: the policy is left alone for this part of the time that has passed by then, so that
-            it is asked log(horizon) / log(1 + sparing) times or so, whatever happens; starts come
-            later by as much at most. With 0 it is asked whenever it would be.
+        sparing: how seldom the policy is asked.
         go_on: asked at each instant; once it is False, no more is simulated.
 
     Returns:
@@ -90,8 +104,8 @@ def first_starts(
 class _Forward(Simulation):
     """A simulation that begins in the middle."""
 
-    sparing = begin_s = 0.0
-    _again_s = _woken_s = 0.0
+    sparing, begin_s = ALL, 0.0
+    _asked_s = _woken_s = 0.0
 
     def first_starts(
         self,
@@ -123,18 +137,31 @@ class _Forward(Simulation):
             self._note(wanted, starts)
         return starts
 
+    def _decide(self) -> None:
+        """Decide; once something has ended, fewer rounds are left out."""
+        if Trigger.END in self._world.triggers:
+            self._round_due = math.inf
+        super()._decide()
+
     def _due(self) -> bool:
         """Whether to ask for a plan, and not only later, with what will have happened by then."""
         if not super()._due():
             return False
-        world = self._world
-        if world.now >= self._again_s:
-            self._again_s = world.now + self.sparing * (world.now - self.begin_s)
+        world, again_s = self._world, self._again_s
+        if world.now >= again_s:
+            self._asked_s = world.now
             return True
-        if self._woken_s != self._again_s:
-            self._woken_s = self._again_s
-            world.heap.push(self._again_s, Priority.TIMER, TimerRings(-math.inf))
+        if self._woken_s != again_s:
+            self._woken_s = again_s
+            world.heap.push(again_s, Priority.TIMER, TimerRings(-math.inf))
         return False
+
+    @property
+    def _again_s(self) -> float:
+        """When the policy may be asked again."""
+        ended = Trigger.END in self._world.triggers
+        part = self.sparing.ends if ended else self.sparing.others
+        return self._asked_s + part * (self._asked_s - self.begin_s)
 
     def _round_to_come_s(self) -> float:
         """Return when the first round begins in which the policy may be asked again."""

@@ -131,7 +131,7 @@ class World:
         self.touch(active)
         self.triggers.add(Trigger.ARRIVAL)
         if active.job.closed:
-            # Who has planned for it before it came may have planned for these nodes.
+            # A policy that planned for it before it came may have planned for these nodes.
             self.triggers.add(Trigger.NODE)
         return active
 

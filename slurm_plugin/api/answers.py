@@ -37,6 +37,8 @@ _LETTERS = {
 """squeue's letters, and PL for what is placed, which squeue shows as PD; in this order they are
 counted."""
 
+_SUSPENDED = "S"
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
@@ -46,6 +48,7 @@ class Published:
     Slurm does not answer, and then the rest is as old as `at_s`. With `private_jobs` users see
     only their own jobs. `later` are jobs that their users let start later: the snapshot has none.
     `aside` are waiting jobs that are in no plan, each with why; `records` are all of Slurm's.
+    `suspended` are the ids of jobs that run, and are suspended in Slurm.
     """
 
     at_s: float
@@ -61,6 +64,7 @@ class Published:
     later: Mapping[str, JobView] = field(default_factory=dict)
     aside: Mapping[str, str] = field(default_factory=dict)
     records: Mapping[str, SlurmJob] = field(default_factory=dict)
+    suspended: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +214,7 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "partition": job.partition,
         "name": job.name,
         "user": job.user,
-        "state": _LETTERS[phase],
+        "state": _letter(published, view.id, phase),
         "phase": phase.value,
         "submit_s": job.submit_s,
         "waited_s": view.wait_at(now),
@@ -220,6 +224,10 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "nodes": None if holds is None else dict(holds),
         "reason": None if view.begun else word_of(published, view),
     }
+
+
+def _letter(published: Published, job: str, phase: Phase) -> str:
+    return _SUSPENDED if job in published.suspended else _LETTERS[phase]
 
 
 def word_of(published: Published, view: JobView) -> str | None:
@@ -257,11 +265,13 @@ def _why(published: Published, job: str, peer: Peer) -> dict[str, Any]:
         found = Why(job, Phase.WAITING, None, (reason,), None, ())
     else:
         found = why(published.policy, published.snapshot, published.plan, job)
+    if job in published.suspended:
+        found = replace(found, reasons=(Reason(ReasonCode.SUSPENDED), *found.reasons))
     kept = found.reservation
     return {
         "job": job,
         "mode": published.mode,
-        "state": _LETTERS[found.phase],
+        "state": _letter(published, job, found.phase),
         "holds": None if found.holds is None else dict(found.holds),
         "measured": found.phase is Phase.PROFILING,
         "measured_until_s": found.measured_until_s,

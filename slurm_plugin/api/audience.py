@@ -84,6 +84,7 @@ class Audience:
                 later=daemon.world.later,
                 aside=daemon.world.aside,
                 records=daemon.world.records,
+                suspended=daemon.world.suspended,
             )
         if snapshot is None or report.away:
             with self._unharmed("metrics"):

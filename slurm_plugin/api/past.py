@@ -126,16 +126,10 @@ class Past:
         jobs, events, ranges = self._store.history_of(job, _MOST)
         if not jobs:
             # An element of a gang that is over is its job's.
-            job = job.partition("_")[0]
-            jobs, events, ranges = self._store.history_of(job, _MOST)
+            jobs, events, ranges = self._store.history_of(job.partition("_")[0], _MOST)
         seen = [each for each in jobs if may_see(published, peer, each.job.user)]
-        reason = outside(published, job, peer)
-        if job in published.later:
-            reason = view_of(published, job, peer).blocked
-        if not seen and reason is not None:
-            raise InputError(f"job {job!r} has no history yet: {reason}")
         if not seen:
-            raise InputError(f"nothing is known of a job {job!r}; it was never managed here")
+            raise InputError(_no_history(published, job, peer))
         return _head(published) | {
             "job": job,
             "jobs": [_job(each, events, ranges, published.snapshot.jobs) for each in seen],
@@ -163,6 +157,23 @@ class Past:
             "log_bytes": log_size,
             "within_s": LENT_S,
         }
+
+
+def _no_history(published: Published, job: str, peer: Peer) -> str:
+    """Return why there is nothing to tell of a job."""
+    reason = outside(published, job, peer)
+    if reason is None:
+        try:
+            view = view_of(published, job, peer)
+        except InputError:
+            return f"nothing is known of a job {job!r}; it was never managed here"
+        reason = view.blocked if job in published.later else None
+    if reason is not None:
+        return f"job {job!r} has no history yet: {reason}"
+    return (
+        f"nothing about job {job!r} is in the database, though it is managed: it may be newer than "
+        "the database, or the database was replaced; hetsched queue shows it"
+    )
 
 
 def _head(published: Published) -> dict[str, Any]:

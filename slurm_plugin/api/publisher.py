@@ -84,13 +84,15 @@ class Publisher:
         later: Mapping[str, JobView] = _NONE,
         aside: Mapping[str, str] = _NOTHING,
         records: Mapping[str, SlurmJob] = _NO_RECORDS,
+        suspended: frozenset[str] = frozenset(),
     ) -> None:
         """Replace what was published; without a snapshot, Slurm was never read yet.
 
         `plan_took_s` is how long the policy took, None if it was not asked in this cycle;
         `private_jobs` is what Slurm says of who may see whose jobs; `later` are the jobs that no
         policy is told of yet, since their users let them start later; `aside` are those that are in
-        no plan, each with why, and `records` all of Slurm's.
+        no plan, each with why, and `records` all of Slurm's; `suspended` are the ids of those that
+        are suspended in Slurm.
         """
         before = self._published
         if away and before is not None:
@@ -113,6 +115,7 @@ class Publisher:
                 later=later,
                 aside=aside,
                 records=records,
+                suspended=suspended,
             )
 
     def answer(self, request: Mapping[str, object], peer: Peer) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -29,11 +30,16 @@ def show(file: Path | None) -> None:
 @config.command()
 @click.argument("file", type=_FILE)
 def check(file: Path) -> None:
-    """Say whether the daemon would take FILE; it asks Slurm nothing."""
+    """Say whether the daemon would take FILE.
+
+    Slurm is asked for its partitions; where it does not answer, they are not looked at.
+    """
     from hetsched_core.errors import InputError
     from hetsched_core.policy import make_policy
+    from slurm_plugin.backend import BackendError, open_backend
     from slurm_plugin.daemon import check_fit
     from slurm_plugin.daemon.configuration import read_configuration
+    from slurm_plugin.daemon.site import check_partitions
     from slurm_plugin.daemon.spool import checked
 
     configuration = read_configuration(file)
@@ -48,6 +54,9 @@ def check(file: Path) -> None:
     if configuration.spool is not None:
         checked(configuration.spool)
     check_fit(make_policy(configuration.policy, configuration.parameters))
+    # Slurm need not be here to check a file.
+    with suppress(BackendError):
+        check_partitions(open_backend(configuration.backend.value), configuration)
     kinds = (("partitions", sorted(configuration.partitions)), ("nodes", [configuration.nodes]))
     managed = ", ".join(f"{kind} {', '.join(names)}" for kind, names in kinds if any(names))
     click.echo(f"{file}: policy {configuration.policy}, {configuration.mode.value} mode, {managed}")

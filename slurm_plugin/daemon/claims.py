@@ -34,6 +34,9 @@ class Claim:
     What tells one cluster from another is what Slurm says of itself (`SlurmSite.cluster`): files
     are replaced, linked to and copied, and a site may have none here. Until Slurm answers, nothing
     is held, and nothing can be changed either.
+
+    A name that somebody holds who is not to be believed keeps no daemon away: it goes on without
+    its claim, and `check` tries again.
     """
 
     def __init__(self) -> None:
@@ -41,6 +44,8 @@ class Claim:
         self._cluster: str | None = None
         self._wanted = False
         self._held: socket.socket | None = None
+        self._lacking = ""
+        self._told = False
 
     def watched(self, backend: SlurmBackend) -> SlurmBackend:
         """Return a backend that claims what is wanted once Slurm says which cluster it is.
@@ -80,7 +85,23 @@ class Claim:
             self._wanted = before
             raise
 
-    def _take(self) -> None:
+    def check(self) -> tuple[str, bool]:
+        """Answer those who look whose the claim is, and try again for one that is lacking.
+
+        Returns:
+            In words that the claim is lacking, once, else ""; and whether it is had at last.
+
+        Raises:
+            InputError: another daemon has it by now; it is named.
+        """
+        self._answer()
+        self._take(again=True)
+        lacking, had = bool(self._lacking), self._told and self._held is not None
+        words = "" if self._told else self._lacking
+        self._told = lacking
+        return words, had
+
+    def _take(self, *, again: bool = False) -> None:
         if not self._wanted or self._cluster is None or self._held is not None:
             return
         words = hashlib.sha256(self._cluster.encode()).hexdigest()[:32]
@@ -91,21 +112,27 @@ class Claim:
             claim.listen(_WAITING)
         except OSError:
             claim.close()
-            if holder := _holder(address):
+            holder = _holder(address, 0.0 if again else _PATIENCE_S)
+            if holder is not None and _is_believed(holder, again=again):
                 raise InputError(
                     f"another daemon holds nodes of this cluster: {holder}; stop it first, or give "
                     "this one mode shadow"
                 ) from None
+            self._lacking = (
+                f"the cluster is not claimed: {holder or 'one that does not answer'} holds "
+                f"@{address[1:]}; a second daemon would not be refused, and both would place the "
+                "same jobs; the claim is tried again in each cycle"
+            )
             return
         claim.setblocking(False)
-        self._held = claim
+        self._held, self._lacking = claim, ""
 
     def _let_go(self) -> None:
         if self._held is not None:
             self._held.close()
-            self._held = None
+        self._held, self._lacking, self._told = None, "", False
 
-    def answer(self) -> None:
+    def _answer(self) -> None:
         """Let those go who have looked whose the claim is, so that more can look."""
         if self._held is not None:
             with suppress(BlockingIOError):
@@ -152,21 +179,36 @@ class _Watched:
         self._backend.apply(change)
 
 
-def _holder(address: str) -> str:
-    """Return in words who holds a claim; "" if nobody does any more, or nobody to believe.
+@dataclass(frozen=True, slots=True)
+class _Holder:
+    """A process that holds the name of a claim, and its user."""
+
+    process: int
+    uid: int
+
+    def __str__(self) -> str:
+        return f"process {self.process} of {user_name(self.uid)}"
+
+
+def _is_believed(holder: _Holder, *, again: bool) -> bool:
+    """Whether a holder is taken for a daemon.
 
     Any user of the machine could make such a socket to keep a daemon away: only root's and those of
-    its own user count, except for root, who can look, and end it.
+    its own user count, except for root, who can look, and end it, before its daemon goes on. One
+    that runs already is ended by nobody else's.
     """
+    return holder.uid in (0, os.geteuid()) or (os.geteuid() == 0 and not again)
+
+
+def _holder(address: str, patience_s: float) -> _Holder | None:
+    """Return who holds a claim; None if nobody does any more, or somebody who does not answer."""
     form = "3i"
     with socket.socket(socket.AF_UNIX) as probe:
-        probe.settimeout(_PATIENCE_S)
+        probe.settimeout(patience_s)
         try:
             probe.connect(address)
         except OSError:
-            return ""
+            return None
         told = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(form))
     process, uid, _ = struct.unpack(form, told)
-    if uid not in (0, os.geteuid()) and os.geteuid() != 0:
-        return ""
-    return f"process {process} of {user_name(uid)}"
+    return _Holder(process, uid)

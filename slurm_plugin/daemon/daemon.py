@@ -49,7 +49,7 @@ from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.renewing import renewing
 from slurm_plugin.daemon.settings import DaemonSettings, Mode, round_of
-from slurm_plugin.daemon.site import missing_partitions
+from slurm_plugin.daemon.site import check_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
@@ -252,12 +252,7 @@ class Daemon:
         Raises:
             InputError: names them, and those that there are.
         """
-        try:
-            missing = missing_partitions(self._backend.site(), settings)
-        except BackendError:
-            return
-        if missing:
-            raise InputError(missing)
+        check_partitions(self._backend, settings)
 
     def adopt(self, policy: Policy, settings: DaemonSettings, mode: Mode) -> None:
         """Go on with another configuration; the next cycle asks for a new plan.

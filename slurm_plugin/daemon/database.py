@@ -177,7 +177,13 @@ class Database:
             back = f"chown {user_name(os.geteuid())} {self._path}"
             return (f"{words}: the daemon could not open it again; give it back: {back}",)
         self._seen = uid, _MODE
-        return (f"{self._path} had mode {mode:04o}; it is the daemon's alone again, {_MODE:04o}",)
+        if uid != os.geteuid():
+            # Root's daemon alone comes here, and can open it again all the same.
+            words = f"{self._path} belongs to {user_name(uid)} by now, who may read all of it"
+            back = f"chown {user_name(os.geteuid())} {self._path}"
+            return (f"{words}; it has mode {_MODE:04o}; give it back: {back}",)
+        had = "was another user's" if before[0] != uid else f"had mode {mode:04o}"
+        return (f"{self._path} {had}; it is the daemon's alone again, {_MODE:04o}",)
 
     def _kept_from_others(self) -> Iterator[str]:
         """Let nobody else read what is there already: it tells of all users."""

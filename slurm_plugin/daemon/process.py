@@ -116,7 +116,11 @@ class _Held:
             InputError: another daemon runs.
         """
         self.lock.check()
-        self.claim.answer()
+        lacking, had = self.claim.check()
+        if lacking:
+            log.warning("beware", words=lacking)
+        if had:
+            log.info("claimed")
         for words in self.database.check(time.time(), daemon.store_failure):
             log.warning("database", words=words)
         if self.database.store is not daemon.store:

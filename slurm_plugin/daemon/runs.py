@@ -48,7 +48,7 @@ def run_of(
     before = known.run
     configuration = _held(known, seen, cluster)
     if configuration is None or known.lingers(now, settings.grace_s):
-        # What lingers has its GPUs, and nobody is to wait for them.
+        # What lingers has its GPUs, and no job is to wait for them.
         return None
     running = seen.state is JobState.RUNNING
     half = bool(seen.array) and configuration.gpus not in known.request.counts

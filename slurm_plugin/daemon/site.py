@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from slurm_plugin.backend import SlurmSite
+from hetsched_core.errors import InputError
+from slurm_plugin.backend import BackendError, SlurmBackend, SlurmSite
 from slurm_plugin.daemon.settings import DaemonSettings
 
 
 def site_warnings(site: SlurmSite, settings: DaemonSettings) -> dict[str, str]:
     """Return a warning, or "" for none, by what it is about."""
     return {
-        "partitions": missing_partitions(site, settings),
+        "partitions": _missing_partitions(site, settings),
         "kill_wait": _kill_wait(site, settings),
     }
 
@@ -25,7 +26,21 @@ def _kill_wait(site: SlurmSite, settings: DaemonSettings) -> str:
     )
 
 
-def missing_partitions(site: SlurmSite, settings: DaemonSettings) -> str:
+def check_partitions(backend: SlurmBackend, settings: DaemonSettings) -> None:
+    """Refuse partitions that Slurm does not have; one that does not answer is not waited for.
+
+    Raises:
+        InputError: names them, and those that there are.
+    """
+    try:
+        missing = _missing_partitions(backend.site(), settings)
+    except BackendError:
+        return
+    if missing:
+        raise InputError(missing)
+
+
+def _missing_partitions(site: SlurmSite, settings: DaemonSettings) -> str:
     """Name the partitions to manage that Slurm does not have; "" where it has all."""
     missing = settings.partitions.difference(site.longest_s)
     if not missing:

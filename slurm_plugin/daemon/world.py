@@ -221,6 +221,12 @@ class LiveWorld:
         """The speeds that policies are told of; None while no cluster is known."""
         return self.estimates.speeds
 
+    @property
+    def suspended(self) -> frozenset[str]:
+        """The jobs that somebody has suspended in Slurm."""
+        ours = self.managed.items()
+        return frozenset(job for job, k in ours if k.slurm.state is JobState.SUSPENDED)
+
     def units(self) -> Iterator[Managed]:
         """Yield what is started and stopped by itself: jobs, and elements of jobs of copies."""
         for known in self.managed.values():
@@ -535,7 +541,8 @@ class LiveWorld:
             known.slurm = seen
             return
         known.settle(now, cluster)
-        if (known.blocked, could) != (kept_back, able):
+        paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
+        if paused or (known.blocked, could) != (kept_back, able):
             self.triggers.add(Trigger.ARRIVAL)
         if len(holds) < len(held):
             self.triggers.add(Trigger.END)
@@ -572,7 +579,7 @@ class LiveWorld:
         elif kept_back is None and missed(seen):
             kept_back = Reason(ReasonCode.RESTARTING, detail=_MISSED)
         elif kept_back is None and run is None and seen.state is not JobState.PENDING:
-            # Slurm would not start it, and a place that it was given nobody else could have.
+            # Slurm would not start it, and no other job could have the place that it was given.
             kept_back = Reason(ReasonCode.RESTARTING, detail=_ELSEWHERE)
         return run, kept_back
 
@@ -639,6 +646,8 @@ class LiveWorld:
         if wishes.warning:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
+        # What is suspended is not stopped, and a job that was to have its GPUs would only wait.
+        stoppable = seen.state is not JobState.SUSPENDED and not finishing(seen)
         movable = may_move(request, seen.submit_line, told, self._settings)
         key = request.mark.options.profile
         profile = self.estimates.name(key, seen.user, measurable=movable)
@@ -647,7 +656,7 @@ class LiveWorld:
             requirements=wishes.requirements,
             gpu_types=wishes.gpu_types,
             profile=profile,
-            preemptible=movable and not finishing(seen),
+            preemptible=movable and stoppable,
             time_limit_s=request.own.time_limit_s,
             cpus_per_gpu=float(request.cpus_per_gpu),
             memory_mb_per_gpu=float(request.memory_mb_per_gpu),

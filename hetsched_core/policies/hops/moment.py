@@ -192,17 +192,35 @@ class Moment:
         return segments_of(demand, catalogue, self._limits, policy.sensitivity).possible
 
     def _keep_unclaimed(self, setting: Setting) -> None:
-        """Let runners without a new place keep what they have where nobody got it."""
-        for at in self._waiting.tolist():
+        """Let runners keep what they have where nobody got it and a move gains nothing.
+
+        A solution is good enough within its gap, so it may have such moves in it.
+        """
+        cluster, speeds = self._snapshot.cluster, self._snapshot.speeds
+        for at in (*self._placed, *self._waiting.tolist()):
             if at not in setting.held:
                 continue
-            nodes, gpus = setting.held[at]
+            goes, (nodes, gpus) = self._placed.get(at), setting.held[at]
+            has = configuration_of(cluster, nodes.tolist(), gpus.tolist())
             need = self._demand.needs[self._demand.need[self._demand.kind[at]]]
-            if self._room.holds(nodes, gpus, need):
-                self._room.take(nodes, gpus, need)
-                self._placed[at] = configuration_of(
-                    self._snapshot.cluster, nodes.tolist(), gpus.tolist()
-                )
+            if goes is None:
+                if not self._room.holds(nodes, gpus, need):
+                    continue
+            elif (
+                not setting.offer_held
+                or goes == has
+                or goes.gpus != has.gpus
+                or speeds.speed(self._views[at].job.profile, goes) > setting.held_speed[at]
+            ):
+                continue
+            else:
+                to, many = pieces_of(cluster, goes)
+                self._room.take(to, -many, need)
+                if not self._room.holds(nodes, gpus, need):
+                    self._room.take(to, many, need)
+                    continue
+            self._room.take(nodes, gpus, need)
+            self._placed[at] = has
 
     def _whole_round(self, setting: Setting, priorities: Floats) -> tuple[Ints, Floats]:
         """Return the queue and the (J,) priorities of a plan in which runners compete, too."""
@@ -245,7 +263,7 @@ class Moment:
         """Return who may take what is left: the window, and others who are easily spread."""
         waiting, demand = self._waiting, self._demand
         if demand.limited:
-            # Whoever waits for other nodes than those that are left keeps nobody from these.
+            # A job that waits for other nodes than those that are left keeps no other from these.
             waiting = waiting[self._possible(self._room)[demand.kind[waiting]]]
         size = self._window_size(waiting)
         if not self._policy.adjustment:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable
@@ -135,6 +136,22 @@ def test_an_export_can_be_imported(path: Path, tmp_path: Path, said: Said) -> No
         f"{folder / 'speed.csv'}: 4 rows of 4 measurements\n"
     )
     assert said("show", other).splitlines()[1:4] == said("show", path).splitlines()[1:4]
+
+
+def test_a_folder_that_an_export_makes_is_its_owner_s_alone_under_any_umask(
+    path: Path, tmp_path: Path, said: Said
+) -> None:
+    folder = tmp_path / "tables"
+    before = os.umask(0)
+    try:
+        said("export", path, folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        # One that is there stays as it is.
+        folder.chmod(0o755)
+        said("export", path, folder)
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    finally:
+        os.umask(before)
 
 
 def test_parquet_is_what_is_exported_if_nothing_is_said(

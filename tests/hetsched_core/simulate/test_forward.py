@@ -11,7 +11,7 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.simulate import Settings, simulate
-from hetsched_core.simulate.forward import first_starts
+from hetsched_core.simulate.forward import ALL, Sparing, first_starts
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import Loaded, load_workload
 from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
@@ -90,9 +90,9 @@ def test_the_future_is_foretold_exactly_by_who_knows_it(arrivals: Loaded, name: 
     assert len(told) > 30
 
 
-@pytest.mark.parametrize("sparing", [0.1, 0.5])
+@pytest.mark.parametrize("sparing", [Sparing(0.1, 0.0), Sparing(0.5, 0.1)])
 def test_a_policy_that_is_asked_sparingly_is_asked_seldom_and_starts_little_later(
-    sparing: float,
+    sparing: Sparing,
 ) -> None:
     snapshot = snapshot_of(
         cluster_of(n0=("a100", 4)),
@@ -108,8 +108,19 @@ def test_a_policy_that_is_asked_sparingly_is_asked_seldom_and_starts_little_late
     assert exact is not None
     assert found is not None
     wait_s = exact["b"] - 100.0
-    assert wait_s <= found["b"] - 100.0 <= (1.0 + sparing) * wait_s + 360.0
-    assert len(watched.seen) < 30.0 / sparing
+    assert wait_s <= found["b"] - 100.0 <= (1.0 + sparing.others) * wait_s + 360.0
+    assert len(watched.seen) < 30.0 / sparing.others
+
+
+def test_gpus_that_become_free_are_used_at_once_however_seldom_a_policy_is_asked() -> None:
+    jobs = [view(f"j{number}", counts=(4,), submit_s=float(number)) for number in range(40)]
+    snapshot = snapshot_of(cluster_of(n0=("a100", 4)), jobs, now=100.0)
+    fifo, left = make_policy("fifo"), dict.fromkeys(snapshot.jobs, 400.0)
+    exact, found = (
+        first_starts(snapshot, fifo.plan(snapshot), fifo, left, {"j39"}, sparing=sparing)
+        for sparing in (ALL, Sparing(0.5, 0.0))
+    )
+    assert found == exact
 
 
 def test_blocked_jobs_are_left_out_and_those_that_never_start_are_missing() -> None:

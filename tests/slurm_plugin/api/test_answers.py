@@ -60,6 +60,15 @@ def test_the_queue_is_in_the_order_of_submission_with_squeues_letters() -> None:
     assert jobs[2]["reason"] == "never_fits"
 
 
+def test_a_suspended_job_is_told_with_squeues_letter_and_why_says_so() -> None:
+    suspended = published(suspended=frozenset({"1"}))
+    row = answer(suspended, {"ask": "queue"}, ADMIN)["jobs"][0]
+    assert (row["state"], row["nodes"]) == ("S", {"n0": 3})
+    said = answer(suspended, {"ask": "why", "job": "1"}, ADMIN)
+    assert (said["state"], said["holds"]) == ("S", {"n0": 3})
+    assert [reason["code"] for reason in said["reasons"]] == ["suspended"]
+
+
 def test_nodes_are_told_with_what_is_in_use() -> None:
     rows = {row["node"]: row for row in answer(published(), {"ask": "nodes"}, ADMIN)["nodes"]}
     assert rows["n1"]["condition"] == "drained"

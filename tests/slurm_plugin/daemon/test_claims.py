@@ -1,10 +1,15 @@
 """The claim: two daemons of one cluster see each other, whatever databases they have."""
 
+import hashlib
+import io
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +18,11 @@ import pytest
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import AwayError, SlurmSite
 from slurm_plugin.daemon.claims import Claim
+from slurm_plugin.daemon.configuration import LogForm
+from slurm_plugin.daemon.database import Database
+from slurm_plugin.daemon.lock import DaemonLock
+from slurm_plugin.daemon.log import open_log
+from slurm_plugin.daemon.process import _Held
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, state
@@ -27,7 +37,8 @@ with Claim() as claim:
     claim.be_of(sys.argv[1])
     claim.hold()
     print("held", flush=True)
-    sys.stdin.read()
+    for line in sys.stdin:
+        print(claim.check(), flush=True)
 """
 
 
@@ -53,6 +64,18 @@ def holding(cluster: str, uid: int) -> "subprocess.Popen[str]":
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def claiming(cluster: str, uid: int) -> "Iterator[subprocess.Popen[str]]":
+    """Such a process, once it has tried, until it is killed."""
+    with holding(cluster, uid) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def test_the_second_daemon_of_a_cluster_is_told_of_the_first(cluster: str) -> None:
@@ -155,6 +178,76 @@ def test_a_claim_of_any_user_keeps_no_daemon_away(cluster: str) -> None:
         hostile.kill()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="takes other users' rights")
+def test_a_daemon_that_another_user_keeps_from_its_claim_says_so_once_and_claims_it_later(
+    cluster: str,
+) -> None:
+    with ExitStack() as stack:
+        hostile, daemon = (stack.enter_context(claiming(cluster, uid)) for uid in (65_534, 1))
+
+        def checked() -> str:
+            assert daemon.stdin is not None
+            assert daemon.stdout is not None
+            print(file=daemon.stdin, flush=True)
+            return daemon.stdout.readline()
+
+        said = checked()
+        assert f"the cluster is not claimed: process {hostile.pid} of nobody holds @hets" in said
+        assert checked() == "('', False)\n"
+        hostile.kill()
+        hostile.wait()
+        assert checked() == "('', True)\n"
+        assert checked() == "('', False)\n"
+        # It is a claim as any other by now.
+        first = f"this cluster: process {daemon.pid} of "
+        with claim_of(cluster) as claim, pytest.raises(InputError, match=first):
+            claim.hold()
+
+
+def test_a_name_that_does_not_answer_is_logged_once_and_claimed_once_it_is_free(
+    cluster: str, tmp_path: Path
+) -> None:
+    words = hashlib.sha256(cluster.encode()).hexdigest()[:32]
+    slurm = FakeBackend(state(WAITING))
+    slurm.where = replace(slurm.where, cluster=cluster)
+    said = io.StringIO()
+    path = tmp_path / "daemon.duckdb"
+    with DaemonLock(path, 0.0) as lock, Claim() as claim, Database(path) as database:
+        database.open(0.0)
+        held = _Held(lock, claim, database)
+        claim.hold()
+        daemon = daemon_of(claim.watched(slurm), Clock())
+        log = open_log(LogForm.LOGFMT, said)
+        with socket.socket(socket.AF_UNIX) as another:
+            another.bind(f"\0hetschedd/{words}")
+            for _ in range(3):
+                held.check(daemon, log)
+                daemon.cycle()
+        (line,) = said.getvalue().splitlines()
+        assert "event=beware" in line
+        assert (
+            f"the cluster is not claimed: one that does not answer holds @hetschedd/{words}" in line
+        )
+        held.check(daemon, log)
+        held.check(daemon, log)
+        assert said.getvalue().count("\n") == 2
+        assert said.getvalue().endswith("event=claimed\n")
+        with claim_of(cluster) as second, pytest.raises(InputError, match="another daemon"):
+            second.hold()
+
+
+def test_a_daemon_that_lacks_a_claim_ends_if_another_of_its_user_is_quicker(cluster: str) -> None:
+    words = hashlib.sha256(cluster.encode()).hexdigest()[:32]
+    with claim_of(cluster) as first, claim_of(cluster) as second:
+        with socket.socket(socket.AF_UNIX) as another:
+            another.bind(f"\0hetschedd/{words}")
+            first.hold()
+            assert first.check()[0]
+        second.hold()
+        with pytest.raises(InputError, match=f"this cluster: process {os.getpid()} of "):
+            first.check()
+
+
 def test_however_many_have_looked_the_next_is_told_as_well(cluster: str) -> None:
     with claim_of(cluster) as first, claim_of(cluster) as second:
         first.hold()
@@ -162,4 +255,4 @@ def test_however_many_have_looked_the_next_is_told_as_well(cluster: str) -> None
             with pytest.raises(InputError, match=f"this cluster: process {os.getpid()} of "):
                 second.hold()
             if at % 100 == 99:
-                first.answer()
+                first.check()

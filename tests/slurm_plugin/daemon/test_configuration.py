@@ -9,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
+from hetsched_core.cli import main
 from hetsched_core.errors import InputError
+from slurm_plugin.backend import AwayError, BackendError, SlurmBackend, SlurmSite, SlurmState
 from slurm_plugin.cli.config import config
 from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.configuration import (
@@ -21,6 +23,7 @@ from slurm_plugin.daemon.configuration import (
     to_toml,
 )
 from slurm_plugin.daemon.settings import Jobs
+from tests.slurm_plugin.backend.fake import FakeBackend
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/live/configuration.md"
@@ -167,7 +170,14 @@ def test_config_show_prints_a_file_with_what_differs_uncommented(tmp_path: Path)
     assert said == ['partitions = ["a"]', "grace_s = 5.0", "[parameters]", 'window = "2"']
 
 
-def test_config_check_looks_at_the_policy_too(tmp_path: Path) -> None:
+def no_slurm(_: str) -> SlurmBackend:
+    raise BackendError("there is no command scontrol in PATH")
+
+
+def test_config_check_looks_at_the_policy_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
     good = written(tmp_path, 'partitions = ["a"]\npolicy = "las"\n')
     assert (
         "policy las, shadow mode, partitions a"
@@ -188,3 +198,35 @@ def test_config_check_looks_at_the_policy_too(tmp_path: Path) -> None:
         result = CliRunner().invoke(config, ["check", str(bad)])
         assert result.exit_code != 0
         assert words in str(result.exception)
+
+
+def test_config_check_refuses_a_partition_that_slurm_does_not_have_as_the_daemon_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path, 'partitions = ["gpu", "nope"]\nbackend = "commands"\n')
+    opened = []
+
+    class Slurm(FakeBackend):
+        answers = True
+
+        def site(self) -> SlurmSite:
+            if not self.answers:
+                raise AwayError("nobody answers")
+            return self.where
+
+    slurm = Slurm(SlurmState((), {}), where=SlurmSite(30.0, {"gpu": None, "old": None}))
+
+    def found(name: str) -> SlurmBackend:
+        opened.append(name)
+        return slurm
+
+    monkeypatch.setattr("slurm_plugin.backend.open_backend", found)
+    result = CliRunner().invoke(config, ["check", str(path)])
+    assert str(result.exception) == "Slurm has no partition nope; it has gpu, old"
+    assert opened == ["commands"]
+    # The line that the command `hetsched` makes of it, and its exit code.
+    assert main(["config", "check", str(path)]) == 1
+    slurm.answers = False
+    assert main(["config", "check", str(path)]) == 0
+    monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
+    assert main(["config", "check", str(path)]) == 0

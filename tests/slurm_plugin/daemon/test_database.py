@@ -266,6 +266,25 @@ def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with() -> No
             assert process.stdout.readline() == "()\n"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+def test_of_one_that_root_s_daemon_finds_given_away_the_owner_is_named(path: Path) -> None:
+    with Database(path) as one:
+        one.open(NOW)
+        os.chown(path, 65_534, -1)
+        path.chmod(0o644)
+        (said,) = one.check(NOW + 1, None)
+        assert said == (
+            f"{path} belongs to nobody by now, who may read all of it; it has mode 0600; "
+            f"give it back: chown root {path}"
+        )
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert one.check(NOW + 2, None) == ()
+        os.chown(path, 0, -1)
+        assert one.check(NOW + 3, None) == (
+            f"{path} was another user's; it is the daemon's alone again, 0600",
+        )
+
+
 def test_one_that_is_deleted_or_replaced_is_begun_anew_and_said(path: Path) -> None:
     with Database(path) as one:
         one.open(NOW)

@@ -130,6 +130,32 @@ def test_a_job_is_followed_from_its_coming_to_its_end(bench: Bench) -> None:
         bench.ask("history", "9")
 
 
+def test_an_active_job_that_the_database_does_not_have_is_not_said_to_be_unknown(
+    bench: Bench,
+) -> None:
+    bench.cycle(job(1))
+    assert bench.ask("history", "1")["jobs"]
+    private = replace(CONFIGURATION, private_jobs=True)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as replaced:
+        other = Audience(private, bench.clock(), lambda: replaced, time.perf_counter)
+        other.publisher.publish(bench.daemon.snapshot(), bench.daemon.plan, 1)
+        asked = {"ask": "history", "job": "1"}
+        for peer in (ROOT, Peer("ann")):
+            with pytest.raises(InputError, match="about job '1' is in the database, though it is"):
+                other.publisher.answer(asked, peer)
+        # Who may not see it is told the same as of any id.
+        with pytest.raises(InputError, match="nothing is known of a job '1'; it was never"):
+            other.publisher.answer(asked, Peer("bob"))
+        other.close()
+
+
+def test_a_job_is_suspended_for_as_long_as_slurm_says_so(bench: Bench) -> None:
+    run = running(job(1), bench.clock.now)
+    for now, letter in ((JobState.SUSPENDED, "S"), (JobState.RUNNING, "R")):
+        bench.cycle(replace(run, state=now))
+        assert [row["state"] for row in bench.ask("queue")["jobs"]] == [letter]
+
+
 def test_a_range_is_told_kept_and_met_by_the_true_start(bench: Bench) -> None:
     run, waits = running(job(1), 1000.0), job(2)
     bench.cycle(run, waits)

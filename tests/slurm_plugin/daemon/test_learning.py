@@ -396,6 +396,7 @@ def test_a_daemon_that_is_killed_again_and_again_takes_each_line_in_once(
         with Store.open(tmp_path / "daemon.duckdb") as store:
             return sum(each.measurements for each in store.profiles())
 
+    latest = deadline(150)
     while (taken := taken_in()) < len(written):
         assert time.monotonic() < latest, (taken, len(written))
     with Store.open(tmp_path / "daemon.duckdb") as store:

@@ -4,6 +4,7 @@ import io
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -168,3 +169,20 @@ def test_a_job_that_is_measured_does_not_wait() -> None:
     tell(open_log(LogForm.JSON, stream), report, plan, 12)
     line = json.loads(stream.getvalue())
     assert (line["measured"], line["waiting"], line["because"]) == (1, 2, "2 no_room")
+
+
+def test_the_page_has_every_event_of_the_log() -> None:
+    root = Path(__file__).parents[3]
+    _, _, table = (root / "docs/live/configuration.md").read_text().partition("| event | when |")
+    rows = re.findall(r"^\| (`.*?`) \| ", table, re.MULTILINE)
+    told = {event for row in rows for event in re.findall(r"`(\w+)`", row)}
+    written = {
+        event
+        for name in ("log.py", "process.py")
+        for event in re.findall(
+            r'\blog\.[a-z]+\(\s*f?"(?:{prefix})?(\w+)"',
+            (root / "slurm_plugin/daemon" / name).read_text(),
+        )
+    }
+    assert {"up", "place", "set_aside"} <= written
+    assert told == written

@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from hetsched_core.policy import PolicyInfo, make_policy
-from hetsched_core.types import Plan, Snapshot
+from hetsched_core.types import Plan, Snapshot, Waiting
 from slurm_plugin.backend import JobState, Outcome, Recipients, Requeue, Signal
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -66,6 +66,25 @@ def test_a_job_is_warned_and_given_its_time_before_it_is_stopped() -> None:
         clock.now += 1
     assert backend.calls == [Signal("1", "USR1", Recipients.ALL), Requeue("1")]
     assert clock.now == 1006
+
+
+def test_a_job_is_stopped_for_another_only_while_it_is_not_suspended() -> None:
+    had, waits = (replace(job, mark=job.mark.replace('"1,2"', '"4"')) for job in (MOVABLE, WAITING))
+    had = running(had, "n0", since_s=950.0, gpus=4)
+    waits = replace(waits, id="2", mark=waits.mark.replace("a1", "b2"))
+    nodes = (node("n0", used=4),)
+    clock = Clock()
+    backend = FakeBackend(state(had, nodes=nodes))
+    daemon = daemon_of(backend, clock, make_policy("las"))
+    daemon.cycle()
+    for now, stopped in ((JobState.SUSPENDED, False), (JobState.RUNNING, True)):
+        clock.now += SETTINGS.round_s
+        backend.state = state(replace(had, state=now), waits, nodes=nodes)
+        daemon.cycle()
+        entries = daemon.plan.entries
+        assert isinstance(entries["1"], Waiting) is stopped
+        assert isinstance(entries["2"], Waiting) is not stopped
+        assert (Requeue("1") in backend.calls) is stopped
 
 
 @dataclass

@@ -271,7 +271,7 @@ def test_lambda_goes_from_throughput_to_strict_priority() -> None:
     "policy",
     [
         *(Hops(priority=priority) for priority in Priority),
-        Hops(neighbours=Neighbours.ID, restart_weight=0.0),
+        Hops(neighbours=Neighbours.ID),
         Hops(lam=math.inf, adjustment=False),
         Hops(plan_ahead_s=25.0),
     ],
@@ -282,6 +282,12 @@ def test_lambda_goes_from_throughput_to_strict_priority() -> None:
 def test_every_way_to_set_it_keeps_the_contracts(policy: Hops) -> None:
     verdict = check_policy(policy, seeds=[10])
     assert verdict.kept, str(verdict)
+
+
+def test_where_a_restart_counts_for_nothing_jobs_move_for_nothing_and_all_else_is_kept() -> None:
+    policy = Hops(neighbours=Neighbours.ID, restart_weight=0.0)
+    verdict = check_policy(policy, seeds=[10])
+    assert {breach.contract for breach in verdict.breaches} == {"idle-stops"}, str(verdict)
 
 
 # -- memory, and plans made ahead ------------------------------------------------------------------
