@@ -119,7 +119,7 @@ class DaemonSettings:
     hold_denies: str = setting(
         "daemon",
         "a user that exists wherever Slurm runs and submits nothing: the reservation that holds "
-        "the nodes is open to all but this one",
+        "the nodes is open to all but this one. Where Slurm enforces associations it needs one",
     )
     spool: Path | None = setting(
         None,

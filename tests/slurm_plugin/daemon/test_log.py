@@ -184,5 +184,5 @@ def test_the_page_has_every_event_of_the_log() -> None:
             (root / "slurm_plugin/daemon" / name).read_text(),
         )
     }
-    assert {"up", "place", "set_aside"} <= written
+    assert {"up", "place", "leave"} <= written
     assert told == written
