@@ -71,7 +71,7 @@ def test_show_lists_profiles_and_figures(path: Path, said: Said) -> None:
         ["lm", "-", "v100", "public", "1", "0", "no", "2023-11-14T22:13:20Z"],
         ["resnet50", "alice", "a100", "owner", "3", "2", "no", "2025-10-09T08:53:20Z"],
     ]
-    assert lines[4] == f"{path}: schema 4, 2 profiles, 2 GPU types, 2 nodes"
+    assert lines[4] == f"{path}: schema 5, 2 profiles, 2 GPU types, 2 nodes"
     assert lines[5] == "measurements: 4 in 3 rows by type and 3 by node"
 
 

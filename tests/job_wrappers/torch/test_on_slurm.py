@@ -36,7 +36,7 @@ exec {python} -m job_wrappers.launch --spool={out}/spool -- \\
 
 def submit(cluster: Testbed, out: Path, words: str, *, options: str = "", sbatch: str = "") -> str:
     """Submit the training script as a job that leaves all it does in `out`."""
-    (out / "spool").mkdir(parents=True)
+    (out / "spool").mkdir(parents=True, exist_ok=True)
     script = out / "job.sh"
     script.write_text(
         JOB.format(
@@ -60,7 +60,7 @@ def runs(out: Path) -> list[tuple[str, int]]:
 
 
 def daemon_of(backend: SlurmBackend, policy: str, out: Path, store: Store) -> Daemon:
-    """A daemon that listens to the jobs that leave what they do in `out`."""
+    """A daemon that holds the nodes, and listens to the jobs that leave what they do in `out`."""
     settings = DaemonSettings(
         partitions=frozenset({"gpu"}),
         restart_cost_s=0.0,
@@ -69,7 +69,8 @@ def daemon_of(backend: SlurmBackend, policy: str, out: Path, store: Store) -> Da
         spool=out / "spool",
         spool_s=0.5,
     )
-    return Daemon(
+    (out / "spool").mkdir(parents=True, exist_ok=True)
+    daemon = Daemon(
         backend,
         make_policy(policy),
         settings,
@@ -79,6 +80,8 @@ def daemon_of(backend: SlurmBackend, policy: str, out: Path, store: Store) -> Da
         store=store,
         stopwatch=time.perf_counter,
     )
+    daemon.cycle()
+    return daemon
 
 
 def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_training(
@@ -87,9 +90,9 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     words = ("--epochs=6", "--samples=320", "--global-batch=16")
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --profile-key=tiny --can-checkpoint"
-    job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         daemon = daemon_of(backend, "hops", out, store)
+        job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         drive(daemon, ended(backend, [job]), timeout_s=240, every_s=0.3)
         measured = store.profiles()
     said = (out / "job.out").read_text()
@@ -121,9 +124,9 @@ def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_
     words = ("--epochs=3", "--samples=203", "--dropout=0.2")
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --can-checkpoint --learning-rate=0.04 --lr-scaling=sqrt"
-    job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         daemon = daemon_of(backend, "fifo", out, store)
+        job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         begun = out / "losses.txt"
         drive(daemon, lambda: begun.exists() and len(losses(out)) > 4, timeout_s=90)
         ((node, _),) = runs(out)
@@ -166,9 +169,9 @@ def test_the_template_trains_on_what_it_is_given_to_its_end(
     }
     sbatch = testbed.installed.program("sbatch")
     words: list[str | Path] = [sbatch, "--parsable", f"--chdir={tmp_path}", "training.sbatch"]
-    job = run(words, env=environment, cwd=tmp_path).strip()
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         daemon = daemon_of(backend, "fifo", tmp_path, store)
+        job = run(words, env=environment, cwd=tmp_path).strip()
         drive(daemon, ended(backend, [job]), timeout_s=120)
     said = (tmp_path / f"training-{job}.out").read_text()
     assert re.findall(r"^epoch (\d): loss", said, re.MULTILINE) == ["0", "1"], said

@@ -48,7 +48,6 @@ def test_a_training_moved_from_uneven_counts_to_mixed_types_in_mid_epoch_is_the_
     words = ("--epochs=3", "--samples=240", "--global-batch=12")
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2,3 --gpu-shapes=any --can-checkpoint"
-    job = submit(testbed, out, " ".join((*words, "--nap=0.3")), options=options)
     settings = DaemonSettings(
         partitions=frozenset({"gpu"}),
         restart_cost_s=0.0,
@@ -60,6 +59,7 @@ def test_a_training_moved_from_uneven_counts_to_mixed_types_in_mid_epoch_is_the_
     # An a100 node, another one, and a t4 node.
     one, other, third = "n0", "n3", "n2"
     policy = InShape({one: 2, other: 1})
+    (out / "spool").mkdir(parents=True)
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         daemon = Daemon(
             backend,
@@ -71,6 +71,8 @@ def test_a_training_moved_from_uneven_counts_to_mixed_types_in_mid_epoch_is_the_
             store=store,
             stopwatch=time.perf_counter,
         )
+        daemon.cycle()  # holds the nodes
+        job = submit(testbed, out, " ".join((*words, "--nap=0.3")), options=options)
         begun = out / "losses.txt"
         drive(daemon, lambda: begun.exists() and len(losses(out)) > 4, timeout_s=120)
         policy.pieces = {other: 1, third: 1}
