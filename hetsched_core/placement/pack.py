@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import lru_cache
 
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
 from hetsched_core.types import (
@@ -163,6 +163,8 @@ class _Packer:
             entry = self._entry(view, before)
             if entry is not before:
                 changes[view.job.id] = entry
+        if self._packing is Packing.PREEMPT:
+            self._let_stay(changes)
         return self._snapshot.previous.revise(changes, self._snapshot.gone, replan=replan)
 
     def _entry(self, view: JobView, before: Entry | None) -> Entry:
@@ -236,6 +238,33 @@ class _Packer:
 
     def _release(self, view: JobView) -> None:
         self._idle.give(view.job, self._kept.pop(view.id).placements[0].configuration)
+
+    def _let_stay(self, changes: dict[str, Entry]) -> None:
+        """Exchange places that are alike among equals, so that what runs stays where it does."""
+        new = {job: entry for job, entry in changes.items() if isinstance(entry, Placed)}
+        takers: dict[tuple[PerGpu, Configuration], list[str]] = {}
+        for job, entry in new.items():
+            view = self._snapshot.jobs[job]
+            place = entry.placements[0].configuration
+            if view.configuration != place:
+                takers.setdefault((PerGpu.of(view.job), place), []).append(job)
+        for job in new:
+            view = self._snapshot.jobs[job]
+            has, needs = view.configuration, PerGpu.of(view.job)
+            place = new[job].placements[0].configuration
+            if has is None or has == place or self._types(has) != self._types(place):
+                continue
+            if others := takers.get((needs, has)):
+                other = others.pop()
+                new[job], new[other] = new[other], new[job]
+                takers[needs, place].remove(job)
+                if self._snapshot.jobs[other].configuration != place:
+                    takers[needs, place].append(other)
+        changes |= new
+
+    def _types(self, configuration: Configuration) -> list[tuple[str, int]]:
+        cluster = self._snapshot.cluster
+        return sorted((cluster[name].gpu_type, gpus) for name, gpus in configuration)
 
     def _take(self, view: JobView, placed: Placed) -> None:
         configuration = placed.placements[0].configuration
