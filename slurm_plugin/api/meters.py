@@ -12,11 +12,13 @@ from prometheus_client import Counter as Total
 from hetsched_core.errors import InputError
 from hetsched_core.spool import Reject
 from hetsched_core.store import FileReject
-from hetsched_core.types import Phase, Plan, ReasonCode, Snapshot, Waiting
+from hetsched_core.types import Phase, Plan, ReasonCode, Snapshot
+from slurm_plugin.api.answers import NEW, STARTING, word_of
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 
+_WORDS = (*(code.word for code in ReasonCode), STARTING, NEW)
 _PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _ERROR_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -127,19 +129,15 @@ class Meters:
         self._jobs.clear()
         for (partition, phase), count in phases.items():
             self._jobs.labels(partition, phase).set(count)
+        idle = sum(use.idle for use in by_type.values())
+        waits = any(phase == Phase.WAITING.value for _, phase in phases)
+        self._fragments.set(idle if waits else 0)
         # One that is measured, or has not yet freed its GPUs, is counted where it stands.
         reasons = Counter(
-            entry.reason.code
-            for job_id, entry in plan.entries.items()
-            if isinstance(entry, Waiting) and not _holds(snapshot, job_id)
+            word_of(plan, view) or NEW for view in snapshot.jobs.values() if not view.begun
         )
-        idle = sum(use.idle for use in by_type.values())
-        self._fragments.set(idle if reasons else 0)
-        reasons[ReasonCode.PLACED] = sum(
-            count for (_, phase), count in phases.items() if phase == Phase.PLACED.value
-        )
-        for code in ReasonCode:
-            self._waiting.labels(code.word).set(reasons[code])
+        for word in _WORDS:
+            self._waiting.labels(word).set(reasons[word])
         self._note_runs(snapshot)
 
     def _note_runs(self, snapshot: Snapshot) -> None:
@@ -158,11 +156,6 @@ class Meters:
                     speed = 0.0
                 expected[job_id] = run.number, speed
         self._restarted, self._expected = restarted, expected
-
-
-def _holds(snapshot: Snapshot, job: str) -> bool:
-    view = snapshot.jobs.get(job)
-    return view is not None and bool(view.runs)
 
 
 def serve_meters(address: str, meters: Meters) -> WSGIServer:
