@@ -146,6 +146,8 @@ class _Packer:
         self._left = FreeGpus.of(snapshot)
         self._idle = FreeGpus.of(snapshot)
         self._kept: dict[str, Placed] = {}
+        # Whether something has its place that the plan in force gave to others.
+        self._regained = False
         self._holders: dict[str, list[JobView]] = {}
         # The nodes that somebody waits for, a bit each.
         self._barred = 0
@@ -155,6 +157,11 @@ class _Packer:
     def pack(self, order: list[JobView], replan: Replan) -> Plan:
         previous = self._snapshot.previous.entries
         queue = [(view, previous.get(view.job.id)) for view in order]
+        for view, before in queue:
+            # What was to be stopped and may not be any more goes on, whatever was to take its GPUs.
+            if isinstance(before, Waiting) and view.blocked is None and self._fixed(view):
+                self._hold(view, None)
+                self._regained = True
         for view, before in queue:
             if view.blocked is None and (before is None or isinstance(before, Placed)):
                 self._hold(view, before)
@@ -217,9 +224,10 @@ class _Packer:
         placed = before
         # The plan in force was valid; only a change of the nodes or of the job, whose run may have
         # ended on a node that has closed, can have made it otherwise.
-        changed = self._snapshot.nodes_changed or view.job.id in self._snapshot.changed
+        snapshot = self._snapshot
+        changed = self._regained or snapshot.nodes_changed or view.job.id in snapshot.changed
         if before is None or changed:
-            placed = _placed_before(self._snapshot, view, before, self._idle)
+            placed = _placed_before(snapshot, view, before, self._idle)
         if placed is None:
             return
         configuration = placed.placements[0].configuration
@@ -227,14 +235,17 @@ class _Packer:
         self._idle.take(view.job, configuration)
         if self._competes(view):
             for name, _ in configuration:
-                self._holders.setdefault(self._snapshot.cluster[name].host, []).append(view)
+                self._holders.setdefault(snapshot.cluster[name].host, []).append(view)
         else:
             self._left.take(view.job, configuration)
 
     def _competes(self, view: JobView) -> bool:
         """Whether a job that holds GPUs, or is to get them, may lose them to others."""
-        fixed = not view.job.preemptible and view.configuration is not None
-        return self._packing is Packing.PREEMPT and not fixed
+        return self._packing is Packing.PREEMPT and not self._fixed(view)
+
+    @staticmethod
+    def _fixed(view: JobView) -> bool:
+        return not view.job.preemptible and view.configuration is not None
 
     def _release(self, view: JobView) -> None:
         self._idle.give(view.job, self._kept.pop(view.id).placements[0].configuration)

@@ -82,6 +82,7 @@ class Meters:
         snapshot: Snapshot | None,
         plan: Plan,
         latency_ratio: float | None = None,
+        suspended: frozenset[str] = frozenset(),
     ) -> None:
         """Take in a cycle.
 
@@ -90,6 +91,7 @@ class Meters:
             snapshot: what is known now; None while Slurm was never read, or is away.
             plan: the plan in force.
             latency_ratio: the mean of the jobs that left lately; None if there is none.
+            suspended: the jobs that are suspended in Slurm.
         """
         self._cycles.inc()
         self._away.set(1 if report.away else 0)
@@ -110,9 +112,9 @@ class Meters:
         self._rpc_errors.labels("away").inc(1 if report.away else 0)
         self._raqlr.set(float("nan") if latency_ratio is None else latency_ratio)
         if snapshot is not None and not report.away:
-            self._note_cluster(snapshot, plan)
+            self._note_cluster(snapshot, plan, suspended)
 
-    def _note_cluster(self, snapshot: Snapshot, plan: Plan) -> None:
+    def _note_cluster(self, snapshot: Snapshot, plan: Plan, suspended: frozenset[str]) -> None:
         if self._made_s is not None:
             self._plan_age.set(snapshot.now - self._made_s)
         by_type: dict[str, GpuUse] = {}
@@ -124,7 +126,11 @@ class Meters:
             for state in ("held", "foreign", "closed", "idle"):
                 self._gpus.labels(gpu_type, state).set(getattr(use, state))
         phases = Counter(
-            (view.job.partition, view.phase(snapshot.now).value) for view in snapshot.jobs.values()
+            (
+                view.job.partition,
+                "suspended" if view.id in suspended else view.phase(snapshot.now).value,
+            )
+            for view in snapshot.jobs.values()
         )
         self._jobs.clear()
         for (partition, phase), count in phases.items():

@@ -550,6 +550,10 @@ class LiveWorld:
         same = before == (holds, able, kept_back, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
+            if seen.state is JobState.SUSPENDED:
+                # What policies see grows from when it was settled last.
+                known.settle(now, cluster)
+                self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
             return
         known.settle(now, cluster)
         paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)

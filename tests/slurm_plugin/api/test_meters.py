@@ -205,6 +205,14 @@ def test_the_reasons_add_up_to_the_jobs_that_wait_whatever_the_plan_knows_of_the
     assert told("hetsched_jobs", {"partition": "", "state": "waiting"}) == 3
 
 
+def test_a_job_that_is_suspended_is_counted_as_such() -> None:
+    meters = Meters()
+    meters.note(CycleReport(), SNAPSHOT, PLAN, suspended=frozenset({"1"}))
+    value = meters.registry.get_sample_value
+    assert value("hetsched_jobs", {"partition": "", "state": "suspended"}) == 1
+    assert value("hetsched_jobs", {"partition": "", "state": "running"}) is None
+
+
 def test_a_job_that_is_placed_is_counted_as_such_and_leaves_no_fragment() -> None:
     meters = Meters()
     kept = view("1", held(on(n0=3), begun=False), counts=(3,))
