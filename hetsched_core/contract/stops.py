@@ -76,7 +76,7 @@ def stops_make_room(trial: Trial) -> Iterator[str]:
 
 
 def equal_jobs_are_not_swapped(trial: Trial) -> Iterator[str]:
-    """Equal jobs are not stopped for each other, or at a round's start alone where that is said.
+    """Equal jobs are not moved for each other, nor stopped but at a round's start if that is said.
 
     So turns cost one stop a round of each GPU at most: (restart cost + grace time) / round.
     """
@@ -93,6 +93,25 @@ def equal_jobs_are_not_swapped(trial: Trial) -> Iterator[str]:
             yield f"{decision}: of equal jobs {stopped[0]} is stopped for another"
         elif stopped and not _when_a_round_starts(decision):
             yield f"{decision}: of equal jobs the turn of {stopped[0]} ends within a round"
+        yield from _moved_for_an_equal(decision)
+
+
+def _moved_for_an_equal(decision: Decision) -> Iterator[str]:
+    """Yield who has to go to another node of its type, as its place is given to its equal."""
+    snapshot, entries = decision.snapshot, decision.plan.entries
+    goes = {
+        job: entry.placements[0].configuration
+        for job, entry in entries.items()
+        if isinstance(entry, Placed)
+    }
+    cluster = snapshot.cluster
+    for view, has in _running(decision):
+        to = goes.get(view.id, has)
+        if to == has or _by_type(cluster, to) != _by_type(cluster, has):
+            continue
+        for job, place in goes.items():
+            if place == has and snapshot.jobs[job].configuration != has:
+                yield f"{decision}: job {view.id} is moved from {has} to {to} for its equal {job}"
 
 
 def equal_jobs(seed: int) -> Scenario:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from functools import lru_cache
 
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
 from hetsched_core.types import (
@@ -146,6 +146,8 @@ class _Packer:
         self._left = FreeGpus.of(snapshot)
         self._idle = FreeGpus.of(snapshot)
         self._kept: dict[str, Placed] = {}
+        # Whether something has its place that the plan in force gave to others.
+        self._regained = False
         self._holders: dict[str, list[JobView]] = {}
         # The nodes that somebody waits for, a bit each.
         self._barred = 0
@@ -156,6 +158,11 @@ class _Packer:
         previous = self._snapshot.previous.entries
         queue = [(view, previous.get(view.job.id)) for view in order]
         for view, before in queue:
+            # What was to be stopped and may not be any more goes on, whatever was to take its GPUs.
+            if isinstance(before, Waiting) and view.blocked is None and self._fixed(view):
+                self._hold(view, None)
+                self._regained = True
+        for view, before in queue:
             if view.blocked is None and (before is None or isinstance(before, Placed)):
                 self._hold(view, before)
         changes: dict[str, Entry] = {}
@@ -163,6 +170,8 @@ class _Packer:
             entry = self._entry(view, before)
             if entry is not before:
                 changes[view.job.id] = entry
+        if self._packing is Packing.PREEMPT:
+            self._let_stay(changes)
         return self._snapshot.previous.revise(changes, self._snapshot.gone, replan=replan)
 
     def _entry(self, view: JobView, before: Entry | None) -> Entry:
@@ -215,9 +224,10 @@ class _Packer:
         placed = before
         # The plan in force was valid; only a change of the nodes or of the job, whose run may have
         # ended on a node that has closed, can have made it otherwise.
-        changed = self._snapshot.nodes_changed or view.job.id in self._snapshot.changed
+        snapshot = self._snapshot
+        changed = self._regained or snapshot.nodes_changed or view.job.id in snapshot.changed
         if before is None or changed:
-            placed = _placed_before(self._snapshot, view, before, self._idle)
+            placed = _placed_before(snapshot, view, before, self._idle)
         if placed is None:
             return
         configuration = placed.placements[0].configuration
@@ -225,17 +235,47 @@ class _Packer:
         self._idle.take(view.job, configuration)
         if self._competes(view):
             for name, _ in configuration:
-                self._holders.setdefault(self._snapshot.cluster[name].host, []).append(view)
+                self._holders.setdefault(snapshot.cluster[name].host, []).append(view)
         else:
             self._left.take(view.job, configuration)
 
     def _competes(self, view: JobView) -> bool:
         """Whether a job that holds GPUs, or is to get them, may lose them to others."""
-        fixed = not view.job.preemptible and view.configuration is not None
-        return self._packing is Packing.PREEMPT and not fixed
+        return self._packing is Packing.PREEMPT and not self._fixed(view)
+
+    @staticmethod
+    def _fixed(view: JobView) -> bool:
+        return not view.job.preemptible and view.configuration is not None
 
     def _release(self, view: JobView) -> None:
         self._idle.give(view.job, self._kept.pop(view.id).placements[0].configuration)
+
+    def _let_stay(self, changes: dict[str, Entry]) -> None:
+        """Exchange places that are alike among equals, so that what runs stays where it does."""
+        new = {job: entry for job, entry in changes.items() if isinstance(entry, Placed)}
+        takers: dict[tuple[PerGpu, Configuration], list[str]] = {}
+        for job, entry in new.items():
+            view = self._snapshot.jobs[job]
+            place = entry.placements[0].configuration
+            if view.configuration != place:
+                takers.setdefault((PerGpu.of(view.job), place), []).append(job)
+        for job in new:
+            view = self._snapshot.jobs[job]
+            has, needs = view.configuration, PerGpu.of(view.job)
+            place = new[job].placements[0].configuration
+            if has is None or has == place or self._types(has) != self._types(place):
+                continue
+            if others := takers.get((needs, has)):
+                other = others.pop()
+                new[job], new[other] = new[other], new[job]
+                takers[needs, place].remove(job)
+                if self._snapshot.jobs[other].configuration != place:
+                    takers[needs, place].append(other)
+        changes |= new
+
+    def _types(self, configuration: Configuration) -> list[tuple[str, int]]:
+        cluster = self._snapshot.cluster
+        return sorted((cluster[name].gpu_type, gpus) for name, gpus in configuration)
 
     def _take(self, view: JobView, placed: Placed) -> None:
         configuration = placed.placements[0].configuration

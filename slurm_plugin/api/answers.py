@@ -39,6 +39,12 @@ counted."""
 
 _SUSPENDED = "S"
 
+STARTING = "starting"
+"""What a job waits for that the plan gives GPUs, which it has not entered yet."""
+
+NEW = "new"
+"""What a job waits for that has come since the last plan."""
+
 
 @dataclass(frozen=True, slots=True)
 class Published:
@@ -222,7 +228,7 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": None if view.begun else word_of(published, view),
+        "reason": None if view.begun else word_of(published.plan, view, published.mode),
     }
 
 
@@ -230,15 +236,15 @@ def _letter(published: Published, job: str, phase: Phase) -> str:
     return _SUSPENDED if job in published.suspended else _LETTERS[phase]
 
 
-def word_of(published: Published, view: JobView) -> str | None:
+def word_of(plan: Plan, view: JobView, mode: str = Mode.ENFORCE.value) -> str | None:
     """Return in a word why a job does not run; None before a plan has said anything of it."""
     if view.runs:
         return ReasonCode.PLACED.word
-    match published.plan.entries.get(view.id):
+    match plan.entries.get(view.id):
         case Waiting(reason):
             return reason.code.word
         case Placed():
-            return "shadow" if published.mode == Mode.SHADOW else "starting"
+            return "shadow" if mode == Mode.SHADOW else STARTING
     return view.blocked.code.word if view.blocked is not None else None
 
 

@@ -93,7 +93,8 @@ class Audience:
         with self._unharmed("history and forecasts"):
             self._follow(daemon, snapshot, plan)
         with self._unharmed("metrics"):
-            self.meters.note(report, snapshot, plan, self.journal.raqlr(snapshot.now))
+            ratio = self.journal.raqlr(snapshot.now)
+            self.meters.note(report, snapshot, plan, ratio, daemon.world.suspended)
 
     @property
     def trouble(self) -> str:

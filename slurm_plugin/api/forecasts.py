@@ -50,6 +50,9 @@ LEAST_REST_S = 2.0
 _PATIENCE_S = 14.0
 """How long a question waits for its turn; with the longest drawing, less than its client waits."""
 
+_FRESH_S = 5.0
+"""For so long a range is told again in which the present lies."""
+
 REMEMBERED = 300
 
 
@@ -162,16 +165,27 @@ class Forecasts:
     def when(self, job: str) -> StartRange | TooFew | None:
         """Return a range for a waiting job, or why there is none; None where it may not start.
 
-        It may take some seconds. Within a plan the answer stays the same.
+        It may take some seconds. Within a plan the answer stays the same until it begins to pass.
         """
         known = self._known
         if known is None or job not in known.jobs:
             return None
-        told = self._told.get(job)
-        if told is not None and told[0] is known.plan.identity:
-            return told[1]
-        given, too_few = self._give(known, [job])
+        if (found := self._told_of(job)) is not None:
+            return found
+        with self._turn():
+            # It may have been given meanwhile.
+            if (found := self._told_of(job)) is not None:
+                return found
+            given, too_few = self._give(known, [job])
         return given.get(job) or too_few
+
+    def _told_of(self, job: str) -> StartRange | None:
+        """Return what was said of a job, if it would be said again."""
+        known, told = self._known, self._told.get(job)
+        if known is None or told is None or told[0] is not known.plan.identity:
+            return None
+        found = told[1]
+        return found if known.snapshot.now < max(found.low_s, found.at_s + _FRESH_S) else None
 
     def serve(self) -> None:
         """Give ranges to jobs that come, until closed; for a thread of its own."""
@@ -186,7 +200,8 @@ class Forecasts:
             new = [v.id for v in known.snapshot.by_submission() if self._is_new(known, v)]
             if new:
                 try:
-                    given, _ = self._give(known, new[:most])
+                    with self._turn():
+                        given, _ = self._give(known, new[:most])
                 except Exception:
                     # A policy may fail in a future that never comes; who asks is told of it.
                     given = {}
@@ -214,13 +229,22 @@ class Forecasts:
             and known.jobs[view.id][0] not in self._waiting
         )
 
-    def _give(self, known: Known, jobs: list[str]) -> tuple[dict[str, StartRange], TooFew | None]:
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait until nothing else is drawn.
+
+        Raises:
+            InputError: that takes too long.
+        """
         if not self._one_at_a_time.acquire(timeout=_PATIENCE_S):
             raise InputError("the daemon has too many questions at once; ask again")
         try:
-            starts, too_few = self._starts(known, jobs)
+            yield
         finally:
             self._one_at_a_time.release()
+
+    def _give(self, known: Known, jobs: list[str]) -> tuple[dict[str, StartRange], TooFew | None]:
+        starts, too_few = self._starts(known, jobs)
         given = {}
         with self._state:
             for job_id, own in starts.items():

@@ -12,11 +12,13 @@ from prometheus_client import Counter as Total
 from hetsched_core.errors import InputError
 from hetsched_core.spool import Reject
 from hetsched_core.store import FileReject
-from hetsched_core.types import Phase, Plan, ReasonCode, Snapshot, Waiting
+from hetsched_core.types import Phase, Plan, ReasonCode, Snapshot
+from slurm_plugin.api.answers import NEW, STARTING, word_of
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
 from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
 
+_WORDS = (*(code.word for code in ReasonCode), STARTING, NEW)
 _PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _ERROR_BUCKETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -80,6 +82,7 @@ class Meters:
         snapshot: Snapshot | None,
         plan: Plan,
         latency_ratio: float | None = None,
+        suspended: frozenset[str] = frozenset(),
     ) -> None:
         """Take in a cycle.
 
@@ -88,6 +91,7 @@ class Meters:
             snapshot: what is known now; None while Slurm was never read, or is away.
             plan: the plan in force.
             latency_ratio: the mean of the jobs that left lately; None if there is none.
+            suspended: the jobs that are suspended in Slurm.
         """
         self._cycles.inc()
         self._away.set(1 if report.away else 0)
@@ -108,9 +112,9 @@ class Meters:
         self._rpc_errors.labels("away").inc(1 if report.away else 0)
         self._raqlr.set(float("nan") if latency_ratio is None else latency_ratio)
         if snapshot is not None and not report.away:
-            self._note_cluster(snapshot, plan)
+            self._note_cluster(snapshot, plan, suspended)
 
-    def _note_cluster(self, snapshot: Snapshot, plan: Plan) -> None:
+    def _note_cluster(self, snapshot: Snapshot, plan: Plan, suspended: frozenset[str]) -> None:
         if self._made_s is not None:
             self._plan_age.set(snapshot.now - self._made_s)
         by_type: dict[str, GpuUse] = {}
@@ -122,24 +126,24 @@ class Meters:
             for state in ("held", "foreign", "closed", "idle"):
                 self._gpus.labels(gpu_type, state).set(getattr(use, state))
         phases = Counter(
-            (view.job.partition, view.phase(snapshot.now).value) for view in snapshot.jobs.values()
+            (
+                view.job.partition,
+                "suspended" if view.id in suspended else view.phase(snapshot.now).value,
+            )
+            for view in snapshot.jobs.values()
         )
         self._jobs.clear()
         for (partition, phase), count in phases.items():
             self._jobs.labels(partition, phase).set(count)
+        idle = sum(use.idle for use in by_type.values())
+        waits = any(phase == Phase.WAITING.value for _, phase in phases)
+        self._fragments.set(idle if waits else 0)
         # One that is measured, or has not yet freed its GPUs, is counted where it stands.
         reasons = Counter(
-            entry.reason.code
-            for job_id, entry in plan.entries.items()
-            if isinstance(entry, Waiting) and not _holds(snapshot, job_id)
+            word_of(plan, view) or NEW for view in snapshot.jobs.values() if not view.begun
         )
-        idle = sum(use.idle for use in by_type.values())
-        self._fragments.set(idle if reasons else 0)
-        reasons[ReasonCode.PLACED] = sum(
-            count for (_, phase), count in phases.items() if phase == Phase.PLACED.value
-        )
-        for code in ReasonCode:
-            self._waiting.labels(code.word).set(reasons[code])
+        for word in _WORDS:
+            self._waiting.labels(word).set(reasons[word])
         self._note_runs(snapshot)
 
     def _note_runs(self, snapshot: Snapshot) -> None:
@@ -158,11 +162,6 @@ class Meters:
                     speed = 0.0
                 expected[job_id] = run.number, speed
         self._restarted, self._expected = restarted, expected
-
-
-def _holds(snapshot: Snapshot, job: str) -> bool:
-    view = snapshot.jobs.get(job)
-    return view is not None and bool(view.runs)
 
 
 def serve_meters(address: str, meters: Meters) -> WSGIServer:

@@ -10,11 +10,8 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
-from slurm_plugin.api.answers import Published, word_of
+from slurm_plugin.api.answers import NEW, Published, word_of
 from slurm_plugin.daemon.gpu_use import gpu_use
-
-NEW = "new"
-"""What a job waits for that has come since the last plan."""
 
 MOST_ROWS = 200
 """So many running and so many waiting jobs are listed; all are counted."""
@@ -31,7 +28,7 @@ def live_state(published: Published, past: Past) -> LiveState:
     waiting = [view for view in jobs if not view.begun]
     later = tuple(published.later.values())
     # One word for each, so that they add up to those that wait.
-    reasons = Counter(word_of(published, view) or NEW for view in (*waiting, *later))
+    reasons = Counter(word_of(plan, view, published.mode) or NEW for view in (*waiting, *later))
     shown = 0 if published.private_jobs else MOST_ROWS
     promised = {each.job: each for each in plan.reservations}
     return LiveState(

@@ -21,7 +21,7 @@ class JobState(Enum):
     """Where a job stands in Slurm, in the words that matter to a scheduler.
 
     A job that is COMPLETING has been told to stop and still holds GPUs, whether it will be queued
-    again or not.
+    again or not; see `SlurmJob.over`.
     """
 
     PENDING = "pending"
@@ -192,6 +192,7 @@ class SlurmJob:
         unsplit: the elements that it stands for while Slurm keeps several as one, in order.
         dependency: of an element of an array, what it waits for.
         outcome: Slurm's word for how it ended, such as `COMPLETED`; "" while it has not.
+        over: whether it will not be queued again, while it is COMPLETING.
         partitions: all that it may run in, in its user's order.
         reservation: the one that it is in, "" for none.
         batch: whether it has a script; `salloc` and `srun` have none, and cannot be queued again.
@@ -239,6 +240,7 @@ class SlurmJob:
     unsplit: tuple[int, ...] = ()
     dependency: str = ""
     outcome: str = ""
+    over: bool = False
     partitions: tuple[str, ...] = ()
     reservation: str = ""
     batch: bool = True

@@ -102,6 +102,9 @@ OUTCOMES = frozenset(
 )
 """Slurm's words for how a job has ended."""
 
+_COMES_BACK = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"})
+"""Words beside COMPLETING of a job that will be queued again; it may have an outcome, too."""
+
 
 class CommandsBackend:
     """Slurm through `squeue`, `scontrol` and their JSON output (Slurm 23.11 or later)."""
@@ -428,6 +431,7 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         unsplit=elements.unsplit,
         dependency=_text(row, "dependency"),
         outcome=_outcome(words) if state is JobState.ENDED else "",
+        over=_over(words),
         partitions=tuple(row.get("partition", "").split(",")),
         reservation=row.get("resv_name", ""),
         batch=bool(row.get("batch_flag", True)),
@@ -486,6 +490,20 @@ def _reservation(row: Mapping[str, Any]) -> SlurmReservation:
 
 def _outcome(words: set[str]) -> str:
     return next((word for word in sorted(words) if word in OUTCOMES), "")
+
+
+def _over(words: set[str]) -> bool:
+    return "COMPLETING" in words and bool(_outcome(words)) and words.isdisjoint(_COMES_BACK)
+
+
+def read_over() -> frozenset[int]:
+    """Return Slurm's numbers of the jobs that are COMPLETING and will not be queued again.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    rows = _rows(run_command(["squeue", "--all", "--states=COMPLETING", "--json"]), "jobs")
+    return frozenset(row["job_id"] for row in rows if _over(set(row["job_state"])))
 
 
 def _reason(row: Mapping[str, Any]) -> str:

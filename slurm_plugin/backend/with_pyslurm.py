@@ -49,6 +49,7 @@ from slurm_plugin.backend.with_commands import (
     change_by_command,
     last_number,
     read_configuration,
+    read_over,
     read_reservations,
     require_commands,
     run_command,
@@ -110,11 +111,15 @@ class PyslurmBackend:
             {str(job.id): _key(job) for job in jobs.values() if job.state in _STATES}
         )
         nothing = Untold()
+        # Of the words for such a job pyslurm tells the first alone.
+        over = read_over() if any(job.state == "COMPLETING" for job in jobs.values()) else ()
         state = state_of(
             nodes.items(),
             _node,
             jobs.items(),
-            lambda job: _job(job, self._user(job), once.get(str(job.id), nothing)),
+            lambda job: _job(
+                job, self._user(job), once.get(str(job.id), nothing), over=job.id in over
+            ),
         )
         try:
             reservations = tuple(map(_reservation, kept.values()))
@@ -296,7 +301,7 @@ def _count(held: Any) -> int:
     return 0 if held is None else int(held.count or 0)
 
 
-def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
+def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
     per_node = ",".join(f"{name}:{count}" for name, count in (job.gres_per_node or {}).items())
     cpus_by_gpu, memory_by_gpu = map(last_number, (untold.cpus_per_gpu, untold.memory_per_gpu))
@@ -344,6 +349,7 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
         unsplit=elements.unsplit,
         dependency=_dependency(job.dependencies) if job.array_id else "",
         outcome=job.state if state is JobState.ENDED else "",
+        over=over and state is JobState.COMPLETING,
         partitions=tuple((job.partition or "").split(",")),
         reservation=job.reservation or "",
         batch=bool(job.is_batch_job),

@@ -91,7 +91,14 @@ def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
         replace(each, id=f"{array}_{each.element}", array="")
         for each in sorted(all_of, key=lambda job: job.element)
     ]
-    return replace(elements[0], id=array, state=_state(elements), copies=tuple(elements))
+    state, over = _state(elements), all(each.over for each in in_turn(elements))
+    return replace(
+        elements[0],
+        id=array,
+        state=state,
+        over=over and state is JobState.COMPLETING,
+        copies=tuple(elements),
+    )
 
 
 def _state(elements: list[SlurmJob]) -> JobState:

@@ -254,8 +254,11 @@ class Daemon:
         """
         check_partitions(self._backend, settings)
 
-    def adopt(self, policy: Policy, settings: DaemonSettings, mode: Mode) -> None:
+    def adopt(self, policy: Policy, settings: DaemonSettings, mode: Mode) -> CycleReport:
         """Go on with another configuration; the next cycle asks for a new plan.
+
+        Returns:
+            what was changed in Slurm where nothing is to be changed any more.
 
         Raises:
             InputError: the policy cannot schedule a live cluster, or the spool directory is not one
@@ -264,8 +267,7 @@ class Daemon:
         check_fit(policy)
         self._spool = Spool.open(settings, self.store, self._stopwatch)
         self._no_spool = ""
-        if mode is Mode.SHADOW:
-            self.let_go()
+        report = self.let_go() if mode is Mode.SHADOW else CycleReport()
         self._policy, self._settings, self._mode = policy, settings, mode
         self._writer = DecisionWriter(policy)
         self._checker = PlanChecker(policy.info.model)
@@ -275,6 +277,7 @@ class Daemon:
         self._rounds_seen = -1
         # What the site has set is looked up anew, too: it may have got the partitions just now.
         self._failed_s = self._site_due_s = -math.inf
+        return report
 
     @property
     def store_failure(self) -> StoreError | None:
@@ -464,22 +467,24 @@ class Daemon:
 
         return ask
 
-    def let_go(self) -> None:
+    def let_go(self) -> CycleReport:
         """Hand the nodes back to Slurm, which then starts what waits, each as it was submitted."""
         if self._mode is Mode.SHADOW:
-            return
+            return CycleReport()
         try:
             # Read anew: the last cycle has made changes, of the hold itself perhaps.
             state, now = self._backend.read(), self._clock()
             self._world.observe(state, now, self._asking())
-        except (BackendError, InputError):
-            return  # the hold ends by itself
+        except (BackendError, InputError) as error:
+            return CycleReport(away=str(error))  # the hold ends by itself
         changes: tuple[Change, ...] = (
             *leaving(self._world),
             *self._cpu_jobs.leaving(self._world.without_gpus),
             *letting_go(state.reservations, now),
         )
-        apply_changes(self._backend, changes, self._sleep)
+        return CycleReport(
+            changes=changes, outcome=apply_changes(self._backend, changes, self._sleep)
+        )
 
     def _actions(self, now: float) -> tuple[Action, ...]:
         if self._plan is EMPTY_PLAN:

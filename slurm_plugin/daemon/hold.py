@@ -7,14 +7,15 @@ Slurm then schedules as if it had never been there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from hetsched_core.types import Window
 from slurm_plugin.backend import HOLDS, Drop, Hold, SlurmNode, SlurmReservation
 from slurm_plugin.daemon.settings import DaemonSettings
 
-_RENEW = 0.5
-"""The hold is renewed after this share of the slack."""
+_OFF = 0.5
+"""The hold is set anew where it ends this share of the slack too early, or too late."""
 
 
 def managed(node: SlurmNode, settings: DaemonSettings) -> bool:
@@ -68,11 +69,8 @@ def holding(
     reservations = tuple(reservations)
     wanted = tuple(sorted(nodes))
     current = hold_of(reservations, now)
-    if (
-        current is None
-        or current.nodes != wanted
-        or current.end_s < now + settings.slack_s * _RENEW
-    ):
+    off_s = math.inf if current is None else abs(current.end_s - now - settings.slack_s)
+    if current is None or current.nodes != wanted or off_s > settings.slack_s * _OFF:
         name = hold_name(reservations, now)
         yield Hold(name, wanted, settings.slack_s, settings.hold_denies)
     others = (each for each in reservations if current is not None and each is not current)

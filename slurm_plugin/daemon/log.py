@@ -35,6 +35,9 @@ _LOST = (
     "misses it submits it again"
 )
 
+_ENDED = ("already completing or completed", "already finished", "Invalid job id")
+"""Slurm's words for a change of a job that has ended meanwhile, which is no fault."""
+
 _FIRST = ("time", "level", "event", "job")
 
 
@@ -92,7 +95,8 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
     for change in report.outcome.made:
         _tell_change(log, "", change, number)
     for change, words in report.outcome.refused:
-        log.warning("refused", job=change.job, change=type(change).__name__.lower(), words=words)
+        say = log.debug if any(each in words for each in _ENDED) else log.warning
+        say("refused", job=change.job, change=type(change).__name__.lower(), words=words)
 
 
 def _tell_decision(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int) -> None:

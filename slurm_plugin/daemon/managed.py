@@ -130,16 +130,20 @@ class Managed:
         return self.run is None and self.placed_s is not None
 
     def lingers(self, now: float, grace_s: float) -> bool:
-        """Whether it has been ending for far longer than it may: it may do so for ever."""
-        return self.ending_s is not None and now > self.ending_s + grace_s + LINGERS_S
+        """Whether it has been ending for longer than it may: it may do so for ever.
+
+        One that comes back has longer, since it may not start elsewhere before.
+        """
+        most_s = grace_s if self.slurm.over else grace_s + LINGERS_S
+        return self.ending_s is not None and now > self.ending_s + most_s
 
     def settle(self, now: float, cluster: Cluster) -> None:
-        """Bring what grows with time up to `now`."""
+        """Bring what grows with time up to `now`; service does not while the job is suspended."""
         seconds = max(0.0, now - self.observed_s)
         begun = [run for run in self.runs if run.begun]
         if not begun:
             self.wait_s += seconds
-        for run in begun:
+        for run in begun if self.slurm.state is not JobState.SUSPENDED else ():
             for name, gpus in run.configuration:
                 gpu_type = cluster[name].gpu_type
                 self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds

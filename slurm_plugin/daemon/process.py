@@ -96,7 +96,7 @@ def serve(read: Callable[[], Configuration]) -> None:
             return found
 
         _run(daemon, _Held(lock, claim, database), configuration, read_again, asked, audience, log)
-        daemon.let_go()
+        tell(log, daemon.let_go(), daemon.plan, daemon.decisions)
     notify("STOPPING=1")
     log.info("down")
 
@@ -214,7 +214,8 @@ def _reloaded(
         if kept:
             raise InputError(f"{', '.join(kept)} cannot change in a running daemon; restart it")
         daemon.check_partitions(after)
-        daemon.adopt(make_policy(after.policy, after.parameters), after, after.mode)
+        report = daemon.adopt(make_policy(after.policy, after.parameters), after, after.mode)
+        tell(log, report, daemon.plan, daemon.decisions)
     except (HetschedError, OSError) as error:
         words = str(error)
         if isinstance(error, OSError) and error.filename is not None:

@@ -89,6 +89,7 @@ _NO_GPUS = (
 )
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
+_OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -176,7 +177,10 @@ class LiveWorld:
         self.hold = hold_name(state.reservations, now)
         forked, others = parted(candidates(self.requests.marked(state.jobs)))
         jobs, left = folded(others)
-        state = replace(state, jobs={**jobs, **forked})
+        jobs |= forked
+        given_up = [job for job in jobs.values() if job.over and self._gives_up(job, now)]
+        jobs |= {job.id: replace(job, state=JobState.ENDED) for job in given_up}
+        state = replace(state, jobs=jobs)
         self.leaderless = (
             *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
             *left_of(job for job in forked.values() if self._wants(job)),
@@ -452,6 +456,12 @@ class LiveWorld:
         """Yield what is ours on the nodes: not what ends for so long that it may never."""
         return (unit for unit in self.units() if not unit.lingers(now, self._settings.grace_s))
 
+    def _gives_up(self, seen: SlurmJob, now: float) -> bool:
+        """Whether nothing is to wait for the GPUs of a job that is over: they count as others'."""
+        known = self.managed.get(seen.id)
+        units = () if known is None else known.copies.values() or (known,)
+        return all(unit.lingers(now, self._settings.grace_s) for unit in units)
+
     def _take_in(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         try:
             self._observe_job(seen, cluster, now)
@@ -533,16 +543,23 @@ class LiveWorld:
             known.settle(now, cluster)
         observed = self._observe_copies if seen.copies else self._observe_run
         run, kept_back = observed(known, seen, cluster, now)
+        kept_back = _OVER if seen.over else kept_back
         holds = known.runs if seen.copies else (run,) if run is not None else ()
         able = startable(known)
         before = held, could, known.blocked, known.slurm.restarts
         same = before == (holds, able, kept_back, seen.restarts)
         if same and not edited and seen.id in self.jobs:
             known.slurm = seen
+            if seen.state is JobState.SUSPENDED:
+                # What policies see grows from when it was settled last.
+                known.settle(now, cluster)
+                self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
             return
         known.settle(now, cluster)
         paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
-        if paused or (known.blocked, could) != (kept_back, able):
+        # There is nothing to plan anew before it has freed its GPUs, which is an end.
+        ends = seen.over and was.state is JobState.RUNNING
+        if paused or (not ends and (known.blocked, could) != (kept_back, able)):
             self.triggers.add(Trigger.ARRIVAL)
         if len(holds) < len(held):
             self.triggers.add(Trigger.END)

@@ -14,6 +14,8 @@ from hetsched_core.spool import Reject
 from hetsched_core.store import Decision, FileReject, RejectedLines
 from hetsched_core.types import (
     Diagnostics,
+    Placed,
+    Placement,
     Purpose,
     Reason,
     ReasonCode,
@@ -182,6 +184,33 @@ def test_a_job_that_is_measured_is_not_counted_among_those_that_wait() -> None:
     assert told("hetsched_waiting_jobs", {"reason": "profiling"}) == 1
     assert told("hetsched_jobs", {"partition": "", "state": "waiting"}) == 1
     assert told("hetsched_jobs", {"partition": "", "state": "profiling"}) == 1
+
+
+def test_the_reasons_add_up_to_the_jobs_that_wait_whatever_the_plan_knows_of_them() -> None:
+    views = [view(name, counts=(4,)) for name in ("1", "2", "3")]
+    snapshot = snapshot_of(cluster_of(n0=("a100", 4)), [*views, view("4", held(on(n0=1)))])
+    # Job 1 is to start, job 3 has come since, and job 9 has gone.
+    waits = Waiting(Reason(ReasonCode.NO_ROOM))
+    plan = plan_of({"1": Placed((Placement(on(n0=4)),)), "2": waits, "9": waits})
+    meters = Meters()
+    meters.note(CycleReport(), snapshot, plan)
+    told = meters.registry.get_sample_value
+    reasons = {
+        sample.labels["reason"]: sample.value
+        for family in meters.registry.collect()
+        for sample in family.samples
+        if family.name == "hetsched_waiting_jobs" and sample.value
+    }
+    assert reasons == {"starting": 1, "no_room": 1, "new": 1}
+    assert told("hetsched_jobs", {"partition": "", "state": "waiting"}) == 3
+
+
+def test_a_job_that_is_suspended_is_counted_as_such() -> None:
+    meters = Meters()
+    meters.note(CycleReport(), SNAPSHOT, PLAN, suspended=frozenset({"1"}))
+    value = meters.registry.get_sample_value
+    assert value("hetsched_jobs", {"partition": "", "state": "suspended"}) == 1
+    assert value("hetsched_jobs", {"partition": "", "state": "running"}) is None
 
 
 def test_a_job_that_is_placed_is_counted_as_such_and_leaves_no_fragment() -> None:

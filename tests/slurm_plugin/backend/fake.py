@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from slurm_plugin.backend import (
     Asked,
@@ -43,6 +44,9 @@ PENDING = SlurmJob(
 )
 """A job that waits, and of which nothing is said."""
 
+LASTING = math.inf
+"""The end of a reservation that always ends in a minute, as if it were renewed all the time."""
+
 
 @dataclass(slots=True)
 class FakeBackend:
@@ -53,10 +57,15 @@ class FakeBackend:
     scripts: Mapping[str, str] = field(default_factory=dict)
     where: SlurmSite = field(default_factory=lambda: SlurmSite(30.0, {"gpu": None}))
     calls: list[Change] = field(default_factory=list)
+    clock: Callable[[], float] = lambda: 1000.0
 
     def read(self) -> SlurmState:
         """Return the state."""
-        return self.state
+        kept = (
+            replace(each, end_s=self.clock() + 60) if each.end_s == LASTING else each
+            for each in self.state.reservations
+        )
+        return replace(self.state, reservations=tuple(kept))
 
     def site(self) -> SlurmSite:
         """Return what the site has set."""

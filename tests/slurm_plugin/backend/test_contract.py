@@ -11,6 +11,7 @@ from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
     Asked,
     AwayError,
+    Cancel,
     Drop,
     Enter,
     GpuLimits,
@@ -150,7 +151,7 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
     backend.apply(Requeue(job))
     draining = backend.read().jobs[job]
-    assert draining.state is JobState.COMPLETING
+    assert (draining.state, draining.over) == (JobState.COMPLETING, False)
     assert set(draining.nodes) <= {"n1", "n4"}
     assert draining.nodes
     seen_to_drain.touch()
@@ -164,6 +165,24 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     assert gpus_by_node(testbed, job) == {"n0": 2}
     wait_until(lambda: len(submitter.told(job)) == 2, "a word of the second run", PATIENCE_S)
     assert [(told.gpus_per_node, told.restarts) for told in submitter.told(job)] == [(4, 0), (2, 1)]
+
+
+@pytest.mark.usefixtures("held")
+def test_a_cancelled_job_is_over_while_its_processes_still_end(
+    backend: SlurmBackend, submitter: Submitter
+) -> None:
+    seen_to_end = submitter.folder / "seen"
+    saving = f"until [ -e {seen_to_end} ]; do sleep 0.05; done"
+    job = submitter.submit("--gpu-set=1-8", saving=saving)
+    backend.apply(enter(backend, job, ("n1",), 4))
+    wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
+    backend.apply(Cancel(job))
+    ending = await_job(backend, job, lambda job: job.state is not JobState.RUNNING)
+    assert (ending.state, ending.over, ending.outcome) == (JobState.COMPLETING, True, "")
+    assert ending.nodes == ("n1",)
+    seen_to_end.touch()
+    ended = await_job(backend, job, lambda job: job.state is JobState.ENDED)
+    assert (ended.over, ended.outcome) == (False, "CANCELLED")
 
 
 @pytest.mark.usefixtures("held")

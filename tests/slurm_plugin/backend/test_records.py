@@ -75,6 +75,25 @@ def test_records_of_pyslurm_that_raise_are_left_out_in_the_same_way() -> None:
     assert "AttributeError" in state.unread["job 2"]
 
 
+@pytest.mark.parametrize(
+    ("words", "over"),
+    [
+        (["CANCELLED", "COMPLETING"], True),
+        (["COMPLETED", "COMPLETING"], True),
+        (["PENDING", "COMPLETING"], False),
+        (["FAILED", "COMPLETING", "REQUEUED"], False),
+        (["COMPLETING"], False),
+    ],
+)
+def test_what_is_completing_is_over_if_it_has_ended_and_is_not_queued_again(
+    words: list[str], over: bool
+) -> None:
+    bent = deepcopy(RECORDED)
+    bent["jobs"]["jobs"][1]["job_state"] = words
+    job = read(bent).jobs["2"]
+    assert (job.state, job.over) == (JobState.COMPLETING, over)
+
+
 NUMBERS = [0, -1, 10**15, math.nan, math.inf, 0.5]
 ODD: list[Any] = [
     *(*NUMBERS, None, "", "x", [], {}, ["RUNNING", "COMPLETING"], ["NO SUCH WORD"], "gpu:v100:x"),

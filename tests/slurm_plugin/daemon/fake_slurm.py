@@ -21,7 +21,7 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.request import Request, own_of, read_mark, request_of
-from tests.slurm_plugin.backend.fake import PENDING
+from tests.slurm_plugin.backend.fake import LASTING, PENDING, FakeBackend
 
 HOLD = HOLDS[0]
 
@@ -73,7 +73,7 @@ def node(name: str, used: int = 0, condition: NodeCondition = NodeCondition.UP) 
     return SlurmNode(name, condition, (("v100", 4),), in_use, 32, 0, 64000, 0, partitions)
 
 
-def held(*nodes: str, until_s: float = 1e9) -> SlurmReservation:
+def held(*nodes: str, until_s: float = LASTING) -> SlurmReservation:
     """The reservation that holds nodes, for as long as a test lasts unless it says otherwise."""
     return SlurmReservation(HOLD, nodes or ("n0",), 0.0, until_s)
 
@@ -124,6 +124,8 @@ def daemon_of(
     settings: DaemonSettings = SETTINGS,
 ) -> Daemon:
     """A daemon on a clock of the test's."""
+    if isinstance(backend, FakeBackend):
+        backend.clock = clock
     return Daemon(
         backend,
         policy or make_policy("fifo"),

@@ -23,7 +23,7 @@ class AwayBackend(FakeBackend):
         if self.away:
             self.away -= 1
             raise (AwayError if self.away else RefusedError)("nobody answers")
-        return self.state
+        return FakeBackend.read(self)
 
 
 def test_slurm_being_away_is_a_state() -> None:

@@ -66,7 +66,8 @@ class World:
     def apply(self, change: Change) -> None:
         """Make a change, to the job that it names; an element is split off first."""
         if isinstance(change, Hold):
-            self.holds = (SlurmReservation(change.name, change.nodes, self.clock.now, 1e9),)
+            now = self.clock.now
+            self.holds = (SlurmReservation(change.name, change.nodes, now, now + change.seconds),)
             return
         array, _, number = change.job.partition("_")
         if change.job not in self.jobs:

@@ -40,6 +40,8 @@ def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
         ((), [Hold(HOLD, ("n0",), 60)]),
         ((reservation(HOLD, NOW + 31),), []),
         ((reservation(HOLD, NOW + 29),), [Hold(HOLD, ("n0",), 60)]),
+        # Whoever has set it so, without a daemon nothing would start for days.
+        ((reservation(HOLD, NOW + 86_400),), [Hold(HOLD, ("n0",), 60)]),
         ((reservation(HOLD, NOW + 60, "n0", "n1"),), [Hold(HOLD, ("n0",), 60)]),
         # One that has ended is listed, and keeps its name, while jobs run in it.
         ((reservation(HOLD, NOW),), [Hold(SECOND, ("n0",), 60)]),
@@ -49,7 +51,16 @@ def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
         ((reservation("maintenance", NOW + 60),), [Hold(HOLD, ("n0",), 60)]),
     ],
     ids=[
-        *("none", "long enough", "half the slack", "other nodes", "ended", "second", "both"),
+        *(
+            "none",
+            "long enough",
+            "half the slack",
+            "days",
+            "other nodes",
+            "ended",
+            "second",
+            "both",
+        ),
         *("both ended", "another's"),
     ],
 )

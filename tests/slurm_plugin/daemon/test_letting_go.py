@@ -33,15 +33,20 @@ def test_what_the_last_cycle_placed_leaves_in_its_own_shape_before_the_nodes_are
     backend.calls.clear()
     entered = (placed(WAITING, "n0"), placed(chosen, "n0"), placed(plain, "n0"), runs)
     backend.state = state(*entered)
-    daemon.let_go()
+    report = daemon.let_go()
     assert backend.calls == [left(WAITING), Leave("6", ("n0",)), Leave("7", ("n0",)), Drop(HOLD)]
+    # The log tells of it.
+    assert report.outcome is not None
+    assert list(report.outcome.made) == backend.calls
 
 
 def test_a_daemon_that_goes_over_to_shadow_lets_go_too() -> None:
     backend = FakeBackend(state(placed(RIGID, "n0")))
     daemon = daemon_of(backend, Clock())
-    daemon.adopt(make_policy("fifo"), SETTINGS, Mode.SHADOW)
+    report = daemon.adopt(make_policy("fifo"), SETTINGS, Mode.SHADOW)
     assert backend.calls == [Leave("5"), Drop(HOLD)]
+    assert report.outcome is not None
+    assert list(report.outcome.made) == backend.calls
     backend.calls.clear()
     daemon.let_go()
     assert backend.calls == []

@@ -68,6 +68,20 @@ def lines(report: CycleReport) -> list[dict[str, object]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
+@pytest.mark.parametrize(
+    ("words", "level"),
+    [
+        ("scontrol requeue 3: Job/step already completing or completed", "debug"),
+        ("scontrol update JobId=3: Invalid job id specified", "debug"),
+        ("Requeue(job='3'): Job has already finished (2084)", "debug"),
+        ("scontrol update JobId=3: Invalid node name specified", "warning"),
+    ],
+)
+def test_that_slurm_changes_no_job_that_has_just_ended_is_no_fault(words: str, level: str) -> None:
+    (line,) = lines(CycleReport(outcome=Outcome((), ((Requeue("3"), words),), ())))
+    assert (line["event"], line["level"], line["words"]) == ("refused", level, words)
+
+
 def test_a_decision_is_a_line_with_its_reasons() -> None:
     (line,) = lines(CycleReport(DECISION, outcome=Outcome((), (), ())))
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", str(line.pop("time")))

@@ -6,12 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.policy import make_policy
-from hetsched_core.types import NodeCondition
+from hetsched_core.policy import make_policy, policy_names
+from hetsched_core.types import NodeCondition, Placed, Trigger, Waiting
 from slurm_plugin.backend import Asked, Enter, JobState, Requeue, SlurmJob
 from slurm_plugin.daemon import Daemon
+from slurm_plugin.daemon.copies import ELEMENTS
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, running, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    SETTINGS,
+    WAITING,
+    Clock,
+    daemon_of,
+    node,
+    running,
+    state,
+)
 
 
 def test_cpus_that_running_jobs_of_ours_hold_are_not_taken_for_somebody_else_s() -> None:
@@ -107,6 +116,58 @@ def test_nobody_waits_for_gpus_of_a_job_that_ends_for_ever() -> None:
     clock.now += 1
     placed_where(daemon)
     assert daemon.world.nodes["n0"].foreign_gpus == 0
+
+
+OVER = replace(ENDING, over=True)
+LIVE = sorted(
+    name
+    for name in policy_names()
+    if make_policy(name).info.live and make_policy(name).info.model in ELEMENTS
+)
+
+
+@pytest.mark.parametrize("policy", LIVE)
+def test_a_job_that_is_over_and_still_ends_gets_no_place_and_others_do(policy: str) -> None:
+    used, waits = node("n0", used=4), replace(WAITS, mark=WAITS.mark.replace('"1,2"', '"4"'))
+    runs = replace(ENDING, state=JobState.RUNNING)
+    backend, clock = FakeBackend(state(runs, nodes=(used, node("n1")))), Clock()
+    daemon = daemon_of(backend, clock, make_policy(policy))
+    daemon.cycle()
+    backend.state = state(OVER, waits, nodes=(used, node("n1")))
+    clock.now += SETTINGS.round_s
+    daemon.cycle()
+    assert isinstance(daemon.plan.entries["1"], Waiting)
+    assert isinstance(daemon.plan.entries["2"], Placed)
+    # Later than it may end, its GPUs are others', and it is in no plan.
+    clock.now += SETTINGS.grace_s + 1
+    for _ in range(2):
+        assert placed_where(daemon) == {"2": ("n1",)}
+        clock.now += 1
+    assert (set(daemon.world.jobs), daemon.world.lost) == ({"2"}, [])
+    assert daemon.world.nodes["n0"].foreign_gpus == 4
+    backend.state = state(replace(OVER, state=JobState.ENDED), waits)
+    daemon.cycle()
+    assert daemon.world.nodes["n0"].foreign_gpus == 0
+
+
+@pytest.mark.parametrize("policy", LIVE)
+def test_a_job_that_ends_well_makes_no_more_plans_than_one_at_its_end(policy: str) -> None:
+    running = replace(ENDING, state=JobState.RUNNING)
+    used = node("n0", used=4)
+    backend, clock = FakeBackend(state(running, WAITS, nodes=(used, node("n1")))), Clock()
+    daemon = daemon_of(backend, clock, make_policy(policy))
+    daemon.cycle()
+    for _ in range(3):
+        backend.state = state(OVER, WAITS, nodes=(used, node("n1")))
+        clock.now += 1
+        assert daemon.cycle().decision is None
+        assert daemon.world.nodes["n0"].foreign_gpus == 0
+    backend.state = state(
+        replace(OVER, state=JobState.ENDED), WAITS, nodes=(node("n0"), node("n1"))
+    )
+    clock.now += 1
+    report = daemon.cycle()
+    assert report.decision is None or report.decision.plan.triggers == {Trigger.END}
 
 
 @pytest.mark.parametrize(

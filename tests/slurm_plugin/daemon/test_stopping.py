@@ -8,7 +8,7 @@ from typing import ClassVar
 import pytest
 
 from hetsched_core.policy import PolicyInfo, make_policy
-from hetsched_core.types import Plan, Snapshot, Waiting
+from hetsched_core.types import Placed, Plan, Snapshot, Waiting
 from slurm_plugin.backend import JobState, Outcome, Recipients, Requeue, Signal
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -85,6 +85,41 @@ def test_a_job_is_stopped_for_another_only_while_it_is_not_suspended() -> None:
         assert isinstance(entries["1"], Waiting) is stopped
         assert isinstance(entries["2"], Waiting) is not stopped
         assert (Requeue("1") in backend.calls) is stopped
+
+
+def test_the_service_of_a_job_stands_still_while_it_is_suspended() -> None:
+    had = running(MOVABLE, "n0", since_s=1000.0)
+    backend, clock = FakeBackend(state(had, nodes=(node("n0", used=1),))), Clock()
+    daemon = daemon_of(backend, clock, make_policy("las"))
+    attained = []
+    for now in (JobState.RUNNING, JobState.SUSPENDED, JobState.SUSPENDED, JobState.RUNNING):
+        backend.state = state(replace(had, state=now), nodes=(node("n0", used=1),))
+        daemon.cycle()
+        attained.append(daemon.world.jobs["1"].service_at(clock.now))
+        clock.now += 5
+    attained.append(daemon.world.jobs["1"].service_at(clock.now))
+    assert attained == [0.0, 5.0, 5.0, 5.0, 10.0]
+
+
+@pytest.mark.parametrize("policy", ["las", "srtf", "2d-las", "tiresias", "hlas-slots"])
+def test_a_job_that_is_suspended_when_it_was_to_be_stopped_keeps_its_gpus(policy: str) -> None:
+    had, waits = (replace(job, mark=job.mark.replace('"1,2"', '"4"')) for job in (MOVABLE, WAITING))
+    had = running(had, "n0", since_s=950.0, gpus=4)
+    waits = replace(waits, id="2", mark=waits.mark.replace("a1", "b2"))
+    nodes, clock = (node("n0", used=4), node("n1", used=4)), Clock()
+    backend = FakeBackend(state(had, nodes=nodes))
+    settings = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=50.0)
+    daemon = daemon_of(backend, clock, make_policy(policy), settings=settings)
+    for now in (JobState.RUNNING, JobState.RUNNING, JobState.SUSPENDED):
+        daemon.cycle()
+        clock.now += SETTINGS.round_s
+        backend.state = state(replace(had, state=now), waits, nodes=nodes)
+    for _ in range(2):
+        report = daemon.cycle()
+        assert report.violations == ()
+        assert isinstance(daemon.plan.entries["1"], Placed)
+        assert isinstance(daemon.plan.entries["2"], Waiting)
+        clock.now += 1
 
 
 @dataclass
