@@ -1,7 +1,8 @@
 """How long a cycle of the daemon takes on a real slurmctld with many nodes and waiting jobs.
 
 A cycle is what the process does in one: the loop, the journal, and those who are told, while
-ranges for starts are drawn beside it. Needs what the testbed needs (docs/live/testbed.md).
+ranges for starts are drawn beside it. What slurmctld was asked for meanwhile is told, too. Needs
+what the testbed needs (docs/live/testbed.md).
 Usage: python benchmarks/live_cycle.py
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import resource
 import statistics
 import subprocess
@@ -102,6 +104,13 @@ def submit(script: Path, jobs: int) -> None:
         ).submit()
 
 
+def calls() -> dict[str, int]:
+    """Return how often slurmctld was asked for each thing since it came up."""
+    told = subprocess.run(["sdiag"], check=True, capture_output=True, text=True).stdout
+    by_type = told.partition("by message type")[2].partition("by user")[0]
+    return {name: int(count) for name, count in re.findall(r"(\w+).*count:(\d+)", by_type)}
+
+
 def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
     backend = Timed(name)
     configuration = Configuration(
@@ -120,6 +129,7 @@ def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
         )
         audience = Audience(configuration, time.time(), lambda: store, time.perf_counter)
         cycles, cpu, pushes, telling = [], [], [], []
+        first_calls, since = calls(), time.monotonic()
         for _ in range(many):
             begun, used = time.perf_counter(), time.thread_time()
             with audience.standing_still():
@@ -133,6 +143,7 @@ def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
             cycles.append(ended - begun - (report.decision.plan.plan_s if report.decision else 0.0))
             pushes.append(len(report.changes))
             time.sleep(0.5)
+        asked, took_s = calls(), time.monotonic() - since
         given = len(store.ranges(most=100_000))
         audience.close()
     rest = cycles[3:]
@@ -154,6 +165,11 @@ def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
     write(f"a read: median {statistics.median(backend.reads) * 1000:.1f} ms\n")
     if backend.changes:
         write(f"a change: median {statistics.median(backend.changes) * 1000:.2f} ms\n")
+    write(f"asked of slurmctld in {took_s:.0f} s: {len(backend.reads)} reads, ")
+    write(f"{len(backend.changes)} changes, and in its own count (sdiag)\n")
+    for rpc, count in sorted(asked.items()):
+        if (more := count - first_calls.get(rpc, 0)) > 0:
+            write(f"  {rpc} {more}\n")
     memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     write(f"memory: {memory_mb:.0f} MB at most; load {os.getloadavg()[0]:.1f}\n")
 

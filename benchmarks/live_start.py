@@ -1,49 +1,67 @@
 """How long after it is submitted a job begins: under plain Slurm, and under the daemon.
 
-Needs what the testbed needs (docs/live/testbed.md). Usage: python benchmarks/live_start.py
+The jobs are of the lowest priority. With `--waiting`, others wait beside those of the daemon for
+GPUs of a type that is taken. Slurm itself is measured without them: it looks no further than its
+`bf_max_job_test`, 500 jobs. Needs what the testbed needs (docs/live/testbed.md).
+Usage: python benchmarks/live_start.py
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
-from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
-
-TURNS = 6
+from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install, usual_site
 
 KINDS = (("sbatch", ""), ("sbatch", "#HETSCHED --gpu-set=1"), ("srun", ""))
 """What submits a job, and a line of its script."""
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=6)
+    parser.add_argument("--waiting", type=int, default=0)
+    parser.add_argument("--pause-s", type=float, default=0.0, help="between two jobs")
+    parser.add_argument("--cycle-s", type=float, default=0.2)
+    parser.add_argument("--parameters", default="", help="SchedulerParameters of slurm.conf")
+    parser.add_argument("--backend", default="")
+    chosen = parser.parse_args()
     installed = install(default_cache())
-    backend = "pyslurm" if installed.pyslurm else "commands"
+    backend = chosen.backend or ("pyslurm" if installed.pyslurm else "commands")
+    site = usual_site(fake_nodes(6))
+    if chosen.parameters:
+        line = f"SchedulerParameters={chosen.parameters}"
+        site = replace(site, settings=(*site.settings, line))
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         folder = Path(name)
-        cluster = Testbed.create(installed, folder / "slurm", fake_nodes(6))
+        cluster = Testbed.create(installed, folder / "slurm", site)
         try:
             cluster.up()
             plain: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
             ours: dict[tuple[str, str], list[float]] = {kind: [] for kind in KINDS}
-            measure(cluster, folder, plain)
+            measure(cluster, folder, plain, chosen.turns, chosen.pause_s)
             command = [
                 *(sys.executable, "-m", "slurm_plugin.cli.hetschedd", "--mode=enforce"),
-                *("--partitions=gpu", "--cycle-s=0.2", f"--backend={backend}"),
+                *("--partitions=gpu", f"--cycle-s={chosen.cycle_s}", f"--backend={backend}"),
                 f"--database={folder}/decisions.duckdb",
+                f"--socket={folder}/socket",
             ]
             with subprocess.Popen(command, env=os.environ | cluster.environment()) as daemon:
                 while "ACTIVE" not in cluster.command("scontrol", "show", "reservation"):
                     time.sleep(0.1)
-                measure(cluster, folder, ours)
+                wait(cluster, chosen.waiting)
+                measure(cluster, folder, ours, chosen.turns, chosen.pause_s)
+                cluster.command("scancel", "--user=root")
                 daemon.terminate()
             # The machine may have become quicker or slower meanwhile.
-            measure(cluster, folder, plain)
+            measure(cluster, folder, plain, chosen.turns, chosen.pause_s)
         finally:
             cluster.down()
     for label, measured in (("Slurm", plain), ("hetschedd", ours)):
@@ -51,13 +69,31 @@ def main() -> None:
             median, longest = statistics.median(times), max(times)
             words = f"median {median:.2f} s, longest {longest:.2f} s"
             sys.stdout.write(f"{label:<10} {how:<7}{line or 'as it is':<22} {words}\n")
+    sys.stdout.write(f"load {os.getloadavg()[0]:.1f}\n")
 
 
-def measure(cluster: Testbed, folder: Path, times: dict[tuple[str, str], list[float]]) -> None:
+def wait(cluster: Testbed, jobs: int) -> None:
+    """Let jobs wait: two others have all GPUs of their type, in the nodes n0 and n3."""
+    if not jobs:
+        return
+    job = "--output=/dev/null --gpus-per-node=a100:4 --wrap='sleep 3600'"
+    lines = f"sbatch --nodes=2 {job}; seq {jobs} | xargs -P 4 -I@ sbatch -Q {job}"
+    environment = os.environ | cluster.environment()
+    subprocess.run(["bash", "-c", lines], env=environment, check=True, stdout=subprocess.DEVNULL)
+
+
+def measure(
+    cluster: Testbed,
+    folder: Path,
+    times: dict[tuple[str, str], list[float]],
+    turns: int,
+    pause_s: float,
+) -> None:
     """Submit jobs of each kind by turns, and add what they take to begin."""
-    for _ in range(TURNS):
+    for _ in range(turns):
         for command, line in KINDS:
             times[command, line].append(begin(cluster, folder, command, line))
+            time.sleep(pause_s)
 
 
 def begin(cluster: Testbed, folder: Path, command: str, line: str) -> float:
@@ -67,7 +103,7 @@ def begin(cluster: Testbed, folder: Path, command: str, line: str) -> float:
     stamp.unlink(missing_ok=True)
     submitted = time.time()
     script.chmod(0o755)
-    cluster.command(command, "--output=/dev/null", "--gpus-per-node=1", script)
+    cluster.command(command, "--output=/dev/null", "--nice=100000", "--gpus-per-node=t4:1", script)
     while not stamp.exists():
         time.sleep(0.01)
     return float(stamp.read_text()) - submitted

@@ -64,7 +64,11 @@ _SITE_S = 300.0
 """How often it is looked up what the site has set."""
 
 _RENEW = 0.25
-"""After this share of the slack the hold is renewed if a policy is still thinking."""
+"""After this share of the slack the hold is renewed if a policy is still thinking.
+
+For as long, changes are made in a cycle: Slurm may answer few calls a second, and what is left is
+found again by the next cycle, which renews the hold first.
+"""
 
 _LOOK_UP_S = 0.25
 """How long a cycle may look up what new jobs ask for, roughly."""
@@ -211,7 +215,10 @@ class Daemon:
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
         self._write_requests()
-        outcome = apply_changes(self._backend, changes, self._sleep)
+        until = self._stopwatch() + self._settings.slack_s * _RENEW
+        outcome = apply_changes(
+            self._backend, changes, self._sleep, enough=lambda: self._stopwatch() > until
+        )
         self._away = bool(outcome.away)
         aimed = tuple(self._aims(actions, now))
         stopping = {unit.slurm.id for unit, action in aimed if isinstance(action, Stop)}

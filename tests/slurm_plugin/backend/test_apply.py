@@ -51,6 +51,16 @@ def test_when_slurm_stays_away_the_rest_is_put_off_untried() -> None:
     assert Leave("3") not in backend.calls
 
 
+def test_what_there_is_no_time_for_is_put_off() -> None:
+    backend = FakeBackend()
+    changes: list[Change] = [HOLD, PLACE, OTHER]
+    outcome = apply_changes(
+        backend, changes, lambda _: None, enough=lambda: len(backend.calls) == 2
+    )
+    assert (outcome.made, outcome.put_off, outcome.away) == ((HOLD, PLACE), (OTHER,), "")
+    assert backend.calls == [HOLD, PLACE]
+
+
 def test_a_refused_placement_is_undone_and_the_others_go_on() -> None:
     backend = FakeBackend(errors=[NO])
     outcome = apply_changes(backend, [PLACE, OTHER], lambda _: None)

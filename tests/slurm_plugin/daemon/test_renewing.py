@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
@@ -10,10 +10,10 @@ import pytest
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.backend import AwayError, Enter, Hold, RefusedError
-from slurm_plugin.daemon import Mode
+from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.daemon.renewing import renewing
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, state
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, held, state
 
 PATIENCE_S = 30.0
 HOLD = Hold("hetsched", ("n0",), 60)
@@ -72,6 +72,28 @@ def test_the_daemon_keeps_the_nodes_held_while_its_policy_thinks(
     assert daemon_of(backend, Clock(), slow).cycle().violations == ()
     assert set(backend.calls[:-1]) == {HOLD}
     assert isinstance(backend.calls[-1], Enter)
+
+
+def test_the_daemon_renews_before_it_makes_more_changes_than_there_is_time_for() -> None:
+    jobs = [replace(WAITING, id=str(number), gpus=1) for number in range(1, 4)]
+    backend = FakeBackend(state(*jobs, reservations=(held("n0", until_s=1005.0),)))
+    daemon = Daemon(
+        backend,
+        make_policy("fifo"),
+        DaemonSettings(partitions=frozenset({"gpu"}), slack_s=20),
+        mode=Mode.ENFORCE,
+        clock=Clock(),
+        sleep=lambda _: None,
+        # Each call takes 4 s.
+        stopwatch=lambda: 4.0 * len(backend.calls),
+    )
+    outcome = daemon.cycle().outcome
+    assert outcome is not None
+    assert [type(change) for change in outcome.made] == [Hold, Enter]
+    assert [type(change) for change in outcome.put_off] == [Enter, Enter]
+    daemon.cycle()
+    assert isinstance(backend.calls[2], Hold)
+    assert isinstance(backend.calls[3], Enter)
 
 
 def test_in_shadow_nothing_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
