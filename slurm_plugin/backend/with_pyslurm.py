@@ -342,7 +342,7 @@ def _job(job: Any, user: str, untold: Untold) -> SlurmJob:
         array=array,
         element=elements.element,
         unsplit=elements.unsplit,
-        dependency=_dependency(job.dependencies) if job.array_id else "",
+        dependency=_dependency(job.dependencies),
         outcome=job.state if state is JobState.ENDED else "",
         partitions=tuple((job.partition or "").split(",")),
         reservation=job.reservation or "",
