@@ -169,7 +169,8 @@ class Users:
         wishes: of each job, by its name on the site.
         depends: which jobs wait for which.
         open: the interactive ones.
-        cancelled: the state in which a job was, and when it was cancelled, seconds UTC.
+        cancelled: the state in which a job was, and from when until when it was being cancelled,
+            seconds UTC.
         requeued: when a job was queued again, the last time.
         held: each time for which a job was held, from and until.
     """
@@ -179,7 +180,7 @@ class Users:
     wishes: dict[str, Wish] = field(default_factory=dict)
     depends: dict[str, Dependent] = field(default_factory=dict)
     open: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
-    cancelled: dict[str, tuple[str, float]] = field(default_factory=dict)
+    cancelled: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     requeued: dict[str, float] = field(default_factory=dict)
     held: list[tuple[str, float, float]] = field(default_factory=list)
     _holds: dict[str, tuple[str, float]] = field(default_factory=dict)
@@ -276,7 +277,7 @@ class Users:
         tell, now = self.site.cluster.command, time.time()
         if act in STATES:
             tell("scancel", job)
-            self.cancelled[name] = (act, now)
+            self.cancelled[name] = (act, now, time.time())
         elif act == "requeue":
             tell("scontrol", "requeue", job)
             self.requeued[name] = now
@@ -380,16 +381,15 @@ class Users:
         rows, end = rows_of[name], ends.get(name, "nothing")
         stopped = self.cancelled.get(name)
         on = self.depends.get(name)
-        never = on is not None and on.how != "afterany" and ends.get(on.first) != "COMPLETED"
-        if never:
+        if on and on.how != "afterany" and ends.get(on.first) != "COMPLETED":
             if rows or end not in (NEVER, "CANCELLED"):
                 yield f"depends on job {self.site.submitted[on.first].job}, which was cancelled"
         elif end != "COMPLETED" and not (stopped and end in GIVEN_UP):
             yield "has not ended as it ought to"
         if end == "COMPLETED" and not self.site.is_done(name):
             yield "ended with work left"
-        if stopped and any(row.start > stamp(stopped[1]) for row in rows):
-            yield f"ran after it was cancelled {stopped[0]} at {stamp(stopped[1])}"
+        if stopped and any(row.start > stamp(stopped[2]) for row in rows):
+            yield f"ran after it was cancelled {stopped[0]} at {stamp(stopped[2])}"
         for _, since, until in (each for each in self.held if each[0] == name):
             if any(stamp(since) < row.start < stamp(until) for row in rows):
                 yield f"began while it was held, {stamp(since)} to {stamp(until)}"
@@ -413,9 +413,11 @@ def misplaced(
     inside = {each.name: each.nodes for each in partitions}.get(row.partition, "")
     if inside != "ALL" and (out := row.nodes - set(expanded(inside))):
         yield f"on {sorted(out)}, outside its partition"
-    if out := {name for name in row.nodes if not wish.where(nodes[name])}:
-        yield f"on {sorted(out)}, which it does not want"
-    if row.gpus not in wish.counts:
+    if unwanted := sorted(name for name in row.nodes if not wish.where(nodes[name])):
+        yield f"on {unwanted}, which it does not want"
+    # A policy may have a job measured on one GPU, and requeue it then.
+    measured = "--gpu-set" in wish.kind.asks and row.gpus == 1 and row.state == "REQUEUED"
+    if row.gpus not in wish.counts and not measured:
         yield f"on {row.gpus} GPUs"
     if wish.nodes and len(row.nodes) not in wish.nodes:
         yield f"on {len(row.nodes)} nodes"

@@ -88,9 +88,11 @@ def test_a_node_that_is_over_full_in_the_records_is_seen() -> None:
     assert list(over_full([node], {"7": [ROW], "8": [at_once]}, {})) == [
         "Slurm's records have 4 GPUs of n0 in use at once"
     ]
-    for words, more in (("40 CPUs", {"cpus": 20}), ("70000 MiB", {"memory_mb": 35_000})):
-        both = {"7": [replace(ROW, gpus=1, **more)], "8": [replace(at_once, gpus=1, **more)]}
-        (found,) = over_full([node], both, {})
+    for words, one in (
+        ("40 CPUs", replace(at_once, gpus=1, cpus=20)),
+        ("70000 MiB", replace(at_once, gpus=1, memory_mb=35_000)),
+    ):
+        (found,) = over_full([node], {"7": [one], "8": [one]}, {})
         assert f"have {words} of n0" in found
     # A job's GPUs are spread over its nodes, evenly unless it has seen otherwise.
     wide = replace(ROW, nodes=frozenset({"n0", "n1"}), gpus=4)
