@@ -35,8 +35,9 @@ from slurm_plugin.testbed import (
     install,
     usual_site,
 )
+from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted
-from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, expanded, stamp
+from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, end_all, expanded, stamp
 from tests.slurm_plugin.jobs import await_hold, deadline
 
 
@@ -173,6 +174,8 @@ class Users:
             seconds UTC.
         requeued: when a job was queued again, the last time.
         held: each time for which a job was held, from and until.
+        done: how often each act was done.
+        stranded: what had not ended after a long time.
     """
 
     site: Site
@@ -183,8 +186,9 @@ class Users:
     cancelled: dict[str, tuple[str, float, float]] = field(default_factory=dict)
     requeued: dict[str, float] = field(default_factory=dict)
     held: list[tuple[str, float, float]] = field(default_factory=list)
-    _holds: dict[str, tuple[str, float]] = field(default_factory=dict)
     done: Counter[str] = field(default_factory=Counter)
+    stranded: frozenset[str] = frozenset()
+    _holds: dict[str, tuple[str, float]] = field(default_factory=dict)
 
     # -- submitting --------------------------------------------------------------------------------
 
@@ -329,8 +333,8 @@ class Users:
             if (code := tool.wait(timeout=60)) and name not in self.cancelled:
                 said = (site.folder / f"{name}.err").read_text()
                 yield f"{self.wishes[name].by} of job {site.submitted[name].job}: {code}, {said}"
-        if left := site.queue():
-            yield f"left in the queue: {left}"
+        if self.stranded:
+            yield f"left in the queue: {sorted(self.stranded)}"
         if any(name in site.cluster.command("scontrol", "show", "reservation") for name in HOLDS):
             yield "the reservation is left"
 
@@ -400,8 +404,9 @@ class Users:
             over = [row.end for row in rows_of[on.first] if row.state.split()[0] != "REQUEUED"]
             if on.first in self.cancelled:
                 over.append(stamp(self.cancelled[on.first][1]))
-            if not over or rows[0].start < min(over):
-                yield f"ran before job {self.site.submitted[on.first].job} had ended"
+            # What has not begun may have ended with what it waits for itself.
+            if over and rows[0].start < min(over):
+                yield f"ran before what it waits for had ended: {on.how} {rows_of[on.first]}"
 
 
 def misplaced(
@@ -423,23 +428,25 @@ def misplaced(
         yield f"on {len(row.nodes)} nodes"
 
 
-def run_mixed(site: Site, jobs: int, patience_s: float = 600.0) -> Users:
-    """Submit jobs of all kinds to a site, act on them, and wait for the end of all."""
+def run_mixed(site: Site, jobs: int, patience_s: float = 120.0) -> Users:
+    """Submit jobs of all kinds to a site, act on them, and wait for the end of all, or for long."""
     most = dict.fromkeys(STATES, jobs // 50 + 1) | {"requeue": jobs // 20, "hold": jobs // 25}
     users = Users(site, Counter(most))
     site.start_daemon()
     await_hold(site.cluster)
-    latest = deadline(patience_s)
     while len(site.submitted) < jobs:
         users.submit()
         if site.rng.random() < 0.25:
             users.act()
-    while site.queue() and users.quota.total() and time.monotonic() < latest:
+    latest = deadline(patience_s)
+    while (left := site.queue()) and time.monotonic() < latest:
         users.act()
-        time.sleep(0.1)
-    users.release(0.0)
-    site.await_all(patience_s)
+        time.sleep(0.2)
+    users.stranded = frozenset(left)
     site.stop_daemon()
+    if left:
+        end_all(site.cluster)
+        wait_until(lambda: not site.queue(), "an empty queue", 120)
     return users
 
 
