@@ -24,7 +24,7 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     run or have run come first, then those that were split off, and the last one, which stands for
     itself. What its user holds keeps no other waiting.
     """
-    most = {job.array: job.throttle for job in jobs.values() if job.throttle}
+    most = {job.array: job.throttle for job in jobs.values() if job.array and job.throttle}
     taken = Counter(
         job.array
         for job in jobs.values()
@@ -40,7 +40,7 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
             taken[job.array] += 1
         found[job_id] = job
     for job in jobs.values():
-        left = min(MOST, most.get(job.array, MOST) - taken[job.array]) if job.throttle else MOST
+        left = min(MOST, most[job.array] - taken[job.array]) if job.array in most else MOST
         for element in islice(elements(job), max(0, left)):
             found[element.id] = element
     return found
