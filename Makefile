@@ -8,7 +8,7 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo test test-torch pyz soak soak-gangs bench man lock clean
+.PHONY: help env env-torch replay demo test test-torch pyz soak soak-gangs soak-mixed bench man lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
@@ -19,6 +19,7 @@ help:
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
 	@echo "make soak    the daemon killed 200 times on a private Slurm; result in docs/live/soak.md"
 	@echo "make soak-gangs  30 jobs of uneven and mixed shapes, the daemon killed 20 times"
+	@echo "make soak-mixed  500 jobs of all kinds on 64 nodes under steady, hops and fifo"
 	@echo "make bench   benchmarks"
 	@echo "make man     write the manual pages anew from the commands and settings as they are declared"
 	@echo "make lock    write requirements.lock anew from the newest versions that fit pyproject.toml"
@@ -72,6 +73,9 @@ soak: env
 
 soak-gangs: env
 	$(BIN)/python -m tests.slurm_plugin.faults.gang_kills
+
+soak-mixed: env
+	$(BIN)/python -m tests.slurm_plugin.faults.mixed
 
 bench: env
 	$(BIN)/python -m pytest benchmarks --benchmark-only $(PYTEST_ARGS)

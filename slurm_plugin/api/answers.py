@@ -162,7 +162,7 @@ def outside(published: Published, job: str, peer: Peer) -> Reason | None:
         words = f"it is for the reservation {record.reservation}, in which Slurm places it"
         return Reason(ReasonCode.NOT_PLANNED, detail=words)
     first = tuple(_elements(chain(published.snapshot.jobs, published.aside), record.array)[:_FEW])
-    if record.unsplit and (first or record.throttle):
+    if record.array and (first or record.throttle):
         most = f"{record.throttle} run" if record.throttle else f"{MOST} wait for a place"
         return Reason(
             ReasonCode.AHEAD, first, f"the elements of its array, of which at most {most} at a time"

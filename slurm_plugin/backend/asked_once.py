@@ -57,6 +57,9 @@ class AskedOnce:
         new = [job for job, key in jobs.items() if self._key(job)[: len(key)] != key]
         if new:
             told = self._ask(new)
+            # Elements of an array that wait by themselves are shown as one if not asked for so.
+            if unseen := [job for job in new if job not in told]:
+                told |= self._ask(unseen, "--array")
             self._known |= {job: (jobs[job], told.get(job, Untold())) for job in new}
         if len(self._known) > 2 * len(jobs) + 1000:
             self._known = {job: self._known[job] for job in jobs}
@@ -65,10 +68,11 @@ class AskedOnce:
     def _key(self, job: str) -> Key:
         return self._known[job][0] if job in self._known else ()
 
-    def _ask(self, jobs: Collection[str]) -> dict[str, Untold]:
+    def _ask(self, jobs: Collection[str], *options: str) -> dict[str, Untold]:
         named = [f"--jobs={','.join(jobs)}"] if len(jobs) <= _MOST_NAMED else []
+        words = ["squeue", "--noheader", "--all", "--states=all", *options, *named, _FORMAT]
         try:
-            text = self.run(["squeue", "--noheader", "--all", "--states=all", *named, _FORMAT])
+            text = self.run(words)
         except RefusedError:
             # The only one asked for has gone.
             return {}

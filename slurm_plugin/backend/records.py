@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from hetsched_core.errors import described
 from slurm_plugin.backend.errors import BackendError
-from slurm_plugin.backend.state import SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.backend.state import JobState, SlurmJob, SlurmNode, SlurmState
 
 NodeRow = TypeVar("NodeRow")
 JobRow = TypeVar("JobRow")
@@ -35,7 +35,10 @@ def state_of(
     unread: dict[str, str] = {}
     read_nodes = _one_by_one("node", nodes, node_of, unread)
     read_jobs = _one_by_one("job", jobs, job_of, unread)
-    return SlurmState(tuple(read_nodes), {job.id: job for job in read_jobs}, unread=unread)
+    found = {job.id: job for job in read_jobs}
+    # What is left of an array whose last element was cancelled looks like its element 0.
+    found |= {job.id: job for job in read_jobs if job.state is not JobState.ENDED}
+    return SlurmState(tuple(read_nodes), found, unread=unread)
 
 
 def _one_by_one(

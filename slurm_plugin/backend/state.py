@@ -190,7 +190,7 @@ class SlurmJob:
         array: the id of the array that it is an element of, "" for none.
         element: which one, from 0; the first of those that Slurm keeps as one.
         unsplit: the elements that it stands for while Slurm keeps several as one, in order.
-        dependency: of an element of an array, what it waits for.
+        dependency: the jobs that it waits for, as Slurm writes them; "" for none.
         outcome: Slurm's word for how it ended, such as `COMPLETED`; "" while it has not.
         over: whether it will not be queued again, while it is COMPLETING.
         partitions: all that it may run in, in its user's order.

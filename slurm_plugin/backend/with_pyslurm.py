@@ -347,7 +347,7 @@ def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
         array=array,
         element=elements.element,
         unsplit=elements.unsplit,
-        dependency=_dependency(job.dependencies) if job.array_id else "",
+        dependency=_dependency(job.dependencies),
         outcome=job.state if state is JobState.ENDED else "",
         over=over and state is JobState.COMPLETING,
         partitions=tuple((job.partition or "").split(",")),

@@ -20,20 +20,36 @@ MOST = 64
 def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     """Return all jobs, those that Slurm keeps as one taken apart: those that may start next.
 
-    An array's own limit on how many run at a time (`%4`) holds for the candidates, too.
+    An array's own limit on how many run at a time (`%4`) holds for the candidates, too: those that
+    run or have run come first, then those that were split off, and the last one, which stands for
+    itself. What its user holds keeps no other waiting.
     """
-    found: dict[str, SlurmJob] = {}
-    shown = Counter(
-        job.array for job in jobs.values() if not job.unsplit and job.state is not JobState.ENDED
+    most = {job.array: job.throttle for job in jobs.values() if job.array and job.throttle}
+    taken = Counter(
+        job.array
+        for job in jobs.values()
+        if not (job.unsplit or job.held or job.state is JobState.ENDED or _fresh(job))
     )
+    found: dict[str, SlurmJob] = {}
     for job_id, job in jobs.items():
-        if not job.unsplit:
-            found[job_id] = job
+        if job.unsplit:
             continue
-        left = MOST if not job.throttle else min(MOST, job.throttle - shown[job.array])
+        if job.array in most and _fresh(job):
+            if taken[job.array] >= most[job.array]:
+                continue
+            taken[job.array] += 1
+        found[job_id] = job
+    for job in jobs.values():
+        left = min(MOST, most[job.array] - taken[job.array]) if job.array in most else MOST
         for element in islice(elements(job), max(0, left)):
             found[element.id] = element
     return found
+
+
+def _fresh(job: SlurmJob) -> bool:
+    """Whether an element waits for its first place."""
+    waits = job.state is JobState.PENDING and not (job.held or job.entered or job.restarts)
+    return waits and not job.unsplit
 
 
 def elements(job: SlurmJob) -> Iterable[SlurmJob]:

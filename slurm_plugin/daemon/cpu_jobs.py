@@ -5,7 +5,6 @@ No policy is asked about them. They leave the CPUs and the memory alone that idl
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
@@ -65,7 +64,11 @@ class CpuJobs:
         for job in entered:
             for name in job.pinned:
                 _take(rooms.get(name), *_share(job))
-            since_s, leave = self._placing(job)
+            if job.id not in self._placed:
+                # An earlier daemon has placed it, or it has run and was queued again.
+                yield Leave(job.id)
+                continue
+            since_s, leave = self._placed[job.id]
             if now - since_s > start_timeout_s:
                 self._not_before[job.id] = now + _AGAIN_S
                 yield leave
@@ -92,11 +95,9 @@ class CpuJobs:
 
     def leaving(self, waiting: Iterable[tuple[SlurmJob, frozenset[str] | None]]) -> Iterator[Leave]:
         """Yield what takes those out of the reservation that have not begun."""
-        yield from (self._placing(job)[1] for job, _ in waiting if job.entered)
-
-    def _placing(self, job: SlurmJob) -> tuple[float, Leave]:
-        """Return when a job was placed, and what takes it out again; long ago if not by us."""
-        return self._placed.get(job.id, (-math.inf, Leave(job.id)))
+        for job, _ in waiting:
+            if job.entered:
+                yield self._placed[job.id][1] if job.id in self._placed else Leave(job.id)
 
 
 def _in_order(
@@ -108,6 +109,7 @@ def _in_order(
         for each in waiting
         if each[0].state is JobState.PENDING
         and not each[0].held
+        and not each[0].dependency
         and not each[0].reason.startswith("Dependency")
     ]
     return sorted(free, key=lambda each: (-each[0].priority, each[0].submit_s, each[0].id))

@@ -244,6 +244,9 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
         return None
     if code not in (None, ReasonCode.NOT_STARTED):
         return Reason(code, detail=seen.reason)
+    # Slurm's word of it goes with each change of the job, until its scheduler comes to it again.
+    if seen.dependency and not seen.members:
+        return Reason(ReasonCode.DEPENDENCY, detail="Dependency")
     # What starts with a gang's leader may come under a limit that the leader does not.
     placed = (member.reason for member in seen.members if member.entered)
     return next((Reason(c, detail=said) for said in placed if (c := code_of(said)) in LIMITS), None)

@@ -197,7 +197,7 @@ class LiveWorld:
                 if request is not None and request.key == known.request.key:
                     continue
                 seen = None
-            if seen is None:
+            if seen is None and not self._behind(known.slurm):
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)
@@ -413,6 +413,15 @@ class LiveWorld:
         elif moved:
             self._describe_all()
         return self.cluster
+
+    def _behind(self, was: SlurmJob) -> bool:
+        """Whether one that is not shown is a waiting element of an array that is there.
+
+        It waits behind others again, or was cancelled, of which Slurm shows nothing.
+        """
+        array = job_of(was.id)
+        waited = was.state is JobState.PENDING and array != was.id
+        return waited and any(job.array == array for job in self.records.values())
 
     def _wants(self, seen: SlurmJob) -> bool:
         """Whether a job may run on the managed nodes, or does."""

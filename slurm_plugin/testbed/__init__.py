@@ -15,6 +15,8 @@ from slurm_plugin.testbed.install import (
 from slurm_plugin.testbed.layout import Layout
 from slurm_plugin.testbed.site import (
     DEFAULT_GPUS,
+    NODE_CPUS,
+    NODE_MEMORY_MB,
     FakeNode,
     FakeSite,
     Partition,
@@ -26,6 +28,8 @@ from slurm_plugin.testbed.testbed import Status, Testbed, default_directory
 
 __all__ = [
     "DEFAULT_GPUS",
+    "NODE_CPUS",
+    "NODE_MEMORY_MB",
     "FakeNode",
     "FakeSite",
     "Installation",

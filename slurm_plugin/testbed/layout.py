@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from slurm_plugin.submit import JOB_SUBMIT, MODULE
-from slurm_plugin.testbed.site import FakeNode, FakeSite, Partition
+from slurm_plugin.testbed.site import NODE_CPUS, NODE_MEMORY_MB, FakeNode, FakeSite, Partition
 
 CLUSTER = "testbed"
 _CONTROLLER, _DATABASE_DAEMON, _DATABASE, _FIRST_NODE = 0, 1, 2, 4
@@ -148,7 +148,7 @@ AccountingStorageTRES={tracked}
         features = f" Features={','.join(node.features)}" if node.features else ""
         return (
             f"NodeName={node.name} NodeHostname={self.host} NodeAddr=127.0.0.1 "
-            f"Port={self.port + _FIRST_NODE + at} CPUs=32 RealMemory=64000 "
+            f"Port={self.port + _FIRST_NODE + at} CPUs={NODE_CPUS} RealMemory={NODE_MEMORY_MB} "
             f"Gres={gpus}{features} Weight={node.weight} State=UNKNOWN"
         )
 

@@ -13,6 +13,8 @@ DEFAULT_GPUS = "a100:4,v100:8,t4:4"
 """GPU types and counts that nodes get in turn."""
 
 DEVICES_PER_NODE = 16
+NODE_CPUS = 32
+NODE_MEMORY_MB = 64_000
 MAX_NODES = 512
 PARTITION = "gpu"
 

@@ -105,6 +105,11 @@ def test_an_element_that_is_no_candidate_yet_waits_behind_its_own_array(bench: B
     bench.cycle(array(500, throttle=4))
     assert bench.ask("why", "7_3")["slurm"] == RIGID.reason
     assert bench.sentences("7_4") == [of + "4 run at a time"]
+    last = replace(array(1, throttle=1), id="7_3", unsplit=(), element=3)
+    bench.cycle(replace(running(replace(last, id="7_2"), "n0"), gpus=4), last)
+    behind = "behind: jobs ahead of it in the queue go first (7_2): the elements of its array"
+    assert bench.sentences("7_3") == [f"{behind}, of which at most 1 run at a time"]
+    bench.cycle(array(500, throttle=4))
     for question in ("explain", "history"):
         with pytest.raises(InputError, match="of which at most 4 run at a time"):
             bench.ask(question, "7_400")

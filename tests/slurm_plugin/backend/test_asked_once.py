@@ -19,7 +19,8 @@ class Squeue:
     asked: list[str] = field(default_factory=list)
 
     def __call__(self, command: list[str]) -> str:
-        self.asked.append(next((word for word in command if word.startswith("--jobs")), "all"))
+        named = next((word for word in command if word.startswith("--jobs")), "all")
+        self.asked.append(" ".join([named, *[word for word in command if word == "--array"]]))
         return self.text
 
 
@@ -48,17 +49,28 @@ def test_one_that_has_gone_tells_nothing_and_is_not_asked_for_again() -> None:
     once = AskedOnce(squeue)
     for _ in range(2):
         assert once.of({"7": (1.0,)}) == {"7": Untold()}
-    assert len(squeue.asked) == 1
+    assert squeue.asked == ["--jobs=7", "--jobs=7 --array"]
+
+
+def test_elements_that_squeue_shows_as_one_are_asked_for_one_by_one() -> None:
+    def squeue(command: list[str]) -> str:
+        return NEW.replace("7|", "9|") if "--array" in command else NEW
+
+    told = AskedOnce(squeue).of({"7": (1.0,), "9": (1.0,)})
+    assert {job: untold.per_job for job, untold in told.items()} == dict.fromkeys(
+        "79", "gres/gpu:8"
+    )
 
 
 def test_many_jobs_are_not_named_and_those_that_have_gone_are_forgotten() -> None:
     squeue = Squeue("")
     once = AskedOnce(squeue)
     once.of({f"{job}": (1.0,) for job in range(2000)})
-    assert squeue.asked == ["all"]
+    assert squeue.asked == ["all", "all --array"]
+    squeue.asked.clear()
     once.of({"1": (1.0,)})
     once.of({"5": (1.0,)})
-    assert squeue.asked == ["all", "--jobs=5"]
+    assert squeue.asked == ["--jobs=5", "--jobs=5 --array"]
 
 
 @pytest.mark.parametrize(

@@ -309,8 +309,8 @@ def test_elements_that_slurm_has_not_started_are_known_and_split_off_by_their_nu
     room = sum(node.gpus // 4 for node in testbed.layout.nodes)
     # Of these Slurm keeps the last two as one, under the number of the array.
     last = [room, room + 1]
-    words = (f"--array=0-{last[1]}", "--gres=gpu:4", "--output=/dev/null", "--wrap=sleep 600")
-    job = testbed.command("sbatch", "--parsable", *words).strip()
+    words = (f"--array=0-{last[1]}", "--output=/dev/null", "--wrap=sleep 600")
+    job = testbed.command("sbatch", "--parsable", "--gpus=4", "--nodes=1", *words).strip()
 
     def elements(state: JobState) -> list[SlurmJob]:
         ours = (seen for seen in backend.read().jobs.values() if seen.array == job)
@@ -329,6 +329,9 @@ def test_elements_that_slurm_has_not_started_are_known_and_split_off_by_their_nu
         }
     for number, seen in zip(last, elements(JobState.PENDING), strict=True):
         assert (seen.id, seen.element, seen.unsplit) == (f"{job}_{number}", number, ())
+    # squeue shows the two as one to a daemon that sees them first now.
+    jobs = type(backend)().read().jobs
+    assert [jobs[f"{job}_{each}"].resources.per_job for each in last] == ["gres/gpu:4"] * 2
 
 
 def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:

@@ -47,6 +47,18 @@ def test_all_records_of_a_real_slurm_are_read() -> None:
     }
 
 
+def test_an_element_that_waits_is_not_taken_for_what_is_left_of_its_array() -> None:
+    bent = deepcopy(RECORDED)
+    jobs = bent["jobs"]["jobs"]
+    (rest,) = (job for job in jobs if job["job_id"] == 3)
+    nothing = {"set": False, "infinite": False, "number": 0}
+    waits = rest | {"job_id": 9, "array_task_id": nothing | {"set": True}, "array_task_string": ""}
+    gone = rest | {"job_state": ["CANCELLED"], "array_task_id": nothing, "array_task_string": ""}
+    for order in ([waits, gone], [gone, waits]):
+        bent["jobs"]["jobs"] = order
+        assert read(bent).jobs["3_0"].state is JobState.PENDING
+
+
 def test_a_record_that_cannot_be_read_is_left_out_and_named() -> None:
     bent = deepcopy(RECORDED)
     del bent["jobs"]["jobs"][1]["job_state"]

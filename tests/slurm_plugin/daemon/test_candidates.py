@@ -8,7 +8,7 @@ import pytest
 
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.candidates import MOST, candidates
-from tests.slurm_plugin.daemon.fake_slurm import RIGID, running
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, placed, running
 
 WHOLE = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)))
 
@@ -47,4 +47,19 @@ def test_the_throttle_holds_for_those_that_were_split_off_and_those_that_were_no
 ) -> None:
     shown = ids(replace(WHOLE, throttle=3), *others)
     assert [job for job in shown if int(job[2:]) < 1000] == [f"7_{at}" for at in range(left)]
-    assert {job.id for job in others} <= set(shown)
+    assert {job.id for job in others[:3]} <= set(shown)
+
+
+def test_the_last_one_waits_for_its_turn_though_it_stands_for_itself() -> None:
+    last = replace(one(2), throttle=1)
+    runs = running(one(1), "n0")
+    assert ids(runs, last) == ["7_1"]
+    # What has a place or had one keeps its turn.
+    for goes_on in (placed(last, "n0"), replace(last, restarts=1), replace(last, held=True)):
+        assert ids(runs, goes_on) == ["7_1", "7_2"]
+    assert ids(replace(runs, state=JobState.ENDED), last) == ["7_1", "7_2"]
+
+
+def test_one_that_its_user_holds_keeps_no_other_waiting() -> None:
+    rest = replace(WHOLE, throttle=1, unsplit=(1, 2))
+    assert ids(replace(one(0), held=True), rest) == ["7_0", "7_1"]

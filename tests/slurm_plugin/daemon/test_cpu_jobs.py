@@ -43,6 +43,7 @@ def test_they_pass_by_priority_and_not_while_they_are_held_or_wait_for_others() 
         cpu_job(3, 1, priority=99, held=True),
         cpu_job(4, 1, priority=98, reason="Dependency"),
         cpu_job(6, 1, priority=97, begin_s=2000.0),
+        cpu_job(7, 1, priority=96, dependency="afterok:4"),
     )
     assert entered(*jobs) == [("2", ("n0",))]
 
@@ -125,3 +126,11 @@ def test_what_runs_is_nobody_s_business_and_what_was_queued_again_is_due_at_once
     backend = FakeBackend(state(runs, again, nodes=(replace(node("n0"), cpus_used=4),)))
     daemon_of(backend, Clock()).cycle()
     assert backend.calls == [Enter("2", HOLD, ("n0",), Leave("2"), due=True)]
+    # Slurm keeps it in the reservation, on the node of its last run.
+    backend.calls.clear()
+    backend.state = state(placed(replace(again, id="3"), "n0"))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    backend.state = state(replace(again, id="3"))
+    daemon.cycle()
+    assert backend.calls == [Leave("3"), Enter("3", HOLD, ("n0",), Leave("3"), due=True)]

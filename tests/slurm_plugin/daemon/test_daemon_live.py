@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ def started(submitter: Submitter, jobs: list[str]) -> Callable[[], bool]:
 
 @dataclass(frozen=True, slots=True)
 class Accounted:
-    """A job in Slurm's own records."""
+    """A run of a job in Slurm's own records; `job` is its id as squeue writes it."""
 
     state: str
     nodes: frozenset[str]
@@ -97,6 +98,10 @@ class Accounted:
     start: str
     end: str
     restarts: int
+    job: str = ""
+    partition: str = ""
+    cpus: int = 0
+    memory_mb: int = 0
 
     @property
     def seconds(self) -> float:
@@ -134,14 +139,18 @@ def accounted_runs(testbed: Testbed, jobs: list[str]) -> dict[str, list[Accounte
         time.sleep(0.3)
 
 
-def most_at_once(rows: list[Accounted]) -> int:
-    """The greatest number of GPUs that rows hold at the same time."""
+def most_at_once(
+    rows: list[Accounted], held_by: Callable[[Accounted], int] = attrgetter("gpus")
+) -> int:
+    """The greatest number of GPUs, or of something else, that rows hold at the same time."""
     events = sorted(
-        event for row in rows for event in ((row.start, 1, row.gpus), (row.end, 0, -row.gpus))
+        event
+        for row in rows
+        for event in ((row.start, 1, held_by(row)), (row.end, 0, -held_by(row)))
     )
     held = most = 0
-    for _, _, gpus in events:
-        held += gpus
+    for _, _, change in events:
+        held += change
         most = max(most, held)
     return most
 

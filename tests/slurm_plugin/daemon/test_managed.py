@@ -68,6 +68,11 @@ def test_what_keeps_a_job_back_wherever_it_is_placed_is_told_in_slurms_word(
     assert blocked_by(replace(placed(SEEN, "n0"), reason=said)) == Reason(code, detail=said)
 
 
+def test_a_job_that_waits_for_others_is_kept_back_before_slurm_has_said_so() -> None:
+    found = blocked_by(replace(SEEN, reason="None", dependency="afterok:11"))
+    assert found == Reason(ReasonCode.DEPENDENCY, detail="Dependency")
+
+
 @pytest.mark.parametrize("said", ["None", "Priority", "Resources", "BeginTime", "NonZeroExitCode"])
 def test_a_job_whose_turn_may_come_any_moment_is_not_kept_back(said: str) -> None:
     seen = replace(SEEN, reason=said)

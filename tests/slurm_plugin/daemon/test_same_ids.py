@@ -9,7 +9,16 @@ import pytest
 from hetsched_core.policy import make_policy
 from slurm_plugin.backend import Enter, JobState
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, entry, node, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    RIGID,
+    WAITING,
+    Clock,
+    daemon_of,
+    entry,
+    node,
+    running,
+    state,
+)
 
 
 def test_an_id_that_slurm_hands_out_again_is_another_job() -> None:
@@ -57,3 +66,23 @@ def test_a_job_that_slurm_does_not_know_any_more_is_told_once() -> None:
     assert daemon.cycle().lost == ()
     backend.state = state()
     assert daemon.cycle().lost == ()
+
+
+def test_an_element_that_is_cancelled_or_waits_behind_others_again_is_not_lost() -> None:
+    array = replace(RIGID, id="7", array="7", unsplit=(0, 1, 2), gpus=4)
+    backend = FakeBackend(state(array))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    # Slurm shows nothing of one that was cancelled.
+    backend.state = state(replace(array, unsplit=(0, 2)))
+    assert daemon.cycle().lost == ()
+    assert set(daemon.world.jobs) == {"7_0", "7_2"}
+    # One that ran is lost, and so is the whole array.
+    backend.state = state(
+        running(replace(array, id="7_0", unsplit=()), "n0", gpus=4), replace(array, unsplit=(1, 2))
+    )
+    daemon.cycle()
+    backend.state = state(replace(array, unsplit=(1, 2)))
+    assert [job.id for job in daemon.cycle().lost] == ["7_0"]
+    backend.state = state()
+    assert {job.id for job in daemon.cycle().lost} == {"7_1", "7_2"}

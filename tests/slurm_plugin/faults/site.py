@@ -15,16 +15,25 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from operator import attrgetter
 from pathlib import Path
 
-from slurm_plugin.testbed import FakeNode, Testbed, TestbedError, fake_nodes
+from slurm_plugin.testbed import (
+    NODE_CPUS,
+    NODE_MEMORY_MB,
+    FakeNode,
+    Testbed,
+    TestbedError,
+    fake_nodes,
+)
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted, most_at_once
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.jobs import await_hold, deadline
 
 ROOT = Path(__file__).resolve().parents[3]
 
-SPEEDS = {"a100": 100.0, "v100": 50.0}
+SPEEDS = {"a100": 100.0, "v100": 50.0, "t4": 25.0}
 
 SCRIPT = """\
 #!/bin/bash
@@ -35,7 +44,7 @@ stub=
 trap '[ -n "$stub" ] && kill -TERM $stub 2>/dev/null' TERM
 seen=seen/{token}${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}
 me="$SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} ${{HETSCHED_NONCE:--}}"
-held="$SLURM_JOB_NODELIST=$SLURM_JOB_GPUS"
+held="$SLURM_JOB_NODELIST=${{SLURM_JOB_GPUS:-$CUDA_VISIBLE_DEVICES}}"
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     held=$(srun bash -c 'echo $SLURMD_NODENAME=$CUDA_VISIBLE_DEVICES' | paste -sd " ")
 fi
@@ -204,13 +213,23 @@ class Site:
     # -- jobs --------------------------------------------------------------------------------------
 
     def submit(self, kinds: Sequence[Kind] = (*SETS, *SETS, *PLAIN)) -> str:
-        """Submit a job of a random size and one of these kinds, and return its name."""
+        """Submit a job of one of these kinds, and return its name."""
+        return self.submit_one(self.rng.choice(kinds))
+
+    def submit_one(self, kind: Kind, *options: str) -> str:
+        """Submit a job with further options of sbatch, and return its name."""
+        name, script = self.write(kind)
+        job = self.cluster.command("sbatch", "--parsable", *options, script).strip()
+        self.note(name, kind, job)
+        return name
+
+    def write(self, kind: Kind) -> tuple[str, Path]:
+        """Write the script of a job of a random size; return the job's name, and the script."""
         low, high = self.samples
-        kind = self.rng.choice(kinds)
         name = f"j{len(self.submitted)}"
         samples = self.rng.uniform(low, high)
         work = STUB if kind.gpus else SLEEP
-        script = self.folder / "job.sh"
+        script = self.folder / f"{name}.sh"
         script.write_text(
             SCRIPT.format(
                 token=name,
@@ -226,11 +245,13 @@ class Site:
                 ),
             )
         )
-        job = self.cluster.command("sbatch", "--parsable", script).strip()
+        return name, script
+
+    def note(self, name: str, kind: Kind, job: str) -> None:
+        """Note down by which id Slurm knows a job."""
         for end in [f"_{each}" for each in range(kind.elements)] or [""]:
             self.submitted[name + end] = Submitted(job + end, time.time())
             self.gpus[name + end] = kind.gpus
-        return name
 
     def queue(self) -> set[str]:
         """Return the jobs that have not ended."""
@@ -304,7 +325,9 @@ class Site:
 
     # -- what has to hold --------------------------------------------------------------------------
 
-    def verdict(self, lost: Collection[str] | None = None) -> Verdict:
+    def verdict(
+        self, lost: Collection[str] | None = None, cancelled: Collection[str] = ()
+    ) -> Verdict:
         """Hold all runs to what has to be true of them, whatever went wrong.
 
         Args:
@@ -312,8 +335,9 @@ class Site:
                 has forgotten its last seconds: which jobs there are, how often each was started,
                 and what its accounting had not yet been told. What the runs saw is held against
                 them all the same.
+            cancelled: the jobs that may have ended, or never begun, with work left.
         """
-        gone = lost or ()
+        gone = {*(lost or ()), *cancelled}
         seen = self.seen()
         wrong: list[str] = []
         done: set[str] = set()
@@ -330,7 +354,7 @@ class Site:
                 wrong.append(f"job {runs[0].job} has lost progress: {samples}")
         wrong += shared_gpus(run for runs in seen.values() for run in runs)
         if lost is None:
-            rows = _accounted(self.cluster, self.since, seen)
+            rows = self.accounted(seen)
             wrong += miscounted(seen)
             wrong += untold(rows)
             wrong += over_full(self.cluster.layout.nodes, rows, seen)
@@ -343,6 +367,28 @@ class Site:
         runs_in_all = sum(map(len, seen.values()))
         killed = sum(run.end is None for runs in seen.values() for run in runs)
         return Verdict(len(self.submitted), runs_in_all, killed, len(done), tuple(wrong))
+
+    def accounted(self, seen: Mapping[str, Sequence[Seen]]) -> dict[str, list[Accounted]]:
+        """Return what Slurm's records say of all runs, by the ids that the runs saw.
+
+        The records lag behind: they are asked until they know all runs and how they have ended.
+        """
+        began = stamp(self.since)
+        latest = deadline(60)
+        while True:
+            text = self.cluster.command(
+                *("sacct", "-X", "-D", "-n", "-P", "--starttime=now-1days", "--noconvert"),
+                "--format=JobIDRaw,State,NodeList,AllocTRES,Start,End,Restarts,JobID,Partition",
+            )
+            found: dict[str, list[Accounted]] = defaultdict(list)
+            for line in text.splitlines():
+                row = _row(line)
+                if row.start[:1].isdigit() and row.start >= began:
+                    found[line.partition("|")[0]].append(row)
+            lacking = itertools.chain(untold(found), against_records(seen, found))
+            if not any(lacking) or time.monotonic() > latest:
+                return found
+            time.sleep(0.5)
 
 
 def runs_in(text: str) -> Iterator[Seen]:
@@ -407,33 +453,19 @@ def shared_gpus(runs: Iterator[Seen]) -> Iterator[str]:
                 yield f"{gpu} was used twice: {before}, {after}"
 
 
-def _accounted(
-    cluster: Testbed, since: float, seen: Mapping[str, Sequence[Seen]]
-) -> dict[str, list[Accounted]]:
-    """What Slurm's records say of the runs that began after a time, seconds UTC.
+def stamp(at_s: float) -> str:
+    """Return a time, seconds UTC, as Slurm's records write it."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(at_s))
 
-    The records lag behind: they are asked until they know all runs and how they have ended.
-    """
-    began = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(since))
-    latest = deadline(60)
-    while True:
-        text = cluster.command(
-            *("sacct", "-X", "-D", "-n", "-P", "--starttime=now-1days", "--noconvert"),
-            "--format=JobIDRaw,State,NodeList,AllocTRES,Start,End,Restarts",
-        )
-        found: dict[str, list[Accounted]] = defaultdict(list)
-        for line in text.splitlines():
-            job, state, nodes, tres, start, end, restarts = line.split("|")
-            if not start[:1].isdigit() or start < began:
-                continue
-            names = frozenset(expanded(nodes)) if "None" not in nodes else frozenset()
-            counts = dict(part.split("=") for part in tres.split(",") if part)
-            gpus = int(counts.get("gres/gpu", 0))
-            found[job].append(Accounted(state, names, gpus, start, end, int(restarts or 0)))
-        lacking = itertools.chain(untold(found), against_records(seen, found))
-        if not any(lacking) or time.monotonic() > latest:
-            return found
-        time.sleep(0.5)
+
+def _row(line: str) -> Accounted:
+    _, state, nodes, tres, start, end, restarts, job, partition = line.split("|")
+    names = frozenset(expanded(nodes)) if "None" not in nodes else frozenset()
+    counts = dict(part.split("=") for part in tres.split(",") if part)
+    return Accounted(
+        *(state, names, int(counts.get("gres/gpu", 0)), start, end, int(restarts or 0)),
+        *(job, partition, int(counts.get("cpu", 0)), int(counts.get("mem", "0").rstrip("M"))),
+    )
 
 
 def expanded(nodes: str) -> Iterator[str]:
@@ -459,9 +491,10 @@ def over_full(
     rows: Mapping[str, Sequence[Accounted]],
     seen: Mapping[str, Sequence[Seen]],
 ) -> Iterator[str]:
-    """Name the nodes of which Slurm's records have more GPUs in use at once than there are.
+    """Name the nodes of which Slurm's records have more in use at once than there is.
 
-    They tell how many a run had in all; what it had on each node it has seen itself.
+    They tell how much a run had in all; which GPUs it had on each node it has seen itself, and its
+    CPUs and memory are taken to be spread as its GPUs are.
     """
     held = {
         (run.job, run.number): Counter(node for node, _ in run.gpus)
@@ -469,20 +502,30 @@ def over_full(
         for run in runs
     }
 
-    def share(job: str, row: Accounted, node: str) -> int:
+    def share(job: str, row: Accounted, node: str) -> Accounted:
         own = held.get((job, row.restarts), Counter())
-        return own.get(node, row.gpus // len(row.nodes))
+        parts = Fraction(own[node], own.total()) if own else Fraction(1, len(row.nodes))
+        return replace(
+            row,
+            gpus=int(row.gpus * parts),
+            cpus=int(row.cpus * parts),
+            memory_mb=int(row.memory_mb * parts),
+        )
 
     for node in nodes:
         shares = [
-            replace(row, gpus=share(job, row, node.name))
+            share(job, row, node.name)
             for job, each in rows.items()
             for row in each
             if node.name in row.nodes and row.end != UNTOLD
         ]
-        most = most_at_once(shares)
-        if most > node.gpus:
-            yield f"Slurm's records have {most} GPUs of {node.name} in use at once"
+        gpus = sum(count for _, count in node.kinds)
+        rooms = {"GPUs": gpus, "CPUs": NODE_CPUS, "MiB": NODE_MEMORY_MB}
+        fields = {"GPUs": "gpus", "CPUs": "cpus", "MiB": "memory_mb"}
+        for what, room in rooms.items():
+            most = most_at_once(shares, attrgetter(fields[what]))
+            if most > room:
+                yield f"Slurm's records have {most} {what} of {node.name} in use at once"
 
 
 def against_records(

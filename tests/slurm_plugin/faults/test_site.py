@@ -88,6 +88,12 @@ def test_a_node_that_is_over_full_in_the_records_is_seen() -> None:
     assert list(over_full([node], {"7": [ROW], "8": [at_once]}, {})) == [
         "Slurm's records have 4 GPUs of n0 in use at once"
     ]
+    for words, one in (
+        ("40 CPUs", replace(at_once, gpus=1, cpus=20)),
+        ("70000 MiB", replace(at_once, gpus=1, memory_mb=35_000)),
+    ):
+        (found,) = over_full([node], {"7": [one], "8": [one]}, {})
+        assert f"have {words} of n0" in found
     # A job's GPUs are spread over its nodes, evenly unless it has seen otherwise.
     wide = replace(ROW, nodes=frozenset({"n0", "n1"}), gpus=4)
     rows = {"7": [ROW], "8": [wide]}
