@@ -191,6 +191,9 @@ class LiveWorld:
             if seen is not None and seen.state is not JobState.ENDED:
                 request = self.requests.of(seen)
                 if request is not None and request.key == known.request.key:
+                    if not self._wants(seen):
+                        # It runs elsewhere, or its user wants other nodes for it.
+                        self._leave(job_id)
                     continue
                 seen = None
             if seen is None:
@@ -411,13 +414,13 @@ class LiveWorld:
         return self.cluster
 
     def _wants(self, seen: SlurmJob) -> bool:
-        """Whether a job may run on the managed nodes, or does."""
+        """Whether a job may run on the managed nodes, or does; what has entered is to be let out."""
         assert self.cluster is not None
         if seen.nodes:
             return all(name in self.cluster for name in seen.nodes)
         if seen.reservation and seen.reservation not in HOLDS:
             return False
-        return not self._partitions.isdisjoint(seen.partitions)
+        return seen.entered or not self._partitions.isdisjoint(seen.partitions)
 
     def _takes(self, seen: SlurmJob, request: Request) -> bool:
         """Whether such a job is placed."""

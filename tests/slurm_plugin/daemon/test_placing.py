@@ -12,6 +12,7 @@ from slurm_plugin.backend import (
     Asked,
     Enter,
     Hold,
+    JobState,
     Leave,
     RefusedError,
     SlurmReservation,
@@ -261,6 +262,39 @@ def test_jobs_of_other_partitions_are_not_touched_and_bad_marks_say_nothing() ->
     daemon.cycle()
     assert [change.job for change in backend.calls] == ["3", "4"]
     assert set(daemon.world.warnings) == {"3", "4"}
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"state": JobState.RUNNING, "nodes": ("x0",), "start_s": 1001.0},
+        {"reservation": "theirs"},
+        {"partition": "cpu", "partitions": ("cpu",)},
+    ],
+    ids=["runs elsewhere", "another reservation", "another partition"],
+)
+def test_a_job_that_does_not_want_these_nodes_any_more_is_let_be(now: dict[str, object]) -> None:
+    job = replace(RIGID, partitions=("gpu", "cpu"))
+    backend = FakeBackend(state(job, nodes=(node("n0", used=4),)))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    backend.state = state(replace(job, **now))  # type: ignore[arg-type]
+    assert daemon.cycle().lost == ()
+    assert daemon.world.managed == {}
+    backend.state = state(job)
+    daemon.cycle()
+    assert [change.job for change in backend.calls] == ["5"]
+
+
+def test_what_has_entered_and_wants_other_nodes_now_is_let_out() -> None:
+    elsewhere = replace(placed(WAITING, "n0"), partition="cpu", partitions=("cpu",))
+    backend = FakeBackend(state(elsewhere))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == [left(WAITING)]
+    backend.state = state(replace(elsewhere, reservation="", pinned=()))
+    daemon.cycle()
+    assert daemon.world.managed == {}
 
 
 def test_nodes_of_partitions_that_are_not_managed_are_left_alone() -> None:
