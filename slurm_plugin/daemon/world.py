@@ -7,9 +7,11 @@ costs by what changed.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ClusterShell.NodeSet import NodeSet
 from immutables import Map
 
 from hetsched_core.errors import described as described_error
@@ -387,11 +389,22 @@ class LiveWorld:
         moved = self._where.differs(ours)
         if moved:
             self._where = Where(ours)
+        left_out = defaultdict(list)
+        for name in self._settings.node_names - {node.name for node in nodes}:
+            left_out["Slurm has no such node"].append(name)
+        kept = []
+        for node in ours:
+            # Of a node with several types nothing can be pinned to one of them by count alone.
+            if len(node.gpus) == 1 and node.gpus[0][1]:
+                kept.append(node)
+            else:
+                types = " and ".join(gpu_type for gpu_type, count in node.gpus if count)
+                left_out[f"it has GPUs {types}" if types else "it has no GPUs"].append(node.name)
+        for words, names in left_out.items():
+            self.odd[f"node {NodeSet.fromlist(names)}"] = words
         described = tuple(
             Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
-            for node in ours
-            # Of a node with several types nothing can be pinned to one of them by count alone.
-            if len(node.gpus) == 1
+            for node in kept
         )
         if self.cluster is None or self.cluster.nodes != described:
             before, self.cluster = self.cluster, Cluster(described, "slurm")
