@@ -209,8 +209,12 @@ class LiveWorld:
                 self._take_in(seen, cluster, now)
         for seen in self._unread:
             # The elements of an array have one script.
-            if self.requests.of(seen) is None and not ask(seen):
-                break
+            try:
+                if self.requests.of(seen) is None and not ask(seen):
+                    break
+            except Exception as error:
+                self._leave_out(seen.id, error)
+                continue
             self._take_in(seen, cluster, now)
         for what, words in self.odd.items():
             if what.startswith("job "):

@@ -72,6 +72,17 @@ def test_jobs_whose_scripts_cannot_be_had_now_are_taken_in_later() -> None:
     assert set(daemon.world.jobs) == {"1"}
 
 
+def test_a_script_of_which_nothing_can_be_made_costs_no_other_job_its_place() -> None:
+    class Odd(FakeBackend):
+        def script(self, job: str) -> str:
+            return b"\xff".decode() if job == "5" else ""
+
+    backend = Odd(state(RIGID, replace(RIGID, id="6")))
+    (warning,) = daemon_of(backend, Clock()).cycle().warnings
+    assert "job 5 is left out" in warning
+    assert [change.job for change in backend.calls] == ["6"]
+
+
 def test_an_id_that_is_handed_out_again_after_a_crash_is_another_job() -> None:
     requests = Requests()
     first = known(requests, RIGID)
