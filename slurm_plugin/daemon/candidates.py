@@ -23,9 +23,7 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     An array's own limit on how many run at a time (`%4`) holds for the candidates, too.
     """
     found: dict[str, SlurmJob] = {}
-    shown = Counter(
-        job.array for job in jobs.values() if not job.unsplit and job.state is not JobState.ENDED
-    )
+    shown = Counter(job.array for job in jobs.values() if not job.unsplit and _counts(job))
     for job_id, job in jobs.items():
         if not job.unsplit:
             found[job_id] = job
@@ -34,6 +32,11 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
         for element in islice(elements(job), max(0, left)):
             found[element.id] = element
     return found
+
+
+def _counts(job: SlurmJob) -> bool:
+    """Whether an element runs, or may: one that is held has no part in its array's limit."""
+    return job.state is not JobState.ENDED and not (job.state is JobState.PENDING and job.held)
 
 
 def elements(job: SlurmJob) -> Iterable[SlurmJob]:

@@ -39,8 +39,9 @@ def test_of_a_long_array_the_next_ones_are_shown_beside_all_other_jobs() -> None
         ((one(1000), one(1001)), 1),
         ((one(1000), one(1001), one(1002), one(1003)), 0),
         ((one(1000, JobState.ENDED), one(1001, JobState.ENDED)), 3),
+        ((replace(one(1000), held=True), replace(one(1001), held=True)), 3),
     ],
-    ids=["none", "one runs", "two split off", "more than that", "ended"],
+    ids=["none", "one runs", "two split off", "more than that", "ended", "held"],
 )
 def test_the_throttle_holds_for_those_that_were_split_off_and_those_that_were_not(
     others: tuple[SlurmJob, ...], left: int
