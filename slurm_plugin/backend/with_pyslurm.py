@@ -162,8 +162,6 @@ class PyslurmBackend:
             return str(self._pyslurm.Job(int(job)).get_batch_script() or "")
         except self._pyslurm.RPCError as error:
             raise meaning(error, f"reading the script of {job}") from None
-        except UnicodeDecodeError as error:
-            return _replaced(error)
 
     def apply(self, change: Change) -> None:
         """Make one change."""
@@ -404,11 +402,7 @@ def _text(job: Any, name: str) -> str:
     try:
         return getattr(job, name) or ""
     except UnicodeDecodeError as error:
-        return _replaced(error)
-
-
-def _replaced(error: UnicodeDecodeError) -> str:
-    return bytes(error.object).decode("utf-8", "replace")
+        return bytes(error.object).decode("utf-8", "replace")
 
 
 # Jobs ask for much the same: the same objects compare at once.

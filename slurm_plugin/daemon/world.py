@@ -187,6 +187,7 @@ class LiveWorld:
             # The leader of these may be among what is left out.
             self.leaderless = ()
         self.lost, self._unread, self.intruders, self.without_gpus = [], [], [], []
+        arrays = {job.array for job in self.records.values()}
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
@@ -198,7 +199,8 @@ class LiveWorld:
                         self._leave(job_id)
                     continue
                 seen = None
-            if seen is None:
+            if seen is None and ("_" not in job_id or job_of(job_id) not in arrays):
+                # An element that is cancelled before Slurm has split it off leaves no trace.
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)

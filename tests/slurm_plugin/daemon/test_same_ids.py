@@ -9,7 +9,15 @@ import pytest
 from hetsched_core.policy import make_policy
 from slurm_plugin.backend import Enter, JobState
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, entry, node, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    RIGID,
+    WAITING,
+    Clock,
+    daemon_of,
+    entry,
+    node,
+    state,
+)
 
 
 def test_an_id_that_slurm_hands_out_again_is_another_job() -> None:
@@ -57,3 +65,16 @@ def test_a_job_that_slurm_does_not_know_any_more_is_told_once() -> None:
     assert daemon.cycle().lost == ()
     backend.state = state()
     assert daemon.cycle().lost == ()
+
+
+def test_an_element_that_is_cancelled_before_slurm_has_split_it_off_is_not_lost() -> None:
+    array = replace(RIGID, id="7", array="7", unsplit=(0, 1, 2))
+    backend = FakeBackend(state(array, nodes=(node("n0", used=4),)))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    left = replace(array, id="7_2", element=2, unsplit=())
+    for seen in (replace(array, unsplit=(1, 2)), left):
+        backend.state = state(seen, nodes=(node("n0", used=4),))
+        assert daemon.cycle().lost == ()
+    backend.state = state(nodes=(node("n0", used=4),))
+    assert [job.id for job in daemon.cycle().lost] == ["7_2"]
