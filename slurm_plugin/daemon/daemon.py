@@ -476,7 +476,7 @@ class Daemon:
             return  # the hold ends by itself
         changes: tuple[Change, ...] = (
             *leaving(self._world),
-            *self._cpu_jobs.leaving(self._world.without_gpus),
+            *(each.leave for each in self._world.without_gpus if each.request.placed(each.job)),
             *letting_go(state.reservations, now),
         )
         apply_changes(self._backend, changes, self._sleep)

@@ -15,7 +15,7 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRate, RequirementSet
-from slurm_plugin.backend import HOLDS, Asked, Resources, SlurmJob, Terms
+from slurm_plugin.backend import HOLDS, Asked, JobState, Leave, Resources, SlurmJob, Terms
 from slurm_plugin.backend.gres import gpus_in
 from slurm_plugin.submit.options import NO_OPTIONS, Options, read_options
 
@@ -243,6 +243,23 @@ class Request:
         if options.learning_rate is None:
             return None
         return LearningRate(((self.default_count, options.learning_rate),), options.lr_scaling)
+
+    def placed(self, seen: SlurmJob) -> bool:
+        """Whether a waiting job is in the reservation, or was when that ended: it stays pinned."""
+        return seen.state is JobState.PENDING and (seen.entered or seen.pinned != self.own.nodes)
+
+    def leave(self, job: str, partitions: tuple[str, ...]) -> Leave:
+        """Return what lets it wait again, in the shape in which it was submitted.
+
+        Args:
+            job: under which id Slurm changes it.
+            partitions: those that it has now.
+        """
+        own = self.own
+        partitions = own.partitions if own.partitions != partitions else ()
+        if self.rigid:
+            return Leave(job, own.nodes, partitions=partitions)
+        return Leave(job, own.nodes, own.resources, own.terms, partitions)
 
 
 def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:

@@ -119,12 +119,17 @@ class Requests:
         known = self._known.get(job_of(seen.id))
         return "" if known is None else known.wrong
 
-    def edited(self, seen: SlurmJob) -> None:
-        """Take in that the user of a waiting job has changed what it asks for."""
+    def edited(self, seen: SlurmJob, was: SlurmJob) -> None:
+        """Take in that the user of a waiting job has changed what it asks for.
+
+        `was` is the job before. What was placed is shown in another shape than its own, also when
+        the reservation has ended since: it stays pinned.
+        """
         known = self._known.get(job_of(seen.id))
-        # What was placed is shown in another shape than its own.
-        waits = seen.state is JobState.PENDING and not seen.entered
-        if known is not None and waits and not seen.restarts:
+        waits = was.restarts == seen.restarts and all(
+            each.state is JobState.PENDING and not each.entered for each in (was, seen)
+        )
+        if known is not None and waits and was.pinned == known.own.nodes:
             known.own = own_of(seen, known.mark)
             self._new.add(job_of(seen.id))
 

@@ -9,7 +9,15 @@ import pytest
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import AwayError, SlurmSite, SlurmState
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemon_of, held, node, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    SETTINGS,
+    WAITING,
+    Clock,
+    daemon_of,
+    held,
+    node,
+    state,
+)
 
 
 def test_a_partition_that_slurm_does_not_have_is_told_once_with_those_it_has() -> None:
