@@ -39,8 +39,9 @@ from slurm_plugin.submit.options import (
 class _Known:
     """A job, or an array, as it was first seen.
 
-    `text` is the mark as it was written, "" for none. `last` is when each was queued last, and how
-    often before, by id.
+    `text` is the mark as it was written, "" for none. `own` is the shape of all elements but those
+    whose user has changed them by themselves, which have theirs in `edited`, by id. `last` is when
+    each was queued last, and how often before, by id.
     """
 
     key: str
@@ -50,6 +51,7 @@ class _Known:
     own: Own
     submit_s: float
     wrong: str = ""
+    edited: dict[str, Own] = field(default_factory=dict)
     last: dict[str, tuple[float, int]] = field(default_factory=dict)
 
 
@@ -96,11 +98,12 @@ class Requests:
             known = self._remember(seen, *_of_mark(seen))
         known.last[seen.id] = seen.submit_s, seen.restarts
         key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
+        own = known.edited.get(seen.id, known.own)
         try:
-            return request_of(key, known.mark, seen, known.own)
+            return request_of(key, known.mark, seen, own)
         except InputError as error:
             known.mark, known.wrong = replace(known.mark, options=NO_OPTIONS), str(error)
-            return request_of(key, known.mark, seen, known.own)
+            return request_of(key, known.mark, seen, own)
 
     def marked(self, jobs: Mapping[str, SlurmJob]) -> Mapping[str, SlurmJob]:
         """Return jobs with the marks that they had, where something else was written over them."""
@@ -129,9 +132,16 @@ class Requests:
         waits = was.restarts == seen.restarts and all(
             each.state is JobState.PENDING and not each.entered for each in (was, seen)
         )
-        if known is not None and waits and was.pinned == known.own.nodes:
-            known.own = own_of(seen, known.mark)
-            self._new.add(job_of(seen.id))
+        if known is None or not waits:
+            return
+        before, own = known.edited.get(seen.id, known.own), own_of(seen, known.mark)
+        if own == before or was.pinned != before.nodes:
+            return
+        if seen.id == job_of(seen.id):
+            known.own = own
+        else:
+            known.edited[seen.id] = own
+        self._new.add(job_of(seen.id))
 
     def look_up(self, seen: SlurmJob, backend: SlurmBackend) -> None:
         """Ask Slurm for the script of a new job, and read its options.
@@ -156,6 +166,9 @@ class Requests:
         for job in self._known.keys() - there:
             del self._known[job]
             self._left.add(job)
+        for known in self._known.values():
+            if known.edited:
+                known.edited = {job: own for job, own in known.edited.items() if job in jobs}
 
     def _remember(self, seen: SlurmJob, mark: Mark, wrong: str) -> _Known:
         job = job_of(seen.id)

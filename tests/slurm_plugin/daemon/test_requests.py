@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hetsched_core.policy import make_policy
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob, Terms
 from slurm_plugin.daemon.requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
@@ -171,6 +172,28 @@ def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for() -> None:
     backend.state = state(wider)
     daemon.cycle()
     assert list(daemon.world.jobs["5"].job.requirements) == [3]
+
+
+def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
+    array = replace(RIGID, id="7", array="7", unsplit=(1, 2))
+    first = replace(one(0), array="7")
+    full = (node("n0", used=4),)
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+        backend = FakeBackend(state(array, first, nodes=full))
+        daemon = daemon_of(backend, Clock())
+        daemon.keep_in(store)
+        daemon.cycle()
+        wide = replace(first, gpus=3, resources=replace(RIGID.resources, per_job="gres/gpu:3"))
+        backend.state = state(array, wide, nodes=full)
+        daemon.cycle()
+        again = daemon_of(backend, Clock())
+        again.keep_in(store)
+        runs = replace(running(one(1), "n0"), array="7")
+        for each in (again, daemon):
+            backend.state = state(replace(array, unsplit=(2, 3)), wide, runs, nodes=full)
+            each.cycle()
+            found = {job: known.request.own.gpus for job, known in each.world.managed.items()}
+            assert found == {"7_0": 3, "7_1": 1, "7_2": 1, "7_3": 1}
 
 
 @pytest.mark.parametrize(
