@@ -233,10 +233,13 @@ class LiveWorld:
                 self._leave_out(seen.id, error)
                 continue
             self._take_in(seen, cluster, now)
-        for what, words in self.odd.items():
-            if what.startswith("job "):
-                self.aside[what.removeprefix("job ")] = f"it is left out: {words}"
-        self.requests.forget_all_but(state.jobs)
+        odd = {
+            what.removeprefix("job "): words
+            for what, words in self.odd.items()
+            if what.startswith("job ")
+        }
+        self.aside |= {job: f"it is left out: {words}" for job, words in odd.items()}
+        self.requests.forget_all_but(state.jobs.keys() | odd.keys())
         self._observe_windows(changed=windows != before_them)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]

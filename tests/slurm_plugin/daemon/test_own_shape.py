@@ -105,6 +105,19 @@ def test_a_waiting_job_whose_user_names_other_nodes_is_placed_on_those() -> None
         assert backend.calls == [Enter("5", HOLD, ("n1",), back, due=job.restarts > 0)]
 
 
+def test_a_job_whose_record_cannot_be_read_for_a_moment_keeps_its_own_shape() -> None:
+    given = replace(placed(WAITING, "n0"), resources=SHAPE, asked=Asked(9), time_limit_s=6000.0)
+    backend = FakeBackend(state(WAITING))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    backend.calls.clear()
+    backend.state = replace(state(), unread={"job 1": "it cannot be read"})
+    daemon.cycle()
+    backend.state = state(given, nodes=(node("n0", used=4),))
+    daemon.cycle()
+    assert backend.calls == [left(WAITING)]
+
+
 def test_a_refused_placement_gives_back_the_order_of_the_partitions_too() -> None:
     own = ("elsewhere", "gpu")
     for job in (WAITING, RIGID, CPUS):
