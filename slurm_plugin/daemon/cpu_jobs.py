@@ -114,6 +114,10 @@ class CpuJobs:
                     partitions=first,
                 )
 
+    def refused(self, job: str, now: float) -> None:
+        """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
+        self._not_before[job] = now + _AGAIN_S
+
 
 def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
     """Return jobs in Slurm's order; those that are held or wait for others are left out."""

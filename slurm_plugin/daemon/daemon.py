@@ -361,6 +361,7 @@ class Daemon:
         for change, words in outcome.refused:
             if isinstance(change, Enter):
                 self._world.refused(change.job, words, now)
+                self._cpu_jobs.refused(change.job, now)
         if self._spool is not None:
             self._spool.note(self._world, self._plan, actions, outcome.made, now)
 
