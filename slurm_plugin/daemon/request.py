@@ -289,7 +289,7 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
         cpus_per_gpu=math.ceil(own.cpus / gpus),
         memory_mb_per_gpu=math.ceil(own.memory_mb / gpus),
         movable=False,
-        why_not=_why_not(seen),
+        why_not=_why_not(seen) or _names_too_few(own),
     )
 
 
@@ -336,3 +336,12 @@ def _why_not(seen: SlurmJob) -> str:
     if len(seen.gpu_types) > 1:
         return f"hetsched places no job on GPUs of {' and '.join(seen.gpu_types)} at once"
     return ""
+
+
+def _names_too_few(own: Own) -> str:
+    if not 0 < len(own.nodes) < own.least_nodes:
+        return ""
+    return (
+        f"it names {len(own.nodes)} of the {own.least_nodes} nodes that it asks for; name all of "
+        "them, or exclude those on which it is not to run"
+    )

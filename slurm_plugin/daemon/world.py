@@ -547,7 +547,7 @@ class LiveWorld:
                 return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
             later = begin_s > now and seen.state is JobState.PENDING
-            if request.rigid and not seen.gpus:
+            if request.rigid and not seen.gpus and not request.why_not:
                 if later:
                     self._note_intruder(seen, request)
                 elif seen.state is JobState.PENDING:

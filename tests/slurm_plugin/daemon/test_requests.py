@@ -27,6 +27,8 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     state,
 )
 
+TWO_NODES = replace(RIGID.resources, nodes=(2, 2))
+
 EPILOG = "JS1:H4sIAAAAAAAA"
 """What a site's epilog writes over a mark."""
 
@@ -220,6 +222,8 @@ def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_
     ("asks", "says"),
     [
         ({"het_job": "5"}, "places no heterogeneous jobs"),
+        ({"het_job": "5", "gpus": 0}, "places no heterogeneous jobs"),
+        ({"gpus": 2, "pinned": ("n0",), "resources": TWO_NODES}, "names 1 of the 2 nodes"),
         ({"gpu_types": ("a100", "v100")}, "GPUs of a100 and v100 at once"),
     ],
 )
