@@ -206,11 +206,11 @@ class Daemon:
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))
+        self._write_requests()
         if self._mode is Mode.SHADOW:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
-        self._write_requests()
         outcome = apply_changes(self._backend, changes, self._sleep)
         self._away = bool(outcome.away)
         aimed = tuple(self._aims(actions, now))

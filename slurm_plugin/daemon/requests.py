@@ -83,10 +83,9 @@ class Requests:
         Raises:
             StoreError: it takes nothing in.
         """
-        if self._stored is None or not (self._new or self._left):
-            return
-        documents = {job: _document(self._known[job]) for job in self._new if job in self._known}
-        self._stored.remember(documents, self._left)
+        if self._stored is not None and (self._new or self._left):
+            new = self._new & self._known.keys()
+            self._stored.remember({job: _document(self._known[job]) for job in new}, self._left)
         self._new, self._left = set(), set()
 
     def of(self, seen: SlurmJob) -> Request | None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.store import IN_MEMORY, Mode, Store
+from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob, Terms
+from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -176,11 +178,23 @@ def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for() -> None:
     assert list(daemon.world.jobs["5"].job.requirements) == [3]
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_what_is_kept_of_jobs_goes_with_them_in_every_mode(mode: Mode) -> None:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        backend = FakeBackend(state(RIGID))
+        daemon = daemon_of(backend, Clock(), mode=mode)
+        daemon.keep_in(store)
+        for seen, kept in ((state(RIGID), {"5"}), (state(), set())):
+            backend.state = seen
+            daemon.cycle()
+            assert store.remembered().keys() == kept
+
+
 def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
     array = replace(RIGID, id="7", array="7", unsplit=(1, 2))
     first = replace(one(0), array="7")
     full = (node("n0", used=4),)
-    with Store.open(IN_MEMORY, Mode.WRITE) as store:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
         backend = FakeBackend(state(array, first, nodes=full))
         daemon = daemon_of(backend, Clock())
         daemon.keep_in(store)
