@@ -47,7 +47,7 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.backend.gres import UNTYPED
-from slurm_plugin.daemon.accepted import accepted
+from slurm_plugin.daemon.accepted import accepted, with_whole_nodes
 from slurm_plugin.daemon.candidates import candidates
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.copies import (
@@ -715,6 +715,8 @@ class LiveWorld:
             shapes=self._shapes(request, seen),
             copies=self._copies(known),
         )
+        if request.rigid and seen.exclusive == "node":
+            known.whole = with_whole_nodes(known.whole, self.cluster)
         self._close(known)
 
     def _close(self, known: Managed) -> None:

@@ -49,6 +49,26 @@ def test_a_job_without_options_is_placed_as_it_was_submitted() -> None:
     assert backend.calls == [Enter("5", HOLD, ("n1", "n2"), Leave("5"))]
 
 
+def test_a_job_that_shares_no_node_is_placed_on_nodes_of_which_nothing_is_in_use() -> None:
+    alone = replace(RIGID, exclusive="node")
+    nodes = (node("n0", used=1), replace(node("n1"), cpus_used=1), node("n2"))
+    backend = FakeBackend(state(alone, replace(RIGID, id="6"), nodes=nodes))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert [(call.job, call.nodes) for call in backend.calls if isinstance(call, Enter)] == [
+        ("5", ("n2",)),
+        ("6", ("n0",)),
+    ]
+    # Slurm shows all of the node's GPUs as its own.
+    backend.calls.clear()
+    runs = running(alone, "n2", gpus=4)
+    backend.state = state(runs, nodes=(*nodes[:2], node("n2", used=4)))
+    assert daemon.cycle().violations == ()
+    backend.state = state(alone, nodes=nodes[:2])
+    daemon.cycle()
+    assert backend.calls == []
+
+
 def test_in_a_pilot_jobs_without_options_are_left_alone() -> None:
     backend = FakeBackend(state(WAITING, RIGID))
     daemon_of(backend, Clock(), settings=replace(SETTINGS, jobs=Jobs.MARKED)).cycle()
