@@ -49,7 +49,8 @@ class Outcome:
         made: those that Slurm accepted; for a `Together` its steps.
         refused: those that it did not, each with its words. A refused `Enter` was undone, and so
             was all that had been placed together with it.
-        put_off: those that were not tried, or not known to be made, because Slurm went away.
+        put_off: those that were not tried, or not known to be made, because Slurm went away or
+            there was no time left.
         away: what was said when it did; "" if it did not.
     """
 
@@ -69,6 +70,7 @@ def apply_changes(
     changes: Iterable[Change],
     sleep: Callable[[float], None],
     backoff_s: tuple[float, ...] = (0.1, 0.4),
+    late: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Make changes in the order of dependency: what frees GPUs first, what takes them last.
 
@@ -82,6 +84,7 @@ def apply_changes(
         changes: what to do, in any order.
         sleep: waits for so many seconds.
         backoff_s: how long to wait before each further attempt when Slurm does not answer.
+        late: whether the rest has to be put off.
     """
     made: list[Change] = []
     refused: list[tuple[Change, str]] = []
@@ -89,6 +92,8 @@ def apply_changes(
     left = list(queue)
     try:
         for change in queue:
+            if late():
+                break
             steps = change.steps if isinstance(change, Together) else (change,)
             for at, step in enumerate(steps):
                 try:
@@ -105,7 +110,7 @@ def apply_changes(
                 left.remove(change)
     except AwayError as error:
         return Outcome(tuple(made), tuple(refused), tuple(left), str(error))
-    return Outcome(tuple(made), tuple(refused), ())
+    return Outcome(tuple(made), tuple(refused), tuple(left))
 
 
 def _attempt(

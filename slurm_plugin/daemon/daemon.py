@@ -64,7 +64,8 @@ _SITE_S = 300.0
 """How often it is looked up what the site has set."""
 
 _RENEW = 0.25
-"""After this share of the slack the hold is renewed if a policy is still thinking."""
+"""After this share of the slack the hold is renewed if a policy is still thinking, and what has
+not been changed by then waits for the next cycle."""
 
 _LOOK_UP_S = 0.25
 """How long a cycle may look up what new jobs ask for, roughly."""
@@ -211,7 +212,10 @@ class Daemon:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
-        outcome = apply_changes(self._backend, changes, self._sleep)
+        until = self._stopwatch() + self._settings.slack_s * _RENEW
+        outcome = apply_changes(
+            self._backend, changes, self._sleep, late=lambda: self._stopwatch() > until
+        )
         self._away = bool(outcome.away)
         aimed = tuple(self._aims(actions, now))
         stopping = {unit.slurm.id for unit, action in aimed if isinstance(action, Stop)}
