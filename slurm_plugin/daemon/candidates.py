@@ -16,6 +16,9 @@ from slurm_plugin.backend import JobState, SlurmJob
 MOST = 64
 """So many elements of an array wait for a place at a time; the others wait behind them."""
 
+_MOST_OF_ALL = 4096
+"""Of many arrays each has fewer candidates, so that these are no more than this, one each apart."""
+
 
 def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     """Return all jobs, those that Slurm keeps as one taken apart: those that may start next.
@@ -24,11 +27,13 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     """
     found: dict[str, SlurmJob] = {}
     shown = Counter(job.array for job in jobs.values() if not job.unsplit and _counts(job))
+    arrays = sum(bool(job.unsplit) for job in jobs.values())
+    most = min(MOST, max(1, _MOST_OF_ALL // max(1, arrays)))
     for job_id, job in jobs.items():
         if not job.unsplit:
             found[job_id] = job
             continue
-        left = MOST if not job.throttle else min(MOST, job.throttle - shown[job.array])
+        left = most if not job.throttle else min(most, job.throttle - shown[job.array])
         for element in islice(elements(job), max(0, left)):
             found[element.id] = element
     return found

@@ -31,6 +31,14 @@ def test_of_a_long_array_the_next_ones_are_shown_beside_all_other_jobs() -> None
     ]
 
 
+@pytest.mark.parametrize(("arrays", "each"), [(64, 64), (500, 8), (5000, 1)])
+def test_of_many_arrays_each_has_fewer_elements_that_wait_for_a_place(
+    arrays: int, each: int
+) -> None:
+    ours = (replace(WHOLE, id=f"{at}", array=f"{at}") for at in range(arrays))
+    assert len(ids(*ours)) == arrays * each
+
+
 @pytest.mark.parametrize(
     ("others", "left"),
     [
