@@ -23,6 +23,7 @@ from slurm_plugin.daemon.request import (
     Own,
     Request,
     is_mark,
+    nonce_of,
     own_of,
     read_mark,
     request_of,
@@ -203,15 +204,8 @@ def _read(document: str) -> _Known | None:
 def _is_same(known: _Known, seen: SlurmJob) -> bool:
     """Whether it is the job that had this id before: Slurm hands ids out again after a crash."""
     if is_mark(seen.mark) and known.mark.nonce:
-        return _nonce(seen) == known.mark.nonce
+        return nonce_of(seen.mark) == known.mark.nonce
     submit_s, restarts = known.last.get(seen.id, (known.submit_s, 0))
     # To be queued again changes both.
     requeued = seen.restarts > restarts
     return seen.user == known.user and (seen.submit_s == submit_s or requeued)
-
-
-def _nonce(seen: SlurmJob) -> str:
-    try:
-        return read_mark(seen.mark).nonce
-    except InputError:
-        return ""
