@@ -11,7 +11,6 @@ from functools import lru_cache
 from ClusterShell.NodeSet import NodeSet
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend.state import Power
 
 UNTYPED = "gpu"
 """The type of GPUs whose site gave them none."""
@@ -20,13 +19,10 @@ _GPU = re.compile(r"(?:^|,)(?:gres[/:])?gpu(?::([^:=(,]+)(?=[:=]\d))?[:=](\d+)")
 
 _DOWN = frozenset({"DOWN", "FAIL", "FAILING", "UNKNOWN", "FUTURE"})
 _CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"})
-_POWER = (
-    ("POWERING_UP", Power.RISING),
-    ("POWER_UP", Power.RISING),
-    ("POWERED_DOWN", Power.OFF),
-    ("POWERING_DOWN", Power.FALLING),
-    ("POWER_DOWN", Power.FALLING),
+_POWER_SAVING = frozenset(
+    {"POWERING_UP", "POWER_UP", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"}
 )
+"""Slurm powers a node of such a state up once a job is given to it."""
 
 
 def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
@@ -100,15 +96,9 @@ def condition(words: Collection[str]) -> NodeCondition:
     """
     plain = _plain(words)
     silent = "NOT_RESPONDING" in plain or any(word.strip().endswith("*") for word in words)
-    if plain & _DOWN or (silent and power(words) is Power.ON):
+    if plain & _DOWN or (silent and not plain & _POWER_SAVING):
         return NodeCondition.DOWN
     return NodeCondition.DRAINED if plain & _CLOSED else NodeCondition.UP
-
-
-def power(words: Collection[str]) -> Power:
-    """Return how a node of these state words stands in Slurm's power saving."""
-    plain = _plain(words)
-    return next((each for word, each in _POWER if word in plain), Power.ON)
 
 
 def _plain(words: Collection[str]) -> frozenset[str]:

@@ -31,20 +31,6 @@ class JobState(Enum):
     ENDED = "ended"
 
 
-class Power(Enum):
-    """How a node stands in Slurm's power saving.
-
-    A node that is OFF can be given to a job: Slurm then powers it up, for `SlurmSite.power_up_s` at
-    the most, and the job counts as running. One that is FALLING can be, too, and waits until it is
-    off.
-    """
-
-    ON = "on"
-    RISING = "powering up"
-    FALLING = "powering down"
-    OFF = "powered down"
-
-
 @dataclass(frozen=True, slots=True)
 class SlurmReservation:
     """A reservation of nodes as Slurm reports it. Times are seconds UTC.
@@ -61,17 +47,6 @@ class SlurmReservation:
     end_s: float
     flags: frozenset[str] = frozenset()
     users: str = ""
-    accounts: str = ""
-    partition: str = ""
-
-    @property
-    def maintenance(self) -> bool:
-        """Whether it keeps nodes for maintenance."""
-        return "MAINT" in self.flags
-
-    def active(self, now: float) -> bool:
-        """Whether it has begun and not ended; one that has ended is listed while jobs run in it."""
-        return self.start_s <= now < self.end_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +56,7 @@ class SlurmNode:
     `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
     have none. Memory is MiB. What the site keeps for the system is not counted. `partitions` are
     those that it is in, None where that is not told. `condition` tells nothing of reservations but
-    maintenance; `reserved` tells that there is an active one, which may be ours. `features` are
-    those that are active. Slurm fills nodes of a low `weight` first.
+    maintenance. `features` are those that are active.
     """
 
     name: str
@@ -95,9 +69,6 @@ class SlurmNode:
     memory_used_mb: int
     partitions: frozenset[str] | None = None
     features: frozenset[str] = frozenset()
-    weight: int = 1
-    power: Power = Power.ON
-    reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +172,10 @@ class SlurmJob:
         resources: how it asks for nodes, tasks and GPUs; no field is None.
         tasks_per_node: how many it asks for, 0 for no word on that.
         cpus_least: the CPUs that it needs on each node (`--mincpus`, or by its tasks there).
-        licences: Slurm's text, such as `matlab:2,ansys:1`.
         exclusive: with whom it shares no node: `node` (nobody), `user`, `mcs`, `topo`, "" for all.
         priority: Slurm's; 0 while it is held.
         throttle: how many elements of its array may run at once, 0 for any number.
         het_job: the id of the first part of the heterogeneous job that it is a part of, or "".
-        deadline_s: when it must have ended.
         members: the other elements of a gang; see `slurm_plugin.daemon.gangs`.
         copies: the elements of a job of copies; see `slurm_plugin.daemon.copies`.
     """
@@ -249,12 +218,10 @@ class SlurmJob:
     resources: Resources = Resources((1, 0), 1, "", "", "", "")
     tasks_per_node: int = 0
     cpus_least: int = 0
-    licences: str = ""
     exclusive: str = ""
     priority: int = 0
     throttle: int = 0
     het_job: str = ""
-    deadline_s: float | None = None
     members: tuple[SlurmJob, ...] = ()
     copies: tuple[SlurmJob, ...] = ()
 
@@ -276,8 +243,6 @@ class SlurmSite:
     `kill_wait_s` is how long a job that is told to stop may take, `longest_s` the greatest time
     limit of each partition, None for none; `limits` are those of its accounting, None where they
     could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
-    `power_up_s` and `power_down_s` are how long a node takes at the most (ResumeTimeout,
-    SuspendTimeout).
     `cluster` tells it from all others, whatever the configuration file is: its name, and where its
     first slurmctld listens.
     """
@@ -286,8 +251,6 @@ class SlurmSite:
     longest_s: Mapping[str, float | None]
     limits: GpuLimits | None = None
     private_jobs: bool = False
-    power_up_s: float = 0.0
-    power_down_s: float = 0.0
     cluster: str = ""
 
 

@@ -39,7 +39,6 @@ from slurm_plugin.backend.gres import (
     memory_mb_in,
     node_names,
     node_range,
-    power,
 )
 from slurm_plugin.backend.limits import cluster_of, jobs_are_private, read_limits
 from slurm_plugin.backend.records import state_of
@@ -139,14 +138,10 @@ class CommandsBackend:
         partitions = run_command(["scontrol", "show", "partitions", "--oneliner"])
         limits = re.findall(r"PartitionName=(\S+).* MaxTime=(\S+)", partitions)
         longest_s = {name: parse_duration(text) for name, text in limits}
-        names = ("KillWait", "ResumeTimeout", "SuspendTimeout")
-        kill_wait_s, power_up_s, power_down_s = (float(times.get(name, 0)) for name in names)
         private = jobs_are_private(configuration)
         cluster = cluster_of(configuration)
         limits_of = read_limits()
-        return SlurmSite(
-            kill_wait_s, longest_s, limits_of, private, power_up_s, power_down_s, cluster
-        )
+        return SlurmSite(float(times.get("KillWait", 0)), longest_s, limits_of, private, cluster)
 
     def script(self, job: str) -> str:
         """Return a job's script."""
@@ -449,12 +444,10 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         ),
         tasks_per_node=_whole(row, "tasks_per_node"),
         cpus_least=_whole(row, "minimum_cpus_per_node"),
-        licences=row.get("licenses", ""),
         exclusive=exclusive,
         priority=_whole(row, "priority"),
         throttle=_whole(row, "array_max_tasks"),
         het_job=f"{_whole(row, 'het_job_id')}".removeprefix("0"),
-        deadline_s=_number(row, "deadline") or None,
     )
 
 
@@ -483,8 +476,6 @@ def _reservation(row: Mapping[str, Any]) -> SlurmReservation:
         end_s=_number(row, "end_time") or 0.0,
         flags=frozenset(row.get("flags") or ()),
         users=row.get("users", ""),
-        accounts=row.get("accounts", ""),
-        partition=row.get("partition", ""),
     )
 
 
@@ -530,9 +521,6 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         memory_used_mb=int(row["alloc_memory"]),
         partitions=frozenset(row.get("partitions") or ()),
         features=frozenset(row.get("active_features") or ()),
-        weight=row.get("weight", 1),
-        power=power(words),
-        reserved="RESERVED" in words,
     )
 
 

@@ -31,7 +31,6 @@ from slurm_plugin.backend.gres import (
     gpu_part,
     node_names,
     node_range,
-    power,
 )
 from slurm_plugin.backend.limits import cluster_of, read_limits
 from slurm_plugin.backend.records import state_of
@@ -153,8 +152,6 @@ class PyslurmBackend:
             longest_s,
             read_limits(),
             not {"jobs", "all"}.isdisjoint(configuration.private_data),
-            float(configuration.resume_timeout or 0),
-            float(configuration.suspend_timeout or 0),
             # pyslurm does not tell where slurmctld is.
             cluster_of(read_configuration()),
         )
@@ -370,12 +367,10 @@ def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
         ),
         tasks_per_node=_count_or_0(job.ntasks_per_node),
         cpus_least=_count_or_0(job.min_cpus_per_node),
-        licences=",".join(job.licenses or ()),
         exclusive=exclusive_of(job.resource_sharing or ""),
         priority=job.priority or 0,
         throttle=_count_or_0(job.array_tasks_parallel),
         het_job=str(job.heterogeneous_id or ""),
-        deadline_s=float(job.deadline or 0) or None,
     )
 
 
@@ -393,8 +388,6 @@ def _reservation(kept: Any) -> SlurmReservation:
         end_s=float(kept.end_time or 0),
         flags=frozenset(_FLAGS.get(word, word) for word in flags if word != "0"),
         users=",".join(kept.users or ()),
-        accounts=",".join(kept.accounts or ()),
-        partition=kept.partition or "",
     )
 
 
@@ -429,9 +422,6 @@ def _node(node: Any) -> SlurmNode:
         memory_used_mb=node.allocated_memory or 0,
         partitions=frozenset(node.partitions or ()),
         features=frozenset(node.active_features or ()),
-        weight=node.weight or 0,
-        power=power(words),
-        reserved="RESERVED" in words,
     )
 
 

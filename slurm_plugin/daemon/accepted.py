@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
 
 from hetsched_core.throughput.gpus import memory_gb
-from hetsched_core.types import Cluster, Configuration, Reason, ReasonCode, RequirementSet
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    Reason,
+    ReasonCode,
+    RequirementSet,
+)
 from slurm_plugin.backend import GpuLimit
 from slurm_plugin.daemon.request import Request
 
@@ -69,3 +78,34 @@ def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], froze
     unknown = frozenset(name for name, gb in known.items() if gb is None)
     enough = (name for name, gb in known.items() if gb is not None and gb * 1024 >= least_mb)
     return unknown.union(enough), unknown
+
+
+def with_whole_nodes(job: Job, cluster: Cluster) -> Job:
+    """Return a job of one count that shares no node, as one that asks for all of its nodes.
+
+    It stays on nodes of one size: that of which there are most.
+    """
+    count = job.requirements.smallest
+    may = [
+        node
+        for node in cluster
+        if (job.nodes is None or node.name in job.nodes) and job.accepts_type(node.gpu_type)
+    ]
+    sizes = Counter(node.gpus for node in may)
+    fits = {
+        size: many
+        for size in sizes
+        if (many := max(job.min_nodes, math.ceil(count / size))) <= (job.max_nodes or many)
+    }
+    if not fits:
+        return job
+    size = max(fits, key=lambda each: (sizes[each], -each))
+    chosen = [node for node in may if node.gpus == size]
+    return replace(
+        job,
+        requirements=RequirementSet.rigid(size * fits[size]),
+        nodes=frozenset(node.name for node in chosen),
+        min_nodes=fits[size],
+        max_nodes=fits[size],
+        cpus_per_gpu=min(node.cpus for node in chosen) / size,
+    )

@@ -6,6 +6,7 @@ each starts, ends and is queued again by itself; of a long array only the next o
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -16,6 +17,9 @@ from slurm_plugin.backend import JobState, SlurmJob
 MOST = 64
 """So many elements of an array wait for a place at a time; the others wait behind them."""
 
+_MOST_OF_ALL = 4096
+"""Of many arrays each has fewer candidates, so that these are no more than this, one each apart."""
+
 
 def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     """Return all jobs, those that Slurm keeps as one taken apart: those that may start next.
@@ -24,24 +28,26 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
     run or have run come first, then those that were split off, and the last one, which stands for
     itself. What its user holds keeps no other waiting.
     """
-    most = {job.array: job.throttle for job in jobs.values() if job.array and job.throttle}
+    limits = {job.array: job.throttle for job in jobs.values() if job.array and job.throttle}
     taken = Counter(
         job.array
         for job in jobs.values()
         if not (job.unsplit or job.held or job.state is JobState.ENDED or _fresh(job))
     )
     found: dict[str, SlurmJob] = {}
+    arrays = sum(bool(job.unsplit) for job in jobs.values())
+    most = min(MOST, max(1, _MOST_OF_ALL // max(1, arrays)))
     for job_id, job in jobs.items():
         if job.unsplit:
             continue
-        if job.array in most and _fresh(job):
-            if taken[job.array] >= most[job.array]:
+        if job.array in limits and _fresh(job):
+            if taken[job.array] >= limits[job.array]:
                 continue
             taken[job.array] += 1
         found[job_id] = job
     for job in jobs.values():
-        left = min(MOST, most[job.array] - taken[job.array]) if job.array in most else MOST
-        for element in islice(elements(job), max(0, left)):
+        left = min(most, limits.get(job.array, math.inf) - taken[job.array])
+        for element in islice(elements(job), int(max(0, left))):
             found[element.id] = element
     return found
 

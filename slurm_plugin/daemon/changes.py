@@ -79,23 +79,23 @@ def changes_for(
             changes += broken(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
-            if known.slurm.entered:
+            if known.request.placed(known.slurm):
                 changes.append(_leave(known))
             if known.slurm.held_by_slurm:
                 # Nothing else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
                 changes.append(Release(element_id(known.slurm)))
-    return (*changes, *world.leaderless, *(Leave(job) for job in world.intruders))
+    return (*changes, *world.leaderless, *world.intruders)
 
 
 def leaving(world: LiveWorld) -> Iterator[Leave]:
     """Yield what takes jobs out of the reservation that have not begun, so that Slurm does."""
     for known in world.units():
-        if known.slurm.entered:
+        if known.request.placed(known.slurm):
             yield _leave(known)
         for member in known.slurm.members:
             if member.entered:
                 yield Leave(element_id(known.slurm, member.element))
-    yield from (Leave(job) for job in world.intruders)
+    yield from world.intruders
 
 
 def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:
@@ -113,9 +113,10 @@ def _enter(
 ) -> Enter | Together | None:
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
     seen, request = known.slurm, known.request
-    job, otherwise = element_id(seen), _leave(known)
-    # What was queued again waits for a while else.
+    job = element_id(seen)
     partitions = world.partitions_for(seen, [name for name, _ in configuration])
+    otherwise = request.leave(job, partitions or seen.partitions)
+    # What was queued again waits for a while else.
     entry = Enter(job, world.hold, (), otherwise, due=seen.restarts > 0, partitions=partitions)
     if request.rigid:
         return replace(entry, nodes=tuple(name for name, _ in configuration))
@@ -137,11 +138,7 @@ def _enter(
 
 def _leave(known: Managed) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
-    own, job = known.request.own, element_id(known.slurm)
-    partitions = own.partitions if own.partitions != known.slurm.partitions else ()
-    if known.request.rigid:
-        return Leave(job, own.nodes, partitions=partitions)
-    return Leave(job, own.nodes, own.resources, own.terms, partitions)
+    return known.request.leave(element_id(known.slurm), known.slurm.partitions)
 
 
 def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:

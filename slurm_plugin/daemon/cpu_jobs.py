@@ -6,13 +6,28 @@ No policy is asked about them. They leave the CPUs and the memory alone that idl
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from hetsched_core.types import NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
+from slurm_plugin.daemon.request import Request
 
 _AGAIN_S = 60.0
 """How long one is not placed again that Slurm did not start."""
+
+
+class CpuJob(NamedTuple):
+    """A waiting job without GPUs, what it asks for, and the nodes that it may run on."""
+
+    job: SlurmJob
+    request: Request
+    where: frozenset[str] | None
+
+    @property
+    def leave(self) -> Leave:
+        """What lets it wait again as it was submitted."""
+        return self.request.leave(self.job.id, self.job.partitions)
 
 
 @dataclass(slots=True)
@@ -31,12 +46,12 @@ class CpuJobs:
 
     def __init__(self) -> None:
         """Begin with none placed."""
-        self._placed: dict[str, tuple[float, Leave]] = {}
+        self._placed: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
 
     def changes(
         self,
-        waiting: Collection[tuple[SlurmJob, frozenset[str] | None]],
+        waiting: Collection[CpuJob],
         nodes: Mapping[str, NodeView],
         needs: tuple[float, float],
         hold: str,
@@ -47,7 +62,7 @@ class CpuJobs:
         """Yield which of them start now, and which give their places back.
 
         Args:
-            waiting: jobs without GPUs that wait, each with the nodes that it may run on.
+            waiting: jobs without GPUs that wait.
             nodes: the managed nodes.
             needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
             hold: the reservation that they enter.
@@ -57,22 +72,25 @@ class CpuJobs:
         """
         rooms = {name: _room(view, needs) for name, view in nodes.items() if view.open}
         empty = {name: _room(NodeView(nodes[name].node), needs) for name in rooms}
-        there = {job.id for job, _ in waiting}
-        self._placed = {job: placed for job, placed in self._placed.items() if job in there}
+        there = {each.job.id for each in waiting}
+        self._placed = {job: since_s for job, since_s in self._placed.items() if job in there}
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
-        entered = [job for job, _ in waiting if job.entered]
-        for job in entered:
+        for each in waiting:
+            job = each.job
+            if not job.entered:
+                if each.request.placed(job):
+                    yield each.leave
+                continue
             for name in job.pinned:
                 _take(rooms.get(name), *_share(job))
             if job.id not in self._placed:
                 # An earlier daemon has placed it, or it has run and was queued again.
-                yield Leave(job.id)
+                yield each.leave
                 continue
-            since_s, leave = self._placed[job.id]
-            if now - since_s > start_timeout_s:
+            if now - self._placed[job.id] > start_timeout_s:
                 self._not_before[job.id] = now + _AGAIN_S
-                yield leave
-        for job, where in _in_order(waiting):
+                yield each.leave
+        for job, request, where in _in_order(waiting):
             if job.entered or self._not_before.get(job.id, now) > now:
                 continue
             cpus, memory_mb = _share(job)
@@ -88,31 +106,32 @@ class CpuJobs:
                 _take(rooms[name], cpus, memory_mb)
             if fits:
                 first = partitions_for(job, chosen)
-                leave = Leave(job.id, job.pinned, partitions=job.partitions if first else ())
-                self._placed[job.id] = now, leave
-                entry = Enter(job.id, hold, tuple(sorted(chosen)), leave, partitions=first)
-                yield replace(entry, due=job.restarts > 0)
+                self._placed[job.id] = now
+                yield Enter(
+                    job.id,
+                    hold,
+                    tuple(sorted(chosen)),
+                    request.leave(job.id, first or job.partitions),
+                    due=job.restarts > 0,
+                    partitions=first,
+                )
 
-    def leaving(self, waiting: Iterable[tuple[SlurmJob, frozenset[str] | None]]) -> Iterator[Leave]:
-        """Yield what takes those out of the reservation that have not begun."""
-        for job, _ in waiting:
-            if job.entered:
-                yield self._placed[job.id][1] if job.id in self._placed else Leave(job.id)
+    def refused(self, job: str, now: float) -> None:
+        """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
+        self._not_before[job] = now + _AGAIN_S
 
 
-def _in_order(
-    waiting: Iterable[tuple[SlurmJob, frozenset[str] | None]],
-) -> list[tuple[SlurmJob, frozenset[str] | None]]:
+def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
     """Return jobs in Slurm's order; those that are held or wait for others are left out."""
     free = [
         each
         for each in waiting
-        if each[0].state is JobState.PENDING
-        and not each[0].held
-        and not each[0].dependency
-        and not each[0].reason.startswith("Dependency")
+        if each.job.state is JobState.PENDING
+        and not each.job.held
+        and not each.job.dependency
+        and not each.job.reason.startswith("Dependency")
     ]
-    return sorted(free, key=lambda each: (-each[0].priority, each[0].submit_s, each[0].id))
+    return sorted(free, key=lambda each: (-each.job.priority, each.job.submit_s, each.job.id))
 
 
 def _room(view: NodeView, needs: tuple[float, float]) -> _Room:

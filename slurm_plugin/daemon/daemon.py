@@ -210,11 +210,11 @@ class Daemon:
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))
+        self._write_requests()
         if self._mode is Mode.SHADOW:
             return CycleReport(
                 decision, violations, changes, warnings=warnings, heard=heard, lost=lost
             )
-        self._write_requests()
         until = self._stopwatch() + self._settings.slack_s * _RENEW
         outcome = apply_changes(
             self._backend, changes, self._sleep, enough=lambda: self._stopwatch() > until
@@ -371,6 +371,7 @@ class Daemon:
         for change, words in outcome.refused:
             if isinstance(change, Enter):
                 self._world.refused(change.job, words, now)
+                self._cpu_jobs.refused(change.job, now)
         if self._spool is not None:
             self._spool.note(self._world, self._plan, actions, outcome.made, now)
 
@@ -486,7 +487,7 @@ class Daemon:
             return CycleReport(away=str(error))  # the hold ends by itself
         changes: tuple[Change, ...] = (
             *leaving(self._world),
-            *self._cpu_jobs.leaving(self._world.without_gpus),
+            *(each.leave for each in self._world.without_gpus if each.request.placed(each.job)),
             *letting_go(state.reservations, now),
         )
         return CycleReport(

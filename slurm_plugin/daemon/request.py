@@ -15,7 +15,7 @@ from typing import Any
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import LearningRate, RequirementSet
-from slurm_plugin.backend import HOLDS, Asked, Resources, SlurmJob, Terms
+from slurm_plugin.backend import HOLDS, Asked, JobState, Leave, Resources, SlurmJob, Terms
 from slurm_plugin.backend.gres import gpus_in
 from slurm_plugin.submit.options import NO_OPTIONS, Options, read_options
 
@@ -244,6 +244,23 @@ class Request:
             return None
         return LearningRate(((self.default_count, options.learning_rate),), options.lr_scaling)
 
+    def placed(self, seen: SlurmJob) -> bool:
+        """Whether a waiting job is in the reservation, or was when that ended: it stays pinned."""
+        return seen.state is JobState.PENDING and (seen.entered or seen.pinned != self.own.nodes)
+
+    def leave(self, job: str, partitions: tuple[str, ...]) -> Leave:
+        """Return what lets it wait again, in the shape in which it was submitted.
+
+        Args:
+            job: under which id Slurm changes it.
+            partitions: those that it has now.
+        """
+        own = self.own
+        partitions = own.partitions if own.partitions != partitions else ()
+        if self.rigid:
+            return Leave(job, own.nodes, partitions=partitions)
+        return Leave(job, own.nodes, own.resources, own.terms, partitions)
+
 
 def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
     """Return what a job may be given: what its user says, or just what was submitted.
@@ -272,7 +289,7 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
         cpus_per_gpu=math.ceil(own.cpus / gpus),
         memory_mb_per_gpu=math.ceil(own.memory_mb / gpus),
         movable=False,
-        why_not=_why_not(seen),
+        why_not=_why_not(seen) or _names_too_few(own),
     )
 
 
@@ -319,3 +336,12 @@ def _why_not(seen: SlurmJob) -> str:
     if len(seen.gpu_types) > 1:
         return f"hetsched places no job on GPUs of {' and '.join(seen.gpu_types)} at once"
     return ""
+
+
+def _names_too_few(own: Own) -> str:
+    if not 0 < len(own.nodes) < own.least_nodes:
+        return ""
+    return (
+        f"it names {len(own.nodes)} of the {own.least_nodes} nodes that it asks for; name all of "
+        "them, or exclude those on which it is not to run"
+    )

@@ -23,6 +23,7 @@ from slurm_plugin.daemon.request import (
     Own,
     Request,
     is_mark,
+    nonce_of,
     own_of,
     read_mark,
     request_of,
@@ -39,8 +40,9 @@ from slurm_plugin.submit.options import (
 class _Known:
     """A job, or an array, as it was first seen.
 
-    `text` is the mark as it was written, "" for none. `last` is when each was queued last, and how
-    often before, by id.
+    `text` is the mark as it was written, "" for none. `own` is the shape of all elements but those
+    whose user has changed them by themselves, which have theirs in `edited`, by id. `last` is when
+    each was queued last, and how often before, by id.
     """
 
     key: str
@@ -50,6 +52,7 @@ class _Known:
     own: Own
     submit_s: float
     wrong: str = ""
+    edited: dict[str, Own] = field(default_factory=dict)
     last: dict[str, tuple[float, int]] = field(default_factory=dict)
 
 
@@ -81,10 +84,9 @@ class Requests:
         Raises:
             StoreError: it takes nothing in.
         """
-        if self._stored is None or not (self._new or self._left):
-            return
-        documents = {job: _document(self._known[job]) for job in self._new if job in self._known}
-        self._stored.remember(documents, self._left)
+        if self._stored is not None and (self._new or self._left):
+            new = self._new & self._known.keys()
+            self._stored.remember({job: _document(self._known[job]) for job in new}, self._left)
         self._new, self._left = set(), set()
 
     def of(self, seen: SlurmJob) -> Request | None:
@@ -96,11 +98,12 @@ class Requests:
             known = self._remember(seen, *_of_mark(seen))
         known.last[seen.id] = seen.submit_s, seen.restarts
         key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
+        own = known.edited.get(seen.id, known.own)
         try:
-            return request_of(key, known.mark, seen, known.own)
+            return request_of(key, known.mark, seen, own)
         except InputError as error:
             known.mark, known.wrong = replace(known.mark, options=NO_OPTIONS), str(error)
-            return request_of(key, known.mark, seen, known.own)
+            return request_of(key, known.mark, seen, own)
 
     def marked(self, jobs: Mapping[str, SlurmJob]) -> Mapping[str, SlurmJob]:
         """Return jobs with the marks that they had, where something else was written over them."""
@@ -119,14 +122,26 @@ class Requests:
         known = self._known.get(job_of(seen.id))
         return "" if known is None else known.wrong
 
-    def edited(self, seen: SlurmJob) -> None:
-        """Take in that the user of a waiting job has changed what it asks for."""
+    def edited(self, seen: SlurmJob, was: SlurmJob) -> None:
+        """Take in that the user of a waiting job has changed what it asks for.
+
+        `was` is the job before. What was placed is shown in another shape than its own, also when
+        the reservation has ended since: it stays pinned.
+        """
         known = self._known.get(job_of(seen.id))
-        # What was placed is shown in another shape than its own.
-        waits = seen.state is JobState.PENDING and not seen.entered
-        if known is not None and waits and not seen.restarts:
-            known.own = own_of(seen, known.mark)
-            self._new.add(job_of(seen.id))
+        waits = was.restarts == seen.restarts and all(
+            each.state is JobState.PENDING and not each.entered for each in (was, seen)
+        )
+        if known is None or not waits:
+            return
+        before, own = known.edited.get(seen.id, known.own), own_of(seen, known.mark)
+        if own == before or was.pinned != before.nodes:
+            return
+        if seen.id == job_of(seen.id):
+            known.own = own
+        else:
+            known.edited[seen.id] = own
+        self._new.add(job_of(seen.id))
 
     def look_up(self, seen: SlurmJob, backend: SlurmBackend) -> None:
         """Ask Slurm for the script of a new job, and read its options.
@@ -151,6 +166,9 @@ class Requests:
         for job in self._known.keys() - there:
             del self._known[job]
             self._left.add(job)
+        for known in self._known.values():
+            if known.edited:
+                known.edited = {job: own for job, own in known.edited.items() if job in jobs}
 
     def _remember(self, seen: SlurmJob, mark: Mark, wrong: str) -> _Known:
         job = job_of(seen.id)
@@ -186,15 +204,8 @@ def _read(document: str) -> _Known | None:
 def _is_same(known: _Known, seen: SlurmJob) -> bool:
     """Whether it is the job that had this id before: Slurm hands ids out again after a crash."""
     if is_mark(seen.mark) and known.mark.nonce:
-        return _nonce(seen) == known.mark.nonce
+        return nonce_of(seen.mark) == known.mark.nonce
     submit_s, restarts = known.last.get(seen.id, (known.submit_s, 0))
     # To be queued again changes both.
     requeued = seen.restarts > restarts
     return seen.user == known.user and (seen.submit_s == submit_s or requeued)
-
-
-def _nonce(seen: SlurmJob) -> str:
-    try:
-        return read_mark(seen.mark).nonce
-    except InputError:
-        return ""

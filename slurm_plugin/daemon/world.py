@@ -7,9 +7,11 @@ costs by what changed.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from ClusterShell.NodeSet import NodeSet
 from immutables import Map
 
 from hetsched_core.errors import described as described_error
@@ -34,9 +36,18 @@ from hetsched_core.types import (
     Window,
     closed_to,
 )
-from slurm_plugin.backend import HOLDS, Cancel, JobState, SlurmJob, SlurmNode, SlurmSite, SlurmState
+from slurm_plugin.backend import (
+    HOLDS,
+    Cancel,
+    JobState,
+    Leave,
+    SlurmJob,
+    SlurmNode,
+    SlurmSite,
+    SlurmState,
+)
 from slurm_plugin.backend.gres import UNTYPED
-from slurm_plugin.daemon.accepted import accepted
+from slurm_plugin.daemon.accepted import accepted, with_whole_nodes
 from slurm_plugin.daemon.candidates import candidates
 from slurm_plugin.daemon.checkpoint import may_move
 from slurm_plugin.daemon.copies import (
@@ -48,6 +59,7 @@ from slurm_plugin.daemon.copies import (
     parted,
     startable,
 )
+from slurm_plugin.daemon.cpu_jobs import CpuJob
 from slurm_plugin.daemon.gangs import (
     element_id,
     finishing,
@@ -113,8 +125,8 @@ class LiveWorld:
         odd: records that are left out, such as `job 12`, each with what is wrong.
         elements: how elements of arrays follow placements.
         requests: what jobs ask for.
-        without_gpus: waiting jobs without GPUs, each with the nodes that it may run on.
-        intruders: waiting jobs in the reservation that are not to be placed.
+        without_gpus: waiting jobs without GPUs.
+        intruders: what takes waiting jobs out of the reservation that are not to be placed.
         hold: the name of the reservation.
     """
 
@@ -146,8 +158,9 @@ class LiveWorld:
         self.leaderless: tuple[Cancel, ...] = ()
         self.requests = Requests()
         self._unread: list[SlurmJob] = []
-        self.intruders: list[str] = []
-        self.without_gpus: list[tuple[SlurmJob, frozenset[str] | None]] = []
+        self.intruders: list[Leave] = []
+        self.without_gpus: list[CpuJob] = []
+        self._cpu_jobs: dict[str, SlurmJob] = {}
         self.hold = HOLDS[0]
         self._partitions: frozenset[str] = frozenset()
         self._where = Where()
@@ -188,6 +201,7 @@ class LiveWorld:
         if any(what.startswith("job ") for what in self.odd):
             # The leader of these may be among what is left out.
             self.leaderless = ()
+        self._cpu_jobs = {each.job.id: each.job for each in self.without_gpus}
         self.lost, self._unread, self.intruders, self.without_gpus = [], [], [], []
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
@@ -195,6 +209,10 @@ class LiveWorld:
             if seen is not None and seen.state is not JobState.ENDED:
                 request = self.requests.of(seen)
                 if request is not None and request.key == known.request.key:
+                    waits = JobState.PENDING in (seen.state, known.slurm.state)
+                    if waits and not self._wants(seen):
+                        # It began elsewhere, or its user wants other nodes for it.
+                        self._leave(job_id)
                     continue
                 seen = None
             if seen is None and not self._behind(known.slurm):
@@ -204,17 +222,26 @@ class LiveWorld:
         # Anew each time: others may look at the old one.
         self.later, self.aside = {}, {}
         for seen in state.jobs.values():
-            if seen.state is not JobState.ENDED and self._wants(seen):
+            if seen.state is JobState.ENDED:
+                continue
+            if seen.id in self.managed or self._wants(seen):
                 self._take_in(seen, cluster, now)
         for seen in self._unread:
             # The elements of an array have one script.
-            if self.requests.of(seen) is None and not ask(seen):
-                break
+            try:
+                if self.requests.of(seen) is None and not ask(seen):
+                    break
+            except Exception as error:
+                self._leave_out(seen.id, error)
+                continue
             self._take_in(seen, cluster, now)
-        for what, words in self.odd.items():
-            if what.startswith("job "):
-                self.aside[what.removeprefix("job ")] = f"it is left out: {words}"
-        self.requests.forget_all_but(state.jobs)
+        odd = {
+            what.removeprefix("job "): words
+            for what, words in self.odd.items()
+            if what.startswith("job ")
+        }
+        self.aside |= {job: f"it is left out: {words}" for job, words in odd.items()}
+        self.requests.forget_all_but(state.jobs.keys() | odd.keys())
         self._observe_windows(changed=windows != before_them)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
@@ -388,11 +415,22 @@ class LiveWorld:
         moved = self._where.differs(ours)
         if moved:
             self._where = Where(ours)
+        left_out = defaultdict(list)
+        for name in self._settings.node_names - {node.name for node in nodes}:
+            left_out["Slurm has no such node"].append(name)
+        kept = []
+        for node in ours:
+            # Of a node with several types nothing can be pinned to one of them by count alone.
+            if len(node.gpus) == 1 and node.gpus[0][1]:
+                kept.append(node)
+            else:
+                types = " and ".join(gpu_type for gpu_type, count in node.gpus if count)
+                left_out[f"it has GPUs {types}" if types else "it has no GPUs"].append(node.name)
+        for words, names in left_out.items():
+            self.odd[f"node {NodeSet.fromlist(names)}"] = words
         described = tuple(
             Node(node.name, node.gpus[0][0], node.gpus[0][1], node.cpus, node.memory_mb)
-            for node in ours
-            # Of a node with several types nothing can be pinned to one of them by count alone.
-            if len(node.gpus) == 1
+            for node in kept
         )
         if self.cluster is None or self.cluster.nodes != described:
             before, self.cluster = self.cluster, Cluster(described, "slurm")
@@ -424,13 +462,13 @@ class LiveWorld:
         return waited and any(job.array == array for job in self.records.values())
 
     def _wants(self, seen: SlurmJob) -> bool:
-        """Whether a job may run on the managed nodes, or does."""
+        """Whether a job may run on the managed nodes, or does, or is to be let out of them."""
         assert self.cluster is not None
         if seen.nodes:
             return all(name in self.cluster for name in seen.nodes)
         if seen.reservation and seen.reservation not in HOLDS:
             return False
-        return not self._partitions.isdisjoint(seen.partitions)
+        return seen.entered or not self._partitions.isdisjoint(seen.partitions)
 
     def _takes(self, seen: SlurmJob, request: Request) -> bool:
         """Whether such a job is placed."""
@@ -521,22 +559,27 @@ class LiveWorld:
             if wrong := self.requests.wrong(seen):
                 self.warnings[seen.id] = wrong
             if not self._takes(seen, request):
-                self._note_intruder(seen)
+                self._note_intruder(seen, request)
                 self.aside[seen.id] = _UNMARKED
                 return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
             later = begin_s > now and seen.state is JobState.PENDING
-            if request.rigid and not seen.gpus:
+            if request.rigid and not seen.gpus and not request.why_not:
                 if later:
-                    self._note_intruder(seen)
+                    self._note_intruder(seen, request)
                 elif seen.state is JobState.PENDING:
                     self.aside[seen.id] = _NO_GPUS
+                    was = self._cpu_jobs.get(seen.id, seen)
+                    if editable(seen) != editable(was):
+                        self.requests.edited(seen, was)
+                        request = self.requests.of(seen) or request
                     where = self._where.of(seen, request.own.nodes)
-                    self.without_gpus.append((seen, self._open(where, seen.time_limit_s)))
+                    where = self._open(where, seen.time_limit_s)
+                    self.without_gpus.append(CpuJob(seen, request, where))
                 return
             if later:
                 self.later[seen.id] = to_begin_later(seen, request)
-                self._note_intruder(seen)
+                self._note_intruder(seen, request)
                 return
             waited_s = max(0.0, now - max(request.mark.submitted_s or seen.submit_s, begin_s))
             job = described(seen, request)
@@ -546,7 +589,7 @@ class LiveWorld:
         was = known.slurm
         edited = editable(seen) != editable(was)
         if edited or seen.id not in self.jobs:
-            self._reread(known, seen)
+            self._reread(known, seen, was)
         held, could = known.runs, startable(known)
         if seen.copies:
             known.settle(now, cluster)
@@ -586,9 +629,13 @@ class LiveWorld:
         closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
         return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
-    def _note_intruder(self, seen: SlurmJob) -> None:
+    def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
         """Note a job that is not managed, and is in the reservation by its user's own word."""
-        self.intruders += (element_id(each) for each in seen.copies or (seen,) if each.entered)
+        self.intruders += (
+            request.leave(element_id(each), each.partitions)
+            for each in seen.copies or (seen,)
+            if each.entered
+        )
 
     def _observe_run(
         self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
@@ -650,9 +697,9 @@ class LiveWorld:
             known.quota = None
         return known.quota[0] if known.quota and seen.state is JobState.PENDING else None
 
-    def _reread(self, known: Managed, seen: SlurmJob) -> None:
+    def _reread(self, known: Managed, seen: SlurmJob, was: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""
-        self.requests.edited(seen)
+        self.requests.edited(seen, was)
         request = self.requests.of(seen)
         if request is not None:
             known.request = request
@@ -692,6 +739,8 @@ class LiveWorld:
             shapes=self._shapes(request, seen),
             copies=self._copies(known),
         )
+        if request.rigid and seen.exclusive == "node":
+            known.whole = with_whole_nodes(known.whole, self.cluster)
         self._close(known)
 
     def _close(self, known: Managed) -> None:

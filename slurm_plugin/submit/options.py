@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import takewhile
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import LearningRateScaling, RequirementSet
@@ -80,9 +81,7 @@ def script_options(script: str) -> dict[str, str]:
         InputError: a word there is no option, or an option stands twice.
     """
     found: dict[str, str] = {}
-    for line in script.splitlines()[:_MOST_LINES]:
-        if line.strip() and not line.startswith("#"):
-            break
+    for line in _header(script):
         match = _LINE.fullmatch(line)
         for word in match[1].split() if match else ():
             option = _WORD.fullmatch(word)
@@ -101,12 +100,14 @@ def script_options(script: str) -> dict[str, str]:
 
 def script_signal(script: str) -> str:
     """Return what `#SBATCH --signal=[{R|B}:]SIGNAL[@SECONDS]` says, "" without one."""
-    for line in script.splitlines()[:_MOST_LINES]:
-        if line.strip() and not line.startswith("#"):
-            break
-        if found := _SIGNAL.match(line):
-            return found[1]
-    return ""
+    found = (match[1] for line in _header(script) if (match := _SIGNAL.match(line)))
+    return next(found, "")
+
+
+def _header(script: str) -> Iterator[str]:
+    """Yield the lines of a script in which options may stand."""
+    lines = script.splitlines()[:_MOST_LINES]
+    return takewhile(lambda line: not line.strip() or line.startswith("#"), lines)
 
 
 def read_options(values: Mapping[str, str]) -> Options:

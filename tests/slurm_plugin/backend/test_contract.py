@@ -270,8 +270,6 @@ def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) 
         10.0,
         longest,
         GpuLimits(),
-        power_up_s=60,
-        power_down_s=30,
         cluster=f"testbed at {host}:{port}",
     )
     testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")

@@ -13,7 +13,6 @@ from slurm_plugin.backend import (
     Hold,
     JobState,
     Leave,
-    Power,
     RefusedError,
     Requeue,
     Resources,
@@ -53,8 +52,7 @@ def test_a_plain_job_waits_and_runs_where_an_operator_places_it_by_one_update(si
     (kept,) = site.operator.read().reservations
     assert (kept.name, kept.nodes, kept.users) == (NAME, NODES, "-daemon")
     assert kept.flags >= {"FLEX", "OVERLAP", "NO_HOLD_JOBS_AFTER_END"}
-    assert kept.active(time.time())
-    assert not kept.maintenance
+    assert kept.start_s <= time.time() < kept.end_s
     site.enter(job, "n1")
     seen = site.await_running(job)
     assert (seen.nodes, seen.reservation, seen.time_limit_s) == (("n1",), NAME, 86400.0)
@@ -212,17 +210,15 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
             reference.nodes,
             reference.reservations,
             others,
-        ) and all(node.reserved for node in read.nodes)
+        )
 
-    # Slurm marks nodes as reserved, and calls those that it pings, while we look.
+    # Slurm changes what it shows of nodes while we look.
     wait_until(alike, "both read the same", PATIENCE_S)
     first, second, third, fourth = (read.jobs[job] for job in jobs)
     assert first.partitions == ("short", "gpu")
-    assert (first.exclusive, first.constraint, first.licences) == ("node", "ib&nvme", "cad:1")
+    assert (first.exclusive, first.constraint) == ("node", "ib&nvme")
     assert (first.excluded, first.pinned) == (("n0",), ("n4",))
     assert (first.resources.nodes, first.tasks_per_node, first.cpus_least) == ((1, 3), 2, 3)
-    assert first.deadline_s is not None
-    assert first.deadline_s == pytest.approx(first.submit_s + 7200, abs=5)
     assert first.priority > 0
     assert first.reason.startswith("ReqNodeNotAvail, ")
     assert (second.exclusive, second.reservation, second.priority) == ("user", NAME, 0)
@@ -230,8 +226,7 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
     assert fourth.het_job == jobs[3]
     nodes = {node.name: node for node in read.nodes}
     for fake in site.testbed.layout.nodes:
-        node = nodes[fake.name]
-        assert (node.features, node.weight) == (frozenset(fake.features), fake.weight)
+        assert nodes[fake.name].features == frozenset(fake.features)
 
 
 def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller_was_killed(
@@ -313,8 +308,9 @@ def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) 
         *("scontrol", *create, "StartTime=now+5minutes", "EndTime=now+1hour", "Flags=MAINT,OVERLAP")
     )
     (works,) = (kept for kept in site.operator.read().reservations if kept.name == "works")
-    assert (works.nodes, works.maintenance, works.users) == (("n2",), True, "root")
-    assert not works.active(time.time())
+    assert (works.nodes, works.users) == (("n2",), "root")
+    assert "MAINT" in works.flags
+    assert works.start_s > time.time()
     long, short = (site.submit("--gpus=1", f"--time={limit}") for limit in ("1-0", "2"))
     site.enter(short, "n2")
     site.await_running(short)
@@ -353,26 +349,25 @@ def saving(site: Site) -> Iterator[Site]:
 def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(saving: Site) -> None:
     site = saving
 
-    def power() -> Power:
+    def is_off() -> bool:
         nodes = {node.name: node for node in site.operator.read().nodes}
         assert nodes["n5"].condition.value == "up", nodes["n5"]
-        return nodes["n5"].power
+        return "POWERED_DOWN" in site.testbed.command("scontrol", "show", "node", "n5")
 
     site.testbed.command("scontrol", "update", "node=n5", "state=power_down")
-    wait_until(lambda: power() is Power.OFF, "a node that is off", PATIENCE_S)
+    wait_until(is_off, "a node that is off", PATIENCE_S)
     job = site.submit("--gpus=1")
     site.await_waiting(job)
     site.enter(job, "n5")
     seen = site.await_running(job)
     assert seen.nodes == ("n5",)
-    wait_until(lambda: power() is Power.ON, "a node that is on", PATIENCE_S)
+    wait_until(lambda: not is_off(), "a node that is on", PATIENCE_S)
     shown = site.testbed.command("squeue", "--noheader", f"--jobs={job}", "--format=%T")
     wait_until(
         lambda: "RUNNING" in site.testbed.command("squeue", "-h", f"--jobs={job}", "--format=%T"),
         f"it runs there, not {shown}",
         PATIENCE_S,
     )
-    assert site.operator.site().power_up_s == 60.0
 
 
 def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word(site: Site) -> None:
@@ -418,7 +413,7 @@ def test_a_job_without_gpus_is_let_in_anywhere(site: Site) -> None:
 @both
 def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(site: Site) -> None:
     def held() -> tuple[str, ...]:
-        found = (kept for kept in site.operator.read().reservations if kept.active(time.time()))
+        found = (kept for kept in site.operator.read().reservations if kept.end_s > time.time())
         return next((kept.nodes for kept in found), ())
 
     job = site.submit("--gpus=1")

@@ -31,6 +31,14 @@ def test_of_a_long_array_the_next_ones_are_shown_beside_all_other_jobs() -> None
     ]
 
 
+@pytest.mark.parametrize(("arrays", "each"), [(64, 64), (500, 8), (5000, 1)])
+def test_of_many_arrays_each_has_fewer_elements_that_wait_for_a_place(
+    arrays: int, each: int
+) -> None:
+    ours = (replace(WHOLE, id=f"{at}", array=f"{at}") for at in range(arrays))
+    assert len(ids(*ours)) == arrays * each
+
+
 @pytest.mark.parametrize(
     ("others", "left"),
     [
@@ -39,8 +47,9 @@ def test_of_a_long_array_the_next_ones_are_shown_beside_all_other_jobs() -> None
         ((one(1000), one(1001)), 1),
         ((one(1000), one(1001), one(1002), one(1003)), 0),
         ((one(1000, JobState.ENDED), one(1001, JobState.ENDED)), 3),
+        ((replace(one(1000), held=True), replace(one(1001), held=True)), 3),
     ],
-    ids=["none", "one runs", "two split off", "more than that", "ended"],
+    ids=["none", "one runs", "two split off", "more than that", "ended", "held"],
 )
 def test_the_throttle_holds_for_those_that_were_split_off_and_those_that_were_not(
     others: tuple[SlurmJob, ...], left: int

@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import Asked, Enter, Leave, Resources, SlurmJob, SlurmReservation
+from slurm_plugin.backend import (
+    Asked,
+    Enter,
+    Leave,
+    RefusedError,
+    Resources,
+    SlurmJob,
+    SlurmReservation,
+)
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
@@ -110,6 +118,21 @@ def test_one_that_slurm_does_not_start_gives_its_place_back_for_a_minute(
         daemon.cycle()
         assert clock.now < 1200
     assert clock.now - gave_back == pytest.approx(60, abs=2)
+
+
+def test_one_that_slurm_refuses_is_not_asked_for_in_every_cycle_and_lets_others_pass() -> None:
+    first, other = cpu_job(1, 20, priority=9), cpu_job(2, 20)
+    backend, clock = FakeBackend(state(first, other), errors=[RefusedError("no")]), Clock()
+    daemon = daemon_of(backend, clock)
+    for _ in range(59):
+        daemon.cycle()
+        clock.now += 1
+    assert [(type(call), call.job) for call in backend.calls[:3]] == [
+        (Enter, "1"),
+        (Leave, "1"),
+        (Enter, "2"),
+    ]
+    assert not any(call.job == "1" for call in backend.calls[3:])
 
 
 def test_of_several_partitions_that_of_the_node_is_put_first_and_back_again() -> None:

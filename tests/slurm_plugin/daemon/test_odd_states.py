@@ -114,7 +114,6 @@ def odd_jobs(draw: st.DrawFn) -> SlurmJob:
         batch=draw(st.booleans()),
         constraint=draw(st.sampled_from(["", "", "fast", "[a*2&b*1]", "((", "a|"])),
         excluded=tuple(draw(st.lists(NODES, max_size=2))),
-        licences=draw(st.sampled_from(["", "matlab:2"])),
         exclusive=draw(st.sampled_from(["", "node"])),
         priority=draw(st.sampled_from([0, 1, 2**32])),
         throttle=draw(st.sampled_from([0, 1, -1])),

@@ -9,7 +9,15 @@ import pytest
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import AwayError, SlurmSite, SlurmState
 from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Clock, daemon_of, state
+from tests.slurm_plugin.daemon.fake_slurm import (
+    SETTINGS,
+    WAITING,
+    Clock,
+    daemon_of,
+    held,
+    node,
+    state,
+)
 
 
 def test_a_partition_that_slurm_does_not_have_is_told_once_with_those_it_has() -> None:
@@ -39,3 +47,21 @@ def test_a_slurm_that_does_not_answer_is_asked_for_its_partitions_later() -> Non
             raise AwayError("nobody answers")
 
     daemon_of(Away(), Clock()).check_partitions(SETTINGS)
+
+
+def test_nodes_that_are_left_out_are_told_with_why_and_others_are_used() -> None:
+    nodes = (
+        node("n0"),
+        *(replace(node(name), gpus=()) for name in ("c1", "c2")),
+        replace(node("n1"), gpus=(("v100", 0),)),
+        replace(node("n2"), gpus=(("a100", 2), ("v100", 2))),
+    )
+    backend = FakeBackend(state(WAITING, nodes=nodes, reservations=(held("n0"),)))
+    daemon = daemon_of(backend, Clock(), settings=replace(SETTINGS, nodes="n9"))
+    assert set(daemon.cycle().warnings) == {
+        "node c[1-2],n1 is left out: it has no GPUs",
+        "node n2 is left out: it has GPUs a100 and v100",
+        "node n9 is left out: Slurm has no such node",
+    }
+    assert [change.job for change in backend.calls] == [WAITING.id]
+    assert daemon.cycle().warnings == ()

@@ -12,6 +12,7 @@ from slurm_plugin.backend import (
     Asked,
     Enter,
     Hold,
+    JobState,
     Leave,
     RefusedError,
     SlurmReservation,
@@ -46,6 +47,26 @@ def test_a_job_without_options_is_placed_as_it_was_submitted() -> None:
     backend = FakeBackend(state(wide, nodes=(node("n0", used=3), node("n1"), node("n2"))))
     daemon_of(backend, Clock()).cycle()
     assert backend.calls == [Enter("5", HOLD, ("n1", "n2"), Leave("5"))]
+
+
+def test_a_job_that_shares_no_node_is_placed_on_nodes_of_which_nothing_is_in_use() -> None:
+    alone = replace(RIGID, exclusive="node")
+    nodes = (node("n0", used=1), replace(node("n1"), cpus_used=1), node("n2"))
+    backend = FakeBackend(state(alone, replace(RIGID, id="6"), nodes=nodes))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert [(call.job, call.nodes) for call in backend.calls if isinstance(call, Enter)] == [
+        ("5", ("n2",)),
+        ("6", ("n0",)),
+    ]
+    # Slurm shows all of the node's GPUs as its own.
+    backend.calls.clear()
+    runs = running(alone, "n2", gpus=4)
+    backend.state = state(runs, nodes=(*nodes[:2], node("n2", used=4)))
+    assert daemon.cycle().violations == ()
+    backend.state = state(alone, nodes=nodes[:2])
+    daemon.cycle()
+    assert backend.calls == []
 
 
 def test_in_a_pilot_jobs_without_options_are_left_alone() -> None:
@@ -261,6 +282,39 @@ def test_jobs_of_other_partitions_are_not_touched_and_bad_marks_say_nothing() ->
     daemon.cycle()
     assert [change.job for change in backend.calls] == ["3", "4"]
     assert set(daemon.world.warnings) == {"3", "4"}
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        {"state": JobState.RUNNING, "nodes": ("x0",), "start_s": 1001.0},
+        {"reservation": "theirs"},
+        {"partition": "cpu", "partitions": ("cpu",)},
+    ],
+    ids=["runs elsewhere", "another reservation", "another partition"],
+)
+def test_a_job_that_does_not_want_these_nodes_any_more_is_let_be(now: dict[str, object]) -> None:
+    job = replace(RIGID, partitions=("gpu", "cpu"))
+    backend = FakeBackend(state(job, nodes=(node("n0", used=4),)))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    backend.state = state(replace(job, **now))  # type: ignore[arg-type]
+    assert daemon.cycle().lost == ()
+    assert daemon.world.managed == {}
+    backend.state = state(job)
+    daemon.cycle()
+    assert [change.job for change in backend.calls] == ["5"]
+
+
+def test_what_has_entered_and_wants_other_nodes_now_is_let_out() -> None:
+    elsewhere = replace(placed(WAITING, "n0"), partition="cpu", partitions=("cpu",))
+    backend = FakeBackend(state(elsewhere))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == [left(WAITING)]
+    backend.state = state(replace(elsewhere, reservation="", pinned=()))
+    daemon.cycle()
+    assert daemon.world.managed == {}
 
 
 def test_nodes_of_partitions_that_are_not_managed_are_left_alone() -> None:

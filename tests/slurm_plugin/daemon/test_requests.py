@@ -7,7 +7,10 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from hetsched_core.policy import make_policy
+from hetsched_core.store import IN_MEMORY, Store
+from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob, Terms
+from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -25,6 +28,8 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     running,
     state,
 )
+
+TWO_NODES = replace(RIGID.resources, nodes=(2, 2))
 
 EPILOG = "JS1:H4sIAAAAAAAA"
 """What a site's epilog writes over a mark."""
@@ -70,6 +75,17 @@ def test_jobs_whose_scripts_cannot_be_had_now_are_taken_in_later() -> None:
     daemon = daemon_of(backend, Clock())
     daemon.cycle()
     assert set(daemon.world.jobs) == {"1"}
+
+
+def test_a_script_of_which_nothing_can_be_made_costs_no_other_job_its_place() -> None:
+    class Odd(FakeBackend):
+        def script(self, job: str) -> str:
+            return b"\xff".decode() if job == "5" else ""
+
+    backend = Odd(state(RIGID, replace(RIGID, id="6")))
+    (warning,) = daemon_of(backend, Clock()).cycle().warnings
+    assert "job 5 is left out" in warning
+    assert [change.job for change in backend.calls] == ["6"]
 
 
 def test_an_id_that_is_handed_out_again_after_a_crash_is_another_job() -> None:
@@ -162,6 +178,40 @@ def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for() -> None:
     assert list(daemon.world.jobs["5"].job.requirements) == [3]
 
 
+@pytest.mark.parametrize("mode", Mode)
+def test_what_is_kept_of_jobs_goes_with_them_in_every_mode(mode: Mode) -> None:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        backend = FakeBackend(state(RIGID))
+        daemon = daemon_of(backend, Clock(), mode=mode)
+        daemon.keep_in(store)
+        for seen, kept in ((state(RIGID), {"5"}), (state(), set())):
+            backend.state = seen
+            daemon.cycle()
+            assert store.remembered().keys() == kept
+
+
+def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
+    array = replace(RIGID, id="7", array="7", unsplit=(1, 2))
+    first = replace(one(0), array="7")
+    full = (node("n0", used=4),)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        backend = FakeBackend(state(array, first, nodes=full))
+        daemon = daemon_of(backend, Clock())
+        daemon.keep_in(store)
+        daemon.cycle()
+        wide = replace(first, gpus=3, resources=replace(RIGID.resources, per_job="gres/gpu:3"))
+        backend.state = state(array, wide, nodes=full)
+        daemon.cycle()
+        again = daemon_of(backend, Clock())
+        again.keep_in(store)
+        runs = replace(running(one(1), "n0"), array="7")
+        for each in (again, daemon):
+            backend.state = state(replace(array, unsplit=(2, 3)), wide, runs, nodes=full)
+            each.cycle()
+            found = {job: known.request.own.gpus for job, known in each.world.managed.items()}
+            assert found == {"7_0": 3, "7_1": 1, "7_2": 1, "7_3": 1}
+
+
 @pytest.mark.parametrize(
     ("script", "says"),
     [
@@ -186,6 +236,8 @@ def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_
     ("asks", "says"),
     [
         ({"het_job": "5"}, "places no heterogeneous jobs"),
+        ({"het_job": "5", "gpus": 0}, "places no heterogeneous jobs"),
+        ({"gpus": 2, "pinned": ("n0",), "resources": TWO_NODES}, "names 1 of the 2 nodes"),
         ({"gpu_types": ("a100", "v100")}, "GPUs of a100 and v100 at once"),
     ],
 )
