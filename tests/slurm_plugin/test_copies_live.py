@@ -119,7 +119,9 @@ class Copies:
         assert [first[node] for node in sorted(first)] == sorted(first.values(), reverse=True)
         # It has cost its part in one round. Once the node is back a copy there takes part again.
         without = [said["left_out"][lost] for said in ended.values() if lost in said["left_out"]]
-        assert without == ["no report"]
+        # Either it said nothing, or its training, which was killed first, had done nothing.
+        assert len(without) == 1
+        assert without[0] == "no report" or without[0].startswith("0 steps of ")
 
 
 def states(testbed: Testbed, job: str) -> list[str]:
