@@ -95,8 +95,11 @@ def tell(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int
     for change in report.outcome.made:
         _tell_change(log, "", change, number)
     for change, words in report.outcome.refused:
-        say = log.debug if any(each in words for each in _ENDED) else log.warning
-        say("refused", job=change.job, change=type(change).__name__.lower(), words=words)
+        said = {"job": change.job, "change": type(change).__name__.lower(), "words": words}
+        if any(each in words for each in _ENDED):
+            log.debug("refused", **said)
+        else:
+            log.warning("refused", **said)
 
 
 def _tell_decision(log: FilteringBoundLogger, report: CycleReport, plan: Plan, number: int) -> None:
