@@ -91,6 +91,18 @@ CODES = {word: code for code, words in _WORDS.items() for word in words.split()}
 """Slurm's word -> the reason that it stands for, None if the job may start any moment."""
 
 
+_TOGETHER = (
+    *("AssociationJobLimit", "AssocMaxJobsLimit", "AssocGrpJobsLimit", "AssocGrpGRES"),
+    *("QOSJobLimit", "QOSGrpJobsLimit", "QOSGrpGRES", "QOSMaxJobsPerUserLimit"),
+    *("QOSMaxGRESPerUser", "MaxJobsPerAccount", "MaxGRESPerAccount"),
+)
+
+
+def limits_together(said: str) -> bool:
+    """Whether Slurm's word names a limit on the jobs, or the GPUs, of several jobs together."""
+    return said.partition(" ")[0] in _TOGETHER
+
+
 def code_of(said: str) -> ReasonCode | None:
     """Return the reason that Slurm's word stands for.
 

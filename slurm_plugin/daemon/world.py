@@ -87,6 +87,7 @@ from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
 from slurm_plugin.daemon.site import site_warnings
+from slurm_plugin.daemon.slurm_reasons import limits_together
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min
@@ -103,6 +104,10 @@ _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places i
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
 _FAILED = "its node went down, and its last run may still be ending there"
+
+
+_Peers = tuple[str, str, str, frozenset[str] | None]
+"""Whose jobs come under a limit together: user, account, QOS, and which GPU types they accept."""
 
 
 class LiveWorld:
@@ -167,6 +172,7 @@ class LiveWorld:
         self.windows: tuple[Window, ...] = ()
         self._now = 0.0
         self.odd: dict[str, str] = {}
+        self._limits: dict[_Peers, tuple[Reason, int, float]] = {}
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -522,11 +528,18 @@ class LiveWorld:
             self._leave(job_id)
 
     def _leave(self, job_id: str) -> None:
-        del self.managed[job_id]
+        self._lift(self.managed.pop(job_id).slurm)
         self.jobs = self.jobs.delete(job_id) if job_id in self.jobs else self.jobs
         self.changed.discard(job_id)
         self.gone.add(job_id)
         self.triggers.add(Trigger.END)
+
+    def _lift(self, ended: SlurmJob) -> None:
+        """Forget limits in which a job had its part: others may come under them now."""
+        had = {ended.user, ended.account, ended.qos}
+        self._limits = {
+            peers: limit for peers, limit in self._limits.items() if had.isdisjoint(peers[:3])
+        }
 
     def _note_failed(self, state: SlurmState, now: float) -> None:
         """Let jobs wait whose node went down under them: Slurm queues them again at once.
@@ -614,6 +627,8 @@ class LiveWorld:
         if paused or (not ends and (known.blocked, could) != (kept_back, able)):
             self.triggers.add(Trigger.ARRIVAL)
         if len(holds) < len(held):
+            if was.state is not JobState.PENDING:
+                self._lift(was)
             self.triggers.add(Trigger.END)
             known.placement = None
         known.slurm, known.run, known.blocked = seen, run, kept_back
@@ -686,16 +701,28 @@ class LiveWorld:
     def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
-        Slurm names it once the job is placed. To place it again in each cycle would not help.
+        Slurm names it once the job is placed. To place it again in each cycle would not help, nor
+        to place others of which the same limit holds, until one of them ends.
         """
         named = blocked_by(seen)
+        peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S
+            if limits_together(named.detail):
+                gpus = 0 if "Job" in named.detail else seen.gpus
+                self._limits[peers] = named, gpus, now + QUOTA_S
         elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
             known.quota and not now < known.quota[1] <= now + QUOTA_S
         ):
             known.quota = None
-        return known.quota[0] if known.quota and seen.state is JobState.PENDING else None
+        if seen.state is not JobState.PENDING:
+            return None
+        if known.quota is not None:
+            return known.quota[0]
+        reason, gpus, until_s = self._limits.get(peers, (None, 0, 0.0))
+        limited = now < until_s <= now + QUOTA_S and min(known.request.counts) >= gpus
+        # What is placed already Slurm may just start.
+        return reason if limited and not seen.entered else None
 
     def _reread(self, known: Managed, seen: SlurmJob, was: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -29,6 +30,7 @@ from slurm_plugin.daemon.accepted import accepted
 from slurm_plugin.daemon.request import Request
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
+    RIGID,
     WAITING,
     Clock,
     daemon_of,
@@ -224,3 +226,31 @@ def test_a_job_that_a_limit_on_several_jobs_keeps_back_is_tried_again_after_a_wh
         if len(backend.calls) > 2:
             break
     assert [type(call) for call in backend.calls] == [Enter, Leave, Enter]
+
+
+def test_jobs_under_a_limit_of_several_together_leave_the_gpus_to_others() -> None:
+    """Three hundred jobs of a user that Slurm lets have one, and behind them one of another."""
+    clock = Clock()
+    mine = [replace(RIGID, id=str(number), user="a", account="x") for number in range(10, 310)]
+    other = replace(RIGID, id="900", user="b", account="y", submit_s=990.0)
+    nodes = (node("n0"),)
+    backend = FakeBackend(state(*mine, other, nodes=nodes))
+    daemon = daemon_of(backend, clock)
+    began = math.inf
+    for _ in range(180):
+        there: dict[str, SlurmJob] = {job.id: job for job in (*mine, other)}
+        for call in backend.calls:
+            if isinstance(call, Enter):
+                there[call.job] = placed(there[call.job], *call.nodes)
+            elif isinstance(call, Leave):
+                there[call.job] = next(job for job in (*mine, other) if job.id == call.job)
+        for job in there.values():
+            if job.entered and job.user == "a":
+                there[job.id] = replace(job, reason="QOSMaxJobsPerUserLimit")
+        if there["900"].entered:
+            began = min(began, clock.now)
+        backend.state = state(*there.values(), nodes=nodes)
+        daemon.cycle()
+        clock.now += 1.0
+    assert began < 1010.0
+    assert len(backend.calls) < 60
