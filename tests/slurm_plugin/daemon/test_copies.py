@@ -390,7 +390,9 @@ def test_no_node_is_planned_for_an_element_that_may_not_start() -> None:
 
 def test_while_a_limit_keeps_one_back_a_job_is_to_have_what_runs() -> None:
     limit = replace(placed(element(1), "n1"), reason="AssocGrpGRES")
-    other = [element(at, array="8") for at in range(3)]
+    other = [
+        replace(element(at, array="8"), user="bob", account="other", qos="other") for at in range(3)
+    ]
     backend, clock = FakeBackend(), Clock()
     backend.state = state(running(0, "n0"), limit, element(2), *other, nodes=nodes(4, 0, 0))
     daemon = hadare(backend, clock)

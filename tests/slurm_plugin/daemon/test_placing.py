@@ -149,7 +149,14 @@ def test_a_place_that_slurm_does_not_start_a_job_on_goes_to_others_and_is_not_as
     backend, clock = FakeBackend(state(WAITING)), Clock()
     daemon = daemon_of(backend, clock)
     daemon.cycle()
-    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+    other = replace(
+        WAITING,
+        id="2",
+        mark=WAITING.mark.replace("a1", "b2"),
+        user="bob",
+        account="other",
+        qos="other",
+    )
     only_one = (node("n0", used=3),)
     backend.state = state(replace(placed(WAITING, "n0"), reason=said), other, nodes=only_one)
     while left(WAITING) not in backend.calls:
