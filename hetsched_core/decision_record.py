@@ -18,7 +18,7 @@ import cattrs
 from immutables import Map
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Policy, make_policy, settings_of
+from hetsched_core.policy import Policy, check_plan, make_policy, salvaged, settings_of
 from hetsched_core.types import (
     Cluster,
     Diagnostics,
@@ -63,12 +63,15 @@ class RecordedDecision:
     plan: Plan
 
     def again(self) -> Plan:
-        """Ask the policy once more.
+        """Ask the policy once more, and return its plan, or the valid rest of it.
 
         Raises:
             InputError: the policy is not there any more, or has other parameters now.
         """
-        return make_policy(self.policy, self.parameters).plan(self.snapshot)
+        policy = make_policy(self.policy, self.parameters)
+        plan, model = policy.plan(self.snapshot), policy.info.model
+        violations = check_plan(self.snapshot, plan, model)
+        return salvaged(self.snapshot, plan, violations, model) if violations else plan
 
 
 def differences(one: Plan, other: Plan) -> tuple[str, ...]:

@@ -12,9 +12,10 @@ from hetsched_core.policy.registry import (
     policy_type,
     settings_of,
 )
-from hetsched_core.policy.salvage import as_it_is, salvaged
+from hetsched_core.policy.salvage import ASK_AGAIN_S, as_it_is, salvaged
 
 __all__ = [
+    "ASK_AGAIN_S",
     "Action",
     "Grant",
     "Parameter",

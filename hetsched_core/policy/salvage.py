@@ -6,6 +6,7 @@ entry that breaks a rule must not cost all other jobs theirs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
@@ -26,6 +27,9 @@ from hetsched_core.types import (
     Waiting,
 )
 
+ASK_AGAIN_S = 10.0
+"""How long a policy is left alone that has made no plan, or one that breaks rules."""
+
 
 def salvaged(
     snapshot: Snapshot, plan: Plan, violations: Iterable[Violation], model: ExecutionModel
@@ -34,7 +38,8 @@ def salvaged(
 
     A job whose entry breaks a rule stays as it is: what runs keeps what it holds, and what waits
     goes on waiting. So do the runs that the plan stops where such a job was to start: they were to
-    make way for it. Where no job can be named, everything stays as it is.
+    make way for it. Where no job can be named, everything stays as it is. The policy is asked again
+    after `ASK_AGAIN_S`.
 
     Args:
         snapshot: what the plan was made from.
@@ -50,7 +55,7 @@ def salvaged(
     while violations:
         named = {job: each.rule for each in violations for job in each.jobs if job not in left}
         if not named:
-            return replace(stays, replan=plan.replan, memory=plan.memory)
+            return _asked_soon(replace(stays, replan=plan.replan, memory=plan.memory), snapshot.now)
         named = {job: "" for job in _making_way(snapshot, rest, named) if job not in left} | named
         left.update(named)
         as_before: dict[str, Entry] = {}
@@ -61,7 +66,12 @@ def salvaged(
         profiles += (each for each in stays.profiles if each.job in named)
         rest = replace(rest, entries=rest.entries.update(as_before), profiles=tuple(profiles))
         violations = check_plan(snapshot, rest, model)
-    return rest
+    return _asked_soon(rest, snapshot.now)
+
+
+def _asked_soon(plan: Plan, now: float) -> Plan:
+    at_s = min(math.inf if plan.replan.at_s is None else plan.replan.at_s, now + ASK_AGAIN_S)
+    return replace(plan, replan=replace(plan.replan, at_s=at_s))
 
 
 def as_it_is(snapshot: Snapshot, model: ExecutionModel) -> Plan:

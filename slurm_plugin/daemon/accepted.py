@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from hetsched_core.throughput.gpus import memory_gb
@@ -80,16 +81,17 @@ def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], froze
     return unknown.union(enough), unknown
 
 
-def with_whole_nodes(job: Job, cluster: Cluster) -> Job:
+def with_whole_nodes(job: Job, cluster: Cluster, held: Collection[str]) -> Job:
     """Return a job of one count that shares no node, as one that asks for all of its nodes.
 
-    It stays on nodes of one size: that of which there are most.
+    It stays on nodes of one size: that of those which it holds, else that of which there are most.
     """
     count = job.requirements.smallest
     may = [
         node
         for node in cluster
-        if (job.nodes is None or node.name in job.nodes) and job.accepts_type(node.gpu_type)
+        if (node.name in held if held else job.nodes is None or node.name in job.nodes)
+        and job.accepts_type(node.gpu_type)
     ]
     sizes = Counter(node.gpus for node in may)
     fits = {

@@ -10,6 +10,7 @@ from itertools import islice
 from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.errors import InputError, described
 from hetsched_core.policy import (
+    ASK_AGAIN_S,
     Action,
     PlanChecker,
     Policy,
@@ -79,9 +80,6 @@ _SETTLE_S = 10.0
 A controller that was killed comes back with what it had saved some seconds before: of jobs that
 began since it learns as their nodes register, and ends what runs there.
 """
-
-_ASK_AGAIN_S = 10.0
-"""How long a policy is left alone that has made no plan, or one that breaks rules."""
 
 _MOST_TOLD = 20
 """So many of the rules that a plan breaks are told, and of the records that are left out."""
@@ -377,7 +375,7 @@ class Daemon:
 
     def _due(self, now: float) -> bool:
         """Whether something has happened that the plan in force wanted to be replanned on."""
-        if 0.0 <= now - self._failed_s < _ASK_AGAIN_S:
+        if 0.0 <= now - self._failed_s < ASK_AGAIN_S:
             return False
         triggers = self._world.triggers
         if self._round(now).index != self._rounds_seen:
@@ -419,9 +417,6 @@ class Daemon:
         if not violations:
             return plan, ()
         rest = salvaged(snapshot, plan, violations, self._policy.info.model)
-        again_s = snapshot.now + _ASK_AGAIN_S
-        if rest.replan.at_s is None or rest.replan.at_s > again_s:
-            rest = replace(rest, replan=replace(rest.replan, at_s=again_s))
         self._checker.check(snapshot, rest)
         return rest, violations
 

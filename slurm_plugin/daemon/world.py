@@ -767,7 +767,7 @@ class LiveWorld:
             copies=self._copies(known),
         )
         if request.rigid and seen.exclusive == "node":
-            known.whole = with_whole_nodes(known.whole, self.cluster)
+            known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes)
         self._close(known)
 
     def _close(self, known: Managed) -> None:

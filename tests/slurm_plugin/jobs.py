@@ -124,6 +124,16 @@ def await_hold(cluster: Testbed) -> None:
     )
 
 
+def is_back(testbed: Testbed, node: str) -> bool:
+    """Whether a node is up, once it has been told to be."""
+    with suppress(TestbedError):
+        # It is already, or not yet done with being down.
+        testbed.command("scontrol", "update", f"node={node}", "state=resume")
+    # A line for each partition, where these differ in anything that Slurm tells.
+    said = testbed.command("sinfo", "-h", f"--nodes={node}", "--format=%T").split()
+    return set(said) == {"idle"}
+
+
 def running(job: SlurmJob) -> bool:
     """Whether a job runs."""
     return job.state is JobState.RUNNING

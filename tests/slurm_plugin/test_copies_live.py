@@ -6,7 +6,6 @@ both lose a node. No torch: the copies sleep through their steps.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -19,10 +18,10 @@ import pytest
 
 from job_wrappers.consolidation import Tracker
 from slurm_plugin.backend import SlurmBackend
-from slurm_plugin.testbed import Testbed, TestbedError
+from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
-from tests.slurm_plugin.jobs import Submitter
+from tests.slurm_plugin.jobs import Submitter, is_back
 
 pytestmark = pytest.mark.slurm
 
@@ -134,16 +133,6 @@ def ended_well(testbed: Testbed, job: str) -> bool:
     """Whether the elements of an array have, but for one whose node is not back."""
     first, *others = states(testbed, job)
     return others == ["COMPLETED"] * 2 and first in ("CANCELLED", "COMPLETED")
-
-
-def is_back(testbed: Testbed, node: str) -> bool:
-    """Whether a node is up, once it has been told to be."""
-    with contextlib.suppress(TestbedError):
-        # It is already, or not yet done with being down.
-        testbed.command("scontrol", "update", f"node={node}", "state=resume")
-    # A line for each partition, where these differ in anything that Slurm tells.
-    said = testbed.command("sinfo", "-h", f"--nodes={node}", "--format=%T").split()
-    return set(said) == {"idle"}
 
 
 def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(

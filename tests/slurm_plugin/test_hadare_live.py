@@ -26,8 +26,8 @@ from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.gang_jobs import await_that
-from tests.slurm_plugin.jobs import Submitter, await_hold
-from tests.slurm_plugin.test_copies_live import Copies, is_back, states
+from tests.slurm_plugin.jobs import Submitter, await_hold, is_back
+from tests.slurm_plugin.test_copies_live import Copies, states
 
 pytestmark = pytest.mark.slurm
 

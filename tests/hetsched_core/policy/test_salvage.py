@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.policy import as_it_is, check_plan, salvaged
+from hetsched_core.policy import ASK_AGAIN_S, as_it_is, check_plan, salvaged
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -119,11 +119,11 @@ def test_a_profiling_run_that_breaks_a_rule_is_left_out_and_one_that_goes_on_is_
     assert as_it_is(snapshot, ExecutionModel.GANG).profiles == (goes_on,)
 
 
-def test_notes_and_when_to_plan_again_are_those_of_the_plan() -> None:
+def test_notes_are_those_of_the_plan_and_the_policy_is_asked_again_soon() -> None:
     snapshot = snapshot_of(CLUSTER, [view("x")])
     plan = replace(plan_of({}), memory={"version": 1})
     rest = rest_of(snapshot, plan)
-    assert (rest.memory, rest.replan) == (plan.memory, plan.replan)
+    assert (rest.memory, rest.replan) == (plan.memory, replace(plan.replan, at_s=ASK_AGAIN_S))
     assert rest.identity is not plan.identity
 
 

@@ -31,7 +31,7 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
+from tests.slurm_plugin.jobs import Submitter, await_job, is_back, pending, running
 
 NO_TERMS = Terms()
 
@@ -366,8 +366,8 @@ def test_drained_and_lost_nodes_are_told_apart(backend: SlurmBackend, testbed: T
     try:
         read = {node.name: node.condition for node in backend.read().nodes}
     finally:
-        testbed.command("scontrol", "update", "node=n2,n3", "state=resume")
-        testbed.await_idle()
+        for node in ("n2", "n3"):
+            wait_until(lambda node=node: is_back(testbed, node), f"{node} to be back", 60)  # type: ignore[misc]
     assert (read["n2"], read["n3"], read["n0"]) == (
         NodeCondition.DRAINED,
         NodeCondition.DOWN,

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.types import NodeCondition
+from hetsched_core.types import NodeCondition, Placed
 from slurm_plugin.backend import (
     Asked,
     Enter,
@@ -67,6 +67,12 @@ def test_a_job_that_shares_no_node_is_placed_on_nodes_of_which_nothing_is_in_use
     backend.state = state(alone, nodes=nodes[:2])
     daemon.cycle()
     assert backend.calls == []
+    # One that has begun elsewhere keeps a node of another size.
+    large = replace(node("n3", used=8), gpus=(("v100", 8),))
+    backend = FakeBackend(state(running(alone, "n3", gpus=8), nodes=(*nodes[:2], large)))
+    daemon = daemon_of(backend, Clock())
+    assert daemon.cycle().violations == ()
+    assert isinstance(daemon.plan.entries["5"], Placed)
 
 
 def test_in_a_pilot_jobs_without_options_are_left_alone() -> None:
