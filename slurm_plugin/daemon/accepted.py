@@ -82,11 +82,10 @@ def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], froze
 
 
 def with_whole_nodes(job: Job, cluster: Cluster, held: Collection[str]) -> Job:
-    """Return a job of one count that shares no node, as one that asks for all of its nodes.
+    """Return a job that shares no node, as one that asks for all GPUs of its nodes.
 
     It stays on nodes of one size: that of those which it holds, else that of which there are most.
     """
-    count = job.requirements.smallest
     may = [
         node
         for node in cluster
@@ -94,20 +93,20 @@ def with_whole_nodes(job: Job, cluster: Cluster, held: Collection[str]) -> Job:
         and job.accepts_type(node.gpu_type)
     ]
     sizes = Counter(node.gpus for node in may)
-    fits = {
-        size: many
-        for size in sizes
-        if (many := max(job.min_nodes, math.ceil(count / size))) <= (job.max_nodes or many)
-    }
+    fits: dict[int, list[int]] = {}
+    for size in sizes:
+        many = {max(job.min_nodes, math.ceil(each / size)) for each in job.requirements.counts}
+        if few := sorted(each for each in many if each <= (job.max_nodes or each)):
+            fits[size] = few
     if not fits:
         return job
     size = max(fits, key=lambda each: (sizes[each], -each))
     chosen = [node for node in may if node.gpus == size]
     return replace(
         job,
-        requirements=RequirementSet.rigid(size * fits[size]),
+        requirements=RequirementSet(tuple(size * many for many in fits[size])),
         nodes=frozenset(node.name for node in chosen),
-        min_nodes=fits[size],
-        max_nodes=fits[size],
+        min_nodes=fits[size][0],
+        max_nodes=fits[size][-1],
         cpus_per_gpu=min(node.cpus for node in chosen) / size,
     )

@@ -52,6 +52,7 @@ def node_views(
     views: Mapping[str, NodeView],
     managed: Iterable[Managed],
     before: Mapping[str, Use],
+    ending: Mapping[str, int],
 ) -> Iterator[NodeView]:
     """Yield the nodes as they stand now.
 
@@ -64,6 +65,8 @@ def node_views(
         views: as they stood before, by name; nodes without one are passed over.
         managed: our jobs.
         before: what was `used_by` them at the last look.
+        ending: the GPUs of jobs that end and are none of ours, by node. Slurm may show them as free
+            long before their processes have ended, and starts nothing on them.
     """
     managed = tuple(managed)
     held: dict[str, Use] = defaultdict(Use)
@@ -86,6 +89,7 @@ def node_views(
         view = views[node.name]
         holds = held.get(node.name, _NOTHING)
         used = sum(count for _, count in node.gpus_used)
+        used = max(used, now.gpus + ending.get(node.name, 0))
         # Slurm may show more in use than there is, of a node whose configuration has changed.
         left = _left(view.node, facts.get(node.name, _NOTHING))
         yield NodeView(

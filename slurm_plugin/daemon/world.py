@@ -7,7 +7,7 @@ costs by what changed.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 
@@ -481,7 +481,7 @@ class LiveWorld:
         return self._settings.jobs is Jobs.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
-        for new in node_views(nodes, self.nodes, self.units(), before):
+        for new in node_views(nodes, self.nodes, self.units(), before, self._ending()):
             name = new.node.name
             view = self.nodes[name]
             if new == view:
@@ -490,6 +490,20 @@ class LiveWorld:
             if not_ours(new) != not_ours(view):
                 self.nodes_changed = True
                 self.triggers.add(Trigger.NODE)
+
+    def _ending(self) -> Mapping[str, int]:
+        """Return the GPUs of jobs that end and are no runs of ours any more, by node."""
+        ours = {
+            each.id
+            for unit in self.units()
+            if unit.run is not None
+            for each in (unit.slurm, *unit.slurm.members)
+        }
+        found: Counter[str] = Counter()
+        for seen in self.records.values():
+            if seen.state is JobState.COMPLETING and seen.nodes and seen.id not in ours:
+                found.update(dict.fromkeys(seen.nodes, math.ceil(seen.gpus / len(seen.nodes))))
+        return found
 
     def _observe_windows(self, *, changed: bool) -> None:
         """Open and close nodes to jobs, as windows come and go."""
@@ -766,7 +780,7 @@ class LiveWorld:
             shapes=self._shapes(request, seen),
             copies=self._copies(known),
         )
-        if request.rigid and seen.exclusive == "node":
+        if seen.exclusive == "node":
             known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes)
         self._close(known)
 

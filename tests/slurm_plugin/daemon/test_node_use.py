@@ -145,6 +145,10 @@ def test_a_job_that_is_over_and_still_ends_gets_no_place_and_others_do(policy: s
         clock.now += 1
     assert (set(daemon.world.jobs), daemon.world.lost) == ({"2"}, [])
     assert daemon.world.nodes["n0"].foreign_gpus == 4
+    # Slurm may show them as free, and starts nothing there.
+    backend.state = state(OVER, waits, nodes=(node("n0"), node("n1")))
+    assert placed_where(daemon) == {"2": ("n1",)}
+    assert daemon.world.nodes["n0"].foreign_gpus == 4
     backend.state = state(replace(OVER, state=JobState.ENDED), waits)
     daemon.cycle()
     assert daemon.world.nodes["n0"].foreign_gpus == 0

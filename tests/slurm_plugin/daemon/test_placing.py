@@ -67,6 +67,13 @@ def test_a_job_that_shares_no_node_is_placed_on_nodes_of_which_nothing_is_in_use
     backend.state = state(alone, nodes=nodes[:2])
     daemon.cycle()
     assert backend.calls == []
+    # With a requirement set it is placed on all of a node, too.
+    backend = FakeBackend(state(replace(WAITING, exclusive="node"), nodes=nodes))
+    daemon_of(backend, Clock()).cycle()
+    (call,) = backend.calls
+    assert isinstance(call, Enter)
+    assert call.resources is not None
+    assert (call.nodes, call.resources.per_node) == (("n2",), "gres/gpu:v100:4")
     # One that has begun elsewhere keeps a node of another size.
     large = replace(node("n3", used=8), gpus=(("v100", 8),))
     backend = FakeBackend(state(running(alone, "n3", gpus=8), nodes=(*nodes[:2], large)))
