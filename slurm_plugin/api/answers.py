@@ -96,19 +96,19 @@ def answer(published: Published, request: Mapping[str, object], peer: Peer) -> d
         case "nodes":
             found = _nodes(published)
         case "why":
-            found = _why(published, job_asked(published, request), peer)
+            found = _why(published, job_asked(published, request, peer), peer)
         case "explain":
-            found = _explain(published, job_asked(published, request), peer)
+            found = _explain(published, job_asked(published, request, peer), peer)
         case _:
             raise unknown("question", str(asked), QUESTIONS)
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away, **found}
 
 
-def job_asked(published: Published, request: Mapping[str, object]) -> str:
+def job_asked(published: Published, request: Mapping[str, object], peer: Peer) -> str:
     """Return the job that a question is about, under the id that it has in plans.
 
     An element of a gang stands for its job. Of an array the first element that waits is meant, or
-    the first of all.
+    the first of all; of one that the peer may not see the array itself, which tells nothing of it.
     """
     asked = str(request.get("job", ""))
     jobs, others = published.snapshot.jobs, (published.later, published.aside)
@@ -118,7 +118,7 @@ def job_asked(published: Published, request: Mapping[str, object]) -> str:
             return name
     if element:
         return asked
-    elements = _elements(jobs, job)
+    elements = [name for name in _elements(jobs, job) if _sees(published, peer, jobs[name])]
     return next((name for name in elements if jobs[name].waiting), (*elements, asked)[0])
 
 

@@ -143,9 +143,9 @@ class Publisher:
             case "page":
                 return self._page(published)
             case "when":
-                return self._past.when(published, job_asked(published, request), peer)
+                return self._past.when(published, job_asked(published, request, peer), peer)
             case "history":
-                return self._past.history(published, job_asked(published, request), peer)
+                return self._past.history(published, job_asked(published, request, peer), peer)
             case "db":
                 return self._past.db(published, peer)
         if request.get("ask") not in ("why", "explain"):
