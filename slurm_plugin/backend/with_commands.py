@@ -338,7 +338,7 @@ def read_state(
     Args:
         nodes: records of nodes.
         jobs: records of jobs.
-        exclusive: Slurm's number of a job -> with whom it shares no node, which no record tells.
+        exclusive: Slurm's number of a job -> its `SlurmJob.exclusive`, which no record tells.
 
     Raises:
         BackendError: none can be read.

@@ -185,7 +185,7 @@ local function natives_of(jd, found)
   end
 end
 
--- What a line `#SBATCH --signal=[{R|B}:]SIGNAL[@SECONDS]` of the script says; Slurm shows it to nobody.
+-- What a line `#SBATCH --signal=[{R|B}:]SIGNAL[@SECONDS]` of the script says; Slurm does not show it.
 local function signal_of(script)
   for line in script:gmatch("[^\r\n]+") do
     local value = line:match("^#SBATCH%s.*%-%-signal[=%s]([%w:@+]+)")
