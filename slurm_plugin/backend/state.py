@@ -172,7 +172,7 @@ class SlurmJob:
         resources: how it asks for nodes, tasks and GPUs; no field is None.
         tasks_per_node: how many it asks for, 0 for no word on that.
         cpus_least: the CPUs that it needs on each node (`--mincpus`, or by its tasks there).
-        exclusive: `node` if it shares no node; `user`, `mcs` or `topo` if only within that; else "".
+        exclusive: `node` if it shares no node; `user`, `mcs` or `topo` if only with those; else "".
         priority: Slurm's; 0 while it is held.
         throttle: how many elements of its array may run at once, 0 for any number.
         het_job: the id of the first part of the heterogeneous job that it is a part of, or "".
