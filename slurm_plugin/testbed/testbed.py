@@ -237,6 +237,15 @@ class Testbed:
         """Let it answer again."""
         self._send(f"slurmd-{name}", signal.SIGCONT)
 
+    def register_nodes(self) -> None:
+        """Let all nodes tell the controller what runs on them, as they do every few minutes.
+
+        It then learns of the end of jobs that it has forgotten: not before 15 s after its own start
+        (`BatchStartTimeout`, `MessageTimeout`).
+        """
+        for node in self.layout.nodes:
+            self._send(f"slurmd-{node.name}", signal.SIGHUP)
+
     def _send(self, name: str, number: signal.Signals) -> None:
         process = self._process(name)
         if process is None:

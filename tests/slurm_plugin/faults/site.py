@@ -68,6 +68,9 @@ SLEEP = "(sleep {seconds}; echo 'done at {seconds} s')"
 ELEMENTS = 3
 """An array has so many."""
 
+_TELLS_S = 20.0
+"""How often nodes tell a controller that was killed what runs on them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Kind:
@@ -281,8 +284,13 @@ class Site:
         A controller that has forgotten the end of a job asks the node at some time; it is told now.
         """
         ids = {job.job: name for name, job in self.submitted.items()}
+        told = time.monotonic()
 
         def ended() -> bool:
+            nonlocal told
+            if time.monotonic() > told + _TELLS_S:
+                self.cluster.register_nodes()
+                told = time.monotonic()
             return all(self.is_done(ids[job]) for job in self.queue())
 
         self.await_that(ended, timeout_s, "all jobs are done")
