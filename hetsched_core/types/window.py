@@ -15,13 +15,16 @@ from hetsched_core.types.job import Job
 class Window:
     """Nodes that are closed to our jobs from `from_s` until `until_s` (UTC).
 
-    Maintenance, and what else is reserved for others. `name` is what users are told.
+    Maintenance, and what else is reserved for others. `name` is what users are told. Before one
+    that is `strict` nothing starts whose limit reaches into it, even if it can be moved (as before
+    Slurm's reservations for maintenance).
     """
 
     nodes: frozenset[str]
     from_s: float
     until_s: float
     name: str = ""
+    strict: bool = False
 
     def __post_init__(self) -> None:
         """Refuse a span that is none."""
@@ -54,9 +57,9 @@ def closed_to(
     """Return the nodes that windows close to a job now.
 
     A job may start on a node if its time limit ends before the node's window begins. One that can
-    be moved (preemptible) may do so until `lead_s` before that, whatever its limit; from then on
-    it has to leave, unless its limit, counted from its start, ends in time. One that cannot be
-    moved stays where it runs.
+    be moved (preemptible) may do so until `lead_s` before that, whatever its limit, unless the
+    window is strict; from then on it has to leave, unless its limit, counted from its start, ends
+    in time. One that cannot be moved stays where it runs.
 
     Args:
         job: with its time limit, though a policy may not know of it.
@@ -75,7 +78,7 @@ def closed_to(
         leave_s = window.from_s - lead_s if job.preemptible else -math.inf
         # Beyond the last instant at which a run that starts then ends in time.
         too_late_s = math.nextafter(window.from_s - limit_s, math.inf)
-        closes_s = max(leave_s, too_late_s)
+        closes_s = too_late_s if window.strict else max(leave_s, too_late_s)
         closed = set(window.nodes) if now >= closes_s else set()
         changes = min(changes, window.until_s if closed else closes_s)
         for configuration, since_s in held:

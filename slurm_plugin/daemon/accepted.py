@@ -81,10 +81,19 @@ def _with_memory(cluster: Cluster, least_mb: int) -> tuple[frozenset[str], froze
     return unknown.union(enough), unknown
 
 
-def with_whole_nodes(job: Job, cluster: Cluster, held: Collection[str]) -> Job:
+def with_whole_nodes(
+    job: Job, cluster: Cluster, held: Collection[str], memory_mb: int | None
+) -> Job:
     """Return a job that shares no node, as one that asks for all GPUs of its nodes.
 
-    It stays on nodes of one size: that of those which it holds, else that of which there are most.
+    Slurm gives it all of them, even if it asks for none. It stays on nodes of one size: that of
+    those which it holds, else that of which there are most.
+
+    Args:
+        job: with the GPUs and CPUs that it asks for itself.
+        cluster: all nodes.
+        held: those that it holds.
+        memory_mb: what it asks for in all; None where each GPU takes its part.
     """
     may = [
         node
@@ -102,6 +111,8 @@ def with_whole_nodes(job: Job, cluster: Cluster, held: Collection[str]) -> Job:
         return job
     size = max(fits, key=lambda each: (sizes[each], -each))
     chosen = [node for node in may if node.gpus == size]
+    if memory_mb is not None:
+        job = replace(job, memory_mb_per_gpu=memory_mb / (size * fits[size][0]))
     return replace(
         job,
         requirements=RequirementSet(tuple(size * many for many in fits[size])),

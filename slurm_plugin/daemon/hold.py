@@ -46,7 +46,8 @@ def hold_name(reservations: Iterable[SlurmReservation], now: float) -> str:
 def windows_of(reservations: Iterable[SlurmReservation], now: float) -> tuple[Window, ...]:
     """Return when nodes are closed to what is managed: while they are reserved for others."""
     return tuple(
-        Window(frozenset(each.nodes), each.start_s, each.end_s, each.name)
+        # Slurm starts nothing in another reservation that reaches into one for maintenance.
+        Window(frozenset(each.nodes), each.start_s, each.end_s, each.name, "MAINT" in each.flags)
         for each in reservations
         if each.name not in HOLDS and each.nodes and max(now, each.start_s) < each.end_s
     )

@@ -45,12 +45,13 @@ class Managed:
     time limit of the default count, None where its user gave none. `share` is the CPUs and MiB that
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
-    again. `partial_s` is when a part of its run was first seen without the rest, `ending_s` when it
-    was first seen to end. `stopped` is the number of the run that Slurm was last told to stop. Of a
-    job of copies `copies` are its elements that have not ended, by id, which have the runs, and
-    `surplus` those beyond what the policy may give a job, which are to have none. `carried` is the
-    samples of a job of copies up to `observed_s`: what was told, and what all copies that ran since
-    will have done.
+    again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
+    tried there again. `partial_s` is when a part of its run was first seen without the rest,
+    `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
+    told to stop. Of a job of copies `copies` are its elements that have not ended, by id, which
+    have the runs, and `surplus` those beyond what the policy may give a job, which are to have
+    none. `carried` is the samples of a job of copies up to `observed_s`: what was told, and what
+    all copies that ran since will have done.
     """
 
     request: Request
@@ -67,6 +68,7 @@ class Managed:
     first_start_s: float | None = None
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
+    shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
     blocked: Reason | None = None
     placed_s: float | None = None
     partial_s: float | None = None
@@ -136,6 +138,28 @@ class Managed:
         """
         most_s = grace_s if self.slurm.over else grace_s + LINGERS_S
         return self.ending_s is not None and now > self.ending_s + most_s
+
+    def not_started_on(self, nodes: Iterable[str], why: Reason, now: float, *, there: bool) -> None:
+        """Note that Slurm has not started it where it was placed.
+
+        It is tried elsewhere at once if that was for the nodes (`there`), and not for the second
+        time; else nowhere for a while.
+        """
+        again_s, before = now + QUOTA_S, self.shunned_at(now)
+        if before.issuperset(nodes):
+            return
+        if before or not there:
+            self.quota = why, again_s
+        if there:
+            self.shunned |= dict.fromkeys(nodes, (why, again_s))
+
+    def shunned_at(self, now: float) -> frozenset[str]:
+        """Return the nodes on which it is not tried now."""
+        # The clock may have been set back.
+        self.shunned = {
+            name: each for name, each in self.shunned.items() if now < each[1] <= now + QUOTA_S
+        }
+        return frozenset(self.shunned)
 
     def settle(self, now: float, cluster: Cluster) -> None:
         """Bring what grows with time up to `now`; service does not while the job is suspended."""

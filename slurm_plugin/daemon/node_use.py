@@ -74,7 +74,7 @@ def node_views(
     for known in managed:
         if known.run is None:
             continue
-        needs = known.request
+        needs = known.whole
         for name, gpus in known.run.configuration:
             takes = gpus, gpus * needs.cpus_per_gpu, gpus * needs.memory_mb_per_gpu
             held[name].add(*takes)

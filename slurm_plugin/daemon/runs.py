@@ -14,6 +14,7 @@ from slurm_plugin.daemon.managed import (
     share_of,
 )
 from slurm_plugin.daemon.settings import DaemonSettings
+from slurm_plugin.daemon.slurm_reasons import of_nodes
 
 PATIENCE_S = 5.0
 """How long a job that was placed keeps its place when Slurm says that it does not start it there,
@@ -118,7 +119,8 @@ def _starting(
     elif now - known.placed_s > PATIENCE_S:
         late = not_started(seen)
     if late is not None and known.quota is None:
-        known.quota = late, now + QUOTA_S
+        nodes = [name for name, _ in configuration]
+        known.not_started_on(nodes, late, now, there=of_nodes(seen.reason))
     if late is not None or blocked_by(seen) is not None:
         return None
     before = known.run

@@ -103,6 +103,18 @@ def limits_together(said: str) -> bool:
     return said.partition(" ")[0] in _TOGETHER
 
 
+_THERE = (
+    *("ReqNodeNotAvail", "NodeDown", "FrontEndDown", "NvidiaImexChannels", "MpiPortsBusy"),
+    *("Reservation", "MaxPoweredUpNodes", "Resources", "Priority"),
+)
+
+
+def of_nodes(said: str) -> bool:
+    """Whether Slurm's word is of the nodes that a job was placed on, not of the job."""
+    word = re.match(r"\w*", said)
+    return word is not None and word[0] in _THERE
+
+
 def code_of(said: str) -> ReasonCode | None:
     """Return the reason that Slurm's word stands for.
 

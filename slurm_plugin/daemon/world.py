@@ -15,9 +15,11 @@ from ClusterShell.NodeSet import NodeSet
 from immutables import Map
 
 from hetsched_core.errors import described as described_error
+from hetsched_core.placement.ways import shut_out
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     ALL_SHAPES,
+    Closed,
     Cluster,
     Configuration,
     ExecutionModel,
@@ -591,7 +593,8 @@ class LiveWorld:
                 return
             begin_s = 0.0 if seen.begin_s is None or seen.restarts else seen.begin_s
             later = begin_s > now and seen.state is JobState.PENDING
-            if request.rigid and not seen.gpus and not request.why_not:
+            shares = seen.exclusive != "node"
+            if request.rigid and not seen.gpus and shares and not request.why_not:
                 if later:
                     self._note_intruder(seen, request)
                 elif seen.state is JobState.PENDING:
@@ -674,6 +677,8 @@ class LiveWorld:
         if run is not None:
             run = self.elements.named(run, cluster)
         kept_back = self._quota(known, seen, now) or blocked_by(seen)
+        if kept_back is None and run is None:
+            kept_back = self._shut_out(known, cluster, now)
         if seen.state is JobState.PENDING:
             kept_back = known.refused or kept_back
         if seen.array and seen.state is JobState.RUNNING and run is None:
@@ -711,6 +716,15 @@ class LiveWorld:
                 known.surplus[each.id] = unit
             unit.slurm = each
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
+
+    def _shut_out(self, known: Managed, cluster: Cluster, now: float) -> Reason | None:
+        """Return what Slurm said of a job that fits nowhere but where it was not started."""
+        shunned = known.shunned_at(now)
+        if not shunned or self.speeds is None:
+            return None
+        job = replace(known.whole, closed=shunned | known.closed.nodes)
+        out = shut_out(job, cluster, self.speeds, LIVE_SHAPES)
+        return next(iter(known.shunned.values()))[0] if out else None
 
     def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
@@ -781,7 +795,8 @@ class LiveWorld:
             copies=self._copies(known),
         )
         if seen.exclusive == "node":
-            known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes)
+            memory_mb = request.own.memory_mb if request.rigid else None
+            known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes, memory_mb)
         self._close(known)
 
     def _close(self, known: Managed) -> None:
@@ -790,7 +805,12 @@ class LiveWorld:
             (run.configuration, run.since_s) for run in known.runs if run.draining_until_s is None
         )
         lead_s = self._settings.grace_s + self._settings.checkpoint_wait_s
-        known.closed = closed_to(known.whole, held, self.windows, self._now, lead_s)
+        closed = closed_to(known.whole, held, self.windows, self._now, lead_s)
+        for unit in (known, *known.copies.values()):
+            if shunned := unit.shunned_at(self._now):
+                again_s = min(again_s for _, again_s in unit.shunned.values())
+                closed = Closed(closed.nodes | shunned, min(closed.until_s, again_s))
+        known.closed = closed
         known.job = replace(known.whole, closed=known.closed.nodes).hidden_from(self._knows)
 
     @staticmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,16 @@ def test_who_can_be_moved_may_start_until_there_is_just_time_to_leave() -> None:
     # A short one even after that.
     assert closed(20.0, 975.0, preemptible=True).nodes == OPEN
     assert closed(20.0, 981.0, preemptible=True).nodes == SHUT
+
+
+def test_before_a_strict_window_who_can_be_moved_starts_only_if_its_limit_ends_in_time() -> None:
+    strict = replace(MAINTENANCE, strict=True)
+    movable = job(300.0, preemptible=True)
+    assert closed_to(movable, (), [strict], 700.0, 50.0).nodes == OPEN
+    assert closed_to(movable, (), [strict], 701.0, 50.0) == Closed(SHUT, 2000.0)
+    # What runs there stays as long as before any other.
+    runs = on("a", 650.0)
+    assert closed_to(movable, runs, [strict], 701.0, 50.0) == Closed(frozenset({"b"}), 950.0)
 
 
 def test_who_runs_stays_if_its_limit_ends_in_time_or_if_it_cannot_be_moved() -> None:

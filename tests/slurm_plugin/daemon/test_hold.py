@@ -96,7 +96,7 @@ def test_in_shadow_nothing_is_held_and_nothing_let_go_of() -> None:
 
 # -- windows ---------------------------------------------------------------------------------------
 
-WINDOW = SlurmReservation("upgrade", ("n0",), 1500.0, 2000.0, frozenset({"MAINT"}))
+WINDOW = SlurmReservation("upgrade", ("n0",), 1500.0, 2000.0)
 
 
 def test_reservations_of_others_are_windows_and_what_is_over_is_none() -> None:
@@ -123,6 +123,20 @@ def test_a_job_that_may_be_moved_uses_a_node_until_its_window_and_leaves_it_in_t
     assert backend.calls == [Requeue("1")]
     lead_s = SETTINGS.grace_s + SETTINGS.checkpoint_wait_s
     assert WINDOW.start_s - clock.now == pytest.approx(lead_s, abs=2)
+
+
+def test_before_maintenance_a_job_that_may_be_moved_goes_where_slurm_starts_it() -> None:
+    job = replace(MOVABLE, time_limit_s=6000.0)
+    works = replace(WINDOW, flags=frozenset({"MAINT"}))
+    backend = FakeBackend(state(job, reservations=(held("n0"), works)))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == []
+    other = (node("n0"), node("n1"))
+    backend.state = state(job, nodes=other, reservations=(held("n0", "n1"), works))
+    daemon.cycle()
+    (placed,) = (change for change in backend.calls if isinstance(change, Enter))
+    assert placed.nodes == ("n1",)
 
 
 def test_a_job_that_may_not_be_moved_stays_and_none_is_placed_that_would_reach_in() -> None:

@@ -191,6 +191,46 @@ def test_a_place_that_slurm_does_not_start_a_job_on_goes_to_others_and_is_not_as
     assert backend.calls == []
 
 
+def test_a_job_that_slurm_does_not_start_on_a_node_is_tried_on_others_at_once_but_once() -> None:
+    nodes = (node("n0"), node("n1"), node("n2"))
+    backend, clock = FakeBackend(state(WAITING, nodes=nodes)), Clock()
+    daemon = daemon_of(backend, clock)
+
+    def tried(until_s: float) -> list[str]:
+        found: list[str] = []
+        while clock.now < until_s:
+            daemon.cycle()
+            for call in backend.calls:
+                found += call.nodes if isinstance(call, Enter) else ()
+                shown = placed(WAITING, *found[-1:]) if isinstance(call, Enter) else WAITING
+                shown = replace(shown, reason="Reservation" if shown.entered else "None")
+                backend.state = state(shown, nodes=nodes)
+            backend.calls.clear()
+            clock.now += 1
+        return found
+
+    assert len(set(tried(1030.0))) == 2
+    blocked = daemon.world.jobs["1"].blocked
+    assert blocked is not None
+    assert blocked.detail == "Reservation"
+    assert tried(1065.0) == []
+    assert len(tried(1110.0)) == 2
+
+
+def test_a_job_without_gpus_that_shares_no_node_is_placed_on_one_that_is_empty() -> None:
+    alone = replace(RIGID, gpus=0, gpu_types=(), exclusive="node", cpus=1, memory_mb=60_000)
+    nodes = (node("n0", used=1), node("n1"))
+    backend = FakeBackend(state(alone, nodes=nodes))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert backend.calls == [Enter("5", HOLD, ("n1",), Leave("5"))]
+    backend.calls.clear()
+    runs = running(alone, "n1", gpus=4)
+    backend.state = state(runs, replace(RIGID, id="6"), nodes=(node("n0", 1), node("n1", 4)))
+    assert daemon.cycle().violations == ()
+    assert [call.nodes for call in backend.calls if isinstance(call, Enter)] == [("n0",)]
+
+
 def test_a_job_that_slurm_leaves_waiting_in_its_place_says_with_which_word() -> None:
     backend, clock = FakeBackend(state(WAITING)), Clock()
     daemon = daemon_of(backend, clock)
