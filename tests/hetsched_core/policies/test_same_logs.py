@@ -1,0 +1,102 @@
+"""What every policy decides stays as it was, to the byte, unless a change of it is meant.
+
+After such a change `python -m tests.hetsched_core.policies.test_same_logs` writes the hashes anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hetsched_core.cli import main
+from hetsched_core.contract.scenario import random_scenario
+from hetsched_core.policy import make_policy, policy_names
+from hetsched_core.runlog import RunLog
+from hetsched_core.runlog_file import write_run_log
+from hetsched_core.simulate import simulate
+from hetsched_core.traces.bundled import cluster_path
+from hetsched_core.types import ExecutionModel
+
+HASHES = Path(__file__).with_name("same_logs.json")
+
+STEADY = ("--jobs=80", "--load=1.3", "--arrival-cv=1", "--day-night=1")
+ELASTIC = ("--models=hops", "--elastic-share=0.5", *STEADY)
+RIGID = ("--models=hare", "--time-scale=0.2", "--like=helios", *STEADY)
+
+
+def generated(*options: str) -> Callable[[str, Path], Path]:
+    """How to replay a generated workload: the run log of a policy, in a folder."""
+
+    def run(policy: str, folder: Path) -> Path:
+        jobs, logs, cluster = folder / "jobs", folder / "logs", f"--cluster={cluster_path()}"
+        logs.mkdir()
+        assert main(["workload", "generate", str(jobs), cluster, *options]) == 0
+        assert main(["replay", str(jobs), cluster, f"--policy={policy}", f"--run-log={logs}"]) == 0
+        (log,) = logs.iterdir()
+        return log
+
+    return run
+
+
+def scenario(seed: int) -> Callable[[str, Path], Path]:
+    """How to run a scenario: crashes, closed nodes, windows and speeds that are learned."""
+
+    def run(policy: str, folder: Path) -> Path:
+        made = make_policy(policy)
+        drawn = random_scenario(seed, made.info.model)
+        log: RunLog = simulate(
+            drawn.submissions,
+            drawn.cluster,
+            made,
+            drawn.truth,
+            drawn.settings,
+            estimates=drawn.estimates,
+            incidents=drawn.incidents,
+        )
+        write_run_log(log, folder / "log")
+        return folder / "log"
+
+    return run
+
+
+GENERATED = {"elastic": generated(*ELASTIC), "rigid": generated(*RIGID)}
+DRAWN = {f"scenario {seed}": scenario(seed) for seed in range(4)}
+
+
+def workloads(policy: str) -> dict[str, Callable[[str, Path], Path]]:
+    """Four that a policy can run: what is generated has no training rounds."""
+    tasks = make_policy(policy).info.model is ExecutionModel.TASKS
+    return dict(list((DRAWN if tasks else GENERATED | DRAWN).items())[:4])
+
+
+def hashed(log: Path) -> str:
+    """The hash of what became of jobs and nodes, without the time that decisions took."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    kept = [line for line in lines if line.get("kind") in {"run", "job", "node"}]
+    assert any(line["kind"] == "run" for line in kept)
+    return hashlib.sha256(json.dumps(kept).encode()).hexdigest()[:16]
+
+
+def hashes(policy: str, folder: Path) -> dict[str, str]:
+    """The hash of each of a policy's workloads."""
+    found = {}
+    for name, run in workloads(policy).items():
+        (folder / name).mkdir(parents=True)
+        found[name] = hashed(run(policy, folder / name))
+    return found
+
+
+@pytest.mark.parametrize("policy", policy_names())
+def test_what_a_policy_decides_is_what_it_was(policy: str, tmp_path: Path) -> None:
+    assert hashes(policy, tmp_path) == json.loads(HASHES.read_text())[policy]
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as temporary:
+        every = {policy: hashes(policy, Path(temporary) / policy) for policy in policy_names()}
+    HASHES.write_text(json.dumps(every, indent=1) + "\n")
