@@ -219,11 +219,13 @@ def test_a_job_that_slurm_does_not_start_on_a_node_is_tried_on_others_at_once_bu
 
 def test_a_job_without_gpus_that_shares_no_node_is_placed_on_one_that_is_empty() -> None:
     alone = replace(RIGID, gpus=0, gpu_types=(), exclusive="node", cpus=1, memory_mb=60_000)
-    nodes = (node("n0", used=1), node("n1"))
-    backend = FakeBackend(state(alone, nodes=nodes))
+    backend = FakeBackend(state(alone, nodes=(node("n0", used=1),)))
     daemon = daemon_of(backend, Clock())
     daemon.cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n1",), Leave("5"))]
+    assert backend.calls == []
+    backend.state = state(alone, nodes=(node("n0", used=1), node("n1")))
+    daemon.cycle()
+    assert backend.calls[-1] == Enter("5", HOLD, ("n1",), Leave("5"))
     backend.calls.clear()
     runs = running(alone, "n1", gpus=4)
     backend.state = state(runs, replace(RIGID, id="6"), nodes=(node("n0", 1), node("n1", 4)))

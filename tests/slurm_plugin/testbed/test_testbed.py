@@ -182,6 +182,7 @@ def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
     assert "hetsched testbed up" in gone.stderr
 
 
+@pytest.mark.smoke
 @pytest.mark.slow
 def test_the_demo_places_and_moves_six_jobs(installation: Installation) -> None:
     done = hetsched("testbed", "demo")
