@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hetsched_core.types import NodeView
-from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
+from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
 
 _AGAIN_S = 60.0
@@ -58,8 +58,8 @@ class CpuJobs:
         partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]],
         start_timeout_s: float,
         now: float,
-    ) -> Iterator[Enter | Leave]:
-        """Yield which of them start now, and which give their places back.
+    ) -> Iterator[Enter | Leave | Release]:
+        """Yield which of them start now, which give their places back, and which are let go.
 
         Args:
             waiting: jobs without GPUs that wait.
@@ -77,6 +77,9 @@ class CpuJobs:
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         for each in waiting:
             job = each.job
+            if job.held_by_slurm:
+                # Nothing else would let go of it; how often Slurm tries is its MaxBatchRequeue.
+                yield Release(job.id)
             if not job.entered:
                 if each.request.placed(job):
                     yield each.leave

@@ -437,8 +437,8 @@ def test_jobs_under_hops_are_measured_moved_and_end_whatever_happens_to_the_daem
     assert moves >= 5
     with Store.open(tmp_path / "daemon.duckdb") as store:
         assert store.faults() == ()
-        measured = {(p.profile.name, p.gpu_type) for p in store.profiles() if p.profiled}
-        assert len(measured) >= 6
+        measured = {p.profile.name for p in store.profiles() if p.profiled}
+        assert measured == {"net0", "net1", "net2"}
         for _, decision in store.decisions():
             recorded = read_decision(decision.document)
             assert differences(recorded.again(), recorded.plan) == ()

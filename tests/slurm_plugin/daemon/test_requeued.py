@@ -28,6 +28,11 @@ def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back()
     backend.state = state(failed)
     daemon.cycle()
     assert backend.calls == [left(WAITING), Release("1")]
+    # One without GPUs has left already.
+    backend.calls.clear()
+    backend.state = state(replace(failed, gpus=0, mark="", reservation="", pinned=()))
+    daemon.cycle()
+    assert backend.calls == [Release("1")]
     # Who holds a job oneself keeps it held.
     backend.calls.clear()
     for reason in ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue"):
