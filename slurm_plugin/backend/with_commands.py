@@ -25,6 +25,7 @@ from slurm_plugin.backend.change import (
     Recipients,
     Release,
     Requeue,
+    RequeueEnded,
     Signal,
     Terms,
     Together,
@@ -221,6 +222,8 @@ def change_by_command(change: Change) -> None:
         case Cancel(job):
             run_command(["scancel", job])
         case Requeue(job):
+            run_command(["scontrol", "requeue", "incomplete", job])
+        case RequeueEnded(job):
             run_command(["scontrol", "requeue", job])
         case Release(job):
             run_command(["scontrol", "release", job])

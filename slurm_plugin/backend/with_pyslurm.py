@@ -21,6 +21,7 @@ from slurm_plugin.backend.change import (
     Leave,
     Release,
     Requeue,
+    RequeueEnded,
     Signal,
     Terms,
 )
@@ -169,9 +170,12 @@ class PyslurmBackend:
         """Make one change."""
         if isinstance(change, Hold):
             return self._hold(change)
-        if isinstance(change, Drop | Leave | Depend) or not change.job.isdecimal():
-            # pyslurm takes no job out of a reservation, and int() would read 10_1, an element of an
-            # array, as another job.
+        if (
+            isinstance(change, Drop | Leave | Depend | Requeue | RequeueEnded)
+            or not change.job.isdecimal()
+        ):
+            # pyslurm takes no job out of a reservation, queues again what has ended, too, and int()
+            # would read 10_1, an element of an array, as another job.
             return change_by_command(change)
         if isinstance(change, Enter) and not _simple(change):
             return change_by_command(change)
@@ -193,8 +197,6 @@ class PyslurmBackend:
                     )
                 case Signal(_, signal, to):
                     job.send_signal(f"SIG{signal}", steps=to.value)
-                case Requeue():
-                    job.requeue()
                 case Release():
                     job.release()
                 case Cancel():
