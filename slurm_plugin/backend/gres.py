@@ -18,11 +18,11 @@ UNTYPED = "gpu"
 _GPU = re.compile(r"(?:^|,)(?:gres[/:])?gpu(?::([^:=(,]+)(?=[:=]\d))?[:=](\d+)")
 
 _DOWN = frozenset({"DOWN", "FAIL", "FAILING", "UNKNOWN", "FUTURE"})
-_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"})
-_POWER_SAVING = frozenset(
-    {"POWERING_UP", "POWER_UP", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"}
-)
-"""Slurm powers a node of such a state up once a job is given to it."""
+_TO_POWER_DOWN = frozenset({"POWER_DOWN", "POWERING_DOWN"})
+"""Slurm starts nothing on a node that is on its way down; one that is `POWERED_DOWN` it wakes."""
+
+_CLOSED = _TO_POWER_DOWN | {"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"}
+_POWER_SAVING = _TO_POWER_DOWN | {"POWERING_UP", "POWER_UP", "POWERED_DOWN"}
 
 
 def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:

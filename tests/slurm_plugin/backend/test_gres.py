@@ -91,14 +91,16 @@ def test_node_lists_are_expanded_and_sorted() -> None:
     [
         (["IDLE", "RESERVED"], NodeCondition.UP),
         (["IDLE", "POWERED_DOWN", "RESERVED"], NodeCondition.UP),
-        (["IDLE", "POWERING_DOWN", "NOT_RESPONDING"], NodeCondition.UP),
-        (["IDLE", "POWER_DOWN"], NodeCondition.UP),
+        (["IDLE", "CLOUD", "POWERED_DOWN"], NodeCondition.UP),
+        (["MIXED", "CLOUD", "NOT_RESPONDING", "POWERING_UP"], NodeCondition.UP),
+        (["IDLE", "POWERING_DOWN", "NOT_RESPONDING"], NodeCondition.DRAINED),
+        (["IDLE", "POWER_DOWN"], NodeCondition.DRAINED),
         (["MIXED*", "POWERING_UP"], NodeCondition.UP),
         (["DOWN", "POWERED_DOWN"], NodeCondition.DOWN),
         (["IDLE", "DRAIN", "POWERED_DOWN"], NodeCondition.DRAINED),
     ],
 )
-def test_a_node_that_is_reserved_or_powered_down_is_not_closed(
+def test_a_node_that_is_reserved_or_powered_down_is_not_closed_but_one_on_its_way_down(
     words: list[str], means: NodeCondition
 ) -> None:
     assert condition(words) is means
