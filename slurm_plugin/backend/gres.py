@@ -33,6 +33,24 @@ def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(counts.items()))
 
 
+SHARES = ("shard", "mps")
+"""What Slurm calls shares of a GPU; a GPU is given as a whole or in shares."""
+
+_SHARED = re.compile(rf"(?:^|,)(?:{'|'.join(SHARES)})(?::([^:(,]+))?:\d+\(([-\d/,]+)\)")
+
+
+def gpus_in_use(text: str) -> tuple[tuple[str, int], ...]:
+    """Read `gpu:a100:1(IDX:2),shard:a100:6(4/4,2/4,-/4,0/4)` into (type, count) pairs: 3 GPUs.
+
+    A GPU counts once a share of it is in use; `-` stands for one that is given as a whole.
+    """
+    counts = Counter(dict(gpu_counts(text)))
+    for gpu_type, shares in _SHARED.findall(text):
+        used = (share.partition("/")[0] for share in shares.split(","))
+        counts[gpu_type or UNTYPED] += sum(share not in ("-", "0") for share in used)
+    return tuple(sorted(each for each in counts.items() if each[1]))
+
+
 @lru_cache(maxsize=4096)
 def gpus_in(text: str) -> tuple[int, tuple[str, ...]]:
     """Read `cpu=8,gres/gpu=4,gres/gpu:a100=4` into how many GPUs in all, and of which types."""
