@@ -41,12 +41,12 @@ def saving(
         folder.chmod(0o755)
         base = folder / "slurm"
         site = usual_site(fake_nodes(2))
-        power = ("SuspendTime=10000", "SuspendTimeout=3", "ResumeTimeout=300")
+        power = ["SuspendTime=10000", "SuspendTimeout=3", "ResumeTimeout=300"]
         for script, text in (("Suspend", SUSPEND), ("Resume", RESUME)):
             path = folder / script
             path.write_text(text.format(base=base, folder=folder))
             path.chmod(0o755)
-            power += (f"{script}Program={path}",)
+            power.append(f"{script}Program={path}")
         cluster = Testbed.create(
             installation, base, replace(site, settings=(*site.settings, *power))
         )
