@@ -7,6 +7,7 @@ that fit, of one type unless only a mix of types can ever hold it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 
@@ -85,11 +86,20 @@ def fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
     return any(fastest_fit(snapshot, free, job, way, way.types) is not None for way in ways)
 
 
-def lacks_open_nodes(snapshot: Snapshot, job: Job) -> bool:
-    """Whether a job fits nowhere because nodes are closed, and not because of other jobs."""
-    closed = tuple(view.node.name for view in snapshot.node_views() if not view.open)
-    shut = bool(closed or job.closed)
-    return shut and not fits(snapshot, _without_jobs(snapshot.cluster, closed), job)
+def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
+    """Return why a job fits nowhere, other jobs or not; None if that is not so.
+
+    `CLOSED` where it would fit without the windows that close nodes to it, else `NODES_DOWN`.
+    """
+    down = tuple(view.node.name for view in snapshot.node_views() if not view.open)
+    if not (down or job.closed):
+        return None
+    open_nodes = _without_jobs(snapshot.cluster, down)
+    if fits(snapshot, open_nodes, job):
+        return None
+    anyhow = replace(job, closed=frozenset())
+    closed = bool(job.closed) and fits(snapshot, open_nodes, anyhow)
+    return ReasonCode.CLOSED if closed else ReasonCode.NODES_DOWN
 
 
 @lru_cache(maxsize=2)

@@ -21,11 +21,13 @@ from slurm_plugin.backend.change import (
     Leave,
     Release,
     Requeue,
+    RequeueEnded,
     Signal,
     Terms,
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
+    SHARES,
     UNTYPED,
     condition,
     gpu_part,
@@ -48,6 +50,7 @@ from slurm_plugin.backend.with_commands import (
     change_by_command,
     last_number,
     read_configuration,
+    read_gpus_used,
     read_over,
     read_reservations,
     require_commands,
@@ -112,9 +115,11 @@ class PyslurmBackend:
         nothing = Untold()
         # Of the words for such a job pyslurm tells the first alone.
         over = read_over() if any(job.state == "COMPLETING" for job in jobs.values()) else ()
+        # It does not tell on how many GPUs the shares are that are in use.
+        used = read_gpus_used() if any(map(_shares, nodes.values())) else {}
         state = state_of(
             nodes.items(),
-            _node,
+            lambda node: _node(node, used.get(node.name)),
             jobs.items(),
             lambda job: _job(
                 job, self._user(job), once.get(str(job.id), nothing), over=job.id in over
@@ -169,9 +174,12 @@ class PyslurmBackend:
         """Make one change."""
         if isinstance(change, Hold):
             return self._hold(change)
-        if isinstance(change, Drop | Leave | Depend) or not change.job.isdecimal():
-            # pyslurm takes no job out of a reservation, and int() would read 10_1, an element of an
-            # array, as another job.
+        if (
+            isinstance(change, Drop | Leave | Depend | Requeue | RequeueEnded)
+            or not change.job.isdecimal()
+        ):
+            # pyslurm takes no job out of a reservation, queues again what has ended, too, and int()
+            # would read 10_1, an element of an array, as another job.
             return change_by_command(change)
         if isinstance(change, Enter) and not _simple(change):
             return change_by_command(change)
@@ -193,8 +201,6 @@ class PyslurmBackend:
                     )
                 case Signal(_, signal, to):
                     job.send_signal(f"SIG{signal}", steps=to.value)
-                case Requeue():
-                    job.requeue()
                 case Release():
                     job.release()
                 case Cancel():
@@ -409,13 +415,18 @@ _asked = lru_cache(maxsize=4096)(Asked)
 _request = lru_cache(maxsize=4096)(Resources)
 
 
-def _node(node: Any) -> SlurmNode:
+def _shares(node: Any) -> bool:
+    """Whether a node's GPUs are given in shares, too."""
+    return any(name.partition(":")[0] in SHARES for name in node.configured_gres or ())
+
+
+def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode:
     words = str(node.state).split("+")
     return SlurmNode(
         name=node.name,
         condition=condition(words),
         gpus=_gpus(node.configured_gres),
-        gpus_used=_gpus(node.allocated_gres),
+        gpus_used=_gpus(node.allocated_gres) if gpus_used is None else gpus_used,
         cpus=node.effective_cpus or node.total_cpus,
         cpus_used=node.allocated_cpus or 0,
         memory_mb=node.real_memory - (node.memory_reserved_for_system or 0),

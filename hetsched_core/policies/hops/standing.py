@@ -6,7 +6,7 @@ import numpy as np
 
 from hetsched_core.placement.assign import present, staying
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.pack import lacks_open_nodes
+from hetsched_core.placement.pack import why_no_nodes
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling_queue
 from hetsched_core.policies.hops.room import Room
@@ -29,7 +29,7 @@ MIXED_ONLY = Waiting(
         detail="only a mix of GPU types holds it, and this policy gives a job one type at a time",
     )
 )
-NODES_DOWN = Waiting(Reason(ReasonCode.NODES_DOWN))
+SHUT = {code: Waiting(Reason(code)) for code in (ReasonCode.NODES_DOWN, ReasonCode.CLOSED)}
 NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
 BELOW_WINDOW = Waiting(Reason(ReasonCode.BELOW_WINDOW))
 PROFILING = Waiting(Reason(ReasonCode.PROFILING))
@@ -101,4 +101,5 @@ def hopeless(snapshot: Snapshot, view: JobView, *, profiling: bool) -> Waiting:
         return MIXED_ONLY
     if profiling and profiling_queue.unprofiled(view, snapshot.speeds, snapshot.cluster):
         return PROFILING
-    return NODES_DOWN if lacks_open_nodes(snapshot, view.job) else NO_ROOM
+    shut = why_no_nodes(snapshot, view.job)
+    return NO_ROOM if shut is None else SHUT[shut]

@@ -168,7 +168,7 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
 
 
 @pytest.mark.usefixtures("held")
-def test_a_cancelled_job_is_over_while_its_processes_still_end(
+def test_a_cancelled_job_is_over_while_its_processes_still_end_and_not_queued_again(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
     seen_to_end = submitter.folder / "seen"
@@ -180,9 +180,14 @@ def test_a_cancelled_job_is_over_while_its_processes_still_end(
     ending = await_job(backend, job, lambda job: job.state is not JobState.RUNNING)
     assert (ending.state, ending.over, ending.outcome) == (JobState.COMPLETING, True, "")
     assert ending.nodes == ("n1",)
+    # The daemon may have seen it run a moment ago.
+    backend.apply(Requeue(job))
+    assert backend.read().jobs[job].over
     seen_to_end.touch()
     ended = await_job(backend, job, lambda job: job.state is JobState.ENDED)
     assert (ended.over, ended.outcome) == (False, "CANCELLED")
+    backend.apply(Requeue(job))
+    assert backend.read().jobs[job].state is JobState.ENDED
 
 
 @pytest.mark.usefixtures("held")
