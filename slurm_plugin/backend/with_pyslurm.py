@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +77,19 @@ _STATES = {
     "SUSPENDED": JobState.SUSPENDED,
 }
 
+_NOTHING = Untold()
+
+_shown = attrgetter(
+    *("account", "admin_comment", "allocated_nodes", "array_id", "array_task_id"),
+    *("array_tasks_parallel", "array_tasks_waiting", "constraints", "cpus", "cpus_per_task"),
+    *("dependencies", "eligible_time", "end_time", "excluded_nodes", "gres_per_node"),
+    *("heterogeneous_id", "is_batch_job", "max_nodes", "memory_per_cpu", "memory_per_node"),
+    *("min_cpus_per_node", "ntasks", "ntasks_per_node", "num_nodes", "partition", "priority"),
+    *("qos", "requeue_count", "required_nodes", "reservation", "resource_sharing", "start_time"),
+    *("state", "state_reason", "submit_time", "time_limit"),
+)
+"""Returns what `_job` reads of a job, but texts that may be no UTF-8, and sums."""
+
 _FLAGS = {
     "MAINTENANCE": "MAINT",
     "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
@@ -98,6 +113,11 @@ class PyslurmBackend:
         require_commands("scontrol")
         self._users: dict[int, str] = {}
         self._once = AskedOnce(run_command)
+        self._read: dict[int, tuple[object, SlurmJob]] = {}
+        # The sums cost as much as all else of a job. Each is that of these, and of what is shown.
+        each = ("tres_per_job", "tres_per_socket", "tres_per_task")
+        sums = ("requested_tres", "allocated_tres")
+        self._asked = attrgetter(*(each if hasattr(self._pyslurm.Job, each[0]) else sums))
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -106,19 +126,17 @@ class PyslurmBackend:
             kept = self._pyslurm.Reservations.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading") from None
-        once = self._once.of(
-            {str(job.id): _key(job) for job in jobs.values() if job.state in _STATES}
-        )
-        nothing = Untold()
+        rows = tuple((job.id, job) for job in jobs.values())
+        live = {str(number): _key(job) for number, job in rows if job.state in _STATES}
+        once = self._once.of(live)
         # Of the words for such a job pyslurm tells the first alone.
-        over = read_over() if any(job.state == "COMPLETING" for job in jobs.values()) else ()
+        over = read_over() if any(job.state == "COMPLETING" for _, job in rows) else frozenset()
+        before, self._read = self._read, {}
         state = state_of(
             nodes.items(),
             _node,
-            jobs.items(),
-            lambda job: _job(
-                job, self._user(job), once.get(str(job.id), nothing), over=job.id in over
-            ),
+            rows,
+            lambda job: self._job(job, once.get(str(job.id), _NOTHING), over, before),
         )
         try:
             reservations = tuple(map(_reservation, kept.values()))
@@ -126,6 +144,23 @@ class PyslurmBackend:
             # pyslurm does not show flags of which it does not know one.
             reservations = read_reservations()
         return replace(state, reservations=reservations)
+
+    def _job(
+        self,
+        job: Any,
+        untold: Untold,
+        over: Collection[int],
+        before: Mapping[int, tuple[object, SlurmJob]],
+    ) -> SlurmJob:
+        """Return a job: the same one as before, unless anything of it is shown otherwise."""
+        told = self._user(job), job.id in over, untold
+        asked = (None if tres is None else _gpus_and_mb(tres) for tres in self._asked(job))
+        row = *_shown(job), _text(job, "name"), _text(job, "submit_line"), *asked, *told
+        known = before.get(job.id)
+        if known is None or known[0] != row:
+            known = row, _job(job, *told)
+        self._read[job.id] = known
+        return known[1]
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
@@ -145,6 +180,8 @@ class PyslurmBackend:
             partitions = self._pyslurm.Partitions.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading the configuration") from None
+        # What Slurm counts of a job follows what the site has set.
+        self._read.clear()
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
         return SlurmSite(
@@ -293,12 +330,15 @@ def _types(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(name.partition(":")[2] for name in names if ":" in name))
 
 
-def _count(held: Any) -> int:
-    """Return how much a trackable resource of pyslurm's stands for; 0 for None."""
-    return 0 if held is None else int(held.count or 0)
+def _gpus_and_mb(tres: Any) -> tuple[dict[str, int], int]:
+    """Return the GPUs of trackable resources of pyslurm's, by type, and the MiB."""
+    if tres is None:
+        return {}, 0
+    gpus = {name: held.count for name, held in tres.gres.items()}
+    return gpus, 0 if tres.mem is None else int(tres.mem.count or 0)
 
 
-def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
+def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
     per_node = ",".join(f"{name}:{count}" for name, count in (job.gres_per_node or {}).items())
     cpus_by_gpu, memory_by_gpu = map(last_number, (untold.cpus_per_gpu, untold.memory_per_gpu))
@@ -306,8 +346,7 @@ def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
     others = ("", "", "") if entered else (untold.per_job, untold.per_socket, untold.per_task)
     per_job, per_socket, per_task = map(gpu_part, others)
     nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
-    tres = job.allocated_tres if nodes else job.requested_tres
-    gpus = {name: held.count for name, held in (tres.gres if tres else {}).items()}
+    gpus, memory_mb = _gpus_and_mb(job.allocated_tres if nodes else job.requested_tres)
     array = str(job.array_id or "")
     elements = elements_of(str(job.id), array, job.array_task_id, job.array_tasks_waiting or "")
     return SlurmJob(
@@ -338,7 +377,7 @@ def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
             cpus_by_gpu,
         ),
         cpus=job.cpus or 0,
-        memory_mb=_count(tres.mem) if tres else 0,
+        memory_mb=memory_mb,
         submit_line=_text(job, "submit_line"),
         qos=job.qos or "",
         array=array,

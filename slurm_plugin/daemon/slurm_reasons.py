@@ -7,6 +7,7 @@ Slurm 24.11 to 26.05 print them; a test asks the library of the testbed's Slurm 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from hetsched_core.types import ReasonCode
 
@@ -103,6 +104,7 @@ def limits_together(said: str) -> bool:
     return said.partition(" ")[0] in _TOGETHER
 
 
+@lru_cache(maxsize=4096)
 def code_of(said: str) -> ReasonCode | None:
     """Return the reason that Slurm's word stands for.
 

@@ -213,7 +213,7 @@ class LiveWorld:
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
             if seen is not None and seen.state is not JobState.ENDED:
-                request = self.requests.of(seen)
+                request = known.request if seen is known.slurm else self.requests.of(seen)
                 if request is not None and request.key == known.request.key:
                     waits = JobState.PENDING in (seen.state, known.slurm.state)
                     if waits and not self._wants(seen):
@@ -614,7 +614,7 @@ class LiveWorld:
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
-        edited = editable(seen) != editable(was)
+        edited = seen is not was and editable(seen) != editable(was)
         if edited or seen.id not in self.jobs:
             self._reread(known, seen, was)
         held, could = known.runs, startable(known)
@@ -673,7 +673,8 @@ class LiveWorld:
         run = run_of(known, seen, cluster, self.speeds, self._settings, now)
         if run is not None:
             run = self.elements.named(run, cluster)
-        kept_back = self._quota(known, seen, now) or blocked_by(seen)
+        named = blocked_by(seen)
+        kept_back = self._quota(known, seen, named, now) or named
         if seen.state is JobState.PENDING:
             kept_back = known.refused or kept_back
         if seen.array and seen.state is JobState.RUNNING and run is None:
@@ -712,13 +713,14 @@ class LiveWorld:
             unit.slurm = each
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
-    def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
+    def _quota(
+        self, known: Managed, seen: SlurmJob, named: Reason | None, now: float
+    ) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Slurm names it once the job is placed. To place it again in each cycle would not help, nor
         to place others of which the same limit holds, until one of them ends.
         """
-        named = blocked_by(seen)
         peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S
