@@ -615,7 +615,8 @@ class LiveWorld:
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
         edited = seen is not was and editable(seen) != editable(was)
-        if edited or seen.id not in self.jobs:
+        reread = edited or seen.id not in self.jobs
+        if reread:
             self._reread(known, seen, was)
         held, could = known.runs, startable(known)
         if seen.copies:
@@ -646,7 +647,8 @@ class LiveWorld:
             self.triggers.add(Trigger.END)
             known.placement = None
         known.slurm, known.run, known.blocked = seen, run, kept_back
-        self._describe(known, seen)
+        if held or holds or seen.copies or not reread:
+            self._describe(known, seen)
         if known.first_start_s is None:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
