@@ -79,6 +79,13 @@ _STATES = {
 
 _NOTHING = Untold()
 
+_ANEW = 8
+"""Of so many reads one makes a job anew though it seems to be as before.
+
+To read the sums of what it asks for costs as much as all else. They follow what else is shown, but
+for a change of `--gpus` alone: that shows in nothing else that pyslurm tells.
+"""
+
 _shown = attrgetter(
     *("account", "admin_comment", "allocated_nodes", "array_id", "array_task_id"),
     *("array_tasks_parallel", "array_tasks_waiting", "constraints", "cpus", "cpus_per_task"),
@@ -114,10 +121,7 @@ class PyslurmBackend:
         self._users: dict[int, str] = {}
         self._once = AskedOnce(run_command)
         self._read: dict[int, tuple[object, SlurmJob]] = {}
-        # The sums cost as much as all else of a job. Each is that of these, and of what is shown.
-        each = ("tres_per_job", "tres_per_socket", "tres_per_task")
-        sums = ("requested_tres", "allocated_tres")
-        self._asked = attrgetter(*(each if hasattr(self._pyslurm.Job, each[0]) else sums))
+        self._reads = 0
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -132,6 +136,7 @@ class PyslurmBackend:
         # Of the words for such a job pyslurm tells the first alone.
         over = read_over() if any(job.state == "COMPLETING" for _, job in rows) else frozenset()
         before, self._read = self._read, {}
+        self._reads += 1
         state = state_of(
             nodes.items(),
             _node,
@@ -152,12 +157,12 @@ class PyslurmBackend:
         over: Collection[int],
         before: Mapping[int, tuple[object, SlurmJob]],
     ) -> SlurmJob:
-        """Return a job: the same one as before, unless anything of it is shown otherwise."""
+        """Return a job: the same one as before, if nothing is shown otherwise, or in its turn."""
         told = self._user(job), job.id in over, untold
-        asked = (None if tres is None else _gpus_and_mb(tres) for tres in self._asked(job))
-        row = *_shown(job), _text(job, "name"), _text(job, "submit_line"), *asked, *told
+        row = *_shown(job), _text(job, "name"), _text(job, "submit_line"), *told
         known = before.get(job.id)
-        if known is None or known[0] != row:
+        in_turn = (job.id + self._reads) % _ANEW == 0
+        if in_turn or known is None or known[0] != row:
             known = row, _job(job, *told)
         self._read[job.id] = known
         return known[1]
@@ -180,8 +185,6 @@ class PyslurmBackend:
             partitions = self._pyslurm.Partitions.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading the configuration") from None
-        # What Slurm counts of a job follows what the site has set.
-        self._read.clear()
         longest_s = {name: _seconds(each.max_time) for name, each in partitions.items()}
         # pyslurm's own listing of the limits lacks those of users, and those of accounts.
         return SlurmSite(
