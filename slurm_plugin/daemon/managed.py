@@ -88,8 +88,9 @@ class Managed:
     @property
     def runs(self) -> tuple[Run, ...]:
         """What it holds: one run, or those of its copies."""
-        units = self.copies.values() or (self,)
-        return tuple(unit.run for unit in units if unit.run is not None)
+        if not self.copies:
+            return () if self.run is None else (self.run,)
+        return tuple(unit.run for unit in self.copies.values() if unit.run is not None)
 
     @property
     def leading(self) -> Managed:

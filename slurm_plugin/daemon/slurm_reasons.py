@@ -7,6 +7,7 @@ Slurm 24.11 to 26.05 print them; a test asks the library of the testbed's Slurm 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from hetsched_core.types import ReasonCode
 
@@ -115,6 +116,7 @@ def of_nodes(said: str) -> bool:
     return word is not None and word[0] in _THERE
 
 
+@lru_cache(maxsize=4096)
 def code_of(said: str) -> ReasonCode | None:
     """Return the reason that Slurm's word stands for.
 

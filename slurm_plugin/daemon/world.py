@@ -215,7 +215,7 @@ class LiveWorld:
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
             if seen is not None and seen.state is not JobState.ENDED:
-                request = self.requests.of(seen)
+                request = known.request if seen is known.slurm else self.requests.of(seen)
                 if request is not None and request.key == known.request.key:
                     waits = JobState.PENDING in (seen.state, known.slurm.state)
                     if waits and not self._wants(seen):
@@ -617,8 +617,9 @@ class LiveWorld:
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
-        edited = editable(seen) != editable(was)
-        if edited or seen.id not in self.jobs:
+        edited = seen is not was and editable(seen) != editable(was)
+        reread = edited or seen.id not in self.jobs
+        if reread:
             self._reread(known, seen, was)
         held, could = known.runs, startable(known)
         if seen.copies:
@@ -649,7 +650,8 @@ class LiveWorld:
             self.triggers.add(Trigger.END)
             known.placement = None
         known.slurm, known.run, known.blocked = seen, run, kept_back
-        self._describe(known, seen)
+        if held or holds or seen.copies or not reread:
+            self._describe(known, seen)
         if known.first_start_s is None:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
@@ -676,7 +678,8 @@ class LiveWorld:
         run = run_of(known, seen, cluster, self.speeds, self._settings, now)
         if run is not None:
             run = self.elements.named(run, cluster)
-        kept_back = self._quota(known, seen, now) or blocked_by(seen)
+        named = blocked_by(seen)
+        kept_back = self._quota(known, seen, named, now) or named
         if kept_back is None and run is None:
             kept_back = self._shut_out(known, cluster, now)
         if seen.state is JobState.PENDING:
@@ -726,13 +729,14 @@ class LiveWorld:
         out = shut_out(job, cluster, self.speeds, LIVE_SHAPES)
         return next(iter(known.shunned.values()))[0] if out else None
 
-    def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
+    def _quota(
+        self, known: Managed, seen: SlurmJob, named: Reason | None, now: float
+    ) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Slurm names it once the job is placed. To place it again in each cycle would not help, nor
         to place others of which the same limit holds, until one of them ends.
         """
-        named = blocked_by(seen)
         peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S
