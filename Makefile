@@ -13,7 +13,7 @@ TORCH := torch==2.13.0
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
-	@echo "make replay  replay the bundled Slurm log under slurm, fifo, srtf and las; report in $(REPORT)"
+	@echo "make replay  replay the bundled Slurm log under slurm, fifo, las and steady; report in $(REPORT)"
 	@echo "make demo    six jobs placed and moved on a private Slurm (Debian, root)"
 	@echo "make test    lint, types, import rules, all tests that need no Slurm, and one that does"
 	@echo "make test-slurm  the tests on a real Slurm, which they install privately (Debian, root)"
@@ -41,7 +41,7 @@ env: .venv/.installed
 replay: env
 	@mkdir -p build
 	$(BIN)/hetsched replay $(BUNDLED)/sacct.txt --cluster $(BUNDLED)/cluster.toml --tz UTC \
-		--policy slurm,fifo,srtf,las --report $(REPORT)
+		--policy slurm,fifo,las,steady --report $(REPORT)
 
 demo: env
 	$(BIN)/hetsched testbed demo
