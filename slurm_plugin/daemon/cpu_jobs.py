@@ -12,6 +12,7 @@ from typing import NamedTuple
 from hetsched_core.types import NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
+from slurm_plugin.daemon.slurm_reasons import partition_is_closed
 
 _AGAIN_S = 60.0
 """How long one is not placed again that Slurm did not start."""
@@ -131,6 +132,7 @@ def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
         for each in waiting
         if each.job.state is JobState.PENDING
         and not each.job.held
+        and not partition_is_closed(each.job.reason)
         and not each.job.dependency
         and not each.job.reason.startswith("Dependency")
     ]

@@ -104,6 +104,25 @@ def limits_together(said: str) -> bool:
     return said.partition(" ")[0] in _TOGETHER
 
 
+_CLOSED_PARTITION = frozenset({"PartitionDown", "PartitionInactive"})
+
+
+def keeps_back(said: str) -> bool:
+    """Whether Slurm's word of a job that is not placed keeps it back wherever it may be placed.
+
+    A limit, a licence, or its partition. The throttle of an array is said of elements that wait
+    behind others, and so of more than it keeps back.
+    """
+    if said.partition(" ")[0] == "JobArrayTaskLimit":
+        return False
+    return partition_is_closed(said) or code_of(said) in (ReasonCode.QUOTA, ReasonCode.LICENSES)
+
+
+def partition_is_closed(said: str) -> bool:
+    """Whether Slurm's word is that a job's partition takes no jobs now."""
+    return said.partition(" ")[0] in _CLOSED_PARTITION
+
+
 _THERE = (
     *("ReqNodeNotAvail", "NodeDown", "FrontEndDown", "NvidiaImexChannels", "MpiPortsBusy"),
     *("Reservation", "MaxPoweredUpNodes", "Resources", "Priority"),

@@ -178,7 +178,7 @@ def test_who_waits_is_told_why() -> None:
     ]
     entries = revise(snapshot_of(cluster, views), {}, Replan()).entries
     assert {j: str(e.reason) for j, e in entries.items() if isinstance(e, Waiting)} == {
-        "held": "not yet: its user or an admin holds it",
+        "held": "not yet: its user, an admin or Slurm holds it",
         "later": "behind: jobs ahead of it in the queue go first",
         "mixed": "never: no accepted GPU count fits this cluster: only a mix of GPU types holds "
         "it, and this policy gives a job one type at a time",

@@ -270,7 +270,7 @@ def test_a_job_that_may_not_start_is_given_no_range_but_the_reason(bench: Bench)
     bench.cycle(running(job(1), 1000.0), held)
     said = bench.ask("when", "2")
     assert said["range"] is None
-    assert said["why_none"] == "not yet: its user or an admin holds it: JobHeldUser"
+    assert said["why_none"] == "not yet: its user, an admin or Slurm holds it: JobHeldUser"
 
 
 def test_the_next_daemon_goes_on_with_what_the_last_one_knew(bench: Bench) -> None:
