@@ -7,18 +7,14 @@ or the one with the most GPUs left, so that no order of types in a file makes a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
-from hetsched_core.placement.assign import (
-    Choice,
-    assign,
-    immovable,
-    one_type_way,
-    present,
-    staying,
-)
+from hetsched_core.placement.assign import Choice, assign, one_type_way
+from hetsched_core.placement.entries import EACH_ROUND, behind, revise
+from hetsched_core.placement.keep import immovable, present, staying
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way
-from hetsched_core.types import JobView, Placed, Snapshot
+from hetsched_core.types import JobView, Placed, Plan, Snapshot, Trigger
 
 MostNodes = Callable[[Snapshot, JobView, str, int], int | None]
 """On how many nodes a job may be, given GPU type and count; None for any number."""
@@ -29,8 +25,23 @@ def any_nodes(snapshot: Snapshot, view: JobView, gpu_type: str, count: int) -> N
     del snapshot, view, gpu_type, count
 
 
+def plan_rounds(
+    snapshot: Snapshot, key: Callable[[JobView], Any], most_nodes: MostNodes = any_nodes
+) -> Plan:
+    """Return the plan that serves all jobs anew when a round starts, and else fills what is idle.
+
+    Args:
+        snapshot: the state to plan for.
+        key: what jobs are ordered by.
+        most_nodes: on how many nodes a job may be.
+    """
+    order = sorted(snapshot.jobs.values(), key=key)
+    serve = serve_anew if Trigger.ROUND in snapshot.triggers else fill
+    return revise(snapshot, serve(snapshot, order, most_nodes), behind, EACH_ROUND)
+
+
 def serve_anew(
-    snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes = any_nodes
+    snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes
 ) -> dict[str, Placed]:
     """Return who runs where if the order alone decides: who runs may be stopped for who is ahead.
 
@@ -62,9 +73,7 @@ def serve_anew(
     return assign(snapshot, fixed, chosen, _choices(snapshot, waiting, most_nodes))
 
 
-def fill(
-    snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes = any_nodes
-) -> dict[str, Placed]:
+def fill(snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes) -> dict[str, Placed]:
     """Return who runs where if nobody is stopped and idle GPUs go to the first who fits."""
     stay = staying(snapshot)
     waiting = list(_able(snapshot, order, stay))

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hetsched_core.placement.assign import one_type_way, revise, staying
+from hetsched_core.placement.assign import one_type_way
+from hetsched_core.placement.entries import NO_ROOM, behind, revise
 from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.keep import staying
 from hetsched_core.placement.ways import Way
 from hetsched_core.types import (
     Configuration,
     Job,
+    JobView,
     Placed,
     Placement,
     Plan,
     Replan,
     Snapshot,
+    Waiting,
 )
 
 Find = Callable[[Snapshot, FreeGpus, Job, Way], Configuration | None]
@@ -31,9 +35,7 @@ def serve_line(snapshot: Snapshot, find: Find) -> Plan:
     Jobs that are held or can never run stand in nobody's way.
     """
     placed = staying(snapshot)
-    free = FreeGpus.of(snapshot)
-    for job_id, entry in placed.items():
-        free.take(snapshot.jobs[job_id].job, entry.placements[0].configuration)
+    free = FreeGpus.beside(snapshot, placed)
     cluster, next_in_line = snapshot.cluster, None
     barred, every = 0, cluster.mask(None)
     for view in snapshot.by_submission():
@@ -52,4 +54,8 @@ def serve_line(snapshot: Snapshot, find: Find) -> Plan:
             continue
         free.take(view.job, found)
         placed[view.id] = Placed((Placement(found),))
-    return revise(snapshot, placed, Replan(), next_in_line=next_in_line)
+
+    def waits(snapshot: Snapshot, view: JobView) -> Waiting:
+        return NO_ROOM if view.id == next_in_line else behind(snapshot, view)
+
+    return revise(snapshot, placed, waits, Replan())

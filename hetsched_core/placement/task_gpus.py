@@ -12,8 +12,8 @@ from functools import lru_cache
 
 from immutables import Map
 
-from hetsched_core.placement.free import FreeGpus, PerGpu
-from hetsched_core.placement.pack import AHEAD, NEVER
+from hetsched_core.placement.entries import AHEAD, NEVER
+from hetsched_core.placement.free import FreeGpus, PerGpu, idle_cluster
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -219,7 +219,7 @@ def _runs(snapshot: Snapshot, job: Job) -> bool:
 @lru_cache(maxsize=1 << 12)
 def _nodes_for(cluster: Cluster, cpus_per_gpu: float, memory_mb_per_gpu: float) -> tuple[str, ...]:
     """The nodes of which a GPU can serve such a job when all is idle."""
-    free, needs = FreeGpus.empty(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
+    free, needs = idle_cluster(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
     return tuple(
         node.name for node in cluster if free.fits(needs, Configuration(((node.name, 1),)))
     )

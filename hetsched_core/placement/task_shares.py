@@ -13,12 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hetsched_core.placement.free import host_room
 from hetsched_core.placement.task_gpus import Gpu
-from hetsched_core.types import Job, Snapshot
+from hetsched_core.types import SLACK, Job, Snapshot
 
 Floats = NDArray[np.float64]
-
-_SLACK = 1e-6
 
 
 @dataclass(slots=True)
@@ -39,7 +38,7 @@ class _Host:
     def reserve(self, gpu: int, needs: Floats) -> bool:
         """Reserve for a GPU what a job needs, and what it had before; False if there is none."""
         wanted = {**self.reserved, gpu: np.maximum(needs, self.reserved.get(gpu, 0.0))}
-        if np.any(sum(wanted.values(), np.zeros(2)) > self.has + _SLACK):
+        if np.any(sum(wanted.values(), np.zeros(2)) > self.has + SLACK):
             return False
         self.reserved = wanted
         return True
@@ -84,24 +83,16 @@ def _fits(hosts: dict[str, _Host], host_of: Sequence[str], needs: Floats) -> NDA
     for host in hosts.values():
         share = host.equal_share()
         for m in host.gpus:
-            fits[m] = bool(np.all(needs <= host.reserved.get(m, share) + _SLACK))
+            fits[m] = bool(np.all(needs <= host.reserved.get(m, share) + SLACK))
     return fits
 
 
 def _hosts(snapshot: Snapshot, gpus: Sequence[Gpu]) -> dict[str, _Host]:
+    cpus, memory_mb = host_room(snapshot.cluster, snapshot.node_views())
     hosts: dict[str, _Host] = {}
     for m, gpu in enumerate(gpus):
         name = snapshot.cluster[gpu.node].host
         if name not in hosts:
-            views = [snapshot.nodes[n] for n in snapshot.cluster.on_host(name)]
-            has = np.array(
-                [
-                    (max(v.node.cpus for v in views) or np.inf)
-                    - sum(v.foreign_cpus for v in views),
-                    (max(v.node.memory_mb for v in views) or np.inf)
-                    - sum(v.foreign_memory_mb for v in views),
-                ]
-            )
-            hosts[name] = _Host(has, [], {})
+            hosts[name] = _Host(np.array([cpus[name], memory_mb[name]]), [], {})
         hosts[name].gpus.append(m)
     return hosts

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,8 +19,9 @@ from hetsched_core.kernels.backfill import (
 )
 from hetsched_core.kernels.expected_room import AGAIN, expect_room
 from hetsched_core.placement.fewest import Layout
+from hetsched_core.placement.free import host_room
 from hetsched_core.placement.starts import Queue, Starts
-from hetsched_core.types import Cluster, Configuration, Job, NodeView, Snapshot, Window
+from hetsched_core.types import Configuration, Job, Snapshot, Window
 
 OVERDUE_S = 60.0
 """A job that has run past its limit is taken to end so much later than now, at any time."""
@@ -41,7 +41,8 @@ class Timeline:
         cluster, views = snapshot.cluster, tuple(snapshot.node_views())
         self._cluster = cluster
         hosts = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
-        self._hosts = np.array([_shared_room(cluster, views, host) for host in hosts])
+        cpus, memory_mb = host_room(cluster, views)
+        self._hosts = np.array([(cpus[host], memory_mb[host]) for host in hosts])
         self._where = [
             (hosts[node.host], cluster.on_host(node.host).index(node.name)) for node in cluster
         ]
@@ -283,13 +284,3 @@ class _Kinds:
                 if nodes > 0:
                     _, _, least = next(alone)
                     self.columns[kind, at] = sizes.index(least)
-
-
-def _shared_room(cluster: Cluster, views: Sequence[NodeView], host: str) -> tuple[float, float]:
-    """CPUs and MiB of a host that managed jobs may use; infinite where they are not counted."""
-    cpus, memory_mb = cluster.shared_on(host)
-    siblings = [views[cluster.index(name)] for name in cluster.on_host(host)]
-    return (
-        (cpus or math.inf) - sum(view.foreign_cpus for view in siblings),
-        (memory_mb or math.inf) - sum(view.foreign_memory_mb for view in siblings),
-    )

@@ -15,19 +15,11 @@ from typing import Any
 
 from immutables import Map
 
+from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.from_front import FromFront
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.pack import (
-    AHEAD,
-    NEVER,
-    NO_ROOM,
-    Fit,
-    Packing,
-    fastest_fit,
-    not_barred,
-    pack,
-)
+from hetsched_core.placement.pack import Fit, Packing, fastest_fit, not_barred, pack
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
 from hetsched_core.types import (
     Cluster,

@@ -33,16 +33,11 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.optimize import Limits, Matrix, Program, Solution, Status, solve
-from hetsched_core.placement.assign import (
-    Choice,
-    assign,
-    immovable,
-    present,
-    revise,
-)
+from hetsched_core.placement.assign import Choice, assign
+from hetsched_core.placement.entries import behind, revise
+from hetsched_core.placement.keep import immovable, present
 from hetsched_core.placement.pools import Pools
-from hetsched_core.placement.type_speeds import type_speeds
-from hetsched_core.placement.ways import Way, ways_to_fit
+from hetsched_core.placement.ways import Way, type_speeds, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
@@ -161,6 +156,7 @@ class Sia:
         return revise(
             snapshot,
             placed,
+            behind,
             Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
             diagnostics=chosen.diagnostics,
         )

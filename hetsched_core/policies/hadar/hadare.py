@@ -29,15 +29,14 @@ from typing import ClassVar
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.free import PerGpu
-from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM
+from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, revise
+from hetsched_core.placement.free import PerGpu, idle_cluster
 from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
 from hetsched_core.policies.hadar.tracker import Tracker
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
-    Entry,
     ExecutionModel,
     Job,
     JobView,
@@ -131,7 +130,21 @@ class Hadare:
                 placed[fork.view.id] = Placed(tuple(p for p, _ in found))
                 assigned[fork.view.id] = {str(p.copy): steps for p, steps in found}
         memory = Tracker(tracker.parents, tracker.measured, assigned).as_memory()
-        return _revise(snapshot, placed, {fork.view.id for fork in able}, memory)
+        possible = {fork.view.id for fork in able}
+
+        def waits(_: Snapshot, view: JobView) -> Waiting:
+            if view.id not in possible:
+                return _never(view.job)
+            return AHEAD if placed else NO_ROOM
+
+        return revise(
+            snapshot,
+            placed,
+            waits,
+            Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
+            diagnostics=Diagnostics(method="most time remaining first"),
+            memory=memory,
+        )
 
     def _average_s(self, job: Job) -> float:
         return consolidation_s(job.profile, self.bandwidth_gb_s)
@@ -150,7 +163,7 @@ class Hadare:
         self, snapshot: Snapshot, job: Job, tracker: Tracker
     ) -> tuple[tuple[str, float], ...]:
         """Nodes that could hold a copy if they were idle, with its samples/s, the fastest first."""
-        empty, speeds = FreeGpus.empty(snapshot.cluster), snapshot.speeds
+        empty, speeds = idle_cluster(snapshot.cluster), snapshot.speeds
         known = {}
         for node in snapshot.cluster:
             if not node.gpus or not job.accepts_type(node.gpu_type) or job.min_nodes > 1:
@@ -341,32 +354,3 @@ def _never(job: Job) -> Waiting:
         return NEVER
     words = f"no node that it can use has {job.requirements} GPUs, and it gets all GPUs of a node"
     return Waiting(Reason(ReasonCode.NEVER_FITS, detail=words))
-
-
-def _revise(
-    snapshot: Snapshot,
-    placed: Mapping[str, Placed],
-    possible: set[str],
-    memory: Mapping[str, object],
-) -> Plan:
-    before = snapshot.previous.entries
-    changes: dict[str, Entry] = {}
-    for view in snapshot.by_submission():
-        entry: Entry
-        if view.id in placed:
-            entry = placed[view.id]
-        elif view.blocked is not None:
-            entry = Waiting(view.blocked)
-        elif view.id not in possible:
-            entry = _never(view.job)
-        else:
-            entry = AHEAD if placed else NO_ROOM
-        if entry != before.get(view.id):
-            changes[view.id] = entry
-    return snapshot.previous.revise(
-        changes,
-        snapshot.gone,
-        replan=Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
-        diagnostics=Diagnostics(method="most time remaining first"),
-        memory=memory,
-    )

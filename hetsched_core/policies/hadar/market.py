@@ -93,13 +93,6 @@ class OpenNodes:
         )
 
 
-def _order(
-    which: tuple[frozenset[str] | None, frozenset[str]],
-) -> tuple[bool, list[str], list[str]]:
-    nodes, closed = which
-    return nodes is None, sorted(nodes or ()), sorted(closed)
-
-
 def _used(snapshot: Snapshot, kept: Mapping[str, Placed]) -> dict[str, tuple[int, float, float]]:
     """GPUs, CPUs and MiB of each node that stay with their jobs."""
     used: dict[str, tuple[int, float, float]] = {}

@@ -18,8 +18,8 @@ from typing import ClassVar
 import numpy as np
 from immutables import Map
 
+from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.pack import AHEAD, NEVER
 from hetsched_core.placement.task_gpus import Gpu, runs_somewhere, task_times
 from hetsched_core.policies.hare.grouping import Grouping, group_gpus
 from hetsched_core.policies.hare.queues import Queues, Thresholds, check_parameters

@@ -18,7 +18,7 @@ from immutables import Map
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement.pack import AHEAD, NEVER
+from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.placement.task_gpus import (
     Gpu,
     busy_gpus,

@@ -10,8 +10,9 @@ import pytest
 
 from hetsched_core.contract import random_scenario
 from hetsched_core.placement import InTurn, Packing, pack
+from hetsched_core.placement.entries import NEVER
 from hetsched_core.placement.fewest import fewest_fit
-from hetsched_core.placement.pack import NEVER, Fit, fastest_fit
+from hetsched_core.placement.pack import Fit, fastest_fit
 from hetsched_core.policy import PolicyInfo, check_plan
 from hetsched_core.simulate import simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
