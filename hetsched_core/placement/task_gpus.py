@@ -6,17 +6,18 @@ job a GPU.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from immutables import Map
 
 from hetsched_core.placement.entries import AHEAD, NEVER
-from hetsched_core.placement.free import FreeGpus, PerGpu, idle_cluster
+from hetsched_core.placement.free import FreeGpus, PerGpu, idle_cluster, on_one_node
 from hetsched_core.types import (
     Cluster,
     Configuration,
+    Diagnostics,
     Entry,
     Job,
     JobView,
@@ -35,6 +36,7 @@ from hetsched_core.types import (
     Waiting,
 )
 
+AT_EVERY_CHANGE = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET}))
 _LAST_TASKS = Waiting(Reason(ReasonCode.NO_ROOM, detail="its last tasks are running"))
 
 
@@ -119,24 +121,25 @@ def tasks_left(view: JobView) -> tuple[int, int]:
     return max(0, shape.scale - begun), rounds - progress.rounds_done - 1
 
 
-def sequences(crew: Crew) -> list[TaskSequence]:
-    """Return what a job's GPUs still have to run: its tasks, dealt out evenly in every round."""
-    view, gpus = crew.view, crew.gpus
-    shape, progress = view.job.tasks, view.progress or TaskProgress()
-    if shape is None:
-        return []
-    left, rounds = tasks_left(view)
-    now, later = _dealt(left, len(gpus)), _dealt(shape.scale, len(gpus))
+def sequences(crews: Iterable[Crew]) -> list[TaskSequence]:
+    """Return what jobs' GPUs still have to run: their tasks, dealt out evenly in every round."""
     found = []
-    for gpu, this_round, each_round in zip(gpus, now, later, strict=True):
-        blocks = []
-        if this_round:
-            blocks.append(TaskBlock((TaskItem(view.id, progress.rounds_done, this_round),)))
-        if each_round and rounds:
-            item = TaskItem(view.id, progress.rounds_done + 1, each_round)
-            blocks.append(TaskBlock((item,), times=rounds))
-        if blocks:
-            found.append(TaskSequence(gpu.node, gpu.number, tuple(blocks)))
+    for crew in crews:
+        view, gpus = crew.view, crew.gpus
+        shape, done = view.job.tasks, (view.progress or TaskProgress()).rounds_done
+        if shape is None:
+            continue
+        left, rounds = tasks_left(view)
+        now, later = _dealt(left, len(gpus)), _dealt(shape.scale, len(gpus))
+        for gpu, this_round, each_round in zip(gpus, now, later, strict=True):
+            blocks = []
+            if this_round:
+                blocks.append(TaskBlock((TaskItem(view.id, done, this_round),)))
+            if each_round and rounds:
+                item = TaskItem(view.id, done + 1, each_round)
+                blocks.append(TaskBlock((item,), times=rounds))
+            if blocks:
+                found.append(TaskSequence(gpu.node, gpu.number, tuple(blocks)))
     return found
 
 
@@ -183,10 +186,14 @@ def not_begun(snapshot: Snapshot, going: Sequence[Crew]) -> list[JobView]:
 
 
 def task_plan(
-    snapshot: Snapshot, present: Sequence[Crew], memory: Mapping[str, object] | None = None
+    snapshot: Snapshot,
+    todo: Sequence[TaskSequence],
+    replan: Replan = AT_EVERY_CHANGE,
+    *,
+    memory: Mapping[str, object] | None = None,
+    diagnostics: Diagnostics | None = None,
 ) -> Plan:
-    """Return the plan in which these jobs run and all others wait, with the reason for it."""
-    todo = [sequence for crew in present for sequence in sequences(crew)]
+    """Return the plan in which these tasks run and all other jobs wait, with the reason for it."""
     running = {item.job for s in todo for block in s.blocks for item in block.items}
     entries: dict[str, Entry] = {}
     for view in snapshot.by_submission():
@@ -201,7 +208,8 @@ def task_plan(
     return Plan(
         Map(entries),
         sequences=tuple(todo),
-        replan=Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET})),
+        replan=replan,
+        diagnostics=diagnostics or Diagnostics(),
         memory=memory or {},
     )
 
@@ -220,9 +228,7 @@ def _runs(snapshot: Snapshot, job: Job) -> bool:
 def _nodes_for(cluster: Cluster, cpus_per_gpu: float, memory_mb_per_gpu: float) -> tuple[str, ...]:
     """The nodes of which a GPU can serve such a job when all is idle."""
     free, needs = idle_cluster(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
-    return tuple(
-        node.name for node in cluster if free.fits(needs, Configuration(((node.name, 1),)))
-    )
+    return tuple(node.name for node in cluster if free.fits(needs, on_one_node(node.name, 1)))
 
 
 def _dealt(tasks: int, gpus: int) -> list[int]:

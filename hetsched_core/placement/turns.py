@@ -17,7 +17,6 @@ from immutables import Map
 
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.from_front import FromFront
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pack import Fit, Packing, fastest_fit, not_barred, pack
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
@@ -73,8 +72,8 @@ class InTurn:
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
     _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
-    # Turns in order. One that is no longer that of `_waiting` stays until it is the first.
-    _queues: dict[int, FromFront] = field(default_factory=dict)
+    # Heaps of turns. One that is no longer that of `_waiting` stays until it is the first.
+    _queues: dict[int, list[Turn]] = field(default_factory=dict)
     _ways: dict[str, Way] = field(default_factory=dict)
     _waiting: dict[str, Turn] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
@@ -252,24 +251,16 @@ class InTurn:
         if way is None:
             return False
         job_id, nodes = view.job.id, reach(view.job, way, snapshot.cluster)
-        queue = self._queues.get(nodes)
-        if queue is None:
-            queue = self._queues[nodes] = FromFront()
+        queue = self._queues.setdefault(nodes, [])
         turn = (self.key(view, snapshot), job_id, nodes)
-        if queue.put(turn):
-            self._settled = False
+        heapq.heappush(queue, turn)
         self._ways[job_id], self._waiting[job_id] = way, turn
+        if self._first(queue) is turn:
+            self._settled = False
         if len(queue) > _VOID + 2 * len(self._waiting):
-            self._queues[nodes] = self._without_void(queue)
+            queue[:] = [turn for turn in queue if self._waiting.get(turn[1]) is turn]
+            heapq.heapify(queue)
         return True
-
-    def _without_void(self, queue: FromFront) -> FromFront:
-        """Return a queue without those of its turns that are none any more."""
-        rest = FromFront()
-        for turn in queue.order[queue.begin :]:
-            if self._waiting.get(turn[1]) is turn:
-                rest.put(turn)
-        return rest
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
         self._settled = False
@@ -278,12 +269,11 @@ class InTurn:
         elif self._waiting.pop(job_id, None):
             del self._ways[job_id]
 
-    def _first(self, queue: FromFront) -> Turn | None:
+    def _first(self, queue: list[Turn]) -> Turn | None:
         """Return whose turn it is of those in a queue who still wait."""
-        turn: Turn | None
-        while (turn := queue.first) is not None and self._waiting.get(turn[1]) is not turn:
-            queue.remove_first()
-        return turn
+        while queue and self._waiting.get(queue[0][1]) is not queue[0]:
+            heapq.heappop(queue)
+        return queue[0] if queue else None
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
         """Start from the heads of the queues, in order, until every node is spoken for."""

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.optimize import Limits, Matrix, Program, solve
-from hetsched_core.placement.free import FreeGpus, PerGpu
+from hetsched_core.placement.free import FreeGpus, PerGpu, on_one_node
 from hetsched_core.placement.task_gpus import (
     Crew,
     Gpu,
@@ -37,13 +37,13 @@ from hetsched_core.placement.task_gpus import (
     not_begun,
     open_task_gpus,
     room_beside,
+    sequences,
     task_plan,
     task_times,
     tasks_left,
 )
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
-    Configuration,
     ExecutionModel,
     Job,
     JobView,
@@ -87,7 +87,8 @@ class SchedHomo:
             (view for view in waiting if view.id in place), key=lambda view: place[view.id]
         )
         begin = _begin(snapshot, going, members)
-        return task_plan(snapshot, [*going, *begin], memory=batch.as_memory())
+        todo = sequences([*going, *begin])
+        return task_plan(snapshot, todo, memory=batch.as_memory())
 
     def _next_batch(
         self, snapshot: Snapshot, waiting: Sequence[JobView], last_length_s: float
@@ -223,7 +224,7 @@ def _first_that_fit(
     for gpu in gpus:
         if len(found) == most:
             break
-        one = Configuration(((gpu.node, 1),))
+        one = on_one_node(gpu.node, 1)
         if task_times(snapshot, job, gpu.node) is not None and free.fits(job, one):
             free.take(job, one)
             found.append(gpu)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, on_one_node
 from hetsched_core.placement.line import serve_line
 from hetsched_core.placement.ways import Way
 from hetsched_core.policy import PolicyInfo
@@ -45,7 +45,7 @@ def first_fit(snapshot: Snapshot, free: FreeGpus, job: Job, way: Way) -> Configu
         if not job.may_start_on(node.name):
             continue
         if node.gpu_type in way.types and node.gpus >= way.count:
-            found = Configuration(((node.name, way.count),))
+            found = on_one_node(node.name, way.count)
             if free.fits(job, found) and not free.closed(found):
                 return found
     if way.count < 2 or Shape.EVEN not in snapshot.shapes:

@@ -30,7 +30,7 @@ from typing import ClassVar
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus
 from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, revise
-from hetsched_core.placement.free import PerGpu, idle_cluster
+from hetsched_core.placement.free import PerGpu, idle_cluster, on_one_node
 from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
 from hetsched_core.policies.hadar.tracker import Tracker
 from hetsched_core.policy import PolicyInfo, parameter
@@ -172,7 +172,7 @@ class Hadare:
                 continue
             if job.copies is not None and node.gpus not in job.requirements:
                 continue
-            whole = Configuration(((node.name, node.gpus),))
+            whole = on_one_node(node.name, node.gpus)
             rate = speeds.speed(job.profile, whole)
             if rate > 0 and empty.fits(job, whole):
                 known[node.name] = rate
@@ -243,7 +243,7 @@ class _Fork:
             (steps,) = within_slot([part], [rate], working_s)
             if steps:
                 done = _done(self.view, run, snapshot.now) if run else 0.0
-                where = Configuration(((name, snapshot.cluster[name].gpus),))
+                where = on_one_node(name, snapshot.cluster[name].gpus)
                 budget = done + steps + _CRUMB
                 found.append((Placement(where, index(name), budget=budget), steps))
         return found
@@ -298,13 +298,13 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
     def able(fork: _Fork, name: str) -> bool:
         if name in taken or name in fork.view.job.closed:
             return False
-        whole = Configuration(((name, snapshot.cluster[name].gpus),))
+        whole = on_one_node(name, snapshot.cluster[name].gpus)
         if not free.fits(fork.view.job, whole):
             return False
         return name in fork.runs or not free.closed(whole)
 
     def take(fork: _Fork, name: str, rate: float) -> None:
-        free.take(fork.view.job, Configuration(((name, snapshot.cluster[name].gpus),)))
+        free.take(fork.view.job, on_one_node(name, snapshot.cluster[name].gpus))
         taken.add(name)
         fork.nodes[name] = rate
 

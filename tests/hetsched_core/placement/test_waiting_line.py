@@ -10,28 +10,25 @@ from hypothesis import strategies as st
 from hetsched_core.placement.waiting_line import WaitingLine
 
 
-@given(seed=st.integers(0, 10**9))
-def test_the_first_of_the_line_are_those_of_a_list_sorted_anew(seed: int) -> None:
-    rng = Random(seed)
-    line = WaitingLine()
-    there: dict[str, tuple[float, int, float]] = {}
-    for number in range(rng.randint(1, 60)):
-        if there and rng.random() < 0.4:
-            job = rng.choice(sorted(there))
-            del there[job]
-            line.remove(job)
+@given(seed=st.integers(0, 10**9), near=st.sampled_from([1, 5, 10**6]))
+def test_the_first_of_the_line_are_those_of_a_list_sorted_anew(seed: int, near: int) -> None:
+    rng, line = Random(seed), WaitingLine()
+    there: list[tuple[float, str, int, float]] = []
+    for number in range(400):
+        if there and rng.random() < 0.45:
+            line.remove(there.pop(rng.randrange(min(near, len(there))))[1])
         else:
-            # In any order, and none twice.
-            job, key = f"j{number}", rng.random()
-            there[job] = (key, number, rng.random())
-            line.put(key, job, *there[job][1:])
+            # Most come at the end; no key comes twice.
+            key = rng.random() if rng.random() < 0.2 else 1.0 + number
+            there = sorted([*there, (key, f"j{number}", number, rng.random())])
+            line.put(*there[[job for _, job, *_ in there].index(f"j{number}")])
         line.remove("nobody")
         most = rng.randint(0, 40)
-        expected = sorted(there, key=lambda job: (there[job][0], job))[:most]
-        found = line.first(most)
-        assert list(found.jobs) == expected
-        assert found.kinds.tolist() == [there[job][1] for job in expected]
-        assert found.limits_s.tolist() == [there[job][2] for job in expected]
+        found, expected = line.first(most), there[:most]
+        assert list(found.jobs) == [job for _, job, *_ in expected]
+        assert found.kinds.tolist() == [kind for *_, kind, _ in expected]
+        assert found.limits_s.tolist() == [limit_s for *_, limit_s in expected]
+        assert len(line._order) <= len(there) + max(64, len(there) + 1)
 
 
 def test_what_was_first_stays_as_it_was_when_the_line_moves_on() -> None:
