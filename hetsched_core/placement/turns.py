@@ -62,20 +62,23 @@ class InTurn:
         key: the place of a job in the order; fixed for a job, given the speeds and the past run
             time of its profile.
         fit: where a job goes.
+        placed: the jobs that hold GPUs, or are to get them, with what.
+        waiting: the jobs that wait and could run here, with their places in the order.
+        ways: in which way each of the waiting jobs is to run.
     """
 
     key: Callable[[JobView, Snapshot], Key]
     fit: Fit = fastest_fit
+    placed: dict[str, tuple[Job, Configuration]] = field(init=False, default_factory=dict)
+    waiting: dict[str, Turn] = field(init=False, default_factory=dict)
+    ways: dict[str, Way] = field(init=False, default_factory=dict)
     _last: Plan | None = None
     _speeds: Speeds | None = None
     _shapes: frozenset[Shape] = frozenset()
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
-    _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
-    # Heaps of turns. One that is no longer that of `_waiting` stays until it is the first.
+    # Heaps of turns. One that is no longer that of `waiting` stays until it is the first.
     _queues: dict[int, list[Turn]] = field(default_factory=dict)
-    _ways: dict[str, Way] = field(default_factory=dict)
-    _waiting: dict[str, Turn] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
     # Whether nobody can start, whoever has come to wait behind others since that was found.
     _settled: bool = False
@@ -132,13 +135,9 @@ class InTurn:
         }
         for view in snapshot.jobs.values():
             job_id = view.job.id
-            if (
-                view.job.profile not in revised
-                or job_id in self._placed
-                or view.blocked is not None
-            ):
+            if view.job.profile not in revised or job_id in self.placed or view.blocked is not None:
                 continue
-            waited = job_id in self._waiting
+            waited = job_id in self.waiting
             self._forget(job_id, free)
             if self._enqueue(snapshot, view) is not waited:
                 yield job_id, NEVER if waited else AHEAD
@@ -166,26 +165,6 @@ class InTurn:
         self._shapes = snapshot.shapes
         return self._last
 
-    @property
-    def placed(self) -> Mapping[str, tuple[Job, Configuration]]:
-        """The jobs that hold GPUs, or are to get them, with what."""
-        return self._placed
-
-    @property
-    def ways(self) -> Mapping[str, Way]:
-        """In which way each of the waiting jobs is to run."""
-        return self._ways
-
-    @property
-    def queue_length(self) -> int:
-        """The number of jobs that wait and could run here."""
-        return len(self._waiting)
-
-    @property
-    def waiting(self) -> Mapping[str, Turn]:
-        """The jobs that wait and could run here, with their places in the order."""
-        return self._waiting
-
     def spoken_for(self, cluster: Cluster) -> Mapping[str, Sequence[str]]:
         """GPU type -> who, when jobs were served last, waited and kept its nodes from all behind.
 
@@ -211,13 +190,13 @@ class InTurn:
         order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
         plan = pack(snapshot, order, Packing.IN_TURN, Replan(), self.fit)
         self._free, self._settled = FreeGpus.of(snapshot), False
-        self._placed, self._queues, self._told_no_room = {}, {}, set()
-        self._ways, self._waiting = {}, {}
+        self.placed, self._queues, self._told_no_room = {}, {}, set()
+        self.ways, self.waiting = {}, {}
         for view in order:
             entry = plan.entries[view.id]
             if isinstance(entry, Placed):
                 configuration = entry.placements[0].configuration
-                self._placed[view.id] = (view.job, configuration)
+                self.placed[view.id] = (view.job, configuration)
                 self._free.take(view.job, configuration)
             elif entry is not NEVER and view.blocked is None:
                 self._enqueue(snapshot, view)
@@ -236,7 +215,7 @@ class InTurn:
             self._forget(job_id, free)
             entry = Waiting(view.blocked)
             return None if before == entry else entry
-        held, waited = self._placed.get(job_id), job_id in self._waiting
+        held, waited = self.placed.get(job_id), job_id in self.waiting
         if held is not None and may_keep(snapshot, view, held[1]):
             return None
         if held is not None or waited:
@@ -254,24 +233,24 @@ class InTurn:
         queue = self._queues.setdefault(nodes, [])
         turn = (self.key(view, snapshot), job_id, nodes)
         heapq.heappush(queue, turn)
-        self._ways[job_id], self._waiting[job_id] = way, turn
+        self.ways[job_id], self.waiting[job_id] = way, turn
         if self._first(queue) is turn:
             self._settled = False
-        if len(queue) > _VOID + 2 * len(self._waiting):
-            queue[:] = [turn for turn in queue if self._waiting.get(turn[1]) is turn]
+        if len(queue) > _VOID + 2 * len(self.waiting):
+            queue[:] = [turn for turn in queue if self.waiting.get(turn[1]) is turn]
             heapq.heapify(queue)
         return True
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
         self._settled = False
-        if held := self._placed.pop(job_id, None):
+        if held := self.placed.pop(job_id, None):
             free.give(*held)
-        elif self._waiting.pop(job_id, None):
-            del self._ways[job_id]
+        elif self.waiting.pop(job_id, None):
+            del self.ways[job_id]
 
     def _first(self, queue: list[Turn]) -> Turn | None:
         """Return whose turn it is of those in a queue who still wait."""
-        while queue and self._waiting.get(queue[0][1]) is not queue[0]:
+        while queue and self.waiting.get(queue[0][1]) is not queue[0]:
             heapq.heappop(queue)
         return queue[0] if queue else None
 
@@ -298,24 +277,24 @@ class InTurn:
                 barred |= nodes
                 continue
             self._hold(view.job, found, free, changes)
-            del self._ways[job_id], self._waiting[job_id]
+            del self.ways[job_id], self.waiting[job_id]
             if turn := self._first(self._queues[nodes]):
                 heapq.heappush(heads, turn)
         for job_id in sorted(told_before ^ self._told_no_room):
-            if job_id in self._waiting:
+            if job_id in self.waiting:
                 changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD
 
     def _hold(
         self, job: Job, configuration: Configuration, free: FreeGpus, changes: dict[str, Entry]
     ) -> None:
         free.take(job, configuration)
-        self._placed[job.id] = (job, configuration)
+        self.placed[job.id] = (job, configuration)
         changes[job.id] = _make_placed((_make_placement(configuration),))
 
     def _find(
         self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: int
     ) -> Configuration | None:
-        way = self._ways[view.job.id]
+        way = self.ways[view.job.id]
         allowed = way.types
         if barred:
             allowed, free = not_barred(snapshot.cluster, free, view.job, way, barred)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hetsched_core.placement.blind import plan_rounds
+from hetsched_core.placement.one_type import plan_rounds
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import JobView, Plan, Snapshot, submission_order
 

@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.optimize import Limits, Matrix, Program, solve
+from hetsched_core.optimize import Limits, Program, Rows, solve
 from hetsched_core.placement.free import FreeGpus, PerGpu, on_one_node
 from hetsched_core.placement.task_gpus import (
     Crew,
@@ -170,21 +170,18 @@ def heaviest(claims: Sequence[Claim], gpus: int, length_s: float) -> list[int]:
     able = [at for at, claim in enumerate(claims) if claim.seconds <= length_s]
     room = gpus * length_s
     if sum(claims[at].gpu_s for at in able) > room:
-        count = len(able)
+        rows = Rows()
+        parts = [claims[at].gpu_s / room for at in able]
+        rows.add(0, np.arange(len(able)), parts, -np.inf, 1.0)
         program = Program(
             cost=np.array([claims[at].weight for at in able]),
-            lower=np.zeros(count),
-            upper=np.ones(count),
-            matrix=Matrix.of(
-                1,
-                np.zeros(count, np.int64),
-                np.arange(count),
-                np.array([claims[at].gpu_s for at in able]) / room,
-            ),
-            row_lower=np.array([-np.inf]),
-            row_upper=np.array([1.0]),
+            lower=np.zeros(len(able)),
+            upper=np.ones(len(able)),
+            matrix=rows.matrix(),
+            row_lower=rows.lower,
+            row_upper=rows.upper,
             maximise=True,
-            integer=np.ones(count, np.bool_),
+            integer=np.ones(len(able), np.bool_),
         )
         found = solve(program, limits=Limits(nodes=_MOST_NODES))
         able = [] if found.x is None else [able[at] for at in np.flatnonzero(found.x > 0.5)]

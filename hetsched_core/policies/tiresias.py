@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement.blind import plan_rounds
 from hetsched_core.placement.fewest import fewest_of_idle
 from hetsched_core.placement.free import PerGpu
+from hetsched_core.placement.one_type import plan_rounds
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     JobView,

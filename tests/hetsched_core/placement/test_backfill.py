@@ -297,7 +297,7 @@ def windows_of(seed: int) -> list[Window]:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) -> None:
     timeline, naive, queue = timelines(seed)
@@ -305,7 +305,6 @@ def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) ->
     assert found == naive.earliest_starts(queue, 950.0, reserve_all=reserve_all)
 
 
-@settings(max_examples=100)
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_who_is_behind_makes_nobody_ahead_start_later(seed: int, reserve_all: bool) -> None:
     timeline, _, queue = timelines(seed)
@@ -315,7 +314,6 @@ def test_who_is_behind_makes_nobody_ahead_start_later(seed: int, reserve_all: bo
         assert starts == all_starts[: len(starts)]
 
 
-@settings(max_examples=150)
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_a_timeline_that_is_used_again_says_what_a_new_one_would(
     seed: int, reserve_all: bool

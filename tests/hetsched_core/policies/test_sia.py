@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -81,7 +81,6 @@ def test_w7_table_1_of_hops_under_the_objective_of_sia(
         assert best[1] == pytest.approx(second, abs=1e-9)
 
 
-@settings(max_examples=80)
 @given(data=st.data())
 def test_the_choice_is_as_good_as_the_best_by_enumeration(data: st.DataObject) -> None:
     draw = data.draw

@@ -397,11 +397,6 @@ def test_nodes_on_one_host_share_its_cpus() -> None:
     assert len(where(Hadar().plan(snapshot_of(cluster, jobs)))) == 1
 
 
-def test_hadar_keeps_the_contracts() -> None:
-    verdict = check_policy(Hadar())
-    assert verdict.kept, str(verdict)
-
-
 def test_where_all_are_planned_anew_stops_may_gain_nothing_and_all_else_is_kept() -> None:
     verdict = check_policy(Hadar(replan=Replanning.FULL))
     assert {breach.contract for breach in verdict.breaches} == {"idle-stops", "equal-jobs"}

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.assign import Choice, assign, one_type_way
 from hetsched_core.placement.entries import AHEAD, behind, revise
 from hetsched_core.placement.keep import immovable
+from hetsched_core.placement.one_type import Choice, assign, one_type_way
 from hetsched_core.placement.pools import Pools
 from hetsched_core.policy import check_plan
 from hetsched_core.types import (
