@@ -34,7 +34,7 @@ from hetsched_core.placement import FreeGpus, Way, rigid_way
 from hetsched_core.placement.entries import NEVER, NO_ROOM, revise
 from hetsched_core.placement.keep import immovable, may_keep, present, staying
 from hetsched_core.placement.pack import fastest_fit
-from hetsched_core.policies.hadar.market import Bids, OpenNodes
+from hetsched_core.policies.hadar.market import OpenNodes, bids
 from hetsched_core.policies.hadar.prices import UTILITIES, Utility
 from hetsched_core.policies.hadar.queue import Limits, Outcome, plan_queue
 from hetsched_core.policy import PolicyInfo, parameter
@@ -151,7 +151,7 @@ class Hadar:
     ) -> tuple[Outcome, OpenNodes]:
         nodes = OpenNodes.of(snapshot, kept, [view.job for view, _ in jobs])
         utility = UTILITIES[self.utility]
-        market = Bids.of(snapshot, nodes, jobs, has, utility, self.communication).market
+        market = bids(snapshot, nodes, jobs, has, utility, self.communication)
         if self.order is Order.DENSITY:
             best = np.maximum(
                 market.one_node.max(axis=1, initial=0.0), market.several.max(axis=1, initial=0.0)

@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from immutables import Map
 
 from hetsched_core.placement.entries import AHEAD, NEVER
 from hetsched_core.placement.free import FreeGpus, on_one_node
@@ -103,21 +102,15 @@ class Hlas:
             method=f"{len(grouping.groups)} groups, {'proven' if grouping.proven else 'annealed'}, "
             f"spread {grouping.spread:g}"
         )
-        gone = [job for job in snapshot.gone if job in snapshot.previous.entries]
-        if fresh or len(snapshot.previous.entries) - len(gone) + len(
-            [job for job in entries if job not in snapshot.previous.entries]
-        ) != len(snapshot.jobs):
+        previous = snapshot.previous.entries
+        gone = [job for job in snapshot.gone if job in previous]
+        new = sum(job not in previous for job in entries)
+        if fresh or len(previous) - len(gone) + new != len(snapshot.jobs):
+            gone = [job for job in previous if job not in snapshot.jobs]
             entries = {
                 job: self._entry(snapshot, view, queues, placed)
                 for job, view in snapshot.jobs.items()
             }
-            return Plan(
-                Map(entries),
-                sequences=sequences,
-                replan=AT_EVERY_CHANGE,
-                diagnostics=diagnostics,
-                memory=queues.as_memory(),
-            )
         return snapshot.previous.revise(
             entries,
             gone,

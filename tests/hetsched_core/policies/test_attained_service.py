@@ -20,8 +20,6 @@ from hetsched_core.types import (
     Cluster,
     Node,
     NodeCondition,
-    Placed,
-    Plan,
     Round,
     Shape,
     Trigger,
@@ -34,17 +32,10 @@ from tests.hetsched_core.worlds import (
     snapshot_of,
     submission,
     view,
+    where,
 )
 
 ROUND = frozenset({Trigger.ROUND})
-
-
-def where(plan: Plan) -> dict[str, str]:
-    return {
-        job: str(entry.placements[0].configuration)
-        for job, entry in sorted(plan.entries.items())
-        if isinstance(entry, Placed)
-    }
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from hetsched_core.optimize import Limits
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.sia import Options, Priced, Sia, choose, options_of, restart_factor
-from hetsched_core.types import Placed, Plan, Trigger
+from hetsched_core.types import Trigger
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,
@@ -28,6 +28,7 @@ from tests.hetsched_core.worlds import (
     plan_of,
     snapshot_of,
     view,
+    where,
 )
 
 Floats = NDArray[np.float64]
@@ -140,14 +141,6 @@ def test_the_restart_factor_is_the_share_of_time_that_is_not_lost_to_one_more_re
 def test_what_is_placed_is_not_moved_as_if_it_only_waited() -> None:
     kept = replace(view("j", held(on(a=1), begun=False)), restart_cost_s=30.0)
     assert restart_factor(kept, 970.0) == 0.0
-
-
-def where(plan: Plan) -> dict[str, str]:
-    return {
-        job: str(entry.placements[0].configuration)
-        for job, entry in sorted(plan.entries.items())
-        if isinstance(entry, Placed)
-    }
 
 
 def test_elastic_jobs_grow_when_there_is_room_and_shrink_when_others_come() -> None:

@@ -26,13 +26,11 @@ from hetsched_core.throughput.first_estimate import (
 )
 from hetsched_core.types import (
     Cluster,
-    JobView,
     NodeCondition,
     Placed,
     Plan,
     ReasonCode,
     RequirementSet,
-    Run,
     Snapshot,
     Speeds,
     Waiting,
@@ -42,6 +40,7 @@ from tests.hetsched_core.worlds import (
     held,
     linear_speeds,
     on,
+    sized,
     snapshot_of,
     submission,
     view,
@@ -51,11 +50,6 @@ H6 = cluster_of(a=("t0", 1), b=("t1", 1), c=("t1", 1), d=("t2", 1), e=("t2", 1))
 H6_SPEEDS = linear_speeds(H6, {"m": {"t0": 5.0, "t1": 1.0, "t2": 2.5}})
 FREE = Hadare(bandwidth_gb_s=math.inf)
 """Averaging costs nothing."""
-
-
-def sized(job_id: str, samples: float, *runs: Run, **more: object) -> JobView:
-    bare = view(job_id, *runs)
-    return replace(bare, job=replace(bare.job, total_samples=samples), **more)  # type: ignore[arg-type]
 
 
 def budgets(plan: Plan, job: str) -> dict[str, int]:
