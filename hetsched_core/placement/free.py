@@ -196,15 +196,30 @@ class FreeGpus:
         if most < 2:
             return None
         offers = self._offers(job, gpu_types)
-        if even or job.min_nodes > 1:
-            return self._even(job, offers, count, most)
+        if not even and job.min_nodes < 2:
+            return self._spread(job, offers, count, most)
+        for many in range(max(2, job.min_nodes), min(count, len(offers), most) + 1):
+            each, rest = divmod(count, many)
+            if not rest and offers[many - 1][0] >= each:
+                found = self._spread(job, offers, count, many, each)
+                if found is not None:
+                    return found
+        return None
+
+    def _spread(
+        self, job: Needs, offers: list[tuple[int, int]], count: int, most: int, each: int = 0
+    ) -> Configuration | None:
+        """Return `count` GPUs of two to `most` of these nodes, `each` of every one if given."""
         pieces: list[tuple[str, int]] = []
         on_host: dict[str, int] = {}
         for _, at in offers:
             node = self._cluster.nodes[at]
             usable = self._usable(job, at, node.host, on_host.get(node.host, 0))
-            # The last node needs only the rest; a second node must be left something to hold.
-            piece = min(usable, count if pieces else count - 1)
+            if each:
+                piece = each if usable >= each else 0
+            else:
+                # The last node needs only the rest; a second must be left something to hold.
+                piece = min(usable, count if pieces else count - 1)
             if piece < 1:
                 continue
             pieces.append((node.name, piece))
@@ -214,25 +229,6 @@ class FreeGpus:
                 return Configuration.of(pieces)
             if len(pieces) == most:
                 break
-        return None
-
-    def _even(
-        self, job: Needs, offers: list[tuple[int, int]], count: int, most: int
-    ) -> Configuration | None:
-        for many in range(max(2, job.min_nodes), min(count, len(offers), most) + 1):
-            each, rest = divmod(count, many)
-            if rest or offers[many - 1][0] < each:
-                continue
-            pieces: list[tuple[str, int]] = []
-            on_host: dict[str, int] = {}
-            for _, at in offers:
-                node = self._cluster.nodes[at]
-                taken = on_host.get(node.host, 0)
-                if self._usable(job, at, node.host, taken) >= each:
-                    pieces.append((node.name, each))
-                    on_host[node.host] = taken + each
-                if len(pieces) == many:
-                    return Configuration.of(pieces)
         return None
 
     def _offers(self, job: Needs, gpu_types: tuple[str, ...]) -> list[tuple[int, int]]:

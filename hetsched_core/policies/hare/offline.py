@@ -21,12 +21,12 @@ from hetsched_core.placement.task_gpus import (
     Gpu,
     busy_gpus,
     open_task_gpus,
+    runs_beside,
     runs_somewhere,
     task_plan,
     task_times,
     tasks_left,
 )
-from hetsched_core.placement.task_shares import runs_beside
 from hetsched_core.policies.hare.bound import relax
 from hetsched_core.policies.hare.instance import Instance
 from hetsched_core.policies.hare.order import by_fluid_wspt, by_rounds_around, by_rounds_spread
@@ -97,12 +97,7 @@ class Hare:
         """Schedule everything that is left, from now to the end."""
         work = _work(snapshot)
         gpus = open_task_gpus(snapshot)
-        able = runs_beside(
-            snapshot,
-            gpus,
-            [each.job for each in work],
-            lambda job, node: task_times(snapshot, job, node) is not None,
-        )
+        able = runs_beside(snapshot, gpus, [each.job for each in work])
         served = [n for n in range(len(work)) if able[n].any()]
         all_served = len(served) == len(work)
         work = [work[n] for n in served]
