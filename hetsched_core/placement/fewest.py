@@ -1,4 +1,4 @@
-"""Placing a job on as few nodes as the idle cluster could give it, as who asks for nodes does.
+"""Placing a job on as few nodes as the idle cluster could give it, as where users ask for nodes.
 
 For schedulers that are blind to speeds: types and nodes are taken in the order of the cluster.
 """

@@ -59,7 +59,7 @@ def immovable(snapshot: Snapshot) -> dict[str, Placed]:
 
 
 def staying(snapshot: Snapshot) -> dict[str, Placed]:
-    """Return what goes on under a policy that stops no job: who has a place that it can keep."""
+    """Return what goes on under a policy that stops no job: each with a place that it can keep."""
     free, stay = FreeGpus.of(snapshot), {}
     for view in snapshot.by_submission():
         has = present(snapshot, view)
@@ -119,4 +119,4 @@ class Claims:
                     self.release(keepers.pop())
                     break
             else:
-                raise AssertionError(f"no room for {wanted} although nobody keeps its nodes")
+                raise AssertionError(f"no room for {wanted} although no job keeps its nodes")

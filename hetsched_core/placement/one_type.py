@@ -163,7 +163,7 @@ def plan_rounds(
 def serve_anew(
     snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes
 ) -> dict[str, Placed]:
-    """Return who runs where if the order alone decides: who runs may be stopped for who is ahead.
+    """Return which jobs run where if the order alone decides: one may be stopped for one ahead.
 
     Only jobs that are not preemptible go on whatever their place in the order.
     """
@@ -195,7 +195,7 @@ def serve_anew(
 
 
 def fill(snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes) -> dict[str, Placed]:
-    """Return who runs where if nobody is stopped and idle GPUs go to the first who fits."""
+    """Return which jobs run where if none is stopped and idle GPUs go to the first that fits."""
     stay = staying(snapshot)
     waiting = _waiting(snapshot, order, stay)
     return assign(snapshot, stay, (), _choices(snapshot, waiting, most_nodes))

@@ -42,8 +42,9 @@ class Packing(Enum):
 
     IN_TURN: running jobs stay; a job that does not fit keeps those behind it off the nodes that it
     could use, all of a GPU type but for those that are none of its nodes. FILL: running jobs stay;
-    whoever fits starts. PREEMPT: the order alone decides who runs; running jobs that are still in
-    keep their nodes where they can, and those that are not preemptible stay whatever the order.
+    any job that fits starts. PREEMPT: the order alone decides which run; running jobs that are
+    still in keep their nodes where they can, and those that are not preemptible stay whatever the
+    order.
     """
 
     IN_TURN = "in turn"
@@ -90,7 +91,7 @@ def lacks_open_nodes(snapshot: Snapshot, job: Job) -> bool:
 
 @lru_cache(maxsize=2)
 def _without_jobs(cluster: Cluster, closed: tuple[str, ...]) -> FreeGpus:
-    """Return all GPUs of the nodes that are open; nobody may take any of them."""
+    """Return all GPUs of the nodes that are open; nothing is to be taken of them."""
     down = frozenset(closed)
     state = {True: NodeCondition.DOWN, False: NodeCondition.UP}
     return FreeGpus(cluster, tuple(NodeView(node, state[node.name in down]) for node in cluster))
@@ -155,7 +156,7 @@ class _Packer:
         self._stays: dict[str, Placed] = {}
         # Whether something has its place that the plan in force gave to others.
         self._regained = False
-        # The nodes that somebody waits for, a bit each.
+        # The nodes that a job waits for, a bit each.
         self._barred = 0
         self._all = snapshot.cluster.mask(None)
         self._hopeless: dict[tuple[int, frozenset[str]], Way] = {}
@@ -191,7 +192,7 @@ class _Packer:
             claims.take(view.job, kept)
             return kept
         if (before is NO_ROOM or before is AHEAD) and view.id not in self._snapshot.changed:
-            # It fits in principle, so when nobody can start there is nothing to work out.
+            # It fits in principle, so when no job can start there is nothing to work out.
             if self._packing is not Packing.IN_TURN:
                 if claims.left.full:
                     return NO_ROOM

@@ -1,4 +1,4 @@
-"""Single GPUs that run training tasks: who is on which, and what a job has still to do there.
+"""Single GPUs that run training tasks: which job is on which, and what a job has still to do there.
 
 For job-level policies of the `tasks` model: a job that has begun stays on its GPUs to its end, one
 job a GPU. Where tasks of many jobs take turns on a GPU (`runs_beside`), it gets a share of its
@@ -100,7 +100,7 @@ def crews(snapshot: Snapshot) -> list[Crew]:
 
 
 def busy_gpus(snapshot: Snapshot) -> dict[Gpu, JobView]:
-    """Return the GPUs that a training task runs on, and whose it is."""
+    """Return the GPUs that a training task runs on, and its job."""
     first = _first_copies(snapshot.cluster)
     return {
         _gpu_of(run.configuration, run.copy, first): view

@@ -34,10 +34,10 @@ _ROWS = 8
 
 
 class Timeline:
-    """The room on every node from now on, as those who run are expected to end."""
+    """The room on every node from now on, as the jobs that run are expected to end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Start with nobody running, on the nodes as they stand."""
+        """Start without runs, on the nodes as they stand."""
         cluster, views = snapshot.cluster, tuple(snapshot.node_views())
         self._cluster = cluster
         hosts = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
@@ -112,12 +112,12 @@ class Timeline:
             reserve_all: whether every job that cannot start keeps the room that it is to have from
                 those behind it (conservative backfilling), or only one for each GPU type: the first
                 that waits for it (EASY), or for one of its nodes where it may not have them all.
-            windows: spans in which nodes are closed to everybody.
+            windows: spans in which nodes are closed to all jobs.
 
         Returns:
-            In the order of the queue, without those who neither start nor keep anything. The queue
+            In the order of the queue, without those that neither start nor keep anything. The queue
             is followed up to the last job that can start now or that is the first to want a GPU
-            type; what is left of it keeps nobody from anything.
+            type; what is left of it keeps no job from anything.
         """
         if not len(queue):
             return Starts(queue, np.empty(0), np.empty((0, 3), np.int64), self._cluster)
@@ -195,7 +195,7 @@ class Timeline:
 class _Room:
     """The chains of all hosts as the kernels keep them, made anew only where something changed.
 
-    Beside them what the kernels write at every pass and nobody keeps.
+    Beside them what the kernels write at every pass and nothing keeps.
     """
 
     def __init__(self, hosts: int, places: int, members: Ints, types: int) -> None:

@@ -2,7 +2,7 @@
 
 The result is that of `pack(..., Packing.IN_TURN)`, which looks at every job anew and is the twin
 that this is tested against. Here the waiting jobs stay sorted between plans, in one queue for each
-set of nodes that they could use: once the head of a queue does not fit, nobody behind it can start,
+set of nodes that they could use: once the head of a queue does not fit, none behind it can start,
 so a plan looks at the heads only.
 """
 
@@ -80,7 +80,7 @@ class InTurn:
     # Heaps of turns. One that is no longer that of `waiting` stays until it is the first.
     _queues: dict[int, list[Turn]] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
-    # Whether nobody can start, whoever has come to wait behind others since that was found.
+    # Whether no job can start, whatever has come to wait behind others since that was found.
     _settled: bool = False
     # A job that could not start, and the nodes, a bit each, that it keeps from all behind.
     _barred: dict[str, int] = field(default_factory=dict)
@@ -166,19 +166,19 @@ class InTurn:
         return self._last
 
     def spoken_for(self, cluster: Cluster) -> Mapping[str, Sequence[str]]:
-        """GPU type -> who, when jobs were served last, waited and kept its nodes from all behind.
+        """GPU type -> the jobs that waited, when last served, and kept its nodes from all behind.
 
         Types of which a node is left to others are missing.
         """
         spoken_for = {}
         for gpu_type in cluster.gpu_types:
-            left, who = of_type(cluster, gpu_type), []
+            left, jobs = of_type(cluster, gpu_type), []
             for job_id, nodes in self._barred.items():
                 if left & nodes:
-                    who.append(job_id)
+                    jobs.append(job_id)
                     left &= ~nodes
             if not left:
-                spoken_for[gpu_type] = who
+                spoken_for[gpu_type] = jobs
         return spoken_for
 
     def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
@@ -202,7 +202,7 @@ class InTurn:
                 self._enqueue(snapshot, view)
                 if entry is NO_ROOM:
                     self._told_no_room.add(view.id)
-        # Nobody starts any more: this finds what those who are first keep from the others.
+        # None starts any more: this finds what those that are first keep from the others.
         self._serve(snapshot, self._free, {})
         return {
             job_id: plan.entries[job_id] for job_id in plan.changed or () if job_id in plan.entries
@@ -249,7 +249,7 @@ class InTurn:
             del self.ways[job_id]
 
     def _first(self, queue: list[Turn]) -> Turn | None:
-        """Return whose turn it is of those in a queue who still wait."""
+        """Return the first turn of a queue whose job still waits."""
         while queue and self.waiting.get(queue[0][1]) is not queue[0]:
             heapq.heappop(queue)
         return queue[0] if queue else None

@@ -68,7 +68,7 @@ def rigid_way(
 
 
 def reach(job: Job, way: Way, cluster: Cluster) -> int:
-    """Return the nodes that a job could be on now if nobody else were there, a bit each."""
+    """Return the nodes that a job could be on now if no other job were there, a bit each."""
     return _reach(cluster, way.types, job.nodes, job.closed)
 
 
