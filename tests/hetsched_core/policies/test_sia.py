@@ -138,6 +138,10 @@ def test_the_restart_factor_is_the_share_of_time_that_is_not_lost_to_one_more_re
     assert restart_factor(job, 970.0) == pytest.approx(factor)
 
 
+def test_a_job_that_starts_now_and_restarts_at_no_cost_loses_nothing() -> None:
+    assert restart_factor(replace(view("j"), first_start_s=970.0, restart_cost_s=0.0), 970.0) == 1.0
+
+
 def test_what_is_placed_is_not_moved_as_if_it_only_waited() -> None:
     kept = replace(view("j", held(on(a=1), begun=False)), restart_cost_s=30.0)
     assert restart_factor(kept, 970.0) == 0.0
