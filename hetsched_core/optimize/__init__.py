@@ -11,6 +11,7 @@ from hetsched_core.optimize.program import (
     Point,
     Program,
     ProgramError,
+    Rows,
     Solution,
     Status,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "Point",
     "Program",
     "ProgramError",
+    "Rows",
     "Solution",
     "SolverError",
     "Status",

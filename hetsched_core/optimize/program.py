@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -57,6 +58,54 @@ class Matrix:
     def rows(self) -> int:
         """Number of rows."""
         return len(self.starts) - 1
+
+
+class Rows:
+    """The rows of a programme, added one group after another."""
+
+    def __init__(self) -> None:
+        """Begin without rows."""
+        self._count = 0
+        self._places: list[tuple[NDArray[Any], ...]] = []
+        self._bounds: list[tuple[NDArray[Any], ...]] = []
+
+    def add(
+        self,
+        row: ArrayLike,
+        column: ArrayLike,
+        value: ArrayLike,
+        lower: ArrayLike,
+        upper: ArrayLike,
+    ) -> None:
+        """Add a group of rows.
+
+        Args:
+            row: (nonzeros,) row of each value, counted from 0 in the group.
+            column: (nonzeros,) column of each value; no place may be named twice.
+            value: (nonzeros,); for these three a number stands for as many as the others have.
+            lower: (rows,) bounds.
+            upper: (rows,) bounds; likewise a number stands for as many as the other has.
+        """
+        at = np.asarray(row, np.int64) + self._count
+        values = np.asarray(value, np.float64)
+        self._places.append(np.broadcast_arrays(at, np.asarray(column, np.int64), values))
+        least, most = np.atleast_1d(lower).astype(np.float64), np.atleast_1d(upper)
+        self._bounds.append(np.broadcast_arrays(least, most.astype(np.float64)))
+        self._count += len(self._bounds[-1][0])
+
+    def matrix(self) -> Matrix:
+        """Return all rows as a matrix."""
+        return Matrix.of(self._count, *map(np.concatenate, zip(*self._places, strict=True)))
+
+    @property
+    def lower(self) -> Floats:
+        """(M,) lower bounds of all rows."""
+        return np.concatenate([lower for lower, _ in self._bounds])
+
+    @property
+    def upper(self) -> Floats:
+        """(M,) upper bounds of all rows."""
+        return np.concatenate([upper for _, upper in self._bounds])
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.placement.assign import present
-from hetsched_core.placement.keep import may_keep
+from hetsched_core.placement.keep import may_keep, present
 from hetsched_core.policies.hops import profiling_queue
 from hetsched_core.policies.hops.classes import classes_of, node_speeds
 from hetsched_core.policies.hops.configurations import (

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetsched_core.placement.assign import present, staying
-from hetsched_core.placement.keep import may_keep
+from hetsched_core.placement.keep import may_keep, present, staying
 from hetsched_core.placement.pack import why_no_nodes
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.hops import profiling_queue

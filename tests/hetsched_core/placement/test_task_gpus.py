@@ -6,28 +6,30 @@ from random import Random
 
 import numpy as np
 
-from hetsched_core.placement.task_gpus import open_task_gpus
-from hetsched_core.placement.task_shares import runs_beside
-from hetsched_core.types import Cluster, Job, Node
-from tests.hetsched_core.worlds import cluster_of, snapshot_of, submission
+from hetsched_core.placement.task_gpus import open_task_gpus, runs_beside
+from hetsched_core.types import Cluster, Job, Node, TaskShape, TaskTimes
+from tests.hetsched_core.worlds import cluster_of, linear_speeds, snapshot_of, submission
 
 HOST = Cluster((Node("a", "v100", 4, cpus=8, memory_mb=400),))
 
 
 def job(cpus: float, memory_mb: float = 0.0, gpu_type: str | None = None) -> Job:
     types = frozenset({gpu_type}) if gpu_type else None
-    return submission("j", 1.0, cpus_per_gpu=cpus, memory_mb_per_gpu=memory_mb, gpu_types=types).job
+    return submission(
+        "j",
+        1.0,
+        cpus_per_gpu=cpus,
+        memory_mb_per_gpu=memory_mb,
+        gpu_types=types,
+        tasks=TaskShape(1, 1),
+    ).job
 
 
 def able(cluster: Cluster, *jobs: Job) -> list[list[bool]]:
-    snapshot = snapshot_of(cluster, [])
-    found = runs_beside(
-        snapshot,
-        open_task_gpus(snapshot),
-        jobs,
-        lambda each, node: each.accepts_type(cluster[node].gpu_type),
-    )
-    return [[bool(cell) for cell in row] for row in found]
+    one = dict.fromkeys(cluster.gpu_types, 1.0)
+    times = {"m": dict.fromkeys(cluster.gpu_types, TaskTimes(1.0, 0.0))}
+    snapshot = snapshot_of(cluster, [], speeds=linear_speeds(cluster, {"m": one}, tasks=times))
+    return [list(map(bool, row)) for row in runs_beside(snapshot, open_task_gpus(snapshot), jobs)]
 
 
 def test_jobs_that_need_nothing_or_an_equal_share_run_on_every_gpu() -> None:
