@@ -219,9 +219,9 @@ class ChooseProblem:
         doubtful = np.flatnonzero(np.diff(options.starts) > fewest)
         if len(doubtful) == 0:
             return
-        owner, at = runs_of(options.starts, doubtful)
+        owner, piece = runs_of(options.starts, doubtful)
         place, nodes = np.unique(
-            doubtful[owner] * len(classes) + options.piece_class[at], return_counts=True
+            doubtful[owner] * len(classes) + options.piece_class[piece], return_counts=True
         )
         of_class = place % len(classes)
         many = nodes > classes.count[of_class]

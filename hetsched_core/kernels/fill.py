@@ -9,12 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS, INTS, int64, kernel, scalar, table, void
+from hetsched_core.kernels import FLOATS, INTS, INTS_OUT, int64, kernel, scalar, table, void
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-INTS_OUT = int64[::1]
 NOBODY = -1
 
 # Class and free GPUs of each node; first node with so many free GPUs of a class, and the nodes

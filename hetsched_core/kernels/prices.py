@@ -12,12 +12,20 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS, FLOATS_OUT, INTS, float64, int64, kernel, table, void
+from hetsched_core.kernels import (
+    FLOATS,
+    FLOATS_OUT,
+    INTS,
+    INTS_OUT,
+    float64,
+    int64,
+    kernel,
+    table,
+    void,
+)
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-
-INTS_OUT = int64[::1]
 
 NEGLIGIBLE = 40.0
 """Weights below exp of minus this do not show in a sum of float64."""

@@ -34,7 +34,7 @@ from hetsched_core.types import (
     Waiting,
 )
 
-_MIXED_ONLY = Waiting(
+MIXED_ONLY = Waiting(
     Reason(
         ReasonCode.NEVER_FITS,
         detail="only a mix of GPU types holds it, and this policy gives a job one type at a time",
@@ -169,7 +169,7 @@ def _waiting(snapshot: Snapshot, view: JobView) -> Waiting:
     ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
     if not ways:
         return NEVER
-    return _MIXED_ONLY if all(way.mixed for way in ways) else AHEAD
+    return MIXED_ONLY if all(way.mixed for way in ways) else AHEAD
 
 
 class _Assignment:
