@@ -88,18 +88,23 @@ def layout_of(cluster: Cluster, groups: bool) -> Layout:
     )
 
 
+@dataclass(slots=True, eq=False)
 class Room:
-    """GPUs, CPUs and memory that no job has been given yet; on closed nodes there are none."""
+    """GPUs, CPUs and memory that no job has been given yet; on closed nodes there are none.
 
-    def __init__(
-        self, layout: Layout, gpus: Ints, opened: Bools, cpus: Floats, memory_mb: Floats
-    ) -> None:
-        """Start with (N,) GPUs, (N,) whether nodes take work, (H,) CPUs and (H,) MiB."""
-        self.layout = layout
-        self.gpus = gpus
-        self.open = opened
-        self.cpus = cpus
-        self.memory_mb = memory_mb
+    Attributes:
+        layout: the cluster.
+        gpus: (N,) GPUs.
+        open: (N,) whether nodes take work.
+        cpus: (H,) CPUs.
+        memory_mb: (H,) MiB.
+    """
+
+    layout: Layout
+    gpus: Ints
+    open: Bools
+    cpus: Floats
+    memory_mb: Floats
 
     @classmethod
     def healthy(cls, layout: Layout) -> Room:
