@@ -9,23 +9,18 @@ that a distributed configuration stays in, unless no group could ever hold it.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetsched_core.kernels import (
-    FLOATS,
-    FLOATS_OUT,
-    INTS,
-    INTS_OUT,
-    boolean,
-    int64,
+    Floats,
+    FloatsOut,
+    FloatTable,
+    Ints,
+    IntsOut,
+    IntTable,
+    IntTableOut,
     kernel,
     scalar,
-    table,
-    void,
 )
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 ONE_NODE, UNEVEN, EVEN = 0, 1, 2
 """What configurations may look like: on one node; over several; over several in equal parts."""
@@ -292,47 +287,26 @@ def _spread(
             _on_any_nodes(members, want, best, most, at, write, ends, out)
 
 
-@kernel(
-    void(
-        INTS,
-        table(int64),
-        INTS,
-        INTS,
-        INTS,
-        INTS,
-        table(int64),
-        INTS,
-        INTS,
-        int64,
-        boolean,
-        int64,
-        boolean,
-        INTS_OUT,
-        INTS_OUT,
-        INTS_OUT,
-        INTS_OUT,
-        table(int64, out=True),
-    )
-)
+@kernel()
 def on_classes(
     wants: Ints,
-    usable: Ints,
+    usable: IntTable,
     count: Ints,
     type_from: Ints,
     pool_from: Ints,
     type_pools: Ints,
-    in_pool: Ints,
+    in_pool: IntTable,
     least: Ints,
     furthest: Ints,
     shape: int,
     by_id: bool,
     most: int,
     write: bool,
-    size: Ints,
-    starts: Ints,
-    spread_from: Ints,
-    ends: Ints,
-    out: Ints,
+    size: IntsOut,
+    starts: IntsOut,
+    spread_from: IntsOut,
+    ends: IntsOut,
+    out: IntTableOut,
 ) -> None:
     """Put out every configuration of each (need, GPU type, want), aggregated ones first.
 
@@ -397,28 +371,7 @@ def on_classes(
     size[:] = at
 
 
-@kernel(
-    void(
-        INTS,
-        INTS,
-        INTS,
-        INTS,
-        FLOATS,
-        INTS,
-        table(),
-        INTS,
-        table(int64),
-        INTS,
-        INTS,
-        FLOATS,
-        INTS_OUT,
-        INTS_OUT,
-        FLOATS_OUT,
-        INTS_OUT,
-        table(int64, out=True),
-        INTS_OUT,
-    )
-)
+@kernel()
 def of_jobs(
     kind: Ints,
     segment_from: Ints,
@@ -426,18 +379,18 @@ def of_jobs(
     end: Ints,
     speed: Floats,
     factor_row: Ints,
-    factor: Floats,
+    factor: FloatTable,
     piece_from: Ints,
-    pieces: Ints,
+    pieces: IntTable,
     code: Ints,
     own: Ints,
     own_speed: Floats,
-    out_job: Ints,
-    out_code: Ints,
-    out_speed: Floats,
-    out_piece_from: Ints,
-    out_pieces: Ints,
-    size: Ints,
+    out_job: IntsOut,
+    out_code: IntsOut,
+    out_speed: FloatsOut,
+    out_piece_from: IntsOut,
+    out_pieces: IntTableOut,
+    size: IntsOut,
 ) -> None:
     """Put out the options of each job: the segments of configurations that its kind can take.
 
