@@ -8,6 +8,7 @@ options are to name nodes has a class of one node for each.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -242,7 +243,6 @@ class Choice:
         option: (J,) the option chosen for each job, -1 for none.
         objective: sum of the values chosen.
         bound: proven: no choice is worth more.
-        gap: (bound - objective) / objective; 0 where both are 0.
         method: how it was found, in words.
         prices: (C,) what one more GPU of each class is worth, in units of value.
         limits: the limits that were hit, in words.
@@ -251,10 +251,16 @@ class Choice:
     option: Ints
     objective: float
     bound: float
-    gap: float
     method: str
     prices: Floats
     limits: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """(bound - objective) / objective; 0 where both are 0."""
+        if self.objective > 0:
+            return (self.bound - self.objective) / self.objective
+        return math.inf if self.bound > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -36,7 +36,6 @@ OPEN = "prices, then an integer programme over the options left open"
 ROUNDED = "prices, then one job after another"
 EXCHANGED = "prices, then one job after another, then exchanges"
 BY_NODE = "integer programme over nodes"
-IN_ORDER = "one job after another"
 
 FEW_OPTIONS = 500
 """So many options are all left open at once."""
@@ -80,7 +79,7 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
         )
     if len(problem.options) == 0:
         nothing = np.full(problem.jobs, -1, np.int64)
-        return Choice(nothing, 0.0, 0.0, 0.0, ALL, np.zeros(len(classes)))
+        return Choice(nothing, 0.0, 0.0, ALL, np.zeros(len(classes)))
     top = float(problem.options.value.max())
     offers = offers_of(problem, top)
     earlier = None if prices is None else prices / top
@@ -90,7 +89,25 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
         found = _search(offers, priced, _round(offers, priced), gap)
     else:
         priced, found = _by_kind(whole, offers, earlier, gap, top)
-    return _choice(problem, found, priced.per_gpu, top)
+    # In the problem's own units of value.
+    objective = float(problem.options.value[found.option[found.option >= 0]].sum())
+    bound, per_gpu = max(objective, found.bound * top), priced.per_gpu * top
+    return Choice(found.option, objective, bound, found.method, per_gpu, found.limits)
+
+
+def choose_in_order(problem: ChooseProblem) -> Ints:
+    """Give one job after another its most valuable option among those that still fit.
+
+    Hops for a lambda beyond the precision of any gap: strict priority.
+
+    Returns:
+        (J,) the option of each job, -1 for none.
+    """
+    option = np.full(problem.jobs, -1, np.int64)
+    if len(problem.options) == 0:
+        return option
+    offers = offers_of(problem)
+    return served(offers, np.arange(problem.jobs), option, offers.free_of_charge, 1)
 
 
 def _by_kind(
@@ -165,32 +182,6 @@ def _used_up(offers: Offers, priced: Priced, option: Ints) -> Ints:
     """Return what was chosen with what it leaves used up, the widest pieces going first."""
     order = offers.widest_first(option, priced.best)
     return served(offers, order, option, offers.cost(priced.slot), SWEEPS)
-
-
-def _choice(problem: ChooseProblem, found: _Found, per_gpu: Floats, unit: float) -> Choice:
-    """Return the choice in the problem's own units of value."""
-    objective = float(problem.options.value[found.option[found.option >= 0]].sum())
-    bound = max(objective, found.bound * unit)
-    gap = (bound - objective) / objective if objective > 0 else math.inf
-    return Choice(found.option, objective, bound, gap, found.method, per_gpu * unit, found.limits)
-
-
-def choose_in_order(problem: ChooseProblem, order: Ints) -> Choice:
-    """Give one job after another its most valuable option among those that still fit.
-
-    Hops for a lambda beyond the precision of any gap: strict priority.
-
-    Args:
-        problem: what there is to choose.
-        order: (J,) the jobs, the first to be served first.
-    """
-    if len(problem.options) == 0:
-        return choose(problem)
-    offers = offers_of(problem)
-    priced = find_prices(offers)
-    nothing = np.full(problem.jobs, -1, np.int64)
-    option = served(offers, order, nothing, offers.free_of_charge, 1)
-    return _choice(problem, _Found(option, priced.bound, IN_ORDER), priced.per_gpu, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -191,7 +191,7 @@ class _Task:
     def in_turn(self, weights: Floats) -> Outcome:
         """Give each job its best configuration that is still free, in queue order."""
         problem = self._problem(len(self.jobs), np.ones(len(self.jobs)))
-        option = choose_in_order(problem, np.arange(len(self.jobs))).option
+        option = choose_in_order(problem)
         placed = option >= 0
         return Outcome(
             placed=self._nodes(problem, option),
