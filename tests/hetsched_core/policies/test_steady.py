@@ -13,17 +13,15 @@ from hetsched_core.errors import InputError
 from hetsched_core.policies.steady import Sizes, Steady, least_of_the_shorter
 from hetsched_core.runlog import RunEnd
 from hetsched_core.simulate import Settings, simulate
-from hetsched_core.types import Cluster, Entry, JobView, Placed, Placement, Run, Shape, Snapshot
-from tests.hetsched_core.policies.hops.worlds import ARRIVAL, ROUND, answer, with_profile
+from hetsched_core.types import Cluster, JobView, Run, Shape, Snapshot
+from tests.hetsched_core.policies.hops.worlds import ARRIVAL, answer, with_profile
+from tests.hetsched_core.policies.hops.worlds import at_round as any_round
 from tests.hetsched_core.policies.hops.worlds import where as where_of
 from tests.hetsched_core.worlds import (
-    NO_ROOM,
     cluster_of,
     held,
     linear_speeds,
     on,
-    plan_of,
-    snapshot_of,
     submission,
     view,
 )
@@ -54,13 +52,7 @@ def other_user(job_view: JobView) -> JobView:
 
 
 def at_round(*views: JobView, now: float = 360.0, cluster: Cluster = ONE, **more: Any) -> Snapshot:
-    """What a policy sees at the start of a round; the plan before placed the jobs that run."""
-    entries: dict[str, Entry] = {each.id: NO_ROOM for each in views}
-    for each in views:
-        if each.configuration is not None:
-            entries[each.id] = Placed((Placement(each.configuration),))
-    more = {"triggers": ROUND, "previous": plan_of(entries)} | more
-    return snapshot_of(cluster, views, now=now, **more)
+    return any_round(cluster, *views, now=now, **more)
 
 
 def where(policy: Steady, snapshot: Snapshot) -> dict[str, str]:

@@ -32,13 +32,13 @@ from tests.hetsched_core.policies.hops.worlds import (
     END,
     ROUND,
     answer,
+    at_round,
     reasons,
     table_of,
     where,
     with_profile,
 )
 from tests.hetsched_core.worlds import (
-    NO_ROOM,
     cluster_of,
     held,
     linear_speeds,
@@ -62,10 +62,9 @@ def test_at_the_start_of_a_round_who_waited_longer_takes_the_place_of_who_runs()
     cluster = cluster_of(a=("t", 4))
     runs = view("runs", held(on(a=4)), counts=(4,))
     views = [runs, waited("waits", 100.0, counts=(4,), submit_s=1.0)]
-    previous = plan_of({"runs": placed(a=4), "waits": NO_ROOM})
-    new = answer(Hops(), snapshot_of(cluster, views, now=360, triggers=ROUND, previous=previous))
+    new = answer(Hops(), at_round(cluster, *views, now=360))
     assert where(new) == {"waits": "a:4"}
-    later = answer(Hops(), snapshot_of(cluster, views, now=100, triggers=END, previous=previous))
+    later = answer(Hops(), at_round(cluster, *views, now=100, triggers=END))
     assert where(later) == {"runs": "a:4"}
     assert reasons(later) == {"waits": "no_room"}
 
@@ -73,29 +72,22 @@ def test_at_the_start_of_a_round_who_waited_longer_takes_the_place_of_who_runs()
 def test_who_may_not_be_stopped_keeps_its_gpus_at_the_start_of_a_round() -> None:
     cluster = cluster_of(a=("t", 4))
     fixed = view("fixed", held(on(a=2)), counts=(2,), preemptible=False)
-    snapshot = snapshot_of(
-        cluster, [fixed, waited("w", 500.0, counts=(2, 4))], now=360, triggers=ROUND
-    )
+    snapshot = at_round(cluster, fixed, waited("w", 500.0, counts=(2, 4)), now=360)
     assert where(answer(Hops(), snapshot)) == {"fixed": "a:2", "w": "a:2"}
 
 
 def test_a_job_on_a_node_that_closes_ends_there() -> None:
     cluster = cluster_of(a=("t", 2), b=("t", 2))
     runs = view("runs", held(on(a=2)), counts=(2,))
-    snapshot = snapshot_of(
-        cluster,
-        [runs, waited("w", 9.0, counts=(2,))],
-        now=360,
-        triggers=ROUND,
-        nodes={"a": {"condition": NodeCondition.DRAINED}},
-    )
+    drained = {"a": {"condition": NodeCondition.DRAINED}}
+    snapshot = at_round(cluster, runs, waited("w", 9.0, counts=(2,)), now=360, nodes=drained)
     assert where(answer(Hops(), snapshot)) == {"runs": "a:2", "w": "b:2"}
 
 
 def test_jobs_behind_the_window_wait_for_it_and_those_within_for_room() -> None:
     cluster = cluster_of(a=("t", 4))
     views = [waited(f"j{k}", 100.0 - k, counts=(3,), submit_s=float(k)) for k in range(4)]
-    plan = answer(Hops(), snapshot_of(cluster, views, now=360, triggers=ROUND))
+    plan = answer(Hops(), at_round(cluster, *views, now=360))
     assert where(plan) == {"j0": "a:3"}
     assert reasons(plan) == {"j1": "no_room", "j2": "no_room", "j3": "below_window"}
 
@@ -105,26 +97,23 @@ def test_a_job_behind_the_window_gets_nothing_in_the_plan_of_the_round() -> None
     cluster = cluster_of(a=("t", 2), b=("t", 2))
     views = [waited("first", 9.0, counts=(4,)), waited("last", 1.0, counts=(2,), submit_s=5.0)]
     apart = linear_speeds(cluster, {"m": {"t": 1.0}}, several_nodes=0.0)
-    plan = answer(Hops(), snapshot_of(cluster, views, now=360, triggers=ROUND, speeds=apart))
+    plan = answer(Hops(), at_round(cluster, *views, now=360, speeds=apart))
     # `first` can never run here, so it does not count towards the window.
     assert where(plan) == {"last": "a:2"}
     assert reasons(plan) == {"first": "never_fits"}
-    whole = snapshot_of(cluster, views, now=360, triggers=ROUND)
+    whole = at_round(cluster, *views, now=360)
     assert where(answer(Hops(), whole)) == {"first": "a:2+b:2"}
 
 
 def test_later_plans_fill_what_the_window_could_not_use() -> None:
     """`big` fills the window of half the cluster; those behind it take what it leaves."""
     cluster = cluster_of(a=("t", 4), b=("t", 4))
-    views = [waited("big", 99.0, counts=(6,)), *(_easy(k) for k in range(3))]
-    plan = answer(Hops(window=0.5), snapshot_of(cluster, views, now=360, triggers=ROUND))
+    easy = [waited(f"e{k}", 1.0, counts=(1,), submit_s=2.0 + k) for k in range(3)]
+    views = [waited("big", 99.0, counts=(6,)), *easy]
+    plan = answer(Hops(window=0.5), at_round(cluster, *views, now=360))
     assert where(plan) == {"big": "a:4+b:2", "e0": "b:1", "e1": "b:1"}
     assert reasons(plan) == {"e2": "no_room"}
     assert plan.diagnostics.method.endswith("then 1 more for what was left")
-
-
-def _easy(k: int) -> JobView:
-    return waited(f"e{k}", 1.0, counts=(1,), submit_s=2.0 + k)
 
 
 def behind_two(*views: JobView) -> Snapshot:
@@ -132,15 +121,9 @@ def behind_two(*views: JobView) -> Snapshot:
     cluster = cluster_of(a=("t", 4), b=("t", 1))
     tables = {name: table_of(["t"], sensitivity=r) for name, r in (("m", 3.0), ("n", 1.1))}
     window = [waited("head", 99.0, counts=(4,)), waited("also", 98.0, counts=(4,))]
-    entries = {each.id: NO_ROOM for each in (*window, *views)} | {"run": placed(a=4)}
-    return snapshot_of(
-        cluster,
-        [view("run", held(on(a=4)), counts=(4,)), *window, *views],
-        now=50,
-        triggers=END,
-        previous=plan_of(entries),
-        speeds=Speeds(cluster, tables),
-    )
+    runs = view("run", held(on(a=4)), counts=(4,))
+    speeds = Speeds(cluster, tables)
+    return at_round(cluster, runs, *window, *views, now=50, triggers=END, speeds=speeds)
 
 
 def test_only_low_sensitivity_jobs_behind_the_window_fill_fragments() -> None:
@@ -166,9 +149,7 @@ def test_a_job_for_which_too_few_gpus_are_idle_is_not_let_in_before_one_that_fit
 def test_the_slower_host_of_a_type_is_known_as_slower(names: tuple[str, str]) -> None:
     cluster = cluster_of(**dict.fromkeys(names, ("t", 4)))
     table = table_of(["t"], layers=[Layer.ENTITY], node_factor={"old": 0.5})
-    snapshot = snapshot_of(
-        cluster, [view("j", counts=(4,))], triggers=ROUND, speeds=Speeds(cluster, {"m": table})
-    )
+    snapshot = at_round(cluster, view("j", counts=(4,)), speeds=Speeds(cluster, {"m": table}))
     plan = answer(Hops(), snapshot)
     assert where(plan) == {"j": "new:4"}
     assert set(plan.diagnostics.prices) == {"t x4 speed 0", "t x4 speed 1"}
@@ -192,14 +173,9 @@ def test_moving_for_a_small_gain_is_left_to_jobs_that_count_no_restart(
     job = replace(view("j", counts=(2,)), restart_cost_s=10.0)
     if has_run:
         job = replace(job, runs=(held(on(a=2)),), first_start_s=0.0)
-    snapshot = snapshot_of(
-        cluster,
-        [job],
-        now=360,
-        triggers=ROUND,
-        speeds=linear_speeds(cluster, {"m": {"slow": 1.0, "fast": 1.02}}),
-        previous=plan_of({"j": placed(a=2)}),
-    )
+    speeds = linear_speeds(cluster, {"m": {"slow": 1.0, "fast": 1.02}})
+    before = plan_of({"j": placed(a=2)})
+    snapshot = at_round(cluster, job, now=360, speeds=speeds, previous=before)
     assert where(answer(policy, snapshot)) == {"j": place}
 
 
@@ -212,7 +188,7 @@ def test_lambda_goes_from_throughput_to_strict_priority() -> None:
         waited("y", 1.0, counts=(1,), submit_s=2.0),
     ]
     table = table_of(["t"], counts=(1, 2, 4), per_gpu=[[1.0, 1.0, 0.4]])
-    snapshot = snapshot_of(cluster, views, triggers=ROUND, speeds=Speeds(cluster, {"m": table}))
+    snapshot = at_round(cluster, *views, speeds=Speeds(cluster, {"m": table}))
     # The gain of `first` on 4 GPUs is 1.6: less than 1 each for three jobs, more in priority.
     assert where(answer(Hops(lam=0.0), snapshot)) == {"first": "a:1", "x": "a:2", "y": "a:1"}
     for lam in (20.0, math.inf):
@@ -246,13 +222,11 @@ def test_where_a_restart_counts_for_nothing_jobs_move_for_nothing_and_all_else_i
 def test_prices_come_back_and_run_times_stay_in_the_notes() -> None:
     cluster = cluster_of(a=("t", 4))
     views = [waited("j", 5.0, counts=(2, 4)), waited("k", 3.0, counts=(2,))]
-    first = answer(Hops(), snapshot_of(cluster, views, triggers=ROUND))
+    first = answer(Hops(), at_round(cluster, *views))
     assert first.memory["expected_run_s"] == pytest.approx({"j": 1 / 3, "k": 0.5})
     assert first.memory["prices"] == dict(first.diagnostics.prices)
     faster = linear_speeds(cluster, {"m": {"t": 5.0}})
-    after = answer(
-        Hops(), snapshot_of(cluster, views, triggers=ROUND, speeds=faster, previous=first)
-    )
+    after = answer(Hops(), at_round(cluster, *views, speeds=faster, previous=first))
     assert after.memory["expected_run_s"] == first.memory["expected_run_s"]
 
 
@@ -260,13 +234,10 @@ def test_a_plan_made_ahead_takes_effect_when_its_round_begins() -> None:
     cluster = cluster_of(a=("t", 4))
     runs = view("runs", held(on(a=4)), counts=(4,))
     views = [runs, waited("waits", 100.0, counts=(4,), submit_s=1.0)]
-    previous = plan_of({"runs": placed(a=4), "waits": NO_ROOM})
     policy = Hops(plan_ahead_s=60.0)
 
     def at(now: float, triggers: frozenset[Trigger]) -> Plan:
-        return answer(
-            policy, snapshot_of(cluster, views, now=now, triggers=triggers, previous=previous)
-        )
+        return answer(policy, at_round(cluster, *views, now=now, triggers=triggers))
 
     begins = at(0.0, ROUND)
     assert (where(begins), begins.valid_from_s) == ({"runs": "a:4"}, -math.inf)
@@ -312,7 +283,7 @@ def runs(plan: Plan) -> list[tuple[str, str]]:
 def test_a_new_job_is_profiled_on_all_types_at_once_before_anything_else() -> None:
     cluster = cluster_of(a=("t", 2), b=("u", 2))
     views = [view("j"), view("same", submit_s=1.0)]
-    plan = answer(Hops(), snapshot_of(cluster, views, triggers=ROUND, speeds=guessed(cluster)))
+    plan = answer(Hops(), at_round(cluster, *views, speeds=guessed(cluster)))
     assert runs(plan) == [("j", "a:1"), ("j", "b:1")]
     assert [p.placement.copy for p in plan.profiles] == [0, 1]
     assert {p.placement.budget for p in plan.profiles} == {50 * 8.0}
@@ -324,13 +295,11 @@ def test_a_new_job_is_profiled_on_all_types_at_once_before_anything_else() -> No
 def test_a_job_runs_on_the_types_it_knows_while_others_are_measured() -> None:
     cluster = cluster_of(a=("t", 1), b=("u", 2))
     speeds = guessed(cluster, known=["t"])
-    plan = answer(Hops(), snapshot_of(cluster, [view("j")], triggers=ROUND, speeds=speeds))
+    plan = answer(Hops(), at_round(cluster, view("j"), speeds=speeds))
     assert runs(plan) == [("j", "b:1")]
     assert where(plan) == {"j": "a:1"}
     # Between rounds what is under way goes on, and what was given up is not tried again.
-    between = snapshot_of(
-        cluster, [view("j")], now=10.0, triggers=END, speeds=speeds, previous=plan
-    )
+    between = at_round(cluster, view("j"), now=10.0, triggers=END, speeds=speeds, previous=plan)
     assert answer(Hops(), between).profiles == plan.profiles
     late = replace(between, now=301.0)
     assert answer(Hops(), late).profiles == ()
@@ -340,16 +309,10 @@ def test_who_comes_within_a_round_is_profiled_at_once_where_gpus_are_idle() -> N
     cluster = cluster_of(a=("t", 1), b=("u", 1))
     speeds = guessed(cluster)
     fixed = view("fixed", held(on(a=1)), preemptible=False)
-    start = snapshot_of(cluster, [fixed], now=360.0, triggers=ROUND, speeds=speeds)
+    start = at_round(cluster, fixed, now=360.0, speeds=speeds)
     plan = replace(answer(Hops(), start), profiles=())
-    arrives = snapshot_of(
-        cluster,
-        [fixed, view("j", submit_s=400.0)],
-        now=400.0,
-        triggers=ARRIVAL,
-        speeds=speeds,
-        previous=plan,
-    )
+    new = {"triggers": ARRIVAL, "speeds": speeds, "previous": plan}
+    arrives = at_round(cluster, fixed, view("j", submit_s=400.0), now=400.0, **new)
     arrives = replace(arrives, round=start.round)
     later = answer(Hops(), arrives)
     assert runs(later) == [("j", "b:1")]
@@ -370,23 +333,21 @@ def test_a_type_without_a_free_gpu_is_profiled_in_a_later_round() -> None:
     speeds = Speeds(
         cluster, {"m": guessed(cluster).table("m"), "n": guessed(cluster, ["t"]).table("m")}
     )
-    busy = snapshot_of(cluster, [other, view("j")], now=360.0, triggers=ROUND, speeds=speeds)
+    busy = at_round(cluster, other, view("j"), now=360.0, speeds=speeds)
     assert answer(Hops(), busy).profiles == ()
-    free = snapshot_of(cluster, [view("j")], now=720.0, triggers=ROUND, speeds=speeds)
+    free = at_round(cluster, view("j"), now=720.0, speeds=speeds)
     assert [p.job for p in answer(Hops(), free).profiles] == ["j"]
 
 
 def test_a_type_with_too_few_gpus_for_the_job_is_not_measured() -> None:
     cluster = cluster_of(a=("t", 2), b=("u", 4))
-    snapshot = snapshot_of(
-        cluster, [view("j", counts=(4,))], triggers=ROUND, speeds=guessed(cluster)
-    )
+    snapshot = at_round(cluster, view("j", counts=(4,)), speeds=guessed(cluster))
     assert runs(answer(Hops(), snapshot)) == [("j", "b:1")]
 
 
 def test_without_profiling_first_estimates_are_taken_as_they_are() -> None:
     cluster = cluster_of(a=("t", 2))
-    snapshot = snapshot_of(cluster, [view("j")], triggers=ROUND, speeds=guessed(cluster))
+    snapshot = at_round(cluster, view("j"), speeds=guessed(cluster))
     plan = answer(Hops(profile_iterations=0), snapshot)
     assert (plan.profiles, where(plan)) == ((), {"j": "a:1"})
 
@@ -395,9 +356,7 @@ def test_a_job_that_can_have_one_run_at_a_time_is_profiled_on_one_type_after_ano
     cluster = cluster_of(a=("t", 1), b=("u", 1), c=("w", 1))
     policy, plan, seen = Hops(), EMPTY_PLAN, []
     for known in ([], ["t"], ["t", "u"], ["t", "u", "w"]):
-        start = snapshot_of(
-            cluster, [view("j")], triggers=ROUND, speeds=guessed(cluster, known), previous=plan
-        )
+        start = at_round(cluster, view("j"), speeds=guessed(cluster, known), previous=plan)
         start = replace(start, runs_per_job=1)
         plan = answer(policy, start)
         seen.append([place for _, place in runs(plan)])
@@ -412,12 +371,12 @@ def test_while_a_job_has_its_one_run_to_be_measured_others_of_its_key_are_measur
     cluster = cluster_of(a=("t", 1), b=("u", 1))
     views = [view("j"), view("same", submit_s=1.0)]
     speeds = guessed(cluster)
-    start = snapshot_of(cluster, views, triggers=ROUND, speeds=speeds)
+    start = at_round(cluster, *views, speeds=speeds)
     plan = answer(Hops(), replace(start, runs_per_job=1))
     assert runs(plan) == [("j", "a:1"), ("same", "b:1")]
     # Between rounds, what is measured on `t` already does not run beside its other measurement.
-    between = snapshot_of(
-        cluster, views, now=9.0, triggers=END, speeds=guessed(cluster, ["t"]), previous=plan
+    between = at_round(
+        cluster, *views, now=9.0, triggers=END, speeds=guessed(cluster, ["t"]), previous=plan
     )
     later = answer(Hops(), replace(between, runs_per_job=1))
     assert later.profiles == plan.profiles
@@ -435,10 +394,8 @@ def test_reasons_tell_never_from_nodes_that_are_down() -> None:
         view("down", counts=(2,), gpu_types=frozenset({"u"})),
         view("held", blocked=Reason(ReasonCode.HELD)),
     ]
-    plan = answer(
-        Hops(),
-        snapshot_of(cluster, views, triggers=ROUND, nodes={"b": {"condition": NodeCondition.DOWN}}),
-    )
+    down = {"b": {"condition": NodeCondition.DOWN}}
+    plan = answer(Hops(), at_round(cluster, *views, nodes=down))
     assert reasons(plan) == {
         "much": "never_fits",
         "mixed": "never_fits",
@@ -451,17 +408,15 @@ def test_other_jobs_in_the_way_are_no_nodes_that_are_down() -> None:
     cluster = cluster_of(a=("t", 2), b=("u", 2))
     waits = view("full", counts=(2,), gpu_types=frozenset({"t"}))
     nodes = {"a": {"foreign_gpus": 1}, "b": {"condition": NodeCondition.DOWN}}
-    plan = answer(Hops(), snapshot_of(cluster, [waits], triggers=ROUND, nodes=nodes))  # type: ignore[arg-type]
+    plan = answer(Hops(), at_round(cluster, waits, nodes=nodes))
     assert reasons(plan) == {"full": "no_room"}
 
 
 def test_foreign_jobs_that_grew_push_out_no_more_than_they_must() -> None:
     cluster = cluster_of(a=("t", 4))
     views = [view("one", held(on(a=2)), counts=(2,)), view("two", held(on(a=2)), counts=(2,))]
-    previous = plan_of({"one": placed(a=2), "two": placed(a=2)})
-    snapshot = snapshot_of(
-        cluster, views, now=9.0, triggers=END, previous=previous, nodes={"a": {"foreign_gpus": 2}}
-    )
+    grown = {"a": {"foreign_gpus": 2}}
+    snapshot = at_round(cluster, *views, now=9.0, triggers=END, nodes=grown)
     assert where(answer(Hops(), snapshot)) == {"one": "a:2"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -16,11 +17,13 @@ from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
     Configuration,
+    Entry,
     ExecutionModel,
     JobView,
     Layer,
     Node,
     Placed,
+    Placement,
     Plan,
     Snapshot,
     Speeds,
@@ -29,7 +32,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from tests.hetsched_core.policies.hops import naive
-from tests.hetsched_core.worlds import view
+from tests.hetsched_core.worlds import NO_ROOM, plan_of, snapshot_of, view
 
 ROUND = frozenset({Trigger.ROUND})
 END = frozenset({Trigger.END})
@@ -69,6 +72,16 @@ def nodes_of(*gpus: int, groups: Sequence[str] = (), gpu_type: str = "t") -> Clu
 def with_profile(job_view: JobView, profile: str) -> JobView:
     """Return a job of another profile."""
     return replace(job_view, job=replace(job_view.job, profile=profile))
+
+
+def at_round(cluster: Cluster, *views: JobView, now: float = 0.0, **more: Any) -> Snapshot:
+    """What a policy sees at the start of a round; the plan before placed the jobs that run."""
+    entries: dict[str, Entry] = {each.id: NO_ROOM for each in views}
+    for each in views:
+        if each.configuration is not None:
+            entries[each.id] = Placed((Placement(each.configuration),))
+    more = {"triggers": ROUND, "previous": plan_of(entries)} | more
+    return snapshot_of(cluster, views, now=now, **more)
 
 
 def where(plan: Plan) -> dict[str, str]:
