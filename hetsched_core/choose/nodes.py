@@ -42,7 +42,7 @@ _MOST_OPTIONS = 5000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wanted:
+class _Pieces:
     """Pieces, those of one job together and its widest first, and where they are now.
 
     Attributes:
@@ -90,7 +90,7 @@ def place(
     problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces
 ) -> JobPieces | None:
     """Return the same as `assign_nodes`, or None where it finds no room."""
-    wanted = _wanted(problem, option, node_class, now)
+    wanted = _pieces_of(problem, option, node_class, now)
     at = wanted.at.copy()
     full = _fill_up(wanted, problem.classes.capacity[node_class], node_class, at)
     for c in np.unique(wanted.of_class[full]):
@@ -98,7 +98,7 @@ def place(
         nodes = np.flatnonzero(node_class == c)
         capacity = int(problem.classes.capacity[c])
         pieces = wanted.job[mine], wanted.gpus[mine], wanted.at[mine]
-        found = _cut_anew(capacity, nodes, *pieces)
+        found = _recut(capacity, nodes, *pieces)
         if found is None:
             found = _piece_by_piece(capacity, nodes, *pieces)
         if found is None:
@@ -186,10 +186,10 @@ def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
     )
 
 
-def without_those_in_the_way(problem: ChooseProblem, option: Ints) -> Ints:
+def drop_unplaced(problem: ChooseProblem, option: Ints) -> Ints:
     """Return what was chosen less the jobs that find no room behind the others."""
     node_class = problem.classes.of_node
-    wanted = _wanted(problem, option, node_class, JobPieces.none(problem.jobs))
+    wanted = _pieces_of(problem, option, node_class, JobPieces.none(problem.jobs))
     free = problem.classes.capacity[node_class]
     full = _fill_up(wanted, free, node_class, wanted.at.copy())
     left = option.copy()
@@ -197,7 +197,7 @@ def without_those_in_the_way(problem: ChooseProblem, option: Ints) -> Ints:
     return left
 
 
-def _wanted(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces) -> _Wanted:
+def _pieces_of(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces) -> _Pieces:
     """Return the pieces chosen, with the nodes of the jobs that take what they have."""
     options, classes = problem.options, problem.classes
     has = np.flatnonzero(option >= 0)
@@ -224,10 +224,10 @@ def _wanted(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPiec
     crowded = held > classes.capacity[node_class]
     leave = np.isin(job, job[stays][crowded[at[stays]]])
     at[leave] = -1
-    return _Wanted(job, of_class, gpus, at)
+    return _Pieces(job, of_class, gpus, at)
 
 
-def _fill_up(wanted: _Wanted, free: Ints, node_class: Ints, at: Ints) -> Ints:
+def _fill_up(wanted: _Pieces, free: Ints, node_class: Ints, at: Ints) -> Ints:
     """Find nodes for those who do not stay, in `at`; return the pieces of jobs that found none.
 
     `free` holds the GPUs of each node, and what is left of them afterwards.
@@ -262,7 +262,7 @@ def _fill_up(wanted: _Wanted, free: Ints, node_class: Ints, at: Ints) -> Ints:
     return loose[choice[owner] < 0]
 
 
-def _cut_anew(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
+def _recut(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
     """Return a node for each piece of one class, so that most stay; None if that fails.
 
     Args:
@@ -340,7 +340,7 @@ def _cut_kinds(cuts: Ints, kinds: Ints, number: Ints, pieces: Ints) -> Ints | No
 
 
 def _piece_by_piece(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
-    """Return the same as `_cut_anew` from a programme that knows every piece and every node."""
+    """Return the same as `_recut` from a programme that knows every piece and every node."""
     pieces = len(job)
     if pieces * len(nodes) > _MOST_PIECES_AND_NODES:
         return None

@@ -171,7 +171,7 @@ def serve(
     return held
 
 
-def served(offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int) -> Ints:
+def serve_idle(offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int) -> Ints:
     """Return the options of the jobs that find room, and what others take of the rest.
 
     Args:
@@ -186,7 +186,7 @@ def served(offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int)
     return choice
 
 
-def exchanged(
+def improve_by_exchange(
     offers: Offers,
     price: Floats,
     best: Floats,

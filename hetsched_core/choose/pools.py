@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Merged:
+class MergedKinds:
     """A problem over K kinds of nodes instead of C classes.
 
     Attributes:
@@ -41,7 +41,7 @@ class Merged:
     favoured: NDArray[np.bool_]
 
 
-def merged(problem: ChooseProblem) -> Merged | None:
+def merge_kinds(problem: ChooseProblem) -> MergedKinds | None:
     """Return the problem over kinds; None where each class is one."""
     classes, options = problem.classes, problem.options
     if classes.kind is None:
@@ -66,7 +66,7 @@ def merged(problem: ChooseProblem) -> Merged | None:
     favoured = ~same | (np.diff(options.value[best], append=0.0) < 0)
     kept, favoured = best[new], favoured[new]
     sorted_by_kind = replace(options, piece_class=piece_kind, piece_gpus=gpus)
-    return Merged(
+    return MergedKinds(
         ChooseProblem(
             NodeClasses(classes.capacity[first], count, label),
             sorted_by_kind.only(kept),
@@ -78,7 +78,7 @@ def merged(problem: ChooseProblem) -> Merged | None:
     )
 
 
-def told_apart(whole: Merged, offers: Offers, option: Ints) -> Ints:
+def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     """Return what was chosen among kinds as options of the problem itself, where they are found.
 
     Args:
@@ -128,7 +128,7 @@ def told_apart(whole: Merged, offers: Offers, option: Ints) -> Ints:
     return found
 
 
-def _favourites(whole: Merged, offers: Offers, option: Ints, home: Ints) -> JobPieces:
+def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) -> JobPieces:
     """Return nodes for jobs that chose what one class makes worth more, as far as there is room.
 
     Args:

@@ -103,7 +103,7 @@ class _Entries:
         return first
 
 
-def solved(offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: float) -> Solution:
+def solve_open(offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: float) -> Solution:
     """Look for a choice worth more than `enough` among the opened options; the fixed are taken.
 
     Args: as of `formulate`, and the relative gap at which a choice is good enough.

@@ -17,16 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose.nodes import (
+    drop_unplaced,
     fits,
     node_by_node,
     surely_fits,
-    without_those_in_the_way,
 )
-from hetsched_core.choose.offers import SWEEPS, Offers, exchanged, offers_of, served
-from hetsched_core.choose.pools import Merged, merged, told_apart
+from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, offers_of, serve_idle
+from hetsched_core.choose.pools import MergedKinds, merge_kinds, split_kinds
 from hetsched_core.choose.prices import Priced, find_prices, priced_at
 from hetsched_core.choose.problem import Choice, ChooseProblem, NodeClasses, ProblemError
-from hetsched_core.choose.program import SHARE, solved
+from hetsched_core.choose.program import SHARE, solve_open
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -83,10 +83,10 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
     top = float(problem.options.value.max())
     offers = offers_of(problem, top)
     earlier = None if prices is None else prices / top
-    whole = merged(problem)
+    whole = merge_kinds(problem)
     if whole is None:
         priced = find_prices(offers, earlier)
-        found = _search(offers, priced, _round(offers, priced), gap)
+        found = _search(offers, priced, _rounding(offers, priced), gap)
     else:
         priced, found = _by_kind(whole, offers, earlier, gap, top)
     # In the problem's own units of value.
@@ -107,38 +107,38 @@ def choose_in_order(problem: ChooseProblem) -> Ints:
     if len(problem.options) == 0:
         return option
     offers = offers_of(problem)
-    return served(offers, np.arange(problem.jobs), option, offers.free_of_charge, 1)
+    return serve_idle(offers, np.arange(problem.jobs), option, offers.free_of_charge, 1)
 
 
 def _by_kind(
-    whole: Merged, offers: Offers, earlier: Floats | None, gap: float, unit: float
-) -> tuple[Priced, _Found]:
+    whole: MergedKinds, offers: Offers, earlier: Floats | None, gap: float, unit: float
+) -> tuple[Priced, _Incumbent]:
     """Choose among kinds of nodes first; where that cannot be told apart, among classes."""
     together, options = offers_of(whole.problem, unit), offers.problem.options
     if earlier is not None:
         earlier = np.bincount(whole.kind, weights=earlier) / np.bincount(whole.kind)
     price = find_prices(together, earlier)
-    found = _search(together, price, _round(together, price), SHARE * gap)
+    found = _search(together, price, _rounding(together, price), SHARE * gap)
     # Prices of kinds are prices of classes, and prove the same.
     width = int(together.classes.capacity.max()) + 1
     key = together.slot_class * width + together.slot_gpus
     own = whole.kind[offers.slot_class] * width + offers.slot_gpus
     priced = priced_at(offers, price.slot[np.searchsorted(key, own)])
-    option = told_apart(whole, offers, found.option)
-    if _missed(offers, option, found.bound, gap):
-        option = _rearranged(whole, offers.problem, option, found.option, gap)
-    best = max(option, _round(offers, priced).option, key=offers.worth)
-    start = _Found(best, found.bound, found.method, found.limits)
+    option = split_kinds(whole, offers, found.option)
+    if _gap_missed(offers, option, found.bound, gap):
+        option = _rechoose_kinds(whole, offers.problem, option, found.option, gap)
+    best = max(option, _rounding(offers, priced).option, key=offers.worth)
+    start = _Incumbent(best, found.bound, found.method, found.limits)
     if len(options) > FEW_BY_CLASS:
-        start = _better(offers, priced, _losses(offers, priced), start, gap)
-        if _missed(offers, start.option, start.bound, gap):
+        start = _improve(offers, priced, _losses(offers, priced), start, gap)
+        if _gap_missed(offers, start.option, start.bound, gap):
             start = replace(start, limits=(*start.limits, "nodes of one kind in pools"))
-        return priced, _made_to_fit(offers, start, gap)
+        return priced, _fit_nodes(offers, start, gap)
     return priced, _search(offers, priced, start, gap)
 
 
-def _rearranged(
-    whole: Merged, problem: ChooseProblem, option: Ints, wanted: Ints, gap: float
+def _rechoose_kinds(
+    whole: MergedKinds, problem: ChooseProblem, option: Ints, wanted: Ints, gap: float
 ) -> Ints:
     """Return what was chosen, or better: kinds on which a job found no room are chosen anew.
 
@@ -173,19 +173,19 @@ def _rearranged(
     return option
 
 
-def _round(offers: Offers, priced: Priced) -> _Found:
+def _rounding(offers: Offers, priced: Priced) -> _Incumbent:
     """Return what jobs take at the prices, one after another."""
-    return _Found(_used_up(offers, priced, priced.choice), priced.bound, ROUNDED)
+    return _Incumbent(_fill_rest(offers, priced, priced.choice), priced.bound, ROUNDED)
 
 
-def _used_up(offers: Offers, priced: Priced, option: Ints) -> Ints:
+def _fill_rest(offers: Offers, priced: Priced, option: Ints) -> Ints:
     """Return what was chosen with what it leaves used up, the widest pieces going first."""
     order = offers.widest_first(option, priced.best)
-    return served(offers, order, option, offers.cost(priced.slot), SWEEPS)
+    return serve_idle(offers, order, option, offers.cost(priced.slot), SWEEPS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _Incumbent:
     """The best so far: an option for each job, and what is proven about all others."""
 
     option: Ints
@@ -194,15 +194,15 @@ class _Found:
     limits: tuple[str, ...] = ()
 
 
-def _search(offers: Offers, priced: Priced, best: _Found, gap: float) -> _Found:
+def _search(offers: Offers, priced: Priced, best: _Incumbent, gap: float) -> _Incumbent:
     """Exchange options, then leave more and more of them open until the gap is reached."""
-    if not _missed(offers, best.option, best.bound, gap):
-        return _made_to_fit(offers, best, gap)
+    if not _gap_missed(offers, best.option, best.bound, gap):
+        return _fit_nodes(offers, best, gap)
     loss = _losses(offers, priced)
-    best = _better(offers, priced, loss, best, gap)
+    best = _improve(offers, priced, loss, best, gap)
     chosen = int((priced.choice >= 0).sum())
     most, total = chosen + FIRST_OPEN, 0
-    while _missed(offers, best.option, best.bound, gap):
+    while _gap_missed(offers, best.option, best.bound, gap):
         # The choice is good enough if none is worth more than this.
         enough = (1 + _NEARLY * gap) * offers.worth(best.option)
         within = missing = priced.bound - enough
@@ -211,18 +211,18 @@ def _search(offers: Offers, priced: Priced, best: _Found, gap: float) -> _Found:
         elif within > _loss_within(loss, chosen + ENOUGH_OPEN):
             within = min(within, _loss_within(loss, most))
             most += MORE_OPEN
-        opened, fixed = _opened_within(offers, priced, loss, within)
+        opened, fixed = _open_options(offers, priced, loss, within)
         total += len(opened)
         if total > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
-        found = solved(offers, opened, fixed, enough, gap)
+        found = solve_open(offers, opened, fixed, enough, gap)
         option, proven = best.option, enough
         if found.x is not None:
             taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
             option = np.full(offers.problem.jobs, -1, np.int64)
             option[offers.job_of(taken)] = taken
-            used_up = _used_up(offers, priced, option)
+            used_up = _fill_rest(offers, priced, option)
             option = max((best.option, option, used_up), key=offers.worth)
             proven = math.inf
             if found.bound is not None:
@@ -230,7 +230,7 @@ def _search(offers: Offers, priced: Priced, best: _Found, gap: float) -> _Found:
         elif found.limits:
             proven = math.inf
         improved = offers.worth(option) > offers.worth(best.option)
-        best = _Found(
+        best = _Incumbent(
             option,
             min(best.bound, max(proven, priced.bound - within)),
             ALL if math.isinf(within) else OPEN,
@@ -238,24 +238,26 @@ def _search(offers: Offers, priced: Priced, best: _Found, gap: float) -> _Found:
         )
         if best.limits or math.isinf(within) or (within >= missing and not improved):
             break
-    return _made_to_fit(offers, best, gap)
+    return _fit_nodes(offers, best, gap)
 
 
-def _missed(offers: Offers, option: Ints, bound: float, gap: float) -> bool:
+def _gap_missed(offers: Offers, option: Ints, bound: float, gap: float) -> bool:
     """Return whether the bound is further from a choice than the gap."""
     return bound > (1 + gap) * offers.worth(option)
 
 
-def _better(offers: Offers, priced: Priced, loss: Floats, best: _Found, gap: float) -> _Found:
+def _improve(
+    offers: Offers, priced: Priced, loss: Floats, best: _Incumbent, gap: float
+) -> _Incumbent:
     """Exchange options until the gap is reached, if it can be."""
-    if not _missed(offers, best.option, best.bound, gap):
+    if not _gap_missed(offers, best.option, best.bound, gap):
         return best
     pool = offers.classes.pool
     # What is on offer in several pools is there as often.
     pools = 1 if pool is None else len(np.unique(pool))
     tried = loss <= _loss_within(loss, pools * (int((priced.choice >= 0).sum()) + TRIED))
     enough = best.bound / (1 + gap)
-    option = exchanged(offers, priced.slot, priced.best, best.option, tried, enough)
+    option = improve_by_exchange(offers, priced.slot, priced.best, best.option, tried, enough)
     if offers.worth(option) <= offers.worth(best.option):
         return best
     return replace(best, option=option, method=EXCHANGED)
@@ -274,9 +276,7 @@ def _loss_within(loss: Floats, number: int) -> float:
     return max(0.0, float(np.partition(loss, number)[number]))
 
 
-def _opened_within(
-    offers: Offers, priced: Priced, loss: Floats, within: float
-) -> tuple[Ints, Ints]:
+def _open_options(offers: Offers, priced: Priced, loss: Floats, within: float) -> tuple[Ints, Ints]:
     """Return the options that lose so much at most, and apart those of jobs with a single one.
 
     A job that could lose no more by getting nothing has a second one.
@@ -286,7 +286,7 @@ def _opened_within(
     return np.flatnonzero(loose & (loss <= within)), priced.choice[settled]
 
 
-def _made_to_fit(offers: Offers, found: _Found, gap: float) -> _Found:
+def _fit_nodes(offers: Offers, found: _Incumbent, gap: float) -> _Incumbent:
     """Return what was found where it fits on nodes; else the best that does, as far as known.
 
     The class formulation lets two pieces of one job share a node where they are small enough.
@@ -300,9 +300,9 @@ def _made_to_fit(offers: Offers, found: _Found, gap: float) -> _Found:
         option = np.where(best.option >= 0, origin[best.option], -1)
         if fits(problem, option):
             bound = min(found.bound, best.bound / float(problem.options.value.max()))
-            return _Found(option, bound, BY_NODE, best.limits)
+            return _Incumbent(option, bound, BY_NODE, best.limits)
     return replace(
         found,
-        option=without_those_in_the_way(problem, found.option),
+        option=drop_unplaced(problem, found.option),
         limits=(*found.limits, "pieces of one job on one node"),
     )

@@ -81,7 +81,7 @@ class HopsRound:
         self._everything = Room.of(snapshot, layout)
         self._room = self._everything.copy()
         self._kept = _keepers(snapshot, self._room, new_round=new_round)
-        self._profiles = profiling.going_on(snapshot, self._room)
+        self._profiles = profiling.running_profiles(snapshot, self._room)
         self._views = [
             view
             for view in snapshot.by_submission()
@@ -110,7 +110,7 @@ class HopsRound:
             return
         if self._policy.profile_iterations > 0:
             self._profile()
-        priorities = self._line_up()
+        priorities = self._order_queue()
         setting = self._setting()
         if self._new_round:
             queue, against = self._whole_round(setting, priorities)
@@ -150,7 +150,7 @@ class HopsRound:
         again: it could fail again at once.
         """
         notes = replace(self._notes, profiled=()) if self._new_round else self._notes
-        begun = profiling.serve(
+        begun = profiling.start_profiles(
             self._snapshot,
             [view for view in self._views if self._unprofiled(view)],
             self._profiles,
@@ -161,17 +161,17 @@ class HopsRound:
             iterations=self._policy.profile_iterations,
         )
         self._profiles = (*self._profiles, *begun)
-        tried = (pair for each in begun for pair in profiling.measured(self._snapshot, each))
+        tried = (pair for each in begun for pair in profiling.measured_pairs(self._snapshot, each))
         self._notes = replace(notes, profiled=(*notes.profiled, *tried))
 
     def _unprofiled(self, view: JobView) -> list[str]:
         snapshot = self._snapshot
         return profiling.unprofiled(view, snapshot.speeds, snapshot.cluster)
 
-    def _line_up(self) -> Floats:
+    def _order_queue(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
         possible = self._generator.on(self._everything).segments.possible
-        able = np.flatnonzero(possible[self._demand.kind] & ~self._measured)
+        able = np.flatnonzero(possible[self._demand.kind] & ~self._busy_profiling)
         priorities = np.zeros(len(self._views))
         priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
         # The jobs are in order of submission, which decides between equals.
@@ -214,7 +214,7 @@ class HopsRound:
         return self._queue, priorities
 
     @property
-    def _measured(self) -> NDArray[np.bool_]:
+    def _busy_profiling(self) -> NDArray[np.bool_]:
         """(J,) whether a job may not run beside the profiling runs that it has."""
         runs = Counter(profile.job for profile in self._profiles)
         full = (profiling.full(self._snapshot, runs[view.job.id]) for view in self._views)
@@ -338,13 +338,13 @@ class HopsRound:
             elif at in queued:
                 yield view.job.id, NO_ROOM if at in in_window else _BELOW_WINDOW
             else:
-                yield view.job.id, self._hopeless(view)
+                yield view.job.id, self._reason_to_wait(view)
         if len(self._kept) + len(self._views) < len(snapshot.jobs):
             for view in snapshot.jobs.values():
                 if view.blocked is not None:
                     yield view.job.id, Waiting(view.blocked)
 
-    def _hopeless(self, view: JobView) -> Waiting:
+    def _reason_to_wait(self, view: JobView) -> Waiting:
         """Return why a job waits that has no configuration on any node that is open.
 
         While there is profiling, types on which its speed is only guessed do not count.

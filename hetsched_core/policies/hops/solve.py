@@ -160,7 +160,7 @@ class _Task:
         generated = generator.on(room)
         own = np.full(len(jobs), -1, np.int64)
         if setting.offer_held:
-            catalogue, own = _with_held(setting, jobs, room, generated.classes, generated.catalogue)
+            catalogue, own = _add_held(setting, jobs, room, generated.classes, generated.catalogue)
             generated = replace(generated, catalogue=catalogue)
         options = options_of(generator, generated, jobs, own, setting.held_speed[jobs])
         code = np.append(generated.catalogue.code(), -1)[own]
@@ -178,7 +178,7 @@ class _Task:
         """Choose for the first `head` jobs by the integer programme."""
         problem = self._problem(head, weights)
         labels = self.classes.nodes.label
-        choice = choose(problem, gap=self.setting.gap, prices=_warm(labels, prices))
+        choice = choose(problem, gap=self.setting.gap, prices=_warm_prices(labels, prices))
         return Outcome(
             placed=self._nodes(problem, choice.option),
             objective=choice.objective,
@@ -235,7 +235,7 @@ class _Task:
         left = self.room.copy()
         demand = self.setting.generator.demand
         take(left, demand, placed)
-        return _mended(self.room, demand, placed) if left.overdrawn else placed
+        return _drop_overdrawn(self.room, demand, placed) if left.overdrawn else placed
 
     def _held_pieces(self, jobs: Ints) -> JobPieces:
         """Return what jobs have of the members of the classes; nothing of a job on other nodes."""
@@ -251,7 +251,7 @@ class _Task:
         return JobPieces(starts_of(sizes), np.searchsorted(members, nodes[here]), gpus[here])
 
 
-def _with_held(
+def _add_held(
     setting: Setting, jobs: Ints, room: Room, classes: Classes, catalogue: Catalogue
 ) -> tuple[Catalogue, Ints]:
     """Add what the jobs have to the catalogue, and return where it is for each, -1 for nothing."""
@@ -284,7 +284,7 @@ def take(room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]) ->
         )
 
 
-def _mended(
+def _drop_overdrawn(
     room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]
 ) -> dict[int, tuple[Ints, Ints]]:
     """Leave out jobs for which CPUs or memory are too few, the last in the queue first."""
@@ -297,7 +297,7 @@ def _mended(
     return kept
 
 
-def _warm(labels: Sequence[str], prices: Mapping[str, float]) -> Floats | None:
+def _warm_prices(labels: Sequence[str], prices: Mapping[str, float]) -> Floats | None:
     """Return earlier prices, the mean of the known ones for a class that is new."""
     known = [prices[label] for label in labels if label in prices]
     if not known:

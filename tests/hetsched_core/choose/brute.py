@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose import JobPieces, assign_nodes, choose, solver
-from hetsched_core.choose.offers import Offers, exchanged
+from hetsched_core.choose.offers import Offers, improve_by_exchange
 from tests.hetsched_core.choose.naive import best_value, faults, pooled_problem, small_problem
 
 Floats = NDArray[np.float64]
@@ -39,7 +39,7 @@ def main(problems: int, seed: int = 1) -> None:
     solver.FIRST_OPEN, solver.MORE_OPEN = 0, 2
     for at in range(problems):
         solver.FEW_OPTIONS, solver.ENOUGH_OPEN = ((few, enough), (0, 0), (0, enough))[at % 4 % 3]
-        vars(solver)["exchanged"] = (exchanged, as_it_is)[at // 12 % 2]
+        vars(solver)["improve_by_exchange"] = (improve_by_exchange, as_it_is)[at // 12 % 2]
         problem = pooled_problem(draw) if at % 3 == 2 else small_problem(draw)
         found, best = choose(problem, gap=0.0), best_value(problem)
         node_class = problem.classes.of_node

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hetsched_core.choose import ChooseProblem, choose
-from hetsched_core.choose.offers import SWEEPS, Offers, exchanged, offers_of, served
+from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, offers_of, serve_idle
 from hetsched_core.choose.prices import Priced, find_prices
 from hetsched_core.kernels.exchange import MOST_NODES
 from tests.hetsched_core.choose.instances import random_problem
@@ -32,14 +32,14 @@ def better(
     offers, priced = parts
     if tried is None:
         tried = np.ones(len(offers.value), np.bool_)
-    return exchanged(offers, priced.slot, priced.best, option, tried, enough)
+    return improve_by_exchange(offers, priced.slot, priced.best, option, tried, enough)
 
 
 def in_turn(parts: tuple[Offers, Priced]) -> Ints:
     """What jobs take at the prices, one after another."""
     offers, priced = parts
     order = offers.widest_first(priced.choice, priced.best)
-    return served(offers, order, priced.choice, offers.cost(priced.slot), SWEEPS)
+    return serve_idle(offers, order, priced.choice, offers.cost(priced.slot), SWEEPS)
 
 
 def test_nodes_that_are_shared_out_together_get_the_best_of_all_ways_to_fill_them() -> None:

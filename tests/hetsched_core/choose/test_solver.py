@@ -40,7 +40,7 @@ def best_of_all_options(problem: ChooseProblem) -> float:
 
 def without_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave to the programme what jobs one after another do not find."""
-    monkeypatch.setattr(solver, "exchanged", lambda _o, _p, _b, option, _t, _e: option)
+    monkeypatch.setattr(solver, "improve_by_exchange", lambda _o, _p, _b, option, _t, _e: option)
 
 
 @pytest.mark.parametrize("exchanges", [True, False])

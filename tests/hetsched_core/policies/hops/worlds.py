@@ -80,8 +80,8 @@ def at_round(cluster: Cluster, *views: JobView, now: float = 0.0, **more: Any) -
     for each in views:
         if each.configuration is not None:
             entries[each.id] = Placed((Placement(each.configuration),))
-    more = {"triggers": ROUND, "previous": plan_of(entries)} | more
-    return snapshot_of(cluster, views, now=now, **more)
+    fields: dict[str, Any] = {"triggers": ROUND, "previous": plan_of(entries)} | more
+    return snapshot_of(cluster, views, now=now, **fields)
 
 
 def where(plan: Plan) -> dict[str, str]:
