@@ -386,7 +386,7 @@ def of_jobs(
     own: Ints,
     own_speed: Floats,
     out_job: IntsOut,
-    out_code: IntsOut,
+    out_stays: IntsOut,
     out_speed: FloatsOut,
     out_piece_from: IntsOut,
     out_pieces: IntTableOut,
@@ -404,12 +404,12 @@ def of_jobs(
         factor: (F, Q) of each configuration: speed of its slowest node relative to the type.
         piece_from: (Q+1,) where the pieces of each configuration begin.
         pieces: (P, 2) class and GPUs of each piece.
-        code: (Q,) equal for configurations of equal pieces.
+        code: (Q,) equal for configurations of equal pieces, 0 or more.
         own: (J,) the configuration that the job has, among the Q, -1 for none. It is put out last
             if it is not in the job's segments.
         own_speed: (J,) samples/s there.
         out_job: out; the job of each option.
-        out_code: out; its code.
+        out_stays: out; 1 where it is what the job has, else 0.
         out_speed: out; samples/s there.
         out_piece_from: out; where its pieces begin.
         out_pieces: out; their class and GPUs.
@@ -419,12 +419,13 @@ def of_jobs(
     out_piece_from[0] = 0
     for j in range(len(kind)):
         k, missing = kind[j], own[j] >= 0
-        row = factor_row[k]
+        row, own_code = factor_row[k], code[own[j]] if missing else -1
         for s in range(segment_from[k], segment_from[k + 1]):
             for q in range(begin[s], end[s]):
-                if missing and code[q] == code[own[j]]:
+                stays = code[q] == own_code
+                if stays:
                     missing = False
-                out_job[options], out_code[options] = j, code[q]
+                out_job[options], out_stays[options] = j, stays
                 out_speed[options] = speed[s] * factor[row, q]
                 for i in range(piece_from[q], piece_from[q + 1]):
                     out_pieces[used, 0], out_pieces[used, 1] = pieces[i, 0], pieces[i, 1]
@@ -433,7 +434,7 @@ def of_jobs(
                 out_piece_from[options] = used
         if missing and own_speed[j] > 0.0:
             q = own[j]
-            out_job[options], out_code[options], out_speed[options] = j, code[q], own_speed[j]
+            out_job[options], out_stays[options], out_speed[options] = j, 1, own_speed[j]
             for i in range(piece_from[q], piece_from[q + 1]):
                 out_pieces[used, 0], out_pieces[used, 1] = pieces[i, 0], pieces[i, 1]
                 used += 1

@@ -314,14 +314,14 @@ class JobOptions:
 
     Attributes:
         job: (Q,) whose option it is.
-        code: (Q,) `Catalogue.code` of its configuration.
+        stays: (Q,) 1 where it is what the job has, else 0.
         speed: (Q,) samples/s.
         piece_from: (Q+1,) where the pieces of each option begin.
         pieces: (P, 2) class and GPUs of each piece.
     """
 
     job: Ints
-    code: Ints
+    stays: Ints
     speed: Floats
     piece_from: Ints
     pieces: Ints
@@ -379,7 +379,7 @@ def options_of(
         own,
         own_speed,
         found.job,
-        found.code,
+        found.stays,
         found.speed,
         found.piece_from,
         found.pieces,
@@ -388,7 +388,7 @@ def options_of(
     many, used = size.tolist()
     return JobOptions(
         found.job[:many],
-        found.code[:many],
+        found.stays[:many],
         found.speed[:many],
         found.piece_from[: many + 1],
         found.pieces[:used],

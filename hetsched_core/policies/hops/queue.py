@@ -7,7 +7,7 @@ in the integer programme. Jobs from its head that could fill the cluster are the
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.fairness import RunTimes, finish_time_fairness, latency_ratio, priority_weights
+from hetsched_core.fairness import finish_time_fairness, latency_ratio, priority_weights
 from hetsched_core.policies.job_size import expected_run_s
-from hetsched_core.types import JobView, Snapshot
+from hetsched_core.types import Job, JobView, Snapshot
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -43,50 +43,43 @@ NEED_RUN_TIMES = frozenset(Priority) - {Priority.FIFO, Priority.LAS}
 """Priorities that ask for expected run times."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What priorities are made of besides the views of the jobs.
+def priorities_of(
+    views: Sequence[JobView],
+    priority: Priority,
+    at_s: float,
+    expected_run_s: Mapping[str, float],
+    isolated_run_s: Callable[[Job, float], float | None],
+) -> Floats:
+    """Return (J,) the priority of each job.
 
-    Attributes:
-        at_s: the time for which they are to hold, seconds UTC.
-        expected_run_s: job id -> expected run time, seconds, of the jobs that have one.
-        run_times: run times on a share of the cluster (finish-time fairness).
-        share: GPUs that are a job's fair share (finish-time fairness).
+    Args:
+        views: the jobs.
+        priority: what orders them.
+        at_s: the time for which priorities are to hold, seconds UTC.
+        expected_run_s: job id -> expected run time, seconds, of the jobs that have one; the others
+            count with the mean of these.
+        isolated_run_s: the run time of a job of so many samples on its fair share of the cluster.
     """
-
-    at_s: float
-    expected_run_s: Mapping[str, float]
-    run_times: RunTimes
-    share: float
-
-    @property
-    def stand_in_s(self) -> float:
-        """The expected run time of a job of which nothing is known: the mean of the others."""
-        known = self.expected_run_s
-        return sum(known.values()) / len(known) if known else UNKNOWN_RUN_S
-
-
-def priorities_of(views: Sequence[JobView], priority: Priority, known: Known) -> Floats:
-    """Return (J,) the priority of each job."""
-    now = known.at_s
+    known = list(expected_run_s.values())
+    stand_in_s = sum(known) / len(known) if known else UNKNOWN_RUN_S
+    run_s = [expected_run_s.get(view.job.id, stand_in_s) for view in views]
     match priority:
         case Priority.FIFO:
-            values = [now - view.job.submit_s for view in views]
+            values = [at_s - view.job.submit_s for view in views]
         case Priority.LAS:
-            values = [-view.service_at(now) for view in views]
+            values = [-view.service_at(at_s) for view in views]
+        case Priority.SJF:
+            values = [-each for each in run_s]
+        case Priority.SRTF:
+            values = [-each * _left(v, at_s) for each, v in zip(run_s, views, strict=True)]
         case Priority.FINISH_TIME_FAIRNESS:
-            stand_in_s = known.stand_in_s
-            values = [_finish_time_fairness(view, known, stand_in_s) for view in views]
-        case Priority.LATENCY_RATIO | Priority.SJF | Priority.SRTF:
-            stand_in_s = known.stand_in_s
-            run_s = [known.expected_run_s.get(view.job.id, stand_in_s) for view in views]
-            if priority is Priority.SJF:
-                values = [-each for each in run_s]
-            elif priority is Priority.SRTF:
-                values = [-each * _left(v, now) for each, v in zip(run_s, views, strict=True)]
-            else:
-                wait_s = np.array([view.wait_at(now) for view in views], np.float64)
-                return latency_ratio(wait_s, np.array(run_s, np.float64))
+            values = [
+                _finish_time_fairness(view, at_s, each, isolated_run_s)
+                for each, view in zip(run_s, views, strict=True)
+            ]
+        case Priority.LATENCY_RATIO:
+            wait_s = np.array([view.wait_at(at_s) for view in views], np.float64)
+            return latency_ratio(wait_s, np.array(run_s, np.float64))
     return np.array(values, np.float64)
 
 
@@ -127,20 +120,19 @@ def _left(view: JobView, now: float) -> float:
     return 1.0 if not total else max(0.0, 1.0 - view.samples_at(now) / total)
 
 
-def _finish_time_fairness(view: JobView, known: Known, stand_in_s: float) -> float:
+def _finish_time_fairness(
+    view: JobView, now: float, run_s: float, isolated_run_s: Callable[[Job, float], float | None]
+) -> float:
     """(elapsed + remaining at the mean speed so far) / T_isolated.
 
     The mean is over the time for which the job held GPUs. A job that has done nothing counts with
     its speed on its fair share; one whose size is unknown with its expected run time.
     """
-    job, now = view.job, known.at_s
+    job = view.job
     elapsed_s = max(0.0, now - job.submit_s)
     held_s = max(0.0, elapsed_s - view.wait_at(now))
-    isolated_s = None
-    if job.total_samples:
-        isolated_s = known.run_times.isolated_run_s(job, job.total_samples, known.share)
+    isolated_s = isolated_run_s(job, job.total_samples) if job.total_samples else None
     if not isolated_s or not job.total_samples:
-        run_s = known.expected_run_s.get(job.id, stand_in_s)
         return finish_time_fairness(elapsed_s + max(0.0, run_s - held_s), run_s)
     done = view.samples_at(now)
     speed = done / held_s if held_s > 0 and done > 0 else job.total_samples / isolated_s

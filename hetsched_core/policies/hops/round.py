@@ -23,7 +23,6 @@ from hetsched_core.policies.hops.configurations import JobOptions, generator_of
 from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.queue import (
     NEED_RUN_TIMES,
-    Known,
     Notes,
     known_run_times,
     priorities_of,
@@ -227,13 +226,14 @@ class HopsRound:
             run_s = known_run_times(snapshot, views, notes.expected_run_s)
             settled = (view.job.id for view in views if not self._unprofiled(view))
             self._notes = notes.with_run_times(run_s, settled, snapshot.jobs)
-        known = Known(
-            at_s=self._from_s,
-            expected_run_s=run_s,
-            run_times=run_times(snapshot.speeds, snapshot.cluster),
-            share=self._gpus / notes.mean_active,
+        times, share = run_times(snapshot.speeds, snapshot.cluster), self._gpus / notes.mean_active
+        return priorities_of(
+            views,
+            policy.priority,
+            self._from_s,
+            run_s,
+            lambda job, samples: times.isolated_run_s(job, samples, share),
         )
-        return priorities_of(views, policy.priority, known)
 
     def _window_size(self, queue: Ints) -> int:
         """Return how many jobs from the head of a queue are in its service window."""

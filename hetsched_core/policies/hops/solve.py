@@ -163,9 +163,8 @@ class _Task:
             catalogue, own = _add_held(setting, jobs, room, generated.classes, generated.catalogue)
             generated = replace(generated, catalogue=catalogue)
         options = options_of(generator, generated, jobs, own, setting.held_speed[jobs])
-        code = np.append(generated.catalogue.code(), -1)[own]
-        stays = options.code == code[options.job]
-        worth = setting.gain(jobs, options) * (1.0 + stays * setting.credit[jobs][options.job])
+        credit = options.stays * setting.credit[jobs][options.job]
+        worth = setting.gain(jobs, options) * (1.0 + credit)
         return cls(setting, jobs, room, generated.classes, options, worth)
 
     def best(self, weights: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from hetsched_core.fairness import RunTimes
 from hetsched_core.policies.hops.queue import (
     UNKNOWN_RUN_S,
-    Known,
     Notes,
     Priority,
     known_run_times,
@@ -21,7 +21,7 @@ from hetsched_core.policies.hops.queue import (
     service_window,
     weights_of,
 )
-from hetsched_core.types import JobView
+from hetsched_core.types import Job, JobView
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, snapshot_of, view
 
 CLUSTER = cluster_of(a=("t", 4))
@@ -55,14 +55,21 @@ JOBS = [
 ]
 
 
-def priorities(priority: Priority, share: float = 1.0) -> list[float]:
-    known = Known(
-        at_s=1000.0,
-        expected_run_s={"new": 400.0, "half": 200.0, "long": 4000.0},
-        run_times=RunTimes(SPEEDS, CLUSTER),
-        share=share,
-    )
-    return list(priorities_of(JOBS, priority, known))
+RUN_S = {"new": 400.0, "half": 200.0, "long": 4000.0}
+
+
+def priorities(
+    priority: Priority,
+    views: Sequence[JobView] = JOBS,
+    run_s: Mapping[str, float] = RUN_S,
+    share: float = 1.0,
+) -> list[float]:
+    times = RunTimes(SPEEDS, CLUSTER)
+
+    def isolated_run_s(job: Job, samples: float) -> float | None:
+        return times.isolated_run_s(job, samples, share)
+
+    return list(priorities_of(views, priority, 1000.0, run_s, isolated_run_s))
 
 
 @pytest.mark.parametrize(
@@ -90,14 +97,11 @@ def test_a_fair_share_of_half_a_gpu_doubles_the_isolated_run_time() -> None:
 
 def test_a_job_of_unknown_size_counts_with_the_mean_of_the_others() -> None:
     unknown = waiting("unknown", None, 660.0)
-    known = Known(1000.0, {"new": 400.0, "long": 4000.0}, RunTimes(SPEEDS, CLUSTER), 1.0)
-    found = priorities_of([unknown], Priority.LATENCY_RATIO, known)
-    assert found.tolist() == pytest.approx([660 / 2200])
-    fair = priorities_of([unknown], Priority.FINISH_TIME_FAIRNESS, known)
-    assert fair.tolist() == pytest.approx([(1000 + 2200 - 340) / 2200])
-    nobody = Known(1000.0, {}, RunTimes(SPEEDS, CLUSTER), 1.0)
-    found = priorities_of([unknown], Priority.SJF, nobody)
-    assert found.tolist() == [-UNKNOWN_RUN_S]
+    known = {"new": 400.0, "long": 4000.0}
+    assert priorities(Priority.LATENCY_RATIO, [unknown], known) == pytest.approx([660 / 2200])
+    fair = priorities(Priority.FINISH_TIME_FAIRNESS, [unknown], known)
+    assert fair == pytest.approx([(1000 + 2200 - 340) / 2200])
+    assert priorities(Priority.SJF, [unknown], {}) == [-UNKNOWN_RUN_S]
 
 
 def test_weights_are_scaled_to_a_largest_of_1_at_every_lambda() -> None:
