@@ -106,7 +106,7 @@ class _Entries:
 def solve_open(offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: float) -> Solution:
     """Look for a choice worth more than `enough` among the opened options; the fixed are taken.
 
-    Args: as of `formulate`, and the relative gap at which a choice is good enough.
+    Options are given as in `formulate`; `gap` is the relative gap at which a choice is good enough.
     """
     if len(opened) == 0:
         return Solution(status=Status.INFEASIBLE)
