@@ -136,18 +136,20 @@ def test_a_slow_gpu_goes_to_the_job_least_slow_on_it_though_others_are_before_it
     assert where(Steady(), snapshot) == {"first": "a:1", "third": "b:1"}
 
 
-def test_gpus_of_several_types_are_given_where_no_one_type_has_enough() -> None:
-    cluster = cluster_of(a=("v", 2), b=("p", 2), c=("v", 2))
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_gpus_of_several_types_are_given_where_no_one_type_has_enough(gpus: int) -> None:
+    cluster = cluster_of(a=("v", gpus), b=("p", gpus), c=("v", gpus))
     speeds = linear_speeds(cluster, {"m": {"v": 1.0, "p": 0.5}})
     views = [
-        job("holds", held(on(c=2)), samples=100.0, counts=(2,)),
-        job("wide", samples=5000.0, counts=(4,), submit_s=1.0),
+        job("holds", held(on(c=gpus)), samples=100.0, counts=(gpus,)),
+        job("wide", samples=5000.0, counts=(2 * gpus,), submit_s=1.0),
     ]
     snapshot = at_round(*views, cluster=cluster, speeds=speeds)
-    alone = {"holds": "c:2"}
-    assert where(Steady(), snapshot) == alone | {"wide": "a:2+b:2"}
-    # On a mix it runs at the slowest GPUs' speed: half of what four of type v would do.
-    assert where(Steady(mixed=0.45), snapshot) == alone | {"wide": "a:2+b:2"}
+    alone = {"holds": f"c:{gpus}"}
+    both = alone | {"wide": f"a:{gpus}+b:{gpus}"}
+    assert where(Steady(), snapshot) == both
+    # On a mix it runs at the slowest GPUs' speed: half of what as many of type v would do.
+    assert where(Steady(mixed=0.45), snapshot) == both
     assert where(Steady(mixed=0.55), snapshot) == alone
     one_type = replace(snapshot, shapes=frozenset(Shape) - {Shape.MIXED_TYPES})
     assert where(Steady(), one_type) == alone

@@ -345,6 +345,13 @@ def test_a_type_with_too_few_gpus_for_the_job_is_not_measured() -> None:
     assert runs(answer(Hops(), snapshot)) == [("j", "b:1")]
 
 
+def test_a_job_is_measured_only_on_types_and_nodes_that_it_may_use() -> None:
+    cluster = cluster_of(a=("t", 1), b=("u", 1), c=("w", 1))
+    some = view("j", gpu_types=frozenset("tu"))
+    some = replace(some, job=replace(some.job, nodes=frozenset("ac")))
+    assert runs(answer(Hops(), at_round(cluster, some, speeds=guessed(cluster)))) == [("j", "a:1")]
+
+
 def test_without_profiling_first_estimates_are_taken_as_they_are() -> None:
     cluster = cluster_of(a=("t", 2))
     snapshot = at_round(cluster, view("j"), speeds=guessed(cluster))
