@@ -27,6 +27,7 @@ from hetsched_core.types import (
     Placed,
     Placement,
     Plan,
+    ReasonCode,
     Replan,
     Shape,
     Snapshot,

@@ -1,4 +1,4 @@
-"""Classes of nodes: who counts as interchangeable, and under which name."""
+"""Classes of nodes: which count as interchangeable, and under which name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 
 from hetsched_core.placement.free import PerGpu
-from hetsched_core.policies.hops.classes import NodeSpeeds, classes_of, node_speeds
-from hetsched_core.policies.hops.room import Room, layout_of
-from hetsched_core.types import Cluster, Layer, Node, SpeedTable
+from hetsched_core.policies.hops.room import (
+    Classes,
+    NodeSpeeds,
+    Room,
+    classes_of,
+    layout_of,
+    node_speeds,
+)
+from hetsched_core.types import Cluster, Node
+from tests.hetsched_core.policies.hops.worlds import table_of
 
 PLAIN = PerGpu(0.0, 0.0)
 NODES = (
@@ -22,10 +29,8 @@ NODES = (
 CLUSTER = Cluster(NODES)
 
 
-def members(needs: tuple[PerGpu, ...], *, groups: bool, by_node: bool = False) -> dict[str, str]:
+def names_of(classes: Classes) -> dict[str, str]:
     """The nodes of each class, by its label."""
-    layout = layout_of(CLUSTER, groups)
-    classes = classes_of(Room.healthy(layout), needs, NodeSpeeds.equal(layout), by_node=by_node)
     found = {}
     for at, label in enumerate(classes.nodes.label):
         nodes = classes.members[classes.member_class == at]
@@ -33,6 +38,12 @@ def members(needs: tuple[PerGpu, ...], *, groups: bool, by_node: bool = False) -
         assert classes.nodes.count[at] == len(nodes)
         assert {CLUSTER.nodes[node].gpus for node in nodes} == {int(classes.nodes.capacity[at])}
     return found
+
+
+def members(needs: tuple[PerGpu, ...], *, groups: bool, by_node: bool = False) -> dict[str, str]:
+    layout = layout_of(CLUSTER, groups)
+    equal = node_speeds((), layout, 0.0)
+    return names_of(classes_of(Room.healthy(layout), needs, equal, by_node=by_node))
 
 
 def test_nodes_of_one_type_with_equal_idle_gpus_are_one_class() -> None:
@@ -50,7 +61,7 @@ def test_topology_groups_are_told_apart_if_asked_for() -> None:
 
 def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_else() -> None:
     layout = layout_of(CLUSTER, True)
-    equal = NodeSpeeds.equal(layout)
+    equal = node_speeds((), layout, 0.0)
     slower = NodeSpeeds(equal.row, equal.factor, np.array([1, 1, 0, 0, 1, 1]))
     for speeds, alike in ((equal, True), (slower, False)):
         nodes = classes_of(Room.healthy(layout), (PLAIN,), speeds, by_node=False).nodes
@@ -75,11 +86,11 @@ def test_by_node_every_node_is_a_class_in_the_order_of_the_cluster() -> None:
     assert list(found.items()) == [(name, name) for name in "abcefd"]
 
 
-def test_nobody_is_a_member_of_a_class_who_has_nothing_to_give() -> None:
+def test_a_node_with_nothing_to_give_is_in_no_class() -> None:
     layout = layout_of(CLUSTER, False)
     room = Room.healthy(layout)
     room.gpus[[0, 3]] = 0
-    classes = classes_of(room, (PLAIN,), NodeSpeeds.equal(layout), by_node=False)
+    classes = classes_of(room, (PLAIN,), node_speeds((), layout, 0.0), by_node=False)
     assert classes.members.tolist() == [1, 2, 4, 5]
 
 
@@ -90,24 +101,9 @@ def test_speed_levels_end_where_a_node_is_faster_than_the_slowest_by_the_step(
     step: float, levels: list[int]
 ) -> None:
     factors = dict(zip("abcef", (1.0, 0.9, 0.94, 1.04, 1.0), strict=True))
-    one = np.ones((2, 1))
-    table = SpeedTable(
-        ("t", "u"),
-        np.array([1], np.int64),
-        one,
-        one,
-        np.full((2, 1), Layer.ENTITY, np.int8),
-        node_factor=factors,
-    )
     layout = layout_of(CLUSTER, False)
-    speeds = node_speeds((table,), CLUSTER, layout, step)
+    speeds = node_speeds((table_of(["t", "u"], node_factor=factors),), layout, step)
     assert speeds.level.tolist() == levels
     classes = classes_of(Room.healthy(layout), (PLAIN,), speeds, by_node=False)
-    mean = {
-        label: float(value)
-        for label, value in zip(classes.nodes.label, classes.factor[1], strict=True)
-    }
-    for at, label in enumerate(classes.nodes.label):
-        nodes = classes.members[classes.member_class == at]
-        expected = np.mean([factors.get(CLUSTER.nodes[node].name, 1.0) for node in nodes])
-        assert mean[label] == pytest.approx(expected)
+    mean = [np.mean([factors.get(n, 1.0) for n in nodes]) for nodes in names_of(classes).values()]
+    assert classes.factor[1].tolist() == pytest.approx(mean)

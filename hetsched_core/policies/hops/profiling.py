@@ -52,19 +52,19 @@ def full(snapshot: Snapshot, runs: int) -> bool:
     return snapshot.runs_per_job is not None and runs >= snapshot.runs_per_job
 
 
-def going_on(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
+def running_profiles(snapshot: Snapshot, room: Room) -> tuple[ProfilePlacement, ...]:
     """Return the runs of the plan in force that are not over, and take their GPUs from `room`."""
     found = []
     for profile in snapshot.previous.profiles:
         view = snapshot.jobs.get(profile.job)
-        if view is not None and _goes_on(snapshot, profile.placement, view):
+        if view is not None and _keeps_running(snapshot, profile.placement, view):
             found.append(profile)
             need = PerGpu.of(view.job)
             room.take(*pieces_of(snapshot.cluster, profile.placement.configuration), need)
     return tuple(found)
 
 
-def _goes_on(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
+def _keeps_running(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
     if view.blocked is not None:
         return False
     if placement.until_s is None or placement.until_s <= snapshot.now:
@@ -80,7 +80,7 @@ def _goes_on(snapshot: Snapshot, placement: Placement, view: JobView) -> bool:
     )
 
 
-def serve(
+def start_profiles(
     snapshot: Snapshot,
     queue: Sequence[JobView],
     running: Sequence[ProfilePlacement],
@@ -104,7 +104,7 @@ def serve(
         iterations: how many iterations one does.
     """
     types = room.layout.gpu_types
-    served = {*tried, *(pair for profile in running for pair in measured(snapshot, profile))}
+    served = {*tried, *(pair for profile in running for pair in measured_pairs(snapshot, profile))}
     begun = []
     runs = Counter(profile.job for profile in running)
     for view in queue:
@@ -137,7 +137,7 @@ def serve(
     return begun
 
 
-def measured(snapshot: Snapshot, run: ProfilePlacement) -> list[tuple[str, str]]:
+def measured_pairs(snapshot: Snapshot, run: ProfilePlacement) -> list[tuple[str, str]]:
     """Return the profile that a run measures, with the GPU type."""
     profile = snapshot.jobs[run.job].job.profile
     return [(profile, snapshot.cluster[name].gpu_type) for name, _ in run.placement.configuration]

@@ -1,4 +1,7 @@
-"""One call of Hops (SoCC '24, section 3.6): from a snapshot to a plan, step by step."""
+"""One call of Hops (SoCC '24, section 3.6): from a snapshot to a plan, step by step.
+
+Before it plans, some jobs keep what they have; after it, each job that waits is told why.
+"""
 
 from __future__ import annotations
 
@@ -11,42 +14,35 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.placement.keep import may_keep, present
-from hetsched_core.policies.hops import profiling_queue
-from hetsched_core.policies.hops.classes import classes_of, node_speeds
-from hetsched_core.policies.hops.configurations import (
-    JobOptions,
-    Neighbours,
-    catalogue_of,
-    limits_of,
-    segments_of,
-)
+from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM
+from hetsched_core.placement.keep import may_keep, present, staying
+from hetsched_core.placement.pack import why_no_nodes
+from hetsched_core.placement.ways import ways_to_fit
+from hetsched_core.policies.hops import profiling
+from hetsched_core.policies.hops.configurations import JobOptions, generator_of
 from hetsched_core.policies.hops.demand import demand_of
-from hetsched_core.policies.hops.notes import Notes
-from hetsched_core.policies.hops.priorities import (
+from hetsched_core.policies.hops.queue import (
     NEED_RUN_TIMES,
-    Known,
+    Notes,
     known_run_times,
     priorities_of,
+    sensitivity_adjustment,
+    service_window,
     weights_of,
 )
 from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
 from hetsched_core.policies.hops.solve import Outcome, Setting, plan_once, take
-from hetsched_core.policies.hops.standing import (
-    BELOW_WINDOW,
-    NO_ROOM,
-    entry_at,
-    hopeless,
-    keepers,
-)
-from hetsched_core.policies.hops.window import sensitivity_adjustment, service_window
 from hetsched_core.policies.job_size import run_times
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
     Entry,
     JobView,
+    Placed,
+    Placement,
     Plan,
+    Reason,
+    ReasonCode,
     Replan,
     Snapshot,
     Waiting,
@@ -58,10 +54,12 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-_HOPELESS, _BEHIND, _IN_WINDOW = range(3)
+_SHUT = {code: Waiting(Reason(code)) for code in (ReasonCode.NODES_DOWN, ReasonCode.CLOSED)}
+_BELOW_WINDOW = Waiting(Reason(ReasonCode.BELOW_WINDOW))
+_PROFILING = Waiting(Reason(ReasonCode.PROFILING))
 
 
-class Moment:
+class HopsRound:
     """One call of `plan`: jobs are known by their positions in `_views`, in order of submission."""
 
     def __init__(self, policy: Hops, snapshot: Snapshot, *, new_round: bool, from_s: float) -> None:
@@ -81,8 +79,8 @@ class Moment:
         self._gpus = int(layout.gpus.sum())
         self._everything = Room.of(snapshot, layout)
         self._room = self._everything.copy()
-        self._kept = keepers(snapshot, self._room, new_round=new_round)
-        self._profiles = profiling_queue.going_on(snapshot, self._room)
+        self._kept = _keepers(snapshot, self._room, new_round=new_round)
+        self._profiles = profiling.running_profiles(snapshot, self._room)
         self._views = [
             view
             for view in snapshot.by_submission()
@@ -91,14 +89,14 @@ class Moment:
         self._demand = demand_of(
             self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
         )
-        self._limits = limits_of(
+        self._generator = generator_of(
+            self._demand,
             layout,
-            self._demand.needs,
-            tuple(self._demand.wants.tolist()),
             snapshot.shapes,
             policy.neighbours,
+            most_sensitive=policy.sensitivity,
+            speed_step=policy.speed_step,
         )
-        self._speeds = node_speeds(self._demand.tables, snapshot.cluster, layout, policy.speed_step)
         self._notes = Notes.read(snapshot.previous.memory).counted(snapshot.now, len(snapshot.jobs))
         self._placed: dict[int, Configuration] = {}
         self._outcomes: list[Outcome] = []
@@ -106,12 +104,12 @@ class Moment:
         self._window: Ints = self._queue
 
     def share_out(self) -> None:
-        """Profile, make the round's plan, then plan what is left until nobody takes any of it."""
+        """Profile, make the round's plan, then plan what is left until no job takes any of it."""
         if not self._views:
             return
         if self._policy.profile_iterations > 0:
             self._profile()
-        priorities = self._line_up()
+        priorities = self._order_queue()
         setting = self._setting()
         if self._new_round:
             queue, against = self._whole_round(setting, priorities)
@@ -151,7 +149,7 @@ class Moment:
         again: it could fail again at once.
         """
         notes = replace(self._notes, profiled=()) if self._new_round else self._notes
-        begun = profiling_queue.serve(
+        begun = profiling.start_profiles(
             self._snapshot,
             [view for view in self._views if self._unprofiled(view)],
             self._profiles,
@@ -162,36 +160,25 @@ class Moment:
             iterations=self._policy.profile_iterations,
         )
         self._profiles = (*self._profiles, *begun)
-        tried = (pair for each in begun for pair in profiling_queue.measured(self._snapshot, each))
+        tried = (pair for each in begun for pair in profiling.measured_pairs(self._snapshot, each))
         self._notes = replace(notes, profiled=(*notes.profiled, *tried))
 
     def _unprofiled(self, view: JobView) -> list[str]:
         snapshot = self._snapshot
-        return profiling_queue.unprofiled(view, snapshot.speeds, snapshot.cluster)
+        return profiling.unprofiled(view, snapshot.speeds, snapshot.cluster)
 
-    def _line_up(self) -> Floats:
+    def _order_queue(self) -> Floats:
         """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
-        possible = self._possible(self._everything)
-        able = np.flatnonzero(possible[self._demand.kind] & ~self._measured)
+        possible = self._generator.on(self._everything).segments.possible
+        able = np.flatnonzero(possible[self._demand.kind] & ~self._busy_profiling)
         priorities = np.zeros(len(self._views))
         priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
         # The jobs are in order of submission, which decides between equals.
         self._queue = able[np.argsort(-priorities[able], kind="stable")]
         return priorities
 
-    def _possible(self, room: Room) -> NDArray[np.bool_]:
-        """(K,) whether jobs of each kind could run on what is free."""
-        demand, policy = self._demand, self._policy
-        classes = classes_of(
-            room, demand.needs, self._speeds, by_node=policy.neighbours is Neighbours.ID
-        )
-        catalogue = catalogue_of(
-            classes, demand.wants, self._limits, self._snapshot.shapes, policy.neighbours
-        )
-        return segments_of(demand, catalogue, self._limits, policy.sensitivity).possible
-
     def _keep_unclaimed(self, setting: Setting) -> None:
-        """Let runners keep what they have where nobody got it and a move gains nothing.
+        """Let runners keep what they have where no job got it and a move gains nothing.
 
         A solution is good enough within its gap, so it may have such moves in it.
         """
@@ -226,10 +213,10 @@ class Moment:
         return self._queue, priorities
 
     @property
-    def _measured(self) -> NDArray[np.bool_]:
-        """(J,) who may not run beside the profiling runs that they have."""
+    def _busy_profiling(self) -> NDArray[np.bool_]:
+        """(J,) whether a job may not run beside the profiling runs that it has."""
         runs = Counter(profile.job for profile in self._profiles)
-        full = (profiling_queue.full(self._snapshot, runs[view.job.id]) for view in self._views)
+        full = (profiling.full(self._snapshot, runs[view.job.id]) for view in self._views)
         return np.fromiter(full, np.bool_, len(self._views))
 
     def _priorities(self, views: Sequence[JobView]) -> Floats:
@@ -239,13 +226,14 @@ class Moment:
             run_s = known_run_times(snapshot, views, notes.expected_run_s)
             settled = (view.job.id for view in views if not self._unprofiled(view))
             self._notes = notes.with_run_times(run_s, settled, snapshot.jobs)
-        known = Known(
-            at_s=self._from_s,
-            expected_run_s=run_s,
-            run_times=run_times(snapshot.speeds, snapshot.cluster),
-            share=self._gpus / notes.mean_active,
+        times, share = run_times(snapshot.speeds, snapshot.cluster), self._gpus / notes.mean_active
+        return priorities_of(
+            views,
+            policy.priority,
+            self._from_s,
+            run_s,
+            lambda job, samples: times.isolated_run_s(job, samples, share),
         )
-        return priorities_of(views, policy.priority, known)
 
     def _window_size(self, queue: Ints) -> int:
         """Return how many jobs from the head of a queue are in its service window."""
@@ -254,16 +242,17 @@ class Moment:
 
     @property
     def _waiting(self) -> Ints:
-        """Those of the queue who have no place so far."""
+        """Those of the queue that have no place so far."""
         placed = np.fromiter(self._placed, np.int64, len(self._placed))
         return self._queue[~np.isin(self._queue, placed)]
 
     def _later_jobs(self) -> Ints:
-        """Return who may take what is left: the window, and others who are easily spread."""
+        """Return the jobs that may take what is left: the window, and others easily spread."""
         waiting, demand = self._waiting, self._demand
         if demand.limited:
             # A job that waits for other nodes than those that are left keeps no other from these.
-            waiting = waiting[self._possible(self._room)[demand.kind[waiting]]]
+            possible = self._generator.on(self._room).segments.possible
+            waiting = waiting[possible[demand.kind[waiting]]]
         size = self._window_size(waiting)
         if not self._policy.adjustment:
             return waiting[:size]
@@ -280,12 +269,12 @@ class Moment:
         return chosen
 
     def _plan(self, setting: Setting, jobs: Ints, priorities: Floats) -> bool:
-        """Make one plan for jobs in queue order; return whether anybody was placed."""
+        """Make one plan for jobs in queue order; return whether any was placed."""
         policy, demand, cluster = self._policy, self._demand, self._snapshot.cluster
         outcome = plan_once(
             setting,
             jobs,
-            self._weights(priorities[jobs]),
+            weights_of(priorities[jobs], policy.lam),
             self._room,
             {} if self._outcomes else self._notes.prices,
             strict=policy.lam == math.inf,
@@ -295,10 +284,6 @@ class Moment:
         for job, (nodes, gpus) in outcome.placed.items():
             self._placed[job] = configuration_of(cluster, nodes.tolist(), gpus.tolist())
         return bool(outcome.placed)
-
-    def _weights(self, priorities: Floats) -> Floats:
-        """Return (M,) what jobs of these priorities weigh, in queue order, at most 1."""
-        return weights_of(priorities, self._policy.lam)
 
     def _credit(self, view: JobView, length_s: float) -> float:
         """Return what a job that has run counts its present configuration for, beyond its gain."""
@@ -314,9 +299,8 @@ class Moment:
         return options.gain()
 
     def _setting(self) -> Setting:
-        """Return what the plans of this moment have in common."""
-        snapshot, policy, demand = self._snapshot, self._policy, self._demand
-        layout = self._room.layout
+        """Return what the plans of this round have in common."""
+        snapshot, policy, layout = self._snapshot, self._policy, self._room.layout
         held: dict[int, tuple[Ints, Ints]] = {}
         held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
         length_s = snapshot.round.end_s - snapshot.round.start_s
@@ -327,16 +311,11 @@ class Moment:
             if has is None or not may_keep(snapshot, view, has):
                 continue
             pieces = pieces_of(snapshot.cluster, has)
-            if demand.accepts(at, *pieces, layout):
+            if self._demand.accepts(at, *pieces, layout):
                 held[at] = pieces
                 held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
         return Setting(
-            demand=demand,
-            speeds=self._speeds,
-            limits=self._limits,
-            shapes=snapshot.shapes,
-            neighbours=policy.neighbours,
-            most_sensitive=policy.sensitivity,
+            generator=self._generator,
             gap=policy.gap,
             held=held,
             held_speed=held_speed,
@@ -351,22 +330,35 @@ class Moment:
         snapshot = self._snapshot
         before = snapshot.previous.entries
         for job_id, configuration in self._kept.items():
-            yield job_id, entry_at(before.get(job_id), configuration)
-        reason = np.full(len(self._views), _HOPELESS)
-        reason[self._queue] = _BEHIND
-        reason[self._window] = _IN_WINDOW
-        for at, (view, why) in enumerate(zip(self._views, reason.tolist(), strict=True)):
+            yield job_id, _entry_at(before.get(job_id), configuration)
+        queued, in_window = set(self._queue.tolist()), set(self._window.tolist())
+        for at, view in enumerate(self._views):
             if at in self._placed:
-                yield view.job.id, entry_at(before.get(view.job.id), self._placed[at])
-            elif why == _HOPELESS:
-                profiling = self._policy.profile_iterations > 0
-                yield view.job.id, hopeless(snapshot, view, profiling=profiling)
+                yield view.job.id, _entry_at(before.get(view.job.id), self._placed[at])
+            elif at in queued:
+                yield view.job.id, NO_ROOM if at in in_window else _BELOW_WINDOW
             else:
-                yield view.job.id, NO_ROOM if why == _IN_WINDOW else BELOW_WINDOW
+                yield view.job.id, self._reason_to_wait(view)
         if len(self._kept) + len(self._views) < len(snapshot.jobs):
             for view in snapshot.jobs.values():
                 if view.blocked is not None:
                     yield view.job.id, Waiting(view.blocked)
+
+    def _reason_to_wait(self, view: JobView) -> Waiting:
+        """Return why a job waits that has no configuration on any node that is open.
+
+        While there is profiling, types on which its speed is only guessed do not count.
+        """
+        snapshot = self._snapshot
+        ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        if not ways:
+            return NEVER
+        if all(way.mixed for way in ways):
+            return MIXED_ONLY
+        if self._policy.profile_iterations > 0 and self._unprofiled(view):
+            return _PROFILING
+        shut = why_no_nodes(snapshot, view.job)
+        return NO_ROOM if shut is None else _SHUT[shut]
 
     def _new_notes(self) -> Notes:
         prices = self._outcomes[0].prices if self._new_round and self._outcomes else {}
@@ -388,3 +380,57 @@ class Moment:
             limits=first.limits,
             prices=first.prices,
         )
+
+
+def _keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Configuration]:
+    """Return the jobs that keep what they have, and take that out of `room`.
+
+    Within a round every job does that can. In a new one those alone that may not be stopped, or
+    whose nodes close: they end where they are.
+    """
+    keep = {}
+    for view in snapshot.jobs.values():
+        if view.blocked is not None:
+            continue
+        runs, fixed = view.configuration, not view.job.preemptible
+        # What is to start may have started when a plan takes effect that is made ahead.
+        has = runs if fixed and runs is not None else present(snapshot, view)
+        if has is None:
+            continue
+        # On a node that is no place for it any more, it ends where it is, too.
+        closed = any(
+            not (snapshot.nodes[name].open and view.job.may_start_on(name)) for name, _ in has
+        )
+        if may_keep(snapshot, view, has) and (closed or fixed or not new_round):
+            keep[view.job.id] = has
+    taken = room.copy()
+    _take(snapshot, taken, keep)
+    if taken.overdrawn and not new_round:
+        # Other users of the nodes have grown: look at each job in turn.
+        stay = staying(snapshot)
+        keep = {job_id: placed.placements[0].configuration for job_id, placed in stay.items()}
+    _take(snapshot, room, keep)
+    return keep
+
+
+def _take(snapshot: Snapshot, room: Room, keep: dict[str, Configuration]) -> None:
+    index = snapshot.cluster.index
+    pieces = [
+        (index(name), gpus, job.cpus_per_gpu, job.memory_mb_per_gpu)
+        for job, configuration in ((snapshot.jobs[job_id].job, keep[job_id]) for job_id in keep)
+        for name, gpus in configuration
+    ]
+    if pieces:
+        nodes, gpus, cpus, memory_mb = zip(*pieces, strict=True)
+        room.take_all(
+            np.array(nodes, np.int64), np.array(gpus, np.int64), np.array(cpus), np.array(memory_mb)
+        )
+
+
+def _entry_at(before: Entry | None, configuration: Configuration) -> Placed:
+    """Return the entry of a job in a configuration: the one before if it says the same."""
+    if isinstance(before, Placed) and len(before.placements) == 1:
+        (placement,) = before.placements
+        if placement.configuration == configuration and placement.budget is None:
+            return before
+    return Placed((Placement(configuration),))
