@@ -27,8 +27,8 @@ from hetsched_core.types import (
     Submission,
     TaskTimes,
 )
-from hetsched_core.values.files import structure, unstructure
 from hetsched_core.values.json import strict_json
+from hetsched_core.values.records import structure, unstructure
 
 SCHEMA = "hetsched-workload/1"
 
