@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
@@ -33,6 +34,9 @@ LARGEST = 1e300
 class Form:
     """What a value must be beside its type: `Annotated[int, Form("1 or more", read)]`.
 
+    A module whose dataclasses have forms does not postpone the evaluation of annotations: cattrs
+    would not see them.
+
     `read` returns a JSON or TOML value as what it stands for. It raises ValueError where the value
     is not as `expected` says, or InputError where it has more to say.
     """
@@ -50,6 +54,23 @@ def count(least: int) -> Form:
         return value
 
     return Form(f"a whole number of {least} or more", read)
+
+
+def tables(key: str, type_: Any, least: str = "") -> Form:
+    """Return the form of TOML's tables of a name; `least` says how many there must be."""
+
+    def read(value: object) -> tuple[Any, ...]:
+        if not isinstance(value, list) or not all(isinstance(entry, dict) for entry in value):
+            raise ValueError
+        found = []
+        for at, entry in enumerate(value, 1):
+            try:
+                found.append(structure(entry, type_))
+            except InputError as error:
+                raise _OtherFormError(f" {at}: {error}") from None
+        return tuple(found)
+
+    return Form(f"{least}[[{key}]] tables", read)
 
 
 class _OtherFormError(ValueError):
@@ -78,23 +99,39 @@ def unstructure(value: object) -> Any:
     return _converter().unstructure(value)
 
 
-def check_keys(given: Collection[str], known: Collection[str]) -> None:
-    """Refuse keys that a record does not have.
+def read_toml(text: str, source: str, type_: Any, schema: str, hint: str = "") -> Any:
+    """Return what stands in a TOML file that names its format, such as `hetsched-rules/1`.
+
+    Args:
+        text: The file's text.
+        source: Names it in messages.
+        type_: What it holds; one of its fields is `schema`.
+        schema: The format that this key must name.
+        hint: How the file comes to have that line.
 
     Raises:
-        UnknownNameError: One is not known; the message names it and those that are.
+        InputError: The text is not of this type; the message names the key and its value.
     """
-    for key in given:
-        if key not in known:
-            raise unknown("key", key, known)
+    try:
+        document = tomllib.loads(text)
+        if document.get("schema") != schema:
+            given = document.get("schema")
+            raise InputError(f'schema is {given!r}; expected the line schema = "{schema}"{hint}')
+        return structure(document, type_)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InputError(f"{source}: not valid TOML: {error}") from None
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
 
 
 def _structure(converter: Converter, value: object, type_: Any, key: str) -> Any:
     try:
         return converter.structure(value, type_)
     except Exception as error:  # whatever a converter raises for JSON of another shape
-        # The first is enough: mend it and the next shows.
-        message, _, path = transform_error(error, key, _say)[0].rpartition(" @ ")
+        # One is enough: mend it and the next shows. A key that is misspelt is missing, too.
+        said = transform_error(error, key, _say)
+        first = next((text for text in said if text.startswith(": unknown key")), said[0])
+        message, _, path = first.rpartition(" @ ")
         path = path.removeprefix(".")
         raise InputError(path + message if path else message.removeprefix(": ")) from None
 
@@ -157,15 +194,17 @@ def _strict_converter() -> Converter:
         def read(value: object, _: Any) -> Any:
             try:
                 return form.read(value)
+            except _OtherFormError:
+                raise
             except ValueError:
-                raise _OtherFormError(f" is {value!r}; expected {form.expected}") from None
+                raise _OtherFormError(f" is {value!r:.200}; expected {form.expected}") from None
 
         return read
 
     def origin_is(*origins: object) -> Callable[[Any], bool]:
         return lambda type_: get_origin(type_) in origins
 
-    converter.register_structure_hook(str, _text)
+    converter.register_structure_hook(str, text)
     converter.register_structure_hook(int, _whole)
     converter.register_structure_hook(float, _finite)
     converter.register_structure_hook(bool, _flag)
@@ -199,7 +238,8 @@ def _listed(value: object) -> list[Any]:
     return value
 
 
-def _text(value: object, _: object) -> str:
+def text(value: object, _: object = None) -> str:
+    """Return a value that is text, and raise ValueError for any other."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.60} is not text")
     return value

@@ -77,7 +77,7 @@ def test_gpu_types_are_read_in_lower_case() -> None:
         pytest.param('schema = "hetsched-rules/1"', ["'hetsched-rules/1'"], id="another format"),
         pytest.param(HEAD + "nodes = [", ["not valid TOML", "end of document"], id="truncated"),
         pytest.param(HEAD + "a = " + "[" * 10_000, ["not valid TOML"], id="nested without end"),
-        pytest.param(HEAD, ["nodes is None", "[[nodes]]"], id="no nodes"),
+        pytest.param(HEAD, ["nodes is missing", "[[nodes]]"], id="no nodes"),
         pytest.param(HEAD + "nodes = []", ["0 GPUs"], id="an empty list of nodes"),
         pytest.param(HEAD + "nodes = 3", ["nodes is 3"], id="nodes is a number"),
         pytest.param(HEAD + "nodes = [1]", ["nodes is [1]"], id="a node is a number"),
@@ -132,7 +132,7 @@ def test_gpu_types_are_read_in_lower_case() -> None:
             id="a billion nodes",
         ),
         pytest.param(
-            HEAD + ENTRY + 'host = "h[1-3]"', ["'h[1-3]', 3 hosts for 2 nodes"], id="too many hosts"
+            HEAD + ENTRY + 'host = "h[1-3]"', ["nodes 1: host names 3 hosts for 2 nodes"], id="too many hosts"
         ),
         pytest.param(
             HEAD + ENTRY.replace('"a100"', '"a 100"'),

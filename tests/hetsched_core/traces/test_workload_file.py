@@ -215,7 +215,7 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(JOB | {"tasks": {"scal": 1}}, "tasks", id="key inside tasks"),
         pytest.param(JOB | {"learning_rate": {"given": [[1]]}}, "2 parts", id="half a pair"),
         pytest.param(JOB | {"profile": "lmm"}, "did you mean 'lm'", id="unknown profile"),
-        pytest.param(without(SPEEDS, "counts"), "counts is missing", id="speeds without counts"),
+        pytest.param(without(SPEEDS, "counts"), "counts: missing", id="speeds without counts"),
         pytest.param(SPEEDS | {"counts": [1, 10**30]}, "not a whole number", id="huge count"),
         pytest.param(SPEEDS | {"counts": [4, 1]}, "not ascending", id="descending counts"),
         pytest.param(SPEEDS | {"one_node": [[1], [2, 3]]}, "all of one length", id="ragged"),
