@@ -18,8 +18,8 @@ from hetsched_core.traces.sacct.fields import (
     quote,
 )
 from hetsched_core.traces.sacct.json_stream import BrokenJsonError, iterate_list
-from hetsched_core.traces.sacct.judgement import check_order, credible_end, find_doubts
 from hetsched_core.traces.sacct.report import Flaw, Tally
+from hetsched_core.traces.sacct.runs import check_order, credible_end, find_doubts
 
 Record = Mapping[str, Any]
 """A JSON object; what is in it is checked where it is read."""

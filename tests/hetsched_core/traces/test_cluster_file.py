@@ -132,7 +132,9 @@ def test_gpu_types_are_read_in_lower_case() -> None:
             id="a billion nodes",
         ),
         pytest.param(
-            HEAD + ENTRY + 'host = "h[1-3]"', ["nodes 1: host names 3 hosts for 2 nodes"], id="too many hosts"
+            HEAD + ENTRY + 'host = "h[1-3]"',
+            ["nodes 1: host names 3 hosts for 2 nodes"],
+            id="too many hosts",
         ),
         pytest.param(
             HEAD + ENTRY.replace('"a100"', '"a 100"'),

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 
 from hetsched_core.traces.sacct.fields import FieldError
-from hetsched_core.traces.sacct.layout import Layout
-from hetsched_core.traces.sacct.repair import repair
+from hetsched_core.traces.sacct.layout import Layout, repair
 from hetsched_core.traces.sacct.report import Flaw
 
 LAYOUT = Layout(("jobname", "jobid", "comment", "workdir"), "|", False, "")
