@@ -3,7 +3,7 @@
 import pytest
 
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.log_types import LogTypes
+from hetsched_core.traces.jobs import LogTypes
 from hetsched_core.types import Cluster, Node
 
 

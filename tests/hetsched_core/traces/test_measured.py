@@ -8,8 +8,8 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.throughput import SizeClass
 from hetsched_core.traces.cluster_file import parse_cluster
+from hetsched_core.traces.gavel import read_measured
 from hetsched_core.traces.load import LoadOptions, load_workload
-from hetsched_core.traces.measured import read_measured
 from hetsched_core.traces.workload_file import read_workload, workload_lines
 
 TABLE = {

@@ -9,8 +9,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.load import LoadOptions, load_workload
-from hetsched_core.traces.partitions import limited_to_partitions
+from hetsched_core.traces.load import LoadOptions, limited_to_partitions, load_workload
 from hetsched_core.traces.sacct import SacctOptions, parse_zone
 from hetsched_core.traces.workload import Workload
 from hetsched_core.types import Job, Window
