@@ -22,7 +22,6 @@ from hetsched_core.types import (
     EndState,
     Job,
     Layer,
-    LoggedRun,
     SpeedTable,
     Submission,
     TaskTimes,
@@ -35,20 +34,11 @@ SCHEMA = "hetsched-workload/1"
 LATEST_S = 1e11
 """The latest time of a job, seconds UTC: in the year 5138. Later ones are milliseconds or wrong."""
 
-_SUBMISSION_KEYS: Mapping[str, Any] = {
-    "samples": float,
-    "ends_as": EndState,
-    "cancel_s": float | None,
-    "logged": tuple[LoggedRun, ...],
-}
-"""What a job's line says beside what its user told, and of which type it is."""
+_OWN_KEYS = tuple(f.name for f in fields(Submission) if f.name not in ("job", "loss"))
+"""What a job's line says beside what its user told."""
 
 _JOB_KEYS = dict.fromkeys(
-    (
-        "job",
-        *(f.name for f in fields(Job) if f.name not in ("id", "closed")),
-        *_SUBMISSION_KEYS,
-    )
+    ("job", *(f.name for f in fields(Job) if f.name not in ("id", "closed")), *_OWN_KEYS)
 )
 """In order, and found at once: every key of every job is looked for."""
 
@@ -116,15 +106,9 @@ def head_lines(assumptions: Iterable[str], tables: Mapping[str, SpeedTable]) -> 
 
 def submission_line(submission: Submission) -> str:
     """Return the line of one job."""
-    job = unstructure(submission.job)
-    line = {"job": job.pop("id"), **job, "samples": submission.samples}
-    if submission.ends_as is not EndState.COMPLETED:
-        line["ends_as"] = submission.ends_as
-    if submission.cancel_s is not None:
-        line["cancel_s"] = submission.cancel_s
-    if submission.logged:
-        line["logged"] = unstructure(submission.logged)
-    return _dump(line)
+    line = unstructure(replace(submission, loss=None) if submission.loss else submission)
+    job = line.pop("job")
+    return _dump({"job": job.pop("id"), **job, **line})
 
 
 _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ": ")).encode
@@ -220,22 +204,22 @@ def _submission(
     for key in line:
         if key not in _JOB_KEYS:
             raise unknown("key", key, _JOB_KEYS)
-    besides = {key: line.pop(key) for key in _SUBMISSION_KEYS if key in line}
     for key in _SHARED_KEYS:
         if isinstance(value := line.get(key), str):
             line[key] = intern(value)
     line["id"] = structure(line.pop("job"), str, "job")
     if not line["id"]:
         raise InputError("job is empty; every job needs an id")
-    job = structure(line, Job)
+    own = {key: line.pop(key) for key in _OWN_KEYS if key in line}
+    try:
+        submission: Submission = structure({"job": line, **own}, Submission)
+    except InputError as error:
+        raise InputError(str(error).removeprefix("job.")) from None
+    job = submission.job
     if job.nodes is not None:
         job = replace(job, nodes=node_sets.setdefault(job.nodes, job.nodes))
+        submission = replace(submission, job=job)
     _check_nodes(job)
-    if "samples" not in besides:
-        raise InputError(f"samples is missing; expected the work of job {job.id!r} in samples")
-    submission = Submission(
-        job, **{key: structure(value, _SUBMISSION_KEYS[key], key) for key, value in besides.items()}
-    )
     for key, value, least, most in (
         ("submit_s", job.submit_s, 0.0, LATEST_S),
         ("eligible_s", job.eligible_s, job.submit_s, LATEST_S),

@@ -179,7 +179,7 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(JOB | {"job": 5}, "job: 5 is not text", id="id is a number"),
         pytest.param(JOB | {"job": ""}, "job is empty", id="id is empty"),
         pytest.param(without(JOB, "submit_s"), "submit_s: missing", id="no submission time"),
-        pytest.param(without(JOB, "samples"), "samples is missing", id="no work"),
+        pytest.param(without(JOB, "samples"), "samples: missing", id="no work"),
         pytest.param(without(JOB, "profile"), "profile: missing", id="no profile"),
         pytest.param(
             JOB | {"submit_s": "5"}, "submit_s: '5' is not a number", id="text for number"
@@ -211,6 +211,7 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(JOB | {"ends_as": "never"}, "expected completed or failed", id="end state"),
         pytest.param(JOB | {"ends_as": "lost"}, "'lost' is none of completed", id="no end state"),
         pytest.param(JOB | {"colour": 1}, "unknown key 'colour'", id="unknown key"),
+        pytest.param(JOB | {"loss": None}, "unknown key 'loss'", id="no key of a file"),
         pytest.param(JOB | {"profil": "lm"}, "did you mean 'profile'", id="misspelt key"),
         pytest.param(JOB | {"tasks": {"scal": 1}}, "tasks", id="key inside tasks"),
         pytest.param(JOB | {"learning_rate": {"given": [[1]]}}, "2 parts", id="half a pair"),
