@@ -11,11 +11,9 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
 from hetsched_core.traces.load import Kind, Loaded, LoadOptions, load_workload, recognise
-from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
 from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Cluster, Node
-
-UTC = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
+from tests.hetsched_core.traces.worlds import FOX, HABROK, UTC, columns
 
 SACCT = """JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES
 1|ann|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|2024-01-01T03:00:00|n1|gres/gpu=1|gres/gpu:a100=1,gres/gpu=1
@@ -32,15 +30,6 @@ NATIVE = (
 TRACE = "LM\tcd x\t--steps\t0\t700\t12.5\t2\n"
 TABLE = json.dumps({"v100": {"('LM', 2)": {"null": 10.0}}})
 
-FOX = (
-    "JobID,JobIDRaw,User,Account,State,Start,End,AveCPU,AveDiskRead,AveDiskWrite,AveRSS,AveVMSize,"
-    "ElapsedRaw,ExitCode,Layout,MaxRSS,MaxVMSize,MinCPU,ReqCPUS,ReqMem,ReqNodes,Reservation,Submit,"
-    "Suspended,SystemCPU,TimelimitRaw,UserCPU,NodeList,Partition,AllocTRES,Priority,JobName"
-)
-HABROK = (
-    "JobID,JobName,User,Partition,NodeList,NNodes,NCPUs,NTasks,State,Submit,Start,End,Timelimit,"
-    "Elapsed,TotalCPU,CPUTime,UserCPU,SystemCPU,ReqMem,MaxRSS,MaxVMSize,ReqTRES,AllocTRES,..."
-)
 V100S = ClusterFile(Cluster((Node("a", "v100", 4), Node("b", "v100", 4))))
 
 
@@ -238,8 +227,9 @@ def accounted_for(loaded: Loaded) -> tuple[int, int]:
 def test_every_line_of_a_real_log_is_a_job_or_is_accounted_for(
     data_dir: Path, name: str, fields: str, zone: str, jobs: int, lines: int
 ) -> None:
-    sacct = SacctOptions(fields=parse_fields(fields), zone=parse_zone(zone))
-    found = load_workload([data_dir / "sacct" / name], None, LoadOptions(sacct=sacct))
+    found = load_workload(
+        [data_dir / "sacct" / name], None, LoadOptions(sacct=columns(fields, zone))
+    )
     assert accounted_for(found) == (lines, lines)
     assert not list(found.rejects())
     submissions = found.workload.submissions

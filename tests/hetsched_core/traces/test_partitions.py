@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.load import LoadOptions, limited_to_partitions, load_workload
-from hetsched_core.traces.sacct import SacctOptions, parse_zone
+from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
+from hetsched_core.traces.load import limited_to_partitions, load_workload
 from hetsched_core.traces.workload import Workload
 from hetsched_core.types import Job, Window
+from tests.hetsched_core.traces.worlds import UTC
 from tests.hetsched_core.worlds import cluster_of, submission
 
 CLUSTER = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
@@ -82,13 +82,10 @@ until = 2024-05-01T11:00:00Z
 
 
 def test_a_log_is_read_with_its_partitions_and_the_windows_of_the_site(tmp_path: Path) -> None:
-    from hetsched_core.traces.cluster_file import read_cluster
-
     log, cluster = tmp_path / "log", tmp_path / "cluster.toml"
     log.write_text(SACCT)
     cluster.write_text(SITE_FILE)
-    utc = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
-    loaded = load_workload([log], read_cluster(cluster), utc)
+    loaded = load_workload([log], read_cluster(cluster), UTC)
     assert {s.job.id: s.job.nodes for s in loaded.workload.submissions} == {
         "1": frozenset({"n1"}),
         "2": None,

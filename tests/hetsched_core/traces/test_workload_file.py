@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
@@ -129,7 +129,6 @@ def parts(table: SpeedTable) -> tuple[object, ...]:
 
 
 @given(workloads())
-@settings(max_examples=60)
 def test_what_is_written_is_read_back(workload: Workload) -> None:
     lines = list(workload_lines(workload))
     assert all("\n" not in line for line in lines)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct import Allocation, Doubt, Form, JobState, read_sacct
+from hetsched_core.traces.sacct import Doubt, Form, JobState, read_sacct
+from tests.hetsched_core.traces.worlds import allocation
 
 Read = Callable[..., Any]
 
@@ -76,33 +77,14 @@ def dump(*records: object) -> bytes:
 
 def test_a_record_becomes_an_allocation(read_log: Read) -> None:
     outcome = read_log(dump(record()))
-    assert outcome.only == Allocation(
-        job_id="100",
-        job_id_raw="100",
-        name="train",
-        user="ada",
-        account="lab",
-        partition="gpu",
-        qos="normal",
-        state=JobState.COMPLETED,
-        state_text="COMPLETED",
-        submit_s=1_757_685_600.0,
-        eligible_s=1_757_685_600.0,
-        start_s=1_757_686_200.0,
-        end_s=1_757_689_800.0,
-        elapsed_s=3_600.0,
-        suspended_s=0.0,
-        time_limit_s=7_200.0,
+    assert outcome.only == allocation(
         nodes=("n1", "n2"),
         n_nodes=2,
-        cpus=8,
-        memory_mb=65_536.0,
         gpus=(("a100", 4),),
         requested_gpus=((None, 4),),
         restarts=1,
         comment="hello",
         admin_comment="hetsched/1 {}",
-        doubts=(),
         line=1,
     )
     assert outcome.report.form is Form.JSON
@@ -231,7 +213,7 @@ def test_a_record_that_is_no_object_is_refused(read_log: Read) -> None:
 def test_a_file_cut_off_within_a_record_keeps_what_was_before(read_log: Read) -> None:
     whole = dump(record(), record(job_id=101))
     outcome = read_log(whole[: whole.index(b'"job_id": 101') + 20])
-    assert [allocation.job_id for allocation in outcome.allocations] == ["100"]
+    assert [one.job_id for one in outcome.allocations] == ["100"]
     assert (
         outcome.why
         == "record 2: cut off at the end of the file: the file ends within the list of jobs"
@@ -275,7 +257,7 @@ def test_broken_json_after_good_records_is_an_error_that_says_where() -> None:
 def test_a_record_may_be_longer_than_what_is_read_at_once(read_log: Read) -> None:
     steps = [{"step": {"id": f"100.{step}", "name": "é☃" * 10}} for step in range(20_000)]
     outcome = read_log(dump(record(steps=steps), record(job_id=101)))
-    assert [allocation.job_id for allocation in outcome.allocations] == ["100", "101"]
+    assert [one.job_id for one in outcome.allocations] == ["100", "101"]
 
 
 def test_every_place_to_cut_a_file_off_is_noticed_until_the_list_of_jobs_has_ended(

@@ -8,7 +8,6 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct import (
-    Allocation,
     Doubt,
     JobState,
     SacctOptions,
@@ -16,42 +15,13 @@ from hetsched_core.traces.sacct import (
     parse_zone,
     read_sacct,
 )
+from tests.hetsched_core.traces.worlds import NOON, allocation
 
 Read = Callable[..., Any]
 
-NOON = 1_757_678_400.0  # 2025-09-12 12:00:00 UTC
-
 
 def test_a_sound_row_becomes_an_allocation(read_rows: Read) -> None:
-    assert read_rows({}).only == Allocation(
-        job_id="100",
-        job_id_raw="100",
-        name="train",
-        user="ada",
-        account="lab",
-        partition="gpu",
-        qos="normal",
-        state=JobState.COMPLETED,
-        state_text="COMPLETED",
-        submit_s=NOON + 7_200,
-        eligible_s=NOON + 7_200,
-        start_s=NOON + 7_800,
-        end_s=NOON + 11_400,
-        elapsed_s=3_600.0,
-        suspended_s=0.0,
-        time_limit_s=7_200.0,
-        nodes=("n1",),
-        n_nodes=1,
-        cpus=8,
-        memory_mb=65_536.0,
-        gpus=(("a100", 2),),
-        requested_gpus=((None, 2),),
-        restarts=0,
-        comment="",
-        admin_comment="",
-        doubts=(),
-        line=2,
-    )
+    assert read_rows({}).only == allocation()
 
 
 def test_the_zone_of_the_cluster_moves_all_times(read_rows: Read) -> None:
@@ -241,7 +211,7 @@ def test_a_job_without_time_limit_has_none(read_rows: Read, word: str) -> None:
 
 def test_arrays_and_heterogeneous_jobs_keep_both_ids(read_rows: Read) -> None:
     outcome = read_rows({"JobID": "83_3", "JobIDRaw": "83"}, {"JobID": "86+1", "JobIDRaw": "87"})
-    ids = [(allocation.job_id, allocation.job_id_raw) for allocation in outcome.allocations]
+    ids = [(one.job_id, one.job_id_raw) for one in outcome.allocations]
     assert ids == [("83_3", "83"), ("86+1", "87")]
 
 
@@ -295,7 +265,7 @@ def test_a_delimiter_is_put_back_where_only_one_column_can_hold_it(read_log: Rea
     header = b"JobID|JobName|State|Submit|Start|End|AllocTRES|Comment\n"
     row = b"1|%s|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|%s\n"
     outcome = read_log(header + row % (b"a|b", b"c") + row % (b"a", b"b|c") + row % (b"|", b"|"))
-    names = [(allocation.name, allocation.comment) for allocation in outcome.allocations]
+    names = [(one.name, one.comment) for one in outcome.allocations]
     assert names == [("a|b", "c"), ("a", "b|c"), ("|", "|")]
 
 
@@ -332,7 +302,7 @@ def test_steps_with_a_delimiter_in_their_name_are_steps(read_rows: Read) -> None
 
 def test_the_pieces_of_a_row_with_a_line_break_in_it_are_refused(read_rows: Read) -> None:
     outcome = read_rows({"User": "a\nb"}, {})
-    assert [allocation.line for allocation in outcome.allocations] == [4]
+    assert [one.line for one in outcome.allocations] == [4]
     assert [unusable.line for unusable in outcome.unusable] == [2, 3]
     assert "line break" in str(outcome.unusable[0])
 
@@ -341,7 +311,7 @@ def test_names_are_utf_8_and_other_bytes_stay_visible(read_log: Read) -> None:
     header = b"JobID|State|Submit|Start|End|AllocTRES|JobName\n"
     row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|%s\n"
     outcome = read_log(header + row % "Bodø".encode() + row % "Bodø".encode("latin-1"))
-    assert [allocation.name for allocation in outcome.allocations] == ["Bodø", r"Bod\xf8"]
+    assert [one.name for one in outcome.allocations] == ["Bodø", r"Bod\xf8"]
 
 
 # Files --------------------------------------------------------------------------------------------
@@ -351,8 +321,8 @@ def test_windows_line_ends_blank_lines_and_a_byte_order_mark_do_not_matter(read_
     header = b"\xef\xbb\xbfJobID|JobName|Submit|Start|End|AllocTRES|State\r\n"
     row = b"1|a|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=1|FAILED\r\n"
     outcome = read_log(header + b"\r\n  \r\n" + row + b"\n" + row)
-    assert [allocation.state for allocation in outcome.allocations] == [JobState.FAILED] * 2
-    assert [allocation.line for allocation in outcome.allocations] == [4, 6]
+    assert [one.state for one in outcome.allocations] == [JobState.FAILED] * 2
+    assert [one.line for one in outcome.allocations] == [4, 6]
     assert outcome.report.blank == 3
 
 
@@ -387,7 +357,7 @@ def test_a_line_without_end_is_refused_and_takes_no_memory(read_log: Read) -> No
         "line 3: line too long: it ",
         "line 5: line too long: it ",
     ]
-    assert [allocation.line for allocation in outcome.allocations] == [2, 4]
+    assert [one.line for one in outcome.allocations] == [2, 4]
 
 
 def test_a_log_of_jobs_without_gpus_says_so(read_rows: Read) -> None:
