@@ -11,7 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from hashlib import blake2b
 
 from hetsched_core.throughput import ModelProfile, ProfileSet, SizeClass, match_gpu, profile_set
@@ -99,21 +99,7 @@ _ASSUMED_FIELDS = {
 
 # GPU types ----------------------------------------------------------------------------------------
 
-
-class ToldBy(Enum):
-    """What the type of a GPU is known from."""
-
-    LOG = "the log names it"
-    NODE = "its node has only this type"
-    CLUSTER = "the cluster has only this type"
-
-
-@dataclass(frozen=True, slots=True)
-class HeldTypes:
-    """The types of the GPUs that a run held, none where they cannot be told."""
-
-    types: frozenset[str] = frozenset()
-    told_by: frozenset[ToldBy] = frozenset()
+_Types = frozenset[str]
 
 
 class LogTypes:
@@ -126,25 +112,23 @@ class LogTypes:
         self._names: dict[str, str] = {}
         self._hosts: dict[str, str | None] = {}
 
-    def held(self, run: Allocation) -> HeldTypes:
-        """Return the types of the GPUs that a run held."""
+    def held(self, run: Allocation, assumed: set[Assumption]) -> _Types:
+        """Return the types of the GPUs that a run held, none where they cannot be told."""
         types: set[str] = set()
-        told_by: set[ToldBy] = set()
         for name, _ in run.gpus:
             if name is not None:
                 types.add(self.known_as(name))
-                told_by.add(ToldBy.LOG)
                 continue
             on_nodes = {self._type_on(node) for node in run.nodes} or {None}
             if None not in on_nodes:
                 types |= {gpu_type for gpu_type in on_nodes if gpu_type}
-                told_by.add(ToldBy.NODE)
+                assumed.add(Assumption.UNTYPED)
             elif len(self._types) == 1:
                 types.add(self._types[0])
-                told_by.add(ToldBy.CLUSTER)
+                assumed.add(Assumption.ONLY_TYPE)
             else:
-                return HeldTypes()
-        return HeldTypes(frozenset(types), frozenset(told_by))
+                return _Types()
+        return _Types(types)
 
     def known_as(self, name: str) -> str:
         """Return the cluster's name for a GPU type, or the given one where the cluster has none.
@@ -164,9 +148,6 @@ class LogTypes:
         if node not in self._hosts:
             self._hosts[node] = self._cluster.gpu_type_on(node)
         return self._hosts[node]
-
-
-_TOLD_BY = {ToldBy.NODE: Assumption.UNTYPED, ToldBy.CLUSTER: Assumption.ONLY_TYPE}
 
 
 # Jobs ---------------------------------------------------------------------------------------------
@@ -207,9 +188,6 @@ def jobs_from_log(
         options or LogOptions(),
         profile_set(ProfileSet.LOG) if profiles is None else profiles,
     ).convert(link_runs(allocations))
-
-
-_Types = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,13 +258,12 @@ class _Conversion:
             seconds = _seconds(run, following)
             if seconds is None:
                 return RejectReason.ELAPSED
-            found = self.names.held(run)
-            if not found.types:
+            types = self.names.held(run, assumed)
+            if not types:
                 return RejectReason.TYPE
-            assumed.update(_TOLD_BY[way] for way in found.told_by if way in _TOLD_BY)
-            if len(found.types) > 1:
+            if len(types) > 1:
                 assumed.add(Assumption.SEVERAL_TYPES)
-            held.append(_Held(run.gpu_count, found.types, _node_count(run), seconds))
+            held.append(_Held(run.gpu_count, types, _node_count(run), seconds))
         longest = max(range(len(held)), key=lambda at: held[at].seconds)
         main, run = held[longest], job.runs[longest]
         if not main.seconds:

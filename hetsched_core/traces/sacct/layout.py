@@ -93,13 +93,11 @@ class Layout:
         names: Column names in lower case, `IGNORED` for a column that is not read.
         delimiter: What separates the fields.
         trailing: Whether one more delimiter ends each line (sacct -p).
-        header: The header line as it stands in the log; empty where there is none.
     """
 
     names: tuple[str, ...]
     delimiter: str
     trailing: bool
-    header: str
 
     @property
     def delimiters(self) -> int:
@@ -161,7 +159,7 @@ def find_layout(
                 f"{where} is a header, {quote(first)}, and names other columns than "
                 "--sacct-fields; leave --sacct-fields out"
             )
-        layout = Layout(names, header.delimiter, header.trailing, first)
+        layout = Layout(names, header.delimiter, header.trailing)
     elif fields is not None:
         layout = _fit_fields(where, sample, fields, delimiter)
     else:
@@ -258,11 +256,11 @@ def _fit_fields(
             continue
         if open_ended and usual + 1 >= len(names):
             rest = usual + 1 - len(names)
-            return Layout(names + (IGNORED,) * rest, candidate, False, "")
+            return Layout(names + (IGNORED,) * rest, candidate, False)
         if usual + 1 == len(names):
-            return Layout(names, candidate, False, "")
+            return Layout(names, candidate, False)
         if usual == len(names) and any(line.endswith(candidate) for line in sample):
-            return Layout(names, candidate, True, "")
+            return Layout(names, candidate, True)
     found = ", ".join(
         f"{sample[0].count(candidate) + 1} with {candidate!r}"
         for candidate in ((delimiter,) if delimiter is not None else _candidates(sample[0]))

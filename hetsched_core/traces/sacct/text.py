@@ -67,9 +67,6 @@ _COLUMNS: Mapping[str, tuple[tuple[str, ...], _Parse | None]] = {
     "User": (("User",), None),
     "Account": (("Account",), None),
     "Partition": (("Partition",), None),
-    "QOS": (("QOS",), None),
-    "Comment": (("Comment",), None),
-    "AdminComment": (("AdminComment",), None),
 }
 """What is read: the columns that have it, the first that a log has counts, and the form of its
 values; None for text."""
@@ -331,9 +328,7 @@ class _Rows:
             user=row[at["User"]],
             account=row[at["Account"]],
             partition=row[at["Partition"]],
-            qos=row[at["QOS"]],
             state=state,
-            state_text=row[at["State"]],
             submit_s=submit_s,
             eligible_s=eligible_s,
             start_s=start_s,
@@ -350,8 +345,6 @@ class _Rows:
             gpus=gpus,
             requested_gpus=requested.gpus,
             restarts=parse_number(row[at["Restarts"]]),
-            comment=row[at["Comment"]],
-            admin_comment=row[at["AdminComment"]],
             doubts=doubts
             + find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
             line=self._tally.lines,

@@ -210,7 +210,7 @@ def test_a_job_of_zero_seconds_counts_for_one() -> None:
 def test_a_state_says_how_a_job_ends(
     state: JobState, ends_as: EndState, assumption: Assumption | None
 ) -> None:
-    log = allocation(state=state, state_text=state)
+    log = allocation(state=state)
     assert only(log).ends_as is ends_as
     for possible in (Assumption.CUT_SHORT, Assumption.FAILED):
         assert counted(convert(log), possible) == (possible is assumption)

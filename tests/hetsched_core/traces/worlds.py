@@ -44,9 +44,7 @@ def allocation(**changes: Any) -> Allocation:
         "user": "ada",
         "account": "lab",
         "partition": "gpu",
-        "qos": "normal",
         "state": JobState.COMPLETED,
-        "state_text": "COMPLETED",
         "submit_s": NOON + 7_200,
         "eligible_s": NOON + 7_200,
         "start_s": NOON + 7_800,
@@ -61,8 +59,6 @@ def allocation(**changes: Any) -> Allocation:
         "gpus": (("a100", 2),),
         "requested_gpus": ((None, 2),),
         "restarts": 0,
-        "comment": "",
-        "admin_comment": "",
         "doubts": (),
         "line": 2,
     }

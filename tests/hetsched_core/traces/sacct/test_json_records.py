@@ -33,9 +33,7 @@ def record(**changes: object) -> dict[str, Any]:
         "user": "ada",
         "account": "lab",
         "partition": "gpu",
-        "qos": "normal",
         "association": {"account": "", "user": ""},
-        "comment": {"administrator": "hetsched/1 {}", "job": "hello", "system": ""},
         "nodes": "n[1-2]",
         "restart_cnt": 1,
         "state": {"current": ["COMPLETED"], "reason": "None"},
@@ -83,8 +81,6 @@ def test_a_record_becomes_an_allocation(read_log: Read) -> None:
         gpus=(("a100", 4),),
         requested_gpus=((None, 4),),
         restarts=1,
-        comment="hello",
-        admin_comment="hetsched/1 {}",
         line=1,
     )
     assert outcome.report.form is Form.JSON

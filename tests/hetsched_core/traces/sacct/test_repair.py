@@ -6,7 +6,7 @@ from hetsched_core.traces.sacct.fields import FieldError
 from hetsched_core.traces.sacct.layout import Layout, repair
 from hetsched_core.traces.sacct.report import Flaw
 
-LAYOUT = Layout(("jobname", "jobid", "comment", "workdir"), "|", False, "")
+LAYOUT = Layout(("jobname", "jobid", "comment", "workdir"), "|", False)
 
 
 def has_id(row: Sequence[str]) -> None:
