@@ -67,6 +67,10 @@ _COLUMNS: Mapping[str, tuple[tuple[str, ...], _Parse | None]] = {
     "User": (("User",), None),
     "Account": (("Account",), None),
     "Partition": (("Partition",), None),
+    # Of no use to a job, but a row in which one of them is not certain is refused.
+    "QOS": (("QOS",), None),
+    "Comment": (("Comment",), None),
+    "AdminComment": (("AdminComment",), None),
 }
 """What is read: the columns that have it, the first that a log has counts, and the form of its
 values; None for text."""
