@@ -45,15 +45,8 @@ class RejectReason(StrEnum):
 # Traces -------------------------------------------------------------------------------------------
 
 
-class TraceForm(StrEnum):
-    """The two orders of columns, told apart by their number."""
-
-    CURRENT = "10 columns"
-    OLDER = "7 columns"
-
-
 _COLUMNS = {
-    TraceForm.CURRENT: (
+    10: (
         "job_type",
         "command",
         "working_directory",
@@ -65,7 +58,7 @@ _COLUMNS = {
         "SLO",
         "arrival_time",
     ),
-    TraceForm.OLDER: (
+    7: (
         "job_type",
         "command",
         "num_steps_arg",
@@ -75,6 +68,7 @@ _COLUMNS = {
         "scale_factor",
     ),
 }
+"""The two orders of columns, the newer first, told apart by their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,7 @@ class GavelJob:
 def is_trace(first_line: str) -> bool:
     """Whether a line may be the first one of a trace: as many columns, and numbers where due."""
     cells = first_line.split("\t")
-    columns = next((names for names in _COLUMNS.values() if len(names) == len(cells)), None)
+    columns = _COLUMNS.get(len(cells))
     # A line of accounting without header begins with the number of a job.
     if columns is None or cells[0][:1].isdigit():
         return False
@@ -111,20 +105,21 @@ def read_trace(lines: Iterable[str], source: str) -> tuple[GavelJob, ...]:
         InputError: A line is not of the form; the message names it.
     """
     jobs: list[GavelJob] = []
-    form: TraceForm | None = None
+    forms = _COLUMNS
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         cells = line.split("\t")
-        form = form or next((f for f, c in _COLUMNS.items() if len(c) == len(cells)), None)
-        if form is None or len(cells) != len(_COLUMNS[form]):
-            expected = form or " or ".join(TraceForm)
+        columns = forms.get(len(cells))
+        if columns is None:
+            expected = " or ".join(f"{count} columns" for count in forms)
             raise InputError(
                 f"{source}: line {number} has {len(cells)} columns; expected {expected} "
-                "with tabs between: " + ", ".join(_COLUMNS[form or TraceForm.CURRENT])
+                "with tabs between: " + ", ".join(next(iter(forms.values())))
             )
+        forms = {len(cells): columns}
         try:
-            jobs.append(_job(number, dict(zip(_COLUMNS[form], cells, strict=True))))
+            jobs.append(_job(number, dict(zip(columns, cells, strict=True))))
         except InputError as error:
             raise InputError(f"{source}: line {number}: {error}") from None
     if not jobs:

@@ -49,14 +49,14 @@ def infer_cluster(
     types = seen_types(used)
     for node in slurm.values():
         types[node.name] |= {name for name, _ in node.gpus or () if name}
-    log = gpus_in_use(used, types, rules)
+    most, left_open = gpus_in_use(used, types, rules)
 
     nodes: list[Node] = []
     notes = _Notes()
-    hosts = expand_nodes(fold_names({*slurm, *log.most}))
+    hosts = expand_nodes(fold_names({*slurm, *most}))
     for host in hosts:
         listed = slurm.get(host, SlurmNode(host))
-        in_use = log.most.get(host, {})
+        in_use = most.get(host, {})
         if listed.gpus is None:
             gpus = in_use
             notes.add(_FROM_LOG, host, bool(gpus))
@@ -77,7 +77,7 @@ def infer_cluster(
             f"no GPU found on {len(hosts)} nodes; a log shows GPUs only where AllocTRES names "
             "gres/gpu, sinfo only with %G: give --scontrol with the output of: scontrol show nodes"
         )
-    assumptions = (*notes.sentences(), *_log_sentences(log))
+    assumptions = (*notes.sentences(), *left_open)
     return InferredCluster(Cluster(tuple(nodes), name), assumptions)
 
 
@@ -133,52 +133,11 @@ class _Notes:
                 yield f"{fold_names(self.hosts[note])}: {note}."
 
 
-def _log_sentences(log: LogUse) -> Iterator[str]:
-    if log.spread:
-        yield (
-            "Of an allocation on several nodes a log shows only the total: spread evenly, "
-            f"{log.spread} allocations, {log.uneven} of them with a remainder on the first nodes."
-        )
-    if log.open_ended:
-        yield (
-            f"{fold_names(log.open_ended)}: the count rests on allocations without an end; if one "
-            "is a runaway (sacctmgr show runawayjobs), there are fewer GPUs."
-        )
-    if log.ambiguous:
-        yield (
-            f"{fold_names(log.ambiguous)}: untyped allocations on nodes of several GPU types "
-            "are not counted."
-        )
-    if log.nowhere:
-        yield f"Allocations that name no node are not counted: {log.nowhere}."
-
-
 # What a log shows of the GPUs on each host --------------------------------------------------------
 
 
 Types = Mapping[str, AbstractSet[str]]
 """The GPU types known to be on each host."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogUse:
-    """Most GPUs in use on each host, and what had to be left open.
-
-    Attributes:
-        most: {host: {GPU type: GPUs}}, GPUs in use at once or in one allocation.
-        spread: Allocations over several nodes, of which the log shows only the total.
-        uneven: Those of them whose total is no multiple of the number of nodes.
-        nowhere: Allocations with GPUs but without nodes.
-        open_ended: Hosts whose count rests on allocations that have no end.
-        ambiguous: Hosts of several types where GPUs without a type could not be counted.
-    """
-
-    most: Mapping[str, Mapping[str, int]]
-    spread: int
-    uneven: int
-    nowhere: int
-    open_ended: frozenset[str]
-    ambiguous: frozenset[str]
 
 
 def seen_types(allocations: Iterable[Allocation]) -> dict[str, set[str]]:
@@ -206,11 +165,18 @@ def resolve_type(host: str, gpus: GpuCounts, types: Types, rules: NodeTypes) -> 
     return rules.type_on(host) or UNTYPED
 
 
-def gpus_in_use(allocations: Iterable[Allocation], types: Types, rules: NodeTypes) -> LogUse:
-    """Count the GPUs in use on each host; a total over several nodes is spread evenly."""
+def gpus_in_use(
+    allocations: Iterable[Allocation], types: Types, rules: NodeTypes
+) -> tuple[Mapping[str, Mapping[str, int]], tuple[str, ...]]:
+    """Return the most GPUs in use on each host, and in sentences what had to be left open.
+
+    These are {host: {GPU type: GPUs}}, in use at once or in one allocation. A total over several
+    nodes is spread evenly.
+    """
     held: dict[tuple[str, str], list[_Held]] = defaultdict(list)
     spread = uneven = nowhere = 0
-    open_ended, ambiguous = set(), set()
+    open_ended: set[str] = set()
+    ambiguous: set[str] = set()
     for allocation in allocations:
         nowhere += not allocation.nodes
         spread += len(allocation.nodes) > 1
@@ -229,7 +195,25 @@ def gpus_in_use(allocations: Iterable[Allocation], types: Types, rules: NodeType
         ended = [part for part in parts if part.until_s < math.inf]
         if len(ended) < len(parts) and _most_at_once(ended) < most[host][gpu_type]:
             open_ended.add(host)
-    return LogUse(most, spread, uneven, nowhere, frozenset(open_ended), frozenset(ambiguous))
+    said = []
+    if spread:
+        said.append(
+            "Of an allocation on several nodes a log shows only the total: spread evenly, "
+            f"{spread} allocations, {uneven} of them with a remainder on the first nodes."
+        )
+    if open_ended:
+        said.append(
+            f"{fold_names(open_ended)}: the count rests on allocations without an end; if one "
+            "is a runaway (sacctmgr show runawayjobs), there are fewer GPUs."
+        )
+    if ambiguous:
+        said.append(
+            f"{fold_names(ambiguous)}: untyped allocations on nodes of several GPU types "
+            "are not counted."
+        )
+    if nowhere:
+        said.append(f"Allocations that name no node are not counted: {nowhere}.")
+    return most, tuple(said)
 
 
 @dataclass(frozen=True, slots=True)

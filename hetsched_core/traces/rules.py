@@ -57,16 +57,12 @@ class Rule:
         given = ((key, getattr(self, key)) for key in PATTERN_KEYS)
         return ", ".join(f"{key} {' or '.join(texts)}" for key, texts in given if texts) or "any"
 
-    def matches(self, *, job_name: str, partition: str, account: str, user: str) -> bool:
-        """Whether a job with these texts matches."""
+    def matches(self, **texts: str) -> bool:
+        """Whether a job with these texts, by `PATTERN_KEYS`, matches."""
         return all(
-            not patterns or any(fnmatchcase(text, pattern) for pattern in patterns)
-            for text, patterns in (
-                (job_name, self.job_name),
-                (partition, self.partition),
-                (account, self.account),
-                (user, self.user),
-            )
+            not (patterns := getattr(self, key))
+            or any(fnmatchcase(text, pattern) for pattern in patterns)
+            for key, text in texts.items()
         )
 
 
@@ -80,12 +76,9 @@ class Rules:
 
     rules: tuple[Rule, ...] = ()
 
-    def find(self, *, job_name: str, partition: str, account: str, user: str) -> Rule:
+    def find(self, **texts: str) -> Rule:
         """Return the rule for a job with these texts, `NO_RULE` where none matches."""
-        for rule in self.rules:
-            if rule.matches(job_name=job_name, partition=partition, account=account, user=user):
-                return rule
-        return NO_RULE
+        return next((rule for rule in self.rules if rule.matches(**texts)), NO_RULE)
 
 
 def read_rules(path: Path, profiles: Collection[str]) -> Rules:
