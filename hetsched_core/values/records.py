@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache, lru_cache
-from types import NoneType, UnionType
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -22,6 +21,7 @@ from cattrs import Converter, ForbiddenExtraKeysError, transform_error
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import Configuration, ReasonCode, RequirementSet, SpeedTable, TaskTimes
+from hetsched_core.values.text import kind_of
 
 Hook = Callable[[Any, Any], Any]
 """Returns a JSON value as a value of a type."""
@@ -184,7 +184,7 @@ def _strict_converter() -> Converter:
         return lambda value, _: kept(tuple([hook(one, item) for one in _listed(value)]))
 
     def optional(type_: Any) -> Hook:
-        (item,) = (arg for arg in get_args(type_) if arg is not type(None))
+        item, _ = kind_of(type_)
         hook = converter.get_structure_hook(item)
         return lambda value, _: None if value is None else hook(value, item)
 
@@ -210,7 +210,7 @@ def _strict_converter() -> Converter:
     converter.register_structure_hook(bool, _flag)
     converter.register_structure_hook(StrEnum, _word)
     converter.register_structure_hook_factory(origin_is(tuple, frozenset), collection)
-    converter.register_structure_hook_factory(_optional, optional)
+    converter.register_structure_hook_factory(lambda type_: kind_of(type_)[1], optional)
     converter.register_structure_hook_factory(lambda type_: bool(_forms(type_)), formed)
     converter.register_unstructure_hook_func(origin_is(frozenset), sorted)
     counts = collection(tuple[int, ...])
@@ -225,11 +225,6 @@ def _forms(type_: Any) -> list[Form]:
     if get_origin(type_) is not Annotated:
         return []
     return [form for form in type_.__metadata__ if isinstance(form, Form)]
-
-
-def _optional(type_: Any) -> bool:
-    """Whether a type is some other one or None."""
-    return isinstance(type_, UnionType) and len(args := get_args(type_)) == 2 and NoneType in args
 
 
 def _listed(value: object) -> list[Any]:

@@ -82,18 +82,6 @@ def test_the_jobs_of_a_log_run_the_measured_models_at_the_measured_speeds(
     assert again.submissions == loaded.workload.submissions
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("[]", "no throughput table"),
-        ("{", "not valid JSON"),
-        (json.dumps({"k80": TABLE["v100"]}), "none of the GPU types v100 is measured; .* k80"),
-    ],
-)
-def test_what_is_no_table_of_the_clusters_types_is_refused(
-    tmp_path: Path, text: str, says: str
-) -> None:
-    path = tmp_path / "measured.json"
-    path.write_text(text)
-    with pytest.raises(InputError, match=says):
-        read_measured(path, ["v100"])
+def test_a_table_without_the_clusters_types_is_refused(table: Path) -> None:
+    with pytest.raises(InputError, match=r"none of the GPU types k80 is measured; .* v100"):
+        read_measured(table, ["k80"])

@@ -1,6 +1,6 @@
 """Nothing that is read can do more than give allocations, refusals and InputError.
 
-HETSCHED_FUZZ_FILES sets how often each of the real logs is mutated (300 times by default).
+HETSCHED_FUZZ_FILES sets how often each of the real logs is mutated (100 times by default).
 """
 
 import gzip
@@ -29,7 +29,7 @@ from hetsched_core.traces.sacct import (
 from hetsched_core.traces.sacct.fields import MAX_NODES
 from tests.hetsched_core.traces.worlds import FOX, HABROK
 
-FUZZ_FILES = int(os.environ.get("HETSCHED_FUZZ_FILES", "300"))
+FUZZ_FILES = int(os.environ.get("HETSCHED_FUZZ_FILES", "100"))
 ZONES = [None, parse_zone("Europe/Oslo"), parse_zone("Pacific/Apia")]
 
 

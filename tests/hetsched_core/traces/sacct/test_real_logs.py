@@ -1,10 +1,8 @@
 """Logs of real clusters: every line is used, or counted with its reason."""
 
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,9 +17,7 @@ from hetsched_core.traces.sacct import (
     parse_zone,
     read_sacct,
 )
-from tests.hetsched_core.traces.worlds import FOX, HABROK, columns
-
-Read = Callable[..., Any]
+from tests.hetsched_core.traces.worlds import FOX, HABROK, columns, read_log
 
 PEREGRINE = (
     "JobID,JobName,User,Partition,NodeList,NNodes,NCPUs,NTasks,State,Submit,Start,End,Timelimit,"
@@ -34,7 +30,7 @@ def logs(data_dir: Path) -> Path:
     return data_dir / "sacct"
 
 
-def test_fox_has_65_gpu_allocations_of_which_22_are_typed(logs: Path, read_log: Read) -> None:
+def test_fox_has_65_gpu_allocations_of_which_22_are_typed(logs: Path) -> None:
     data = (logs / "fox_sacct_P_noheader.txt").read_bytes()
     outcome = read_log(data, columns(FOX, "Europe/Oslo"))
     report = outcome.report
@@ -69,14 +65,14 @@ def test_fox_without_the_names_of_its_columns_asks_for_them(logs: Path) -> None:
         list(read_sacct(path))
 
 
-def test_the_older_log_of_fox_is_read_to_its_last_line(logs: Path, read_log: Read) -> None:
+def test_the_older_log_of_fox_is_read_to_its_last_line(logs: Path) -> None:
     data = (logs / "fox2024_sacct_P_noheader.txt").read_bytes()
     report = read_log(data, columns(FOX, "Europe/Oslo")).report
     assert (report.lines, report.steps, report.no_gpu, report.used) == (96, 67, 13, 16)
     assert (report.unusable, report.doubts) == (0, ())
 
 
-def test_habrok_is_read_with_its_delimiter_of_three_bytes(logs: Path, read_log: Read) -> None:
+def test_habrok_is_read_with_its_delimiter_of_three_bytes(logs: Path) -> None:
     data = (logs / "habrok_sacct_snowman.txt").read_bytes()
     outcome = read_log(data, columns(HABROK, "Europe/Amsterdam"))
     report = outcome.report
@@ -108,7 +104,7 @@ def test_output_of_other_commands_is_refused(logs: Path, name: str) -> None:
         list(read_sacct(logs / name))
 
 
-def test_all_columns_of_slurm_26_are_read(logs: Path, read_log: Read) -> None:
+def test_all_columns_of_slurm_26_are_read(logs: Path) -> None:
     data = (logs / "slurm_26.05/sacct_D_a_P_ALL_by_id.txt").read_bytes()
     outcome = read_log(data, SacctOptions(zone=parse_zone("UTC")))
     report = outcome.report
