@@ -15,7 +15,7 @@ from hetsched_core.errors import InputError, UnknownNameError, unknown
 from hetsched_core.traces.node_types import NodeTypes, normal_gpu_type
 from hetsched_core.traces.sacct.fields import MAX_NODES, FieldError, expand_nodes, parse_memory
 from hetsched_core.types import Cluster, Node, Window
-from hetsched_core.values.records import Form, count, read_toml, tables, text
+from hetsched_core.values.records import Form, count, quoted, read_toml, tables
 
 SCHEMA = "hetsched-cluster/1"
 
@@ -47,7 +47,7 @@ class ClusterFile:
 
 def _names(value: object) -> tuple[str, ...]:
     try:
-        names = expand_nodes(text(value))
+        names = expand_nodes(quoted(value))
     except FieldError:
         names = ()
     if not names:
@@ -83,8 +83,8 @@ def _node_types(value: object) -> NodeTypes:
 
 
 _TEXT = 'text in quotes, such as "a100"'
-_Text = Annotated[str, Form(_TEXT, text)]
-_GpuType = Annotated[str, Form(_TEXT, lambda value: normal_gpu_type(text(value)))]
+_Text = Annotated[str, Form(_TEXT, quoted)]
+_GpuType = Annotated[str, Form(_TEXT, lambda value: normal_gpu_type(quoted(value)))]
 _NodeNames = Annotated[
     tuple[str, ...],
     Form(f"node names such as n1, n[1-8] or n[1-3,7],m[01-12], at most {MAX_NODES}", _names),
@@ -141,22 +141,22 @@ def read_cluster(path: Path) -> ClusterFile:
         OSError: The file cannot be opened.
     """
     try:
-        content = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise InputError(
             f"{path} is no text in UTF-8; expected a cluster.toml (docs/formats/cluster.md)"
         ) from None
-    return parse_cluster(content, str(path))
+    return parse_cluster(text, str(path))
 
 
-def parse_cluster(content: str, source: str = "cluster.toml") -> ClusterFile:
+def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
     """Read the text of a `cluster.toml`; `source` names it in messages.
 
     Raises:
         InputError: The text is not of this format; the message names the key and its value.
     """
     hint = " (make one with: hetsched cluster infer)"
-    said: _Document = read_toml(content, source, _Document, SCHEMA, hint)
+    said: _Document = read_toml(text, source, _Document, SCHEMA, hint)
     nodes = [node for at, entry in enumerate(said.nodes, 1) for node in _nodes(at, entry, source)]
     _check_hosts(source, nodes)
     try:

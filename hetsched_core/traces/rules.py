@@ -8,7 +8,7 @@ from typing import Annotated
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import RequirementSet
-from hetsched_core.values.records import Form, read_toml, tables, text
+from hetsched_core.values.records import Form, quoted, read_toml, tables
 
 SCHEMA = "hetsched-rules/1"
 
@@ -24,13 +24,13 @@ def _texts(value: object) -> tuple[str, ...]:
 
 _TEXTS = '"text" or ["text", "text"]'
 _Patterns = Annotated[tuple[str, ...], Form(_TEXTS, _texts)]
-_Profile = Annotated[str, Form("text in quotes", text)]
+_Profile = Annotated[str, Form("text in quotes", quoted)]
 _GpuTypes = Annotated[
     frozenset[str], Form(_TEXTS, lambda value: frozenset(map(str.lower, _texts(value))))
 ]
 _Requirements = Annotated[
     RequirementSet | None,
-    Form('text such as "1,2,4" or "2-16"', lambda value: RequirementSet.parse(text(value))),
+    Form('text such as "1,2,4" or "2-16"', lambda value: RequirementSet.parse(quoted(value))),
 ]
 
 
@@ -88,21 +88,21 @@ def read_rules(path: Path, profiles: Collection[str]) -> Rules:
         InputError: The file cannot be read or is not of this format; the message names the rule.
     """
     try:
-        content = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InputError(f"{path}: not text in UTF-8") from None
-    return parse_rules(content, profiles, str(path))
+    return parse_rules(text, profiles, str(path))
 
 
-def parse_rules(content: str, profiles: Collection[str], source: str = "rules.toml") -> Rules:
+def parse_rules(text: str, profiles: Collection[str], source: str = "rules.toml") -> Rules:
     """Read the text of a rules file; `source` names it in messages.
 
     Raises:
         InputError: The text is not of this format; the message names the rule.
     """
-    said: _Document = read_toml(content, source, _Document, SCHEMA)
+    said: _Document = read_toml(text, source, _Document, SCHEMA)
     for at, rule in enumerate(said.rules, 1):
         if not (rule.profile or rule.gpu_types or rule.requirements):
             raise InputError(

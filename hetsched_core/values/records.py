@@ -204,7 +204,7 @@ def _strict_converter() -> Converter:
     def origin_is(*origins: object) -> Callable[[Any], bool]:
         return lambda type_: get_origin(type_) in origins
 
-    converter.register_structure_hook(str, text)
+    converter.register_structure_hook(str, quoted)
     converter.register_structure_hook(int, _whole)
     converter.register_structure_hook(float, _finite)
     converter.register_structure_hook(bool, _flag)
@@ -233,7 +233,7 @@ def _listed(value: object) -> list[Any]:
     return value
 
 
-def text(value: object, _: object = None) -> str:
+def quoted(value: object, _: object = None) -> str:
     """Return a value that is text, and raise ValueError for any other."""
     if not isinstance(value, str):
         raise ValueError(f"{value!r:.60} is not text")
