@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
+from hetsched_core.traces.jobs import Assumption, LogOptions, LogTypes, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobState
@@ -502,3 +502,31 @@ def test_a_rule_that_no_job_follows_is_told_with_its_patterns() -> None:
     ]
     both = convert(allocation(), allocation(job_id="8", name="x"), rules=rules)
     assert not [text for text in both.assumptions if "Rule 3" in text]
+
+
+# GPU types in the words of a cluster --------------------------------------------------------------
+
+
+def types_of(*gpu_types: str) -> LogTypes:
+    return LogTypes(ClusterFile(Cluster(tuple(Node(t, t, 1) for t in gpu_types))))
+
+
+@pytest.mark.parametrize(
+    ("log", "cluster", "known_as"),
+    [
+        ("A100", ("a100", "v100"), "a100"),
+        ("nvidia_a100-sxm4-40gb", ("v100", "a100"), "a100"),
+        ("v100", ("tesla_v100-sxm2-16gb",), "tesla_v100-sxm2-16gb"),
+        ("a100", ("a100_80",), "a100"),
+        ("h100", ("a100",), "h100"),
+        ("mystery", ("v100",), "mystery"),
+        ("a100", ("a100_1g.5gb",), "a100"),
+        ("other", ("mystery",), "other"),
+        # What is taken to be as fast as a V100 is none for all that.
+        ("v100", ("mystery",), "v100"),
+    ],
+)
+def test_two_names_are_one_type_only_where_both_are_certain(
+    log: str, cluster: tuple[str, ...], known_as: str
+) -> None:
+    assert types_of(*cluster).known_as(log) == known_as
