@@ -22,8 +22,9 @@ if not __package__:  # run by its path
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from job_wrappers import checkpoint
-from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.allocation import Allocation
 from job_wrappers.moves import await_moves
+from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
 
 MEASURED_ITERATIONS = 10

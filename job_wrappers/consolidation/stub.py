@@ -16,8 +16,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from job_wrappers.allocation import gpu_type_of
 from job_wrappers.consolidation.copy import Copy, Turn
+from job_wrappers.slurm import gpu_type_of
 from job_wrappers.stub import Asked, speeds_of
 
 _POLL_S = 0.1

@@ -9,7 +9,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.allocation import Allocation
 from job_wrappers.session.phases import PhaseTimer, StepTimes
 from job_wrappers.session.profile import (
     ITERATIONS,
@@ -21,6 +21,7 @@ from job_wrappers.session.profile import (
     profile_of,
 )
 from job_wrappers.session.telling import Telling
+from job_wrappers.slurm import gpu_type_of
 
 
 class Report:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from job_wrappers.launch import gang
-from job_wrappers.launch.gang import own_part, part_among
+from job_wrappers.launch import meeting
+from job_wrappers.launch.meeting import own_part, part_among
 from tests.job_wrappers.test_launch import MODULE, run, shown
 from tests.job_wrappers.test_stub import NONCE, environment, wait_for
 
@@ -55,7 +55,7 @@ def test_slurm_is_asked_again_while_it_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(gang, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(meeting, "_AGAIN_S", 0.01)
     down = (
         'asked="$(dirname "$0")/asked"; echo >>"$asked"; [ "$(wc -l <"$asked")" -gt 3 ] ||'
         f" {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}; printf '{ROWS}'"
@@ -71,14 +71,14 @@ def test_slurm_is_asked_again_while_it_does_not_answer(
 def test_slurm_is_not_asked_for_ever(
     element: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gang, "_AGAIN_S", 0.01)
-    monkeypatch.setattr(gang, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(meeting, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(meeting, "PATIENCE_S", 0.1)
     tool(tmp_path, "squeue", "exit 3")
     with pytest.raises(ValueError, match="squeue: it ended with 3"):
         own_part(element)
     (tmp_path / "squeue").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(gang, "PATIENCE_S", 600.0)
+    monkeypatch.setattr(meeting, "PATIENCE_S", 600.0)
     with pytest.raises(ValueError, match="No such file"):
         own_part(element)
 

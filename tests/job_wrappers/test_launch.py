@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, free_port
-from job_wrappers.launch.worker import NodeShare, torchrun_command
+from job_wrappers.launch.workers import NodeShare, torchrun_command
 from job_wrappers.learning_rate import LearningRateRule
 from tests.job_wrappers.test_stub import JOB_PYTHON, ROOT, environment, wait_for
 
@@ -434,8 +434,7 @@ def test_a_port_that_somebody_listens_on_is_passed_over() -> None:
 
 
 def test_the_second_node_has_the_later_ranks() -> None:
-    share = NodeShare(1, 2, 4, "10.0.0.7", 29_500)
-    assert list(share.ranks()) == [4, 5, 6, 7]
+    share = NodeShare(1, 2, range(4, 8), 8, "10.0.0.7", 29_500)
     assert share.environment(6) == {
         "RANK": "6",
         "LOCAL_RANK": "2",
@@ -460,7 +459,7 @@ def test_the_second_node_has_the_later_ranks() -> None:
 def test_torchrun_gets_scripts_modules_and_programs(
     command: tuple[str, ...], python: str, tail: list[str]
 ) -> None:
-    words = torchrun_command(NodeShare(0, 1, 2, "127.0.0.1", 29_500), command)
+    words = torchrun_command(NodeShare(0, 1, range(2), 2, "127.0.0.1", 29_500), command)
     assert words[0] == python
     assert words[-len(tail) :] == tail
     assert "--max-restarts=0" in words

@@ -25,8 +25,9 @@ from hetsched_core.spool import (
     Start,
 )
 from job_wrappers import checkpoint
-from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.allocation import Allocation
 from job_wrappers.moves import path_of, read_moves
+from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
 from job_wrappers.stub import speeds_of
 
