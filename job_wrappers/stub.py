@@ -9,9 +9,9 @@ then and when it is told to stop, and goes on from there in its next run, on oth
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -21,9 +21,10 @@ from pathlib import Path
 if not __package__:  # run by its path
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from job_wrappers import checkpoint
 from job_wrappers.allocation import Allocation
+from job_wrappers.files import write_whole
 from job_wrappers.moves import await_moves
+from job_wrappers.outcome import Wishes
 from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
 
@@ -34,20 +35,30 @@ _TICK_S = 0.1
 _PARTS = (("forward_s", 0.3), ("backward_s", 0.6), ("update_s", 0.1))
 
 
-@dataclass
-class Asked:
-    """What signals asked for."""
+def save(path: Path, nonce: str, samples: float) -> None:
+    """Write a checkpoint; whatever is killed when, the file holds this one or the one before.
 
-    stop: bool = False
-    save: bool = False
+    Raises:
+        OSError: the file cannot be written; the checkpoint before is still there.
+    """
+    text = json.dumps({"nonce": nonce, "samples": samples}).encode()
+    write_whole(path, lambda file: file.write(text))
 
-    def on_stop(self, *_: object) -> None:
-        """Save and stop: the GPUs are wanted."""
-        self.stop = True
 
-    def on_save(self, *_: object) -> None:
-        """Save and go on."""
-        self.save = True
+def load(path: Path, nonce: str) -> float:
+    """Return the samples that were saved for the job of this nonce; 0 if there is nothing of it.
+
+    Raises:
+        ValueError: the file holds something else.
+        OSError: it cannot be read.
+    """
+    try:
+        state = json.loads(path.read_text())
+        return float(state["samples"]) if state.get("nonce") == nonce else 0.0
+    except FileNotFoundError:
+        return 0.0
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{path} is no checkpoint; move it away to begin anew") from None
 
 
 @dataclass
@@ -66,7 +77,7 @@ class Stub:
         report_s, save_s: seconds from one progress line, or checkpoint, to the next.
         slow_save_s: seconds for which a checkpoint keeps it from working.
         noise: relative deviation of the speed from one progress line to the next.
-        asked: what signals asked for.
+        wishes: what signals asked for.
     """
 
     allocation: Allocation
@@ -81,17 +92,17 @@ class Stub:
     save_s: float = 60.0
     slow_save_s: float = 0.0
     noise: float = 0.0
-    asked: Asked = field(default_factory=lambda: Asked())
+    wishes: Wishes = field(default_factory=Wishes)
 
     def run(self) -> bool:
         """Work until all samples are done, or a signal stops it; return whether all are done."""
-        asked = self.asked
+        wishes = self.wishes
         rng = random.Random(self.allocation.run)
         now = begun = reported = saved = time.monotonic()
         told = self.samples
         speed = self.samples_per_s * rng.lognormvariate(0.0, self.noise)
         measure_s: float | None = MEASURED_ITERATIONS * self.batch / self._per_gpu
-        while self.samples < self.total and not asked.stop:
+        while self.samples < self.total and not wishes.stop:
             left_s = (self.total - self.samples) / speed
             time.sleep(min(_TICK_S, left_s))
             now, before = time.monotonic(), now
@@ -103,18 +114,15 @@ class Stub:
                 self._tell_progress((self.samples - told) / (now - reported))
                 reported, told = now, self.samples
                 speed = self.samples_per_s * rng.lognormvariate(0.0, self.noise)
-            if asked.save or now - saved >= self.save_s:
-                asked.save = False
+            if wishes.save or now - saved >= self.save_s:
+                wishes.save = False
                 self._save()
                 saved = now = time.monotonic()
         done = self.samples >= self.total
         if now > reported:
             self._tell_progress((self.samples - told) / (now - reported))
         self._save()
-        if self.spool is not None:
-            how = "completed" if done else "stopped"
-            self.spool.tell("end", samples=self.samples, how=how)
-            self.spool.close()
+        self._tell("end", samples=self.samples, how="completed" if done else "stopped")
         return done
 
     @property
@@ -124,27 +132,16 @@ class Stub:
     def _save(self) -> None:
         begun = time.monotonic()
         time.sleep(self.slow_save_s)
-        state = {"nonce": self.allocation.nonce, "samples": self.samples}
-        checkpoint.save(self.saved, state)
-        if self.spool is not None:
-            took_s = time.monotonic() - begun
-            self.spool.tell("checkpoint", samples=self.samples, stopped_s=took_s)
+        save(self.saved, self.allocation.nonce, self.samples)
+        self._tell("checkpoint", samples=self.samples, stopped_s=time.monotonic() - begun)
 
     def _tell_progress(self, samples_per_s: float) -> None:
-        if self.spool is not None:
-            self.spool.tell(
-                "progress",
-                samples=self.samples,
-                samples_per_s=samples_per_s,
-                data_s=[],
-                wait_s=[],
-            )
+        rate = {"samples": self.samples, "samples_per_s": samples_per_s}
+        self._tell("progress", **rate, data_s=[], wait_s=[])
 
     def _tell_profile(self) -> None:
-        if self.spool is None:
-            return
         iteration_s = self.batch / self._per_gpu
-        self.spool.tell(
+        self._tell(
             "profile",
             gpu_type=self.gpu_type,
             gpus=self.allocation.gpus,
@@ -157,6 +154,10 @@ class Stub:
             wait_s=[0.0] * MEASURED_ITERATIONS,
             **{name: share * iteration_s for name, share in _PARTS},
         )
+
+    def _tell(self, kind: str, **values: object) -> None:
+        if self.spool is not None:
+            self.spool.tell(kind, **values)
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -217,14 +218,13 @@ def speeds_of(texts: Sequence[str]) -> dict[str, float]:
 def main(words: Sequence[str] | None = None) -> int:
     """Run one run of the job; 0 when it is done or was stopped."""
     given = _arguments(words)
-    asked = Asked()
-    signal.signal(signal.SIGTERM, asked.on_stop)
-    signal.signal(signal.SIGUSR1, asked.on_save)
+    wishes = Wishes()
+    wishes.listen()
     try:
         speeds = speeds_of(given.speed)
         allocation = Allocation.of(os.environ)
         saved = given.checkpoint or Path(f"stub.{allocation.job}.json")
-        state = checkpoint.load(saved, allocation.nonce)
+        samples = load(saved, allocation.nonce)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"stub: {error}\n")
         return 2
@@ -241,12 +241,12 @@ def main(words: Sequence[str] | None = None) -> int:
         total=given.samples,
         saved=saved,
         spool=spool,
-        samples=float(state["samples"]) if state else 0.0,
+        samples=samples,
         report_s=given.report_every,
         save_s=given.save_every,
         slow_save_s=given.save_takes,
         noise=given.noise,
-        asked=asked,
+        wishes=wishes,
     )
     for line in _greeting(stub, given.spool):
         _say(line)

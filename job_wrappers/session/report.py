@@ -20,8 +20,8 @@ from job_wrappers.session.profile import (
     beyond_least,
     profile_of,
 )
-from job_wrappers.session.telling import Telling
 from job_wrappers.slurm import gpu_type_of
+from job_wrappers.spool import Telling
 
 
 class Report:

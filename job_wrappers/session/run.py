@@ -10,8 +10,8 @@ import threading
 from typing import Any, Callable
 
 from job_wrappers.allocation import Allocation
-from job_wrappers.outcome import tell_stopped
-from job_wrappers.session.peers import Agreement, Peers, Wishes
+from job_wrappers.outcome import Wishes, tell_stopped
+from job_wrappers.session.peers import Agreement, Peers
 from job_wrappers.session.phases import PhaseTimer
 from job_wrappers.session.report import Report
 

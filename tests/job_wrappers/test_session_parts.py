@@ -25,8 +25,7 @@ from job_wrappers.session.lock import FolderLock
 from job_wrappers.session.phases import StepTimes
 from job_wrappers.session.profile import profile_of
 from job_wrappers.session.raw import checksum
-from job_wrappers.session.telling import MOST_WAITING, Telling
-from job_wrappers.spool import MOST_BYTES, SpoolWriter
+from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
 from tests.job_wrappers.test_stub import NONCE, allocation
 
 
@@ -391,7 +390,7 @@ def test_a_spool_that_hangs_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Opening a pipe that nobody reads hangs as a dead file server does.
-    monkeypatch.setattr("job_wrappers.session.telling.CLOSE_S", 0.1)
+    monkeypatch.setattr("job_wrappers.spool.CLOSE_S", 0.1)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -399,7 +398,7 @@ def test_a_spool_that_hangs_holds_nobody_up(
         pipe.open("wb").close()
         raise OSError("gone")
 
-    monkeypatch.setattr("job_wrappers.session.telling.SpoolWriter", hang)
+    monkeypatch.setattr("job_wrappers.spool.SpoolWriter", hang)
     monkeypatch.setattr("threading.excepthook", lambda _: None)
     telling = Telling(tmp_path, allocation(), 0, 1)
     for at in range(MOST_WAITING + 5):

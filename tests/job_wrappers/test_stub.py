@@ -24,12 +24,11 @@ from hetsched_core.spool import (
     SpoolValidator,
     Start,
 )
-from job_wrappers import checkpoint
 from job_wrappers.allocation import Allocation
 from job_wrappers.moves import path_of, read_moves
 from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
-from job_wrappers.stub import speeds_of
+from job_wrappers.stub import load, save, speeds_of
 
 ROOT = Path(__file__).resolve().parents[2]
 NONCE = "ab12cd34ef56"
@@ -146,17 +145,16 @@ def test_killed_at_any_moment_it_has_a_whole_checkpoint_and_loses_little(tmp_pat
         time.sleep(0.03 * run)
         process.kill()
         process.communicate()
-        state = checkpoint.load(tmp_path / "stub.77.json", NONCE)
-        assert state is not None
+        saved = load(tmp_path / "stub.77.json", NONCE)
         told = [line for line in spooled(tmp_path, run) if isinstance(line, Checkpoint)]
-        assert state["samples"] >= told[-1].samples > done
-        done = state["samples"]
+        assert saved >= told[-1].samples > done
+        done = saved
     # A kill may leave a half-written file beside the checkpoint, never in its place.
     assert {path.name[:13] for path in tmp_path.glob(".*.part")} <= {".stub.77.json"}
 
 
 def test_the_checkpoint_of_another_job_of_the_same_id_is_not_taken(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path / "stub.77.json", {"nonce": "another", "samples": 500.0})
+    save(tmp_path / "stub.77.json", "another", 500.0)
     out = finish(begin(tmp_path, "--samples=80"))
     assert out[0].endswith("0 of 80 samples done")
 
