@@ -41,8 +41,7 @@ def save(path: Path, nonce: str, samples: float) -> None:
     Raises:
         OSError: the file cannot be written; the checkpoint before is still there.
     """
-    text = json.dumps({"nonce": nonce, "samples": samples}).encode()
-    write_whole(path, lambda file: file.write(text))
+    write_whole(path, [json.dumps({"nonce": nonce, "samples": samples}).encode()])
 
 
 def load(path: Path, nonce: str) -> float:

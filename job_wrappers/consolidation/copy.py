@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from job_wrappers import tensor_file
+from job_wrappers import files, tensor_file
 from job_wrappers.consolidation.folder import COPY_SCHEMA, Folder, Round, Share, checked_name
 
 
@@ -142,7 +142,7 @@ class Copy:
         if not path.exists():
             said = {"schema": COPY_SCHEMA, "nonce": self._folder.nonce, "copy": self._name}
             content = json.dumps({**said, "joined_s": time.time()}).encode()
-            tensor_file.place_once(path, content)
+            files.write_once(path, [content])
 
     def _turn(self, now: Round, share: Share) -> Turn | None:
         """Return the turn in a round; None if it is over, or has nothing to start from."""

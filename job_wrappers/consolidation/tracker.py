@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
 
-from job_wrappers import tensor_file
+from job_wrappers import files, tensor_file
 from job_wrappers.averaging import Mean
 from job_wrappers.consolidation.folder import SCHEMA, Folder, Round, Share, checked_name
 from job_wrappers.consolidation.rounds import Standing
@@ -92,7 +92,7 @@ class Tracker(Folder):
         found = Round(before.number + 1 if before else 0, done, shares, ends_s)
         said = {"schema": SCHEMA, "nonce": self.nonce, **asdict(found)}
         path = self.path / f"round-{found.number:06}.json"
-        if not tensor_file.place_once(path, json.dumps(said).encode()):
+        if not files.write_once(path, [json.dumps(said).encode()]):
             found = self.round() or found
         self._clear(found.number - 1)
         return found

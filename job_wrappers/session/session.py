@@ -13,7 +13,6 @@ from job_wrappers.session.checkpoints import Checkpoints, Place
 from job_wrappers.session.errors import SessionError, told_plainly, torch_here
 from job_wrappers.session.peers import Peers
 from job_wrappers.session.run import Run
-from job_wrappers.session.saver import Saved
 from job_wrappers.session.state import TrainedParts, new_random_state, set_random_state
 
 
@@ -284,8 +283,8 @@ class TrainingSession:
                 f"GPUs ({before} before{rates})\n"
             )
 
-    def _on_saved(self, saved: Saved) -> None:
-        self.report.saved(saved.samples, saved.stopped_s)
+    def _on_saved(self, samples: float, stopped_s: float) -> None:
+        self.report.saved(samples, stopped_s)
 
 
 _NOTHING = object()

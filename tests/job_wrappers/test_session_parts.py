@@ -20,13 +20,12 @@ from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError
 from job_wrappers.session.batches import BatchOrder
 from job_wrappers.session.errors import torch_here
-from job_wrappers.session.folder import CheckpointFolder, FoundCheckpoint
-from job_wrappers.session.lock import FolderLock
+from job_wrappers.session.folder import CheckpointFolder, FolderLock, FoundCheckpoint
 from job_wrappers.session.phases import StepTimes
 from job_wrappers.session.profile import profile_of
 from job_wrappers.session.raw import checksum
 from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
-from tests.job_wrappers.test_stub import NONCE, allocation
+from tests.job_wrappers.test_stub import NONCE, allocation, environment
 
 
 def test_without_torch_it_says_which_python_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +93,7 @@ def test_a_file_is_on_disk_before_it_gets_its_name_and_the_name_before_it_counts
 
     monkeypatch.setattr("os.fsync", on_flush)
     monkeypatch.setattr(Path, "replace", on_rename)
-    write_whole(tmp_path / "state", lambda file: file.write(b"all of it"))
+    write_whole(tmp_path / "state", [b"all of it"])
     assert done == ["file", "name", "folder"]
 
 
@@ -105,7 +104,7 @@ def put(folder: CheckpointFolder, step: int, content: bytes = b"x" * 100) -> Pat
     """Write a checkpoint as a saver would; return it."""
     part = folder.part_of(step)
     part.mkdir()
-    write_whole(part / "rank-0.tensors", lambda file: file.write(content))
+    write_whole(part / "rank-0.tensors", [content])
     files = {"rank-0.tensors": checksum(part / "rank-0.tensors")}
     folder.finish(step, 1, {"steps": step}, files)
     return folder.path_of(step)
@@ -195,34 +194,37 @@ def test_a_kill_while_a_step_is_saved_again_leaves_the_earlier_one(tmp_path: Pat
 def test_the_lock_of_a_killed_process_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
+    monkeypatch.setattr("job_wrappers.session.folder.WAIT_S", 0.3)
     hold = (
         "import sys, time; from pathlib import Path\n"
-        "from job_wrappers.session.lock import FolderLock\n"
-        "lock = FolderLock(Path(sys.argv[1]), {'job': '5', 'run': '2', 'pid': 1, 'host': 'n7'})\n"
+        "from job_wrappers.session.folder import FolderLock\n"
+        "lock = FolderLock(Path(sys.argv[1]))\n"
         "print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", hold, tmp_path],
+        env=environment(run=2),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
-    with pytest.raises(SessionError, match=r"in use by job 5 run 2 \(process 1 on n7\)"):
-        FolderLock(tmp_path, {})
+    with pytest.raises(SessionError, match=rf"by job 77 run 2 \(process {process.pid} on n0\)"):
+        FolderLock(tmp_path)
     process.kill()
     process.communicate()
-    FolderLock(tmp_path, {}).release()
+    FolderLock(tmp_path).release()
 
 
 def test_a_lock_that_was_let_go_is_free_though_a_forked_process_lives_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
-    lock = FolderLock(tmp_path, {})
+    monkeypatch.setattr("job_wrappers.session.folder.WAIT_S", 0.3)
+    lock = FolderLock(tmp_path)
     # As a process that loads has it, inherited.
     inherited = os.dup(lock._file.fileno())
     lock.release()
-    FolderLock(tmp_path, {}).release()
+    FolderLock(tmp_path).release()
     os.close(inherited)
 
 

@@ -17,8 +17,9 @@ import torch
 from torch import nn
 
 from job_wrappers import tensor_file
-from job_wrappers.averaging import Mean, leaves
+from job_wrappers.averaging import Mean
 from job_wrappers.consolidation import Averaging, Copy, Share, Tracker, Turn
+from job_wrappers.states import leaves
 
 ROOT = Path(__file__).resolve().parents[3]
 NONCE = "ab12cd34ef56"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,10 +18,10 @@ from typing import Any
 import pytest
 import torch
 
-from job_wrappers.averaging import leaves
 from job_wrappers.executor import Executor, Outcome, Task, TaskJob
 from job_wrappers.executor.rounds import Rounds
 from job_wrappers.executor.trainer import Trainer
+from job_wrappers.states import leaves
 
 ROOT = Path(__file__).resolve().parents[3]
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
@@ -165,7 +166,7 @@ def test_what_was_killed_goes_on_where_it_was_and_no_process_stays_behind(tmp_pa
 
 def test_a_job_that_hangs_does_not_outlive_an_executor_that_was_killed(tmp_path: Path) -> None:
     hangs = job("vandal", 2, 1, how="hangs", in_round=0)
-    plan = {"jobs": [hangs.as_json()], "order": [["vandal", 0, 0]]}
+    plan = {"jobs": [asdict(hangs)], "order": [["vandal", 0, 0]]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     script = (
         "import sys\nfrom job_wrappers.executor import process\n"
@@ -217,7 +218,7 @@ def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:
 
 def test_the_command_runs_a_plan_and_tells_each_task(tmp_path: Path) -> None:
     well = THREE[0]
-    plan = {"jobs": [well.as_json()], "order": [[t.job, t.round, t.number] for t in well.tasks()]}
+    plan = {"jobs": [asdict(well)], "order": [[t.job, t.round, t.number] for t in well.tasks()]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (tmp_path / "bad.json").write_text(json.dumps({"jobs": [], "order": [["x", 0, 0]]}))
 

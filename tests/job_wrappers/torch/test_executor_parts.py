@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from job_wrappers import tensor_file
-from job_wrappers.averaging import leaves
 from job_wrappers.executor import TaskJob
 from job_wrappers.executor.cleaning import Cleaner
+from job_wrappers.executor.executor import kept
 from job_wrappers.executor.layers import Layers
-from job_wrappers.executor.memory import kept
 from job_wrappers.executor.rounds import Advance, Rounds
 from job_wrappers.executor.trainer import Trainer
+from job_wrappers.states import leaves
 
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
 

@@ -129,7 +129,7 @@ def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_sav
     session, model, optimizer = session_of(tmp_path)
     train(session, model, optimizer, 2)
     session.save()
-    monkeypatch.setattr("job_wrappers.session.saver.write_tensors", odd)
+    monkeypatch.setattr("job_wrappers.session.checkpoints.pieces_of", odd)
     for x, _ in session:
         model(x).sum().backward()
         optimizer.step()
@@ -167,7 +167,7 @@ def test_a_corrupt_checkpoint_gives_way_to_the_one_before_and_is_kept(tmp_path: 
 def test_a_second_run_on_one_directory_is_told_who_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
+    monkeypatch.setattr("job_wrappers.session.folder.WAIT_S", 0.3)
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     session, model, optimizer = session_of(tmp_path)
     train(session, model, optimizer, 2)
