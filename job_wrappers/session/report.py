@@ -117,7 +117,7 @@ class Report:
         if self._telling is not None:
             self._telling.tell("checkpoint", samples=samples, stopped_s=stopped_s)
 
-    def end(self, samples: float, steps: int, how: str) -> None:
+    def end(self, samples: float, how: str) -> None:
         """Tell that the run has ended, and how."""
         if self._telling is not None:
             self._telling.tell("end", samples=samples, how=how)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -29,7 +30,7 @@ class Run:
         timer: cuts steps into their parts.
         report: what was measured.
         samples: that all ranks have trained on at the last boundary, over all runs.
-        steps: of the optimiser, likewise.
+        over: whether the run has ended.
     """
 
     def __init__(
@@ -39,12 +40,12 @@ class Run:
         model: Any,
         optimizer: Any,
         *,
-        loaders: int,
         report_every_s: float,
-        save_every_s: float,
         samples: int,
         steps: int,
-        on_end: Callable[[], object],
+        loaders: int = 0,
+        save_every_s: float = math.inf,
+        on_end: Callable[[], object] = lambda: None,
     ) -> None:
         """Begin to measure, and to take the signals.
 
@@ -53,15 +54,15 @@ class Run:
             peers: all ranks.
             model: what is trained.
             optimizer: its optimiser.
-            loaders: processes that load beside training.
             report_every_s: seconds from one line about progress to the next.
-            save_every_s: seconds from one wish to save to the next.
             samples: that were trained on in the runs before.
             steps: that were made in them.
+            loaders: processes that load beside training, where what they take for a batch is known.
+            save_every_s: seconds from one wish to save to the next.
             on_end: is called once when the run ends, however it does.
         """
         self._peers = peers
-        self.samples, self.steps = samples, steps
+        self.samples = samples
         self._on_end = on_end
         self.timer = PhaseTimer(torch, model, optimizer)
         self.timer.steps = steps
@@ -79,14 +80,9 @@ class Run:
             save_every_s=save_every_s,
             samples=samples,
         )
-        self._over = False
+        self.over = False
         self._process = os.getpid()
         atexit.register(self._at_exit)
-
-    @property
-    def over(self) -> bool:
-        """Whether the run has ended."""
-        return self._over
 
     def listen(self) -> None:
         """Take the signals, whoever has taken them since."""
@@ -102,7 +98,7 @@ class Run:
             loss: of the step; None where nobody is to know it.
             saving: whether a checkpoint is still being written, so that none is due.
         """
-        self.samples, self.steps = samples, steps
+        self.samples = samples
         self.report.step(samples, steps, loss)
         if self._peers.rank == 0 and self.report.save_due and not saving:
             self.report.save_begun()
@@ -113,9 +109,9 @@ class Run:
         """Return what the ranks have agreed on and not heard yet; all have done as many steps."""
         return self._agreement.close()
 
-    def complete(self, samples: int, steps: int) -> None:
+    def complete(self, samples: int) -> None:
         """End the run: training is done."""
-        self._end(samples, steps, "completed")
+        self._end(samples, "completed")
 
     def stop(self, samples: int, steps: int, *, saved: bool) -> Stopped:
         """End the run, which wants to go on some other time; return what is to be raised."""
@@ -126,21 +122,20 @@ class Run:
                 f"hetsched: stopped after {steps} steps, {samples} samples; "
                 f"{'all of it is saved' if saved else 'NOT saved'}\n"
             )
-        self._end(samples, steps, "stopped")
+        self._end(samples, "stopped")
         return Stopped(tell_stopped(os.environ, self._peers.rank))
 
-    def _end(self, samples: int, steps: int, how: str) -> None:
-        self._over = True
-        self.samples, self.steps = samples, steps
-        self.report.end(samples, steps, how)
+    def _end(self, samples: int, how: str) -> None:
+        self.over = True
+        self.report.end(samples, how)
         self._on_end()
 
     def _at_exit(self) -> None:
         if os.getpid() != self._process:
             return  # forked from the one that trains, whose lock and spool file these are
-        if not self._over:
+        if not self.over:
             with contextlib.suppress(Exception):
-                self._end(self.samples, self.steps, "failed")
+                self._end(self.samples, "failed")
         elif not hasattr(sys, "last_type"):
             # Of a process that an error ends others may not know yet, and wait for it.
             self._peers.leave()

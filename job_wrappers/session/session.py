@@ -190,7 +190,19 @@ class TrainingSession:
 
     def save_beside(self) -> None:
         """Copy the state here and now, and write it beside training."""
-        self._save()
+        if self._checkpoints is None:
+            return
+        self._checkpoints.save(
+            Place(
+                epoch=self.epoch,
+                position=self._position,
+                steps=self.steps,
+                samples=self.samples,
+                seed=self._seed,
+                ranks=self._peers.size,
+                global_batch=self._global_batch,
+            )
+        )
 
     @property
     def saving(self) -> bool:
@@ -213,45 +225,27 @@ class TrainingSession:
             sys.stderr.write(
                 f"hetsched: training is over after {self.steps} steps, and its end is NOT saved\n"
             )
-        self._run.complete(self.samples, self.steps)
+        self._run.complete(self.samples)
 
     # -- boundaries --------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
         report = self.report
         measuring = report.profile is None
-        stop, save = self._run.boundary(self.samples, self.steps, self._loss, saving=self.saving)
+        asked = self._run.boundary(self.samples, self.steps, self._loss, saving=self.saving)
         if measuring and report.profile is not None and self._checkpoints is not None:
             self._checkpoints.prepare()
-        if stop or save:
-            self._act(stop, save)
+        self._act(*asked)
 
     def _act(self, stop: bool, save: bool) -> None:
         if stop:
-            self._stop()
-        elif save:
-            self._save()
+            self.save()
+            saved = self._checkpoints is not None and self._checkpoints.saved
+            raise self._run.stop(self.samples, self.steps, saved=saved)
+        if save:
+            self.save_beside()
             # What was saved is no part of a step.
             self._run.timer.begin()
-
-    def _stop(self) -> None:
-        self._save()
-        self.wait()
-        saved = self._checkpoints is not None and self._checkpoints.saved
-        raise self._run.stop(self.samples, self.steps, saved=saved)
-
-    def _save(self) -> None:
-        if self._checkpoints is not None:
-            place = Place(
-                epoch=self.epoch,
-                position=self._position,
-                steps=self.steps,
-                samples=self.samples,
-                seed=self._seed,
-                ranks=self._peers.size,
-                global_batch=self._global_batch,
-            )
-            self._checkpoints.save(place)
 
     def _release(self) -> None:
         if self._checkpoints is not None:

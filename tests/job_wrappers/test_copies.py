@@ -32,7 +32,7 @@ from job_wrappers.consolidation.rounds import (
     divided,
     next_act,
 )
-from job_wrappers.consolidation.track import Done, place, track
+from job_wrappers.consolidation.tracker import Done, place, track
 from tests.job_wrappers.test_stub import environment
 
 NONCE = "ab12cd34ef56"

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from job_wrappers.session import TrainingSession, checkpoints
+from job_wrappers.session import TrainingSession, checkpoints, raw
 
 parser = argparse.ArgumentParser()
 parser.add_argument("out", type=Path)
@@ -48,7 +48,7 @@ rank = int(os.environ.get("RANK", "0"))
 
 if args.spoil:
     # Rank 1 fails before rank 0 begins.
-    pieces_of = checkpoints.pieces_of
+    pieces_of = raw.pieces_of
 
     def spoiled(tensors: Mapping[int, Any]) -> Any:
         if rank == 1:
