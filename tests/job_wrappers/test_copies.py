@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.policies.hadar.copies import split_steps, within_slot
@@ -33,9 +33,7 @@ from job_wrappers.consolidation.rounds import (
     next_act,
 )
 from job_wrappers.consolidation.tracker import Done, place, track
-from tests.job_wrappers.test_stub import environment
-
-NONCE = "ab12cd34ef56"
+from tests.job_wrappers.worlds import NONCE, environment
 
 
 @given(
@@ -190,7 +188,6 @@ NODES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(nodes=st.lists(NODES, min_size=1, max_size=5), steps=st.integers(1, 3000))
 def test_whatever_copies_do_the_job_ends_with_exactly_its_steps(
     nodes: list[Node], steps: int

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import Rejection, SpoolName, SpoolValidator
+from hetsched_core.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, Start
 from hetsched_core.throughput.iteration import IterationTimes, Pattern, iteration_s
 from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError
@@ -25,7 +24,7 @@ from job_wrappers.session.phases import StepTimes
 from job_wrappers.session.profile import profile_of
 from job_wrappers.session.raw import checksum
 from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
-from tests.job_wrappers.test_stub import NONCE, allocation, environment
+from tests.job_wrappers.worlds import accepted, allocation, environment, fill
 
 
 def test_without_torch_it_says_which_python_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,14 +293,6 @@ def test_waiting_is_what_goes_beyond_the_least_of_it() -> None:
 # -- the spool -------------------------------------------------------------------------------------
 
 
-def lines_of(path: Path) -> list[bytes]:
-    """The lines of a spool file, each of which the scheduler accepts."""
-    validator = SpoolValidator(SpoolName("77", 0, 0), NONCE)
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert not [line for line in lines if isinstance(validator.take(line), Rejection)]
-    return lines
-
-
 def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
     small_disk: Callable[[str], Path],
 ) -> None:
@@ -316,13 +307,13 @@ def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
         assert count < 1000
         spool.tell("loss", training_round=count, loss=0.125)
     assert "No space" in spool.why_not
-    written = len(lines_of(spool.path))
+    written = len(accepted(spool.path))
     assert written == count  # the start line, and all but the last one
     (disk / "filler").unlink()
     spool.tell("loss", training_round=count + 1, loss=0.125)
     assert spool.why_not == ""
     spool.close()
-    assert len(lines_of(spool.path)) == written + 1
+    assert len(accepted(spool.path)) == written + 1
 
 
 def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
@@ -330,29 +321,33 @@ def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
 ) -> None:
     disk = small_disk("64k")
     (disk / str(os.getuid())).mkdir()
-    filler = disk / "filler"
-    with pytest.raises(OSError, match="No space"):
-        filler.write_bytes(bytes(1 << 20))
+    filler = fill(disk)
     spool = SpoolWriter(disk, allocation())
     assert "No space" in spool.why_not
     spool.tell("loss", training_round=1, loss=0.5)
     filler.unlink()
     spool.tell("loss", training_round=2, loss=0.5)
     spool.close()
-    start, loss = map(json.loads, lines_of(spool.path))
-    assert (start["type"], loss["training_round"]) == ("start", 2)
+    start, loss = accepted(spool.path)
+    assert isinstance(start, Start)
+    assert isinstance(loss, Loss)
+    assert loss.training_round == 2
 
 
-def test_a_file_ends_before_the_scheduler_would_stop_reading_it(tmp_path: Path) -> None:
+def test_a_file_ends_before_the_scheduler_would_stop_reading_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = MAX_LINE_BYTES
+    assert MOST_BYTES + 2 * longest < MAX_FILE_BYTES
+    monkeypatch.setattr("job_wrappers.spool.MOST_BYTES", 100_000)
     spool = SpoolWriter(tmp_path, allocation())
     values = [0.123456789] * 64
-    for _ in range(MOST_BYTES // 1000):
+    for _ in range(100):
         spool.tell("progress", samples=1, samples_per_s=1.0, data_s=values, wait_s=values)
     spool.tell("end", samples=1, how="completed")
     spool.close()
-    size = spool.path.stat().st_size
-    assert MOST_BYTES <= size < MOST_BYTES + 4096
-    assert b'"end"' in lines_of(spool.path)[-1]
+    assert 100_000 <= spool.path.stat().st_size < 100_000 + longest
+    assert isinstance(accepted(spool.path)[-1], End)
 
 
 @pytest.mark.parametrize("gone", ["file", "folder"])
@@ -374,7 +369,8 @@ def test_a_file_that_was_removed_is_put_back_as_it_was_and_goes_on(
     assert spool.why_not == ""
     spool.close()
     assert spool.path.read_bytes().startswith(before)
-    assert [json.loads(line).get("training_round") for line in lines_of(spool.path)] == [None, 1, 3]
+    told = [line.training_round for line in accepted(spool.path) if isinstance(line, Loss)]
+    assert told == [1, 3]
     assert [each.name for each in spool.path.parent.iterdir()] == [spool.path.name]
 
 

@@ -21,7 +21,7 @@ from job_wrappers.executor.executor import kept
 from job_wrappers.executor.layers import Layers
 from job_wrappers.executor.rounds import Advance, Rounds
 from job_wrappers.executor.trainer import Trainer
-from job_wrappers.states import leaves
+from tests.job_wrappers.worlds import same
 
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
 
@@ -72,15 +72,6 @@ def mean(parts: list[torch.Tensor]) -> torch.Tensor:
     doubles = [part.double() for part in parts]
     away = torch.stack([part - doubles[0] for part in doubles]).sum(0) / len(parts)
     return (doubles[0] + away).to(parts[0].dtype)
-
-
-def same(left: object, right: object) -> bool:
-    ours, others = dict(leaves(left)), dict(leaves(right))
-    return ours.keys() == others.keys() and all(
-        torch.equal(leaf, others[path])
-        for path, leaf in ours.items()
-        if isinstance(leaf, torch.Tensor)
-    )
 
 
 @pytest.mark.parametrize("make", ["classifier", "convolution", "transformer"])

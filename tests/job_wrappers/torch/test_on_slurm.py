@@ -17,7 +17,15 @@ from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
-from tests.job_wrappers.torch.runs import ROOT, SCRIPT, launch, losses, weights
+from tests.job_wrappers.worlds import (
+    ROOT,
+    SCRIPT,
+    assert_same_training,
+    launch,
+    losses,
+    same,
+    weights,
+)
 from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
 from tests.slurm_plugin.jobs import Submitter
 
@@ -107,15 +115,7 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     assert any(steps % 20 for steps in begun), said
     assert "on 2 GPUs (1 before)" in said
     launch(tmp_path / "whole", *words, gpus=2)
-    one, other = losses(out), losses(tmp_path / "whole")
-    assert [row[:2] for row in one] == [row[:2] for row in other]
-    assert [row[2] for row in one] == pytest.approx([row[2] for row in other], rel=1e-6)
-    a, b = weights(out), weights(tmp_path / "whole")
-    assert a["lr"] == b["lr"]
-    for name in b["model"]:
-        assert a["model"][name].flatten().tolist() == pytest.approx(
-            b["model"][name].flatten().tolist(), rel=1e-5, abs=1e-8
-        )
+    assert_same_training(out, tmp_path / "whole", rel=1e-6)
 
 
 def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_left_alone(
@@ -145,11 +145,7 @@ def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_
     assert int(steps) % 13
     launch(tmp_path / "whole", *words, gpus=2)
     assert losses(out) == losses(tmp_path / "whole")
-    import torch
-
-    one, other = weights(out), weights(tmp_path / "whole")
-    assert all(torch.equal(one["model"][name], other["model"][name]) for name in other["model"])
-    assert (one["lr"], one["steps"]) == (other["lr"], other["steps"])
+    assert same(weights(out), weights(tmp_path / "whole"))
 
 
 def test_the_template_trains_on_what_it_is_given_to_its_end(
