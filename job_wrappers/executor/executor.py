@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 
 from job_wrappers.executor.job import Task, TaskJob
 from job_wrappers.executor.process import JobFailedError, Process
@@ -102,18 +101,13 @@ class Executor(AbstractContextManager["Executor"]):
         self._guardian = Guardian(kill_after_s=0.0)
         self._stand_by()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all processes."""
         for process in [*self._standby, *self._running.values()]:
             process.kill()
         self._standby.clear()
         self._running.clear()
-        self._guardian.__exit__(kind, error, trace)
+        self._guardian.close()
 
     @property
     def processes(self) -> Mapping[str, int]:

@@ -24,7 +24,6 @@ class Trained:
         stalled_s: seconds in between for which the forward pass waited for layers.
         working: bytes on the device beside the model: gradients, batch, and what was kept for the
             backward pass at its most.
-        cleaned: bytes of the last that were overwritten as soon as they were done with.
     """
 
     loss: float | None
@@ -32,7 +31,6 @@ class Trained:
     ended_s: float
     stalled_s: float = 0.0
     working: int = 0
-    cleaned: int = 0
 
 
 class Trainer:
@@ -118,7 +116,7 @@ class Trainer:
         for tensor in _tensors(batch):
             tensor.zero_()
         stalled = self.layers.stalled_s
-        found = Trained(value, began, ended, stalled, working, cleaner.cleaned)
+        found = Trained(value, began, ended, stalled, working)
         return found, (round_, number, gradients, buffers)
 
     def store(self, made: Any) -> None:

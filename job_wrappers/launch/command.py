@@ -9,6 +9,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from job_wrappers.allocation import Allocation
@@ -47,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with Watch().listening() as watch:
         try:
             allocation = Allocation.of(os.environ)
-            part = own_part(os.environ, watch.told_to_stop)
+            part = own_part(allocation, os.environ, options.meet, watch.told_to_stop)
         except ValueError as error:
             say(f"{error}{'' if os.environ.get('SLURM_JOB_ID') else _WITHOUT_SLURM}")
             return 2
@@ -59,11 +60,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(
-    options: Options, allocation: Allocation, part: Part | None, words: list[str], watch: Watch
+    options: Options, allocation: Allocation, part: Part, words: list[str], watch: Watch
 ) -> int:
     if options.meet:
         try:
-            share = _share(allocation, part or Part.whole(allocation, options.meet))
+            share = _share(allocation, part)
         except ValueError as error:
             say(str(error))
             return 2
@@ -75,7 +76,6 @@ def _run(
     if options.torchrun and (problem := _torch_missing(options.command)):
         say(problem)
         return 2
-    part = part or Part.whole(allocation)
     if part.first_rank == 0 and not is_free(int(part.meet.rpartition(":")[2])):
         say(f"somebody listens on {part.meet} already, where the workers of this run were to meet")
         if options.requeue:
@@ -143,7 +143,7 @@ def _share(allocation: Allocation, part: Part) -> NodeShare:
 
 def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: Watch) -> int:
     """Run the workers of this node to their end."""
-    with Guardian(options.kill_after_s) as guardian:
+    with closing(Guardian(options.kill_after_s)) as guardian:
         try:
             workers = start(
                 share,
@@ -173,7 +173,7 @@ def _on_all_nodes(
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         *("--cpu-bind=none", "--kill-on-bad-exit=1", "--unbuffered"),
     ]
-    with Guardian(options.kill_after_s) as guardian:
+    with closing(Guardian(options.kill_after_s)) as guardian:
         try:
             process = subprocess.Popen([*srun, *me, *words], start_new_session=True)
         except OSError as error:

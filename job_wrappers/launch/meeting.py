@@ -62,62 +62,50 @@ class Part:
         first_rank, first_node, gpus, nodes = map(int, numbers)
         return cls(first_rank, first_node, gpus, nodes, meet)
 
-    @classmethod
-    def whole(cls, allocation: Allocation, meet: str = "") -> Part:
-        """Return all of a run, which meets on this node where `meet` does not say otherwise."""
-        if not meet:
-            alone = allocation.node_count == 1
-            address = "127.0.0.1" if alone else address_of(allocation.host)
-            meet = f"{address}:{free_port(random.SystemRandom())}"
-        return cls(0, 0, allocation.gpus, allocation.node_count, meet)
-
-
-def _never() -> bool:
-    return False
-
 
 class GivenUpError(Exception):
     """Slurm did not answer before this run was told to stop."""
 
 
 def own_part(
-    environment: Mapping[str, str], told_to_stop: Callable[[], bool] = _never
-) -> Part | None:
-    """Return what this element has of its run; None where the run has no other element.
+    allocation: Allocation,
+    environment: Mapping[str, str],
+    meet: str,
+    told_to_stop: Callable[[], bool],
+) -> Part:
+    """Return what this element has of its run.
 
     Args:
-        environment: of this element.
+        allocation: what it holds.
+        environment: of this element; names the others, where there are any.
+        meet: where srun has started this launcher, ADDRESS:PORT of rank 0; else "".
         told_to_stop: whether there is nothing to ask for any more.
 
     Raises:
         ValueError: Slurm does not tell which elements run, for `PATIENCE_S`.
         GivenUpError: this run is to stop, and Slurm has not answered yet.
     """
-    if "HETSCHED_ELEMENTS" not in environment:
-        return None
-    if PART in environment:
-        return Part.of(environment[PART])
-    array, me = environment.get("SLURM_ARRAY_JOB_ID", ""), environment.get("SLURM_ARRAY_TASK_ID")
-    squeue = ("squeue", "-hr", "--states=R", f"--jobs={array}", "--format=%K|%D|%b|%N|%S")
-    said = _ask(told_to_stop, *squeue)
-    return part_among(said, environment.get("HETSCHED_NONCE", ""), me or "", told_to_stop)
+    if "HETSCHED_ELEMENTS" in environment:
+        if PART in environment:
+            return Part.of(environment[PART])
+        array = environment.get("SLURM_ARRAY_JOB_ID", "")
+        squeue = ("squeue", "-hr", "--states=R", f"--jobs={array}", "--format=%K|%D|%b|%N|%S")
+        rows = _running(_ask(told_to_stop, *squeue), environment.get("SLURM_ARRAY_TASK_ID") or "")
+        if len(rows) > 1:
+            return _part_among(rows, environment, told_to_stop)
+    if not meet:
+        alone = allocation.node_count == 1
+        address = "127.0.0.1" if alone else address_of(allocation.host)
+        meet = f"{address}:{free_port(random.SystemRandom())}"
+    return Part(0, 0, allocation.gpus, allocation.node_count, meet)
 
 
-def part_among(
-    said: str, nonce: str, me: str, told_to_stop: Callable[[], bool] = _never
-) -> Part | None:
-    """Return what an element has of the run that squeue shows; None for all of it.
+_Row = tuple[int, int, int, str, str]
+"""Of an element: its number, nodes, GPUs on each, the nodes' names, and when it began."""
 
-    Args:
-        said: lines `element|nodes|GPUs on each|their names|start`.
-        nonce: names the job.
-        me: the element.
-        told_to_stop: whether there is nothing to ask for any more.
 
-    Raises:
-        ValueError: it is not among them.
-        GivenUpError: as `own_part`.
-    """
+def _running(said: str, me: str) -> list[_Row]:
+    """Return the elements that squeue shows, in order."""
     rows = sorted(
         (int(found[1]), int(found[2]), int(found[3]), found[4], found[5])
         for found in map(_RUNNING.fullmatch, said.split())
@@ -125,15 +113,19 @@ def part_among(
     )
     if me not in {str(row[0]) for row in rows}:
         raise ValueError(f"Slurm does not show element {me} as running, but:\n{said}")
-    if len(rows) == 1:
-        return None
+    return rows
+
+
+def _part_among(
+    rows: list[_Row], environment: Mapping[str, str], told_to_stop: Callable[[], bool]
+) -> Part:
     # Of the same run all elements know when its leader began. Where something listens there by
     # chance, the leader has itself queued again, and the next run meets somewhere else.
     _, _, _, nodes, start = rows[0]
-    ports = random.Random(f"{nonce} {start}")
+    ports = random.Random(f"{environment.get('HETSCHED_NONCE', '')} {start}")
     first = _ask(told_to_stop, "scontrol", "show", "hostnames", nodes).split()
     meet = f"{address_of(first[0] if first else nodes)}:{ports.randrange(FIRST_PORT, LAST_PORT)}"
-    before = [row for row in rows if row[0] < int(me)]
+    before = [row for row in rows if row[0] < int(environment["SLURM_ARRAY_TASK_ID"])]
     return Part(
         sum(row[1] * row[2] for row in before),
         sum(row[1] for row in before),

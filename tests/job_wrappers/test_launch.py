@@ -18,10 +18,18 @@ from pathlib import Path
 import pytest
 
 from job_wrappers.launch import meeting
-from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, free_port, own_part, part_among
+from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, Part, free_port, own_part
 from job_wrappers.launch.workers import NodeShare, torchrun_command
 from job_wrappers.learning_rate import LearningRateRule
-from tests.job_wrappers.worlds import JOB_PYTHON, NONCE, ROOT, environment, tool, wait_for
+from tests.job_wrappers.worlds import (
+    JOB_PYTHON,
+    NONCE,
+    ROOT,
+    allocation,
+    environment,
+    tool,
+    wait_for,
+)
 
 MODULE = (JOB_PYTHON, "-m", "job_wrappers.launch")
 SHOW = "import os, json; print(json.dumps(dict(os.environ)))"
@@ -491,11 +499,8 @@ def element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str
     return {**own, "PATH": path, "HETSCHED_NONCE": NONCE}
 
 
-def meeting_port() -> int:
-    """Return where the elements meet."""
-    part = part_among(ROWS.replace("\\n", "\n"), NONCE, "0")
-    assert part is not None
-    return int(part.meet.rpartition(":")[2])
+def part_of(element: Mapping[str, str]) -> Part:
+    return own_part(allocation(**element), element, "", lambda: False)
 
 
 def test_slurm_is_asked_again_while_it_does_not_answer(
@@ -510,8 +515,7 @@ def test_slurm_is_asked_again_while_it_does_not_answer(
         f" {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}; printf '{ROWS}'"
     )
     tool(tmp_path, "squeue", down)
-    part = own_part(element)
-    assert part is not None
+    part = part_of(element)
     assert (part.first_rank, part.gpus, part.nodes) == (0, 5, 2)
     said = capsys.readouterr().err
     assert said.count("Unable to contact slurm controller; asked again") == 1
@@ -524,12 +528,12 @@ def test_slurm_is_not_asked_for_ever(
     monkeypatch.setattr(meeting, "PATIENCE_S", 0.1)
     tool(tmp_path, "squeue", "exit 3")
     with pytest.raises(ValueError, match="squeue: it ended with 3"):
-        own_part(element)
+        part_of(element)
     (tmp_path / "squeue").unlink()
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(meeting, "PATIENCE_S", 600.0)
     with pytest.raises(ValueError, match="No such file"):
-        own_part(element)
+        part_of(element)
 
 
 def test_told_to_stop_while_slurm_does_not_answer_it_is_queued_again_and_asks_no_more(
@@ -552,17 +556,18 @@ def test_told_to_stop_while_slurm_does_not_answer_it_is_queued_again_and_asks_no
 def test_the_leader_whose_port_is_taken_has_itself_queued_again(
     element: Mapping[str, str], tmp_path: Path
 ) -> None:
+    port = part_of(element).meet.rpartition(":")[2]
     with socket.socket() as other:
-        other.bind(("", meeting_port()))
+        other.bind(("", int(port)))
         other.listen()
         for words, again in ((("--no-requeue",), False), ((), True)):
             done = run(*words, "--", "touch", str(tmp_path / "ran"), more=element)
             assert (done.returncode, (tmp_path / "requeued").exists()) == (99, again), done.stderr
-            assert f":{meeting_port()} already" in done.stderr
+            assert f":{port} already" in done.stderr
         # The others meet on that node, not on their own.
         member = {**element, "SLURM_ARRAY_TASK_ID": "1"}
         assert shown(gpus=3, more=member)[0]["RANK"] == "2"
     assert not (tmp_path / "ran").exists()
     found = shown(more=element)
     assert [one["WORLD_SIZE"] for one in found] == ["5", "5"]
-    assert {one["MASTER_PORT"] for one in found} == {str(meeting_port())}
+    assert {one["MASTER_PORT"] for one in found} == {port}

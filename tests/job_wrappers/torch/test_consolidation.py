@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from copy import deepcopy
 from pathlib import Path
@@ -104,17 +103,6 @@ def test_every_batch_is_given_out_once_and_the_next_round_begins_with_the_mean(
     assert same(turn.state, tracker.newest_model()[1])
     with pytest.raises(TimeoutError):
         copies["a"].await_turn(0.0)
-
-
-def test_copies_are_told_that_the_job_is_over(tmp_path: Path) -> None:
-    tracker, copies = begun(tmp_path, a=3)
-    reported(copies["a"])
-    tracker.consolidate()
-    tracker.begin({})
-    assert copies["a"].await_turn(0.0) is None
-    done, state = copies["a"].newest_model()
-    assert done == 3
-    assert same(state, tracker.newest_model()[1])
 
 
 def test_the_first_start_that_is_offered_is_everybodys(tmp_path: Path) -> None:
@@ -220,21 +208,6 @@ def test_a_round_of_which_nothing_came_is_begun_again_from_the_same_model(tmp_pa
     assert turn is not None
     assert same(turn.state, Training().state())
     assert turn.first == 5
-
-
-def test_a_tracker_killed_anywhere_is_replaced_by_another(tmp_path: Path) -> None:
-    tracker, copies = begun(tmp_path, a=2, b=3)
-    turns = [reported(copy) for copy in copies.values()]
-    tracker.consolidate()
-    between = tmp_path.with_name("between")
-    shutil.copytree(tmp_path, between)
-    (between / ".model-000001.tensors.n0.1.part").write_bytes(b"half")
-    for folder in (tmp_path, between):
-        another = Tracker(folder, NONCE)
-        assert another.consolidate().steps == {"a": 2, "b": 3}
-        assert another.begin({"a": 1}).number == 1
-    assert same(Tracker(between, NONCE).newest_model(), tracker.newest_model())
-    assert len(turns) == 2
 
 
 def test_a_copy_started_anew_does_its_turn_once(tmp_path: Path) -> None:
