@@ -64,7 +64,6 @@ class Consolidated:
     done: int
 
 
-@dataclass(frozen=True)
 class Tracker(Folder):
     """Gives copies their steps and averages what they report; `consolidate` alone needs torch.
 

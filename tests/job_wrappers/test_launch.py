@@ -19,6 +19,7 @@ import pytest
 
 from job_wrappers.launch import meeting
 from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, Part, free_port, own_part
+from job_wrappers.launch.options import read_options
 from job_wrappers.launch.workers import NodeShare, torchrun_command
 from job_wrappers.learning_rate import LearningRateRule
 from tests.job_wrappers.worlds import (
@@ -133,31 +134,16 @@ def test_a_learning_rate_without_a_rule_is_said_to_stay_as_it_is() -> None:
         ("--kill-after=inf", "argument --kill-after: inf: expected seconds, 0 or more"),
         ("--spool=", "argument --spool: expected the name of a folder"),
         ("--logs=", "argument --logs: expected the name of a folder"),
+        ("--logs=/etc/passwd", "--logs /etc/passwd is a file; give a folder"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_named_with_what_was_expected(
-    words: str, said: str
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = run(*words.split(), "--", "true")
-    assert done.returncode == 2
-    assert said in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("SLURM_JOB_ID", "../../77"),
-        ("SLURM_GPUS_ON_NODE", "1000000"),
-        ("SLURM_GPUS_ON_NODE", "1e6"),
-        ("SLURM_GPUS_ON_NODE", "0"),
-        ("SLURM_RESTART_COUNT", "9" * 5000),
-    ],
-)
-def test_what_slurm_would_not_say_starts_nothing(tmp_path: Path, name: str, value: str) -> None:
-    done = run("--", "touch", str(tmp_path / "began"), more={name: value})
-    assert done.returncode == 2
-    assert f"{name} is {value[:40]!r}: expected" in done.stderr
-    assert not (tmp_path / "began").exists()
+    with pytest.raises(SystemExit) as end:
+        read_options([*words.split(), "--", "true"], {})
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -196,14 +182,6 @@ def test_a_job_that_only_ever_asks_to_be_started_again_comes_to_an_end(
     assert done.returncode == code, done.stderr
     assert ("no signal has stopped it" in done.stderr) == (code == 1)
     assert ("queued" in done.stderr or "Slurm shows" in done.stderr) == (code == 99)
-
-
-def test_logs_in_a_file_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    file = tmp_path / "logs"
-    file.touch()
-    done = run(f"--logs={file}", "--", "true")
-    assert done.returncode == 2
-    assert f"--logs {file} is a file; give a folder" in done.stderr
 
 
 def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:

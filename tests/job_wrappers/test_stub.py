@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -181,12 +182,20 @@ def test_a_job_is_named_as_the_daemon_names_it_whatever_number_slurm_gave_to_the
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"SLURM_GPUS_ON_NODE": "0"}, {"SLURM_GPUS_ON_NODE": "two"}, {"SLURM_RESTART_COUNT": "-1"}],
+    ("name", "value"),
+    [
+        ("SLURM_JOB_ID", "../../77"),
+        ("SLURM_GPUS_ON_NODE", "two"),
+        ("SLURM_GPUS_ON_NODE", "1000000"),
+        ("SLURM_GPUS_ON_NODE", "1e6"),
+        ("SLURM_GPUS_ON_NODE", "0"),
+        ("SLURM_RESTART_COUNT", "-1"),
+        ("SLURM_RESTART_COUNT", "9" * 5000),
+    ],
 )
-def test_an_allocation_that_is_none_is_refused(changes: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=next(iter(changes))):
-        allocation(**changes)
+def test_what_slurm_would_not_say_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"{name} is {value[:40]!r}: expected")):
+        allocation(**{name: value})
 
 
 def test_speeds_are_read_by_type_and_for_all_others() -> None:

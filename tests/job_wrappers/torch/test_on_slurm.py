@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.policy import make_policy
+from hetsched_core.policy import Policy, make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.backend import SlurmBackend
@@ -67,20 +67,28 @@ def runs(out: Path) -> list[tuple[str, int]]:
     return [(nodes, int(gpus)) for _, _, nodes, gpus in lines]
 
 
-def daemon_of(backend: SlurmBackend, policy: str, out: Path, store: Store) -> Daemon:
+def daemon_of(
+    backend: SlurmBackend,
+    policy: Policy,
+    out: Path,
+    store: Store,
+    *,
+    grace_s: float = 5.0,
+    round_s: float = 4.0,
+) -> Daemon:
     """A daemon that holds the nodes, and listens to the jobs that leave what they do in `out`."""
     settings = DaemonSettings(
         partitions=frozenset({"gpu"}),
         restart_cost_s=0.0,
-        grace_s=5.0,
-        round_s=4.0,
+        grace_s=grace_s,
+        round_s=round_s,
         spool=out / "spool",
         spool_s=0.5,
     )
     (out / "spool").mkdir(parents=True, exist_ok=True)
     daemon = Daemon(
         backend,
-        make_policy(policy),
+        policy,
         settings,
         mode=Mode.ENFORCE,
         clock=time.time,
@@ -99,7 +107,7 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --profile-key=tiny --can-checkpoint"
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        daemon = daemon_of(backend, "hops", out, store)
+        daemon = daemon_of(backend, make_policy("hops"), out, store)
         job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         drive(daemon, ended(backend, [job]), timeout_s=240, every_s=0.3)
         measured = store.profiles()
@@ -125,7 +133,7 @@ def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --can-checkpoint --learning-rate=0.04 --lr-scaling=sqrt"
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        daemon = daemon_of(backend, "fifo", out, store)
+        daemon = daemon_of(backend, make_policy("fifo"), out, store)
         job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         begun = out / "losses.txt"
         drive(daemon, lambda: begun.exists() and len(losses(out)) > 4, timeout_s=90)
@@ -166,7 +174,7 @@ def test_the_template_trains_on_what_it_is_given_to_its_end(
     sbatch = testbed.installed.program("sbatch")
     words: list[str | Path] = [sbatch, "--parsable", f"--chdir={tmp_path}", "training.sbatch"]
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        daemon = daemon_of(backend, "fifo", tmp_path, store)
+        daemon = daemon_of(backend, make_policy("fifo"), tmp_path, store)
         job = run(words, env=environment, cwd=tmp_path).strip()
         drive(daemon, ended(backend, [job]), timeout_s=120)
     said = (tmp_path / f"training-{job}.out").read_text()
