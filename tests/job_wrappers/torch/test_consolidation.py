@@ -14,7 +14,7 @@ from torch import nn
 
 from job_wrappers import tensor_file
 from job_wrappers.averaging import Mean
-from job_wrappers.consolidation import Averaging, Copy, Share, Tracker, Turn
+from job_wrappers.consolidation import Averaging, Copy, Tracker, Turn
 from job_wrappers.consolidation.__main__ import main
 from tests.job_wrappers.worlds import NONCE, same
 
@@ -85,24 +85,6 @@ def test_a_round_ends_with_the_mean_of_what_its_copies_made(
     assert done == 8
     assert same(state, twin.result())
     assert state["model"]["1.num_batches_tracked"].item() == 8
-
-
-def test_every_batch_is_given_out_once_and_the_next_round_begins_with_the_mean(
-    tmp_path: Path,
-) -> None:
-    tracker, copies = begun(tmp_path, a=3, b=2)
-    for copy in copies.values():
-        reported(copy)
-    tracker.consolidate()
-    now = tracker.begin({"b": 4, "c": 1})
-    assert (now.number, now.done) == (1, 5)
-    assert now.shares == {"b": Share(4, 5), "c": Share(1, 9)}
-    turn = copies["b"].await_turn(0.0)
-    assert turn is not None
-    assert (turn.steps, turn.first, turn.done) == (4, 5, 5)
-    assert same(turn.state, tracker.newest_model()[1])
-    with pytest.raises(TimeoutError):
-        copies["a"].await_turn(0.0)
 
 
 def test_the_first_start_that_is_offered_is_everybodys(tmp_path: Path) -> None:

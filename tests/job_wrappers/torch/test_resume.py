@@ -109,18 +109,20 @@ def test_with_twice_the_gpus_the_global_batch_and_by_its_rule_the_learning_rate_
     assert found["steps"] == done[0] + 1 + -(-left // 16) + 10
 
 
-def test_killed_without_warning_it_loses_the_steps_since_its_last_checkpoint_alone(
+def test_stopped_under_torchrun_and_then_killed_it_loses_the_steps_since_its_last_checkpoint_alone(
     tmp_path: Path, whole: Whole
 ) -> None:
     left_alone = whole(*USUAL, gpus=2)
     words = (*USUAL, "--nap=0.03")
-    launch(tmp_path, *words, "--save-at=10", "--kill-at=30", gpus=2, code=128 + 9)
-    (saved,) = (tmp_path / "checkpoints").glob("step-*")
+    launch(tmp_path, *words, "--signal-at=6", gpus=2, options=("--torchrun",), code=99)
+    assert 6 <= len(losses(tmp_path)) < 30
+    launch(tmp_path, *words, "--save-at=30", "--kill-at=50", gpus=2, run=1, code=128 + 9)
+    _, saved = sorted((tmp_path / "checkpoints").glob("step-*"))
     at = int(saved.name[5:])
-    assert 10 <= at < 30
-    launch(tmp_path, *USUAL, gpus=2, run=1)
+    assert 30 <= at < 50
+    launch(tmp_path, *USUAL, gpus=2, run=2)
     expected = losses(left_alone)
-    assert losses(tmp_path) == expected[:30] + expected[at:]
+    assert losses(tmp_path) == expected[:50] + expected[at:]
     assert same(weights(tmp_path), weights(left_alone))
 
 
@@ -133,15 +135,6 @@ def test_loading_processes_and_accumulated_gradients_change_nothing(
     launch(tmp_path, *words, "--workers=1", run=1)
     assert losses(tmp_path) == losses(left_alone)
     assert same(weights(tmp_path), weights(left_alone))
-
-
-def test_torchrun_starts_the_same_training_and_lets_it_save(tmp_path: Path, whole: Whole) -> None:
-    left_alone = whole(*USUAL, gpus=2)
-    by = ("--torchrun",)
-    words = (*USUAL, "--nap=0.03")
-    launch(tmp_path, *words, "--signal-at=20", gpus=2, options=by, code=99)
-    launch(tmp_path, *USUAL, gpus=2, run=1)
-    assert losses(tmp_path) == losses(left_alone)
 
 
 def test_a_rank_that_cannot_write_holds_no_other_up_and_is_named(tmp_path: Path) -> None:
