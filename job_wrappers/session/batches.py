@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from job_wrappers.session.errors import SessionError
+from job_wrappers.session.peers import Peers
 
 
 @dataclass(eq=False)
@@ -109,7 +110,7 @@ class Batches:
     """
 
     def __init__(
-        self, torch: Any, loader: Any, *, rank: int, size: int, seed: int, global_batch: int | None
+        self, torch: Any, loader: Any, peers: Peers, seed: int, global_batch: int | None
     ) -> None:
         """Take a loader over.
 
@@ -137,11 +138,11 @@ class Batches:
             return
         batch = loader.batch_size
         if global_batch is not None:
-            batch, rest = divmod(global_batch, size)
+            batch, rest = divmod(global_batch, peers.size)
             if rest or not batch:
                 raise SessionError(
-                    f"a global batch of {global_batch} cannot be spread evenly over {size} GPUs; "
-                    "leave such counts out of --gpu-set"
+                    f"a global batch of {global_batch} cannot be spread evenly over "
+                    f"{peers.size} GPUs; leave such counts out of --gpu-set"
                 )
         shuffle = getattr(sampler, "shuffle", isinstance(sampler, data.RandomSampler))
         self.order = BatchOrder(
@@ -151,8 +152,8 @@ class Batches:
             shuffle=shuffle,
             drop_last=loader.drop_last,
             seed=seed,
-            rank=rank,
-            size=size,
+            rank=peers.rank,
+            size=peers.size,
         )
         self.workers = loader.num_workers
         dataset, collate = loader.dataset, loader.collate_fn

@@ -8,9 +8,9 @@ import math
 import os
 import sys
 import threading
+import time
 from typing import Any, Callable
 
-from job_wrappers.allocation import Allocation
 from job_wrappers.outcome import Wishes, tell_stopped
 from job_wrappers.session.peers import Agreement, Peers
 from job_wrappers.session.phases import PhaseTimer
@@ -67,27 +67,21 @@ class Run:
         self.timer = PhaseTimer(torch, model, optimizer)
         self.timer.steps = steps
         self._wishes = Wishes()
-        self.listen()
+        if threading.current_thread() is threading.main_thread():
+            self._wishes.listen()
         self._agreement = Agreement(peers, self._wishes)
+        self._save_every_s, self._saved_s = save_every_s, time.monotonic()
         self.report = Report(
-            _allocation(),
             self.timer,
-            rank=peers.rank,
-            size=peers.size,
+            peers,
             parameters=sum(p.numel() for p in model.parameters() if p.requires_grad),
             loaders=loaders,
             every_s=report_every_s,
-            save_every_s=save_every_s,
             samples=samples,
         )
         self.over = False
         self._process = os.getpid()
         atexit.register(self._at_exit)
-
-    def listen(self) -> None:
-        """Take the signals, whoever has taken them since."""
-        if threading.current_thread() is threading.main_thread():
-            self._wishes.listen()
 
     def boundary(self, samples: int, steps: int, loss: Any, *, saving: bool) -> tuple[bool, bool]:
         """Take in a step that has ended; return whether all ranks stop here, or save.
@@ -100,8 +94,9 @@ class Run:
         """
         self.samples = samples
         self.report.step(samples, steps, loss)
-        if self._peers.rank == 0 and self.report.save_due and not saving:
-            self.report.save_begun()
+        now_s = time.monotonic()
+        if self._peers.rank == 0 and now_s - self._saved_s >= self._save_every_s and not saving:
+            self._saved_s = now_s
             self._wishes.save = True
         return self._agreement.at_boundary()
 
@@ -139,10 +134,3 @@ class Run:
         elif not hasattr(sys, "last_type"):
             # Of a process that an error ends others may not know yet, and wait for it.
             self._peers.leave()
-
-
-def _allocation() -> Allocation | None:
-    try:
-        return Allocation.of(os.environ)
-    except ValueError:
-        return None

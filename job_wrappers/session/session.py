@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from job_wrappers.learning_rate import LearningRateRule
+from job_wrappers.learning_rate import RATE, SCALING, LearningRateRule
 from job_wrappers.session.batches import Batches, length_of
 from job_wrappers.session.checkpoints import Checkpoints, Place
 from job_wrappers.session.errors import SessionError, told_plainly, torch_here
@@ -79,11 +79,11 @@ class TrainingSession:
         self.resumed = False
         self._position = 0
         self._global_batch = global_batch
-        environment = dict(os.environ)
+        told = {**os.environ, RATE: ""}
         if lr_scaling is not None:
-            environment["HETSCHED_LR_SCALING"] = lr_scaling
+            told[SCALING] = lr_scaling
         try:
-            rule = LearningRateRule.of({**environment, "HETSCHED_LR_GIVEN": ""})
+            rule = LearningRateRule.of(told)
         except ValueError as error:
             raise SessionError(f"lr_scaling, or what the job was told: {error}") from None
         seed = int(torch.initial_seed()) % 2**31
@@ -97,14 +97,7 @@ class TrainingSession:
             place = self._checkpoints.place
         if place is not None:
             self._seed = place.seed
-        self._batches = Batches(
-            torch,
-            loader,
-            rank=peers.rank,
-            size=peers.size,
-            seed=self._seed,
-            global_batch=global_batch,
-        )
+        self._batches = Batches(torch, loader, peers, self._seed, global_batch)
         self._random: Any = None
         if self._checkpoints is not None and place is not None:
             self._go_on(place, rule, self._checkpoints.random)

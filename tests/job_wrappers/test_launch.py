@@ -150,7 +150,7 @@ def test_an_option_that_makes_no_sense_is_named_with_what_was_expected(
     ("script", "code", "said"),
     [
         ("exit 0", 0, ""),
-        ("exit 3", 3, "rank 0 ended with 3"),
+        ("exit 3", 3, " ended with 3"),
         ("exit 99", 99, "stopped; Slurm shows the job as gone"),
         ("kill -SEGV $$", 139, "was ended by SIGSEGV"),
         ("[ $RANK = 1 ] && exit 7; exec sleep 60", 7, "rank 1 ended with 7; the other 1 have"),
@@ -190,6 +190,9 @@ def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
     )
     assert run("--", "no-such-program").returncode == 127
     assert run("--", "/etc/passwd").returncode == 126
+    alone = run("--", "true", more={"SLURM_JOB_NUM_NODES": "2", "PATH": "/nowhere"})
+    assert alone.returncode == 127
+    assert "srun: No such file or directory; it starts the workers on the" in alone.stderr
     assert "nothing to run" in run().stderr
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     words = [*MODULE, "--", "true"]
@@ -282,8 +285,10 @@ def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path: Path, worke
         process.communicate()
 
 
-@pytest.mark.parametrize("dead", ["torchrun", "both"])
-def test_workers_do_not_outlive_a_torchrun_that_was_killed(tmp_path: Path, dead: str) -> None:
+@pytest.mark.parametrize("dead", ["torchrun", "launcher", "both"])
+def test_workers_do_not_outlive_a_torchrun_or_its_launcher_that_was_killed(
+    tmp_path: Path, dead: str
+) -> None:
     # What torchrun does: workers in sessions of their own, which know nothing of each other.
     python = tool(
         tmp_path,
@@ -291,7 +296,7 @@ def test_workers_do_not_outlive_a_torchrun_that_was_killed(tmp_path: Path, dead:
         f'[ "$1" = -c ] && exit 0\n'
         f'for rank in 0 1; do setsid sh -c \'trap "" TERM; echo $$ >{tmp_path}/part;'
         f"mv {tmp_path}/part {tmp_path}/up.$1; sleep 600; true' sh $rank & sleep 0.3; done\n"
-        f"echo $$ >{tmp_path}/torchrun\nwait",
+        f"echo $$ >{tmp_path}/torchrun\nwait\nexec sleep 600",
     )
     process = subprocess.Popen(
         [*MODULE, "--torchrun", "--kill-after=0.5", "--", str(python), "train.py"],
@@ -304,9 +309,11 @@ def test_workers_do_not_outlive_a_torchrun_that_was_killed(tmp_path: Path, dead:
     looked = _naps(process.pid)
     while _naps(process.pid) < looked + 3:  # the launcher has looked for children since
         time.sleep(0.02)
-    if dead == "both":
+    if dead != "torchrun":
         process.kill()
-    os.kill(int((tmp_path / "torchrun").read_text()), signal.SIGKILL)
+    groups.append(int((tmp_path / "torchrun").read_text()))
+    if dead != "launcher":
+        os.kill(groups[-1], signal.SIGKILL)
     _, said = process.communicate(timeout=30)
     if dead == "torchrun":
         assert process.returncode == 128 + signal.SIGKILL
