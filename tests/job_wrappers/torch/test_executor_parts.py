@@ -231,6 +231,8 @@ def test_an_error_of_the_transfer_reaches_who_waits(monkeypatch: pytest.MonkeyPa
     layers.load()
     with pytest.raises(MemoryError, match="full"), layers.forward_pass():
         pass
+    with pytest.raises(MemoryError, match="full"):
+        layers.evict()
 
 
 def test_a_state_of_another_model_is_refused() -> None:
