@@ -77,6 +77,8 @@ def tell(
     **about: str,
 ) -> None:
     """Ask the daemon at `path` a question, and print the answer, as JSON or by `print_`."""
+    # An answer may take a while, of which the daemon has not been idle.
+    asked_s = time.time()
     said = ask(path, question, **about)
     if as_json:
         click.echo(json.dumps(said, indent=2))
@@ -86,7 +88,7 @@ def tell(
             f"Slurm does not answer ({printable(said['away'])}); this is what was seen last",
             err=True,
         )
-    elif (age_s := time.time() - said["at_s"]) >= OLD_S:
+    elif (age_s := asked_s - said["at_s"]) >= OLD_S:
         click.echo(f"as seen {age_s:.0f} s ago; the daemon has not looked since", err=True)
     print_(said)
 
