@@ -74,6 +74,7 @@ from slurm_plugin.daemon.gangs import (
     spares,
 )
 from slurm_plugin.daemon.hold import hold_name, managed, windows_of
+from slurm_plugin.daemon.launches import Launches
 from slurm_plugin.daemon.managed import (
     LIMITS,
     QUOTA_S,
@@ -105,9 +106,6 @@ _NO_GPUS = (
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
-_DOUBTED_S = 300.0
-"""How long nothing is started on a node on which Slurm could launch no job."""
-
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -178,7 +176,7 @@ class LiveWorld:
         self._now = 0.0
         self.odd: dict[str, str] = {}
         self._limits: dict[_Peers, tuple[Reason, int, float]] = {}
-        self._unlaunched: dict[str, dict[str, float]] = {}
+        self._launches = Launches()
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -231,7 +229,8 @@ class LiveWorld:
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)
-        doubted = self._note_unlaunched(state, now)
+        doubted = self._launches.note(state.jobs.values(), len(self.nodes), now)
+        self.odd |= {f"node {name}": words for name, words in self._launches.words.items()}
         self._observe_windows(changed=doubted or windows != before_them)
         # Anew each time: others may look at the old one.
         self.later, self.aside = {}, {}
@@ -583,37 +582,6 @@ class LiveWorld:
                 waits_s = min(self._settings.grace_s, QUOTA_S)
                 known.quota = Reason(ReasonCode.RESTARTING, detail=_FAILED), now + waits_s
 
-    def _note_unlaunched(self, state: SlurmState, now: float) -> bool:
-        """Note where Slurm could not launch jobs; return whether that closes nodes, or opens some.
-
-        It may be for the node or for the job: only what several users met closes a node to all.
-        """
-        before = {name: frozenset(users) for name, users in self._unlaunched.items()}
-        found: defaultdict[str, dict[str, float]] = defaultdict(dict)
-        for name, users in self._unlaunched.items():
-            lasting = {user: s for user, s in users.items() if now - _DOUBTED_S < s <= now}
-            if lasting:
-                found[name] = lasting
-        for job in state.jobs.values():
-            for each in (job, *job.members, *job.copies):
-                if each.held_by_slurm and each.entered:
-                    for name in each.pinned:
-                        found[name][each.user] = now
-        self._unlaunched = dict(found)
-        for name, users in found.items():
-            if len(users) > 1:
-                self.odd[f"node {name}"] = (
-                    f"Slurm could not launch jobs of {len(users)} users there; it is tried again "
-                    f"{_DOUBTED_S / 60:.0f} minutes after the last"
-                )
-        return before != {name: frozenset(users) for name, users in found.items()}
-
-    def _doubted(self, user: str) -> frozenset[str]:
-        """Return the nodes on which a user's jobs are not started, since none could be launched."""
-        return frozenset(
-            name for name, users in self._unlaunched.items() if user in users or len(users) > 1
-        )
-
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         known = self.managed.get(seen.id)
         if known is None:
@@ -700,7 +668,7 @@ class LiveWorld:
         limit_s = seen.time_limit_s
         ends_s = math.inf if limit_s is None else self._now + limit_s
         closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
-        closed |= self._doubted(seen.user)
+        closed |= self._launches.closed_to(seen.user)
         return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
@@ -774,7 +742,7 @@ class LiveWorld:
         if shunned:
             return next(iter(known.shunned.values()))[0]
         names = [each.name for each in self.windows if each.nodes & closed]
-        if self._doubted(known.slurm.user) & closed:
+        if self._launches.closed_to(known.slurm.user) & closed:
             names.append("jobs could not be launched there")
         return Reason(ReasonCode.CLOSED, detail=", ".join(dict.fromkeys(names)))
 
@@ -867,7 +835,7 @@ class LiveWorld:
         closed = closed_to(known.whole, held, self.windows, self._now, lead_s)
         # What runs there already stays.
         runs_on = {name for configuration, _ in held for name, _ in configuration}
-        if doubted := self._doubted(known.slurm.user) - runs_on:
+        if doubted := self._launches.closed_to(known.slurm.user) - runs_on:
             closed = Closed(closed.nodes | doubted, closed.until_s)
         for unit in (known, *known.copies.values()):
             if shunned := unit.shunned_at(self._now):

@@ -72,6 +72,13 @@ def test_where_launches_fail_no_more_jobs_of_that_user_go_and_after_two_users_no
     assert "could not launch jobs of 2 users" in daemon.world.odd["node n0"]
     clock.now += 301
     assert goes_to(of_user(7, "carol"), "n0", of_user(8, "bob")) == {"n0"}
+    # Where it is so on many nodes, it is for the jobs.
+    nodes = (node("n0"), node("n1"))
+    for name in ("n0", "n1"):
+        goes_to(of_user(9, "dave"), name, of_user(10, "bob"))
+    assert goes_to(of_user(11, "erin"), "n0", of_user(12, "bob")) == {"n1"}
+    assert goes_to(of_user(13, "erin"), "n1", of_user(14, "bob")) != set()
+    assert not daemon.world.odd
 
 
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (

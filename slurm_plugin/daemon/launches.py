@@ -1,0 +1,73 @@
+"""Nodes on which Slurm could not launch jobs: a broken node must not cost job after job its turn.
+
+Slurm queues a job again that it could not launch, holds it, and after some times (MaxBatchRequeue)
+for good.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+from slurm_plugin.backend import SlurmJob
+
+DOUBTED_S = 300.0
+"""How long nothing is started on a node on which Slurm could launch no job."""
+
+_MOST = 0.25
+"""Where jobs could not be launched on more of the nodes than this share, it is for the jobs."""
+
+
+class Launches:
+    """Where launches have failed lately, and of whose jobs.
+
+    That may be for the node or for the job. The node is closed to its user's other jobs for a
+    while, and to all once it was so for several users, on few nodes.
+    """
+
+    def __init__(self) -> None:
+        """Begin with none that has failed."""
+        self._failed: dict[str, dict[str, float]] = {}
+        self._closed: frozenset[str] = frozenset()
+
+    def note(self, jobs: Iterable[SlurmJob], nodes: int, now: float) -> bool:
+        """Note what Slurm holds where it was placed; return whether that closes or opens nodes.
+
+        Args:
+            jobs: all that Slurm shows.
+            nodes: how many are managed.
+            now: seconds UTC.
+        """
+        before = self._users(), self._closed
+        found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        for name, users in self._failed.items():
+            # The clock may have been set back.
+            lasting = {user: s for user, s in users.items() if now - DOUBTED_S < s <= now}
+            if lasting:
+                found[name] = lasting
+        for job in jobs:
+            for each in (job, *job.members, *job.copies):
+                if each.held_by_slurm and each.entered:
+                    for name in each.pinned:
+                        found[name][each.user] = now
+        self._failed = dict(found)
+        common = frozenset(name for name, users in found.items() if len(users) > 1)
+        self._closed = common if len(common) <= max(1.0, nodes * _MOST) else frozenset()
+        return before != (self._users(), self._closed)
+
+    def closed_to(self, user: str) -> frozenset[str]:
+        """Return the nodes on which a user's jobs are not started."""
+        return self._closed.union(name for name, users in self._failed.items() if user in users)
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """What is wrong with each node that is closed to all."""
+        minutes = f"{DOUBTED_S / 60:.0f}"
+        return {
+            name: f"Slurm could not launch jobs of {len(self._failed[name])} users there; it is "
+            f"tried again {minutes} minutes after the last"
+            for name in self._closed
+        }
+
+    def _users(self) -> Mapping[str, frozenset[str]]:
+        return {name: frozenset(users) for name, users in self._failed.items()}
