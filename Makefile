@@ -8,14 +8,18 @@ REPORT := build/report
 TORCH := torch==2.13.0
 
 .DEFAULT_GOAL := help
-.PHONY: help env env-torch replay demo test test-torch pyz soak soak-gangs soak-mixed bench man lock clean
+.PHONY: help env env-torch replay demo lint test test-slurm test-torch test-all test-nightly pyz soak soak-gangs \
+	soak-mixed bench man lock clean
 
 help:
 	@echo "make env     create or update .venv (again after pyproject.toml or requirements.lock change)"
-	@echo "make replay  replay the bundled Slurm log under slurm, fifo, srtf and las; report in $(REPORT)"
+	@echo "make replay  replay the bundled Slurm log under slurm, fifo, las and steady; report in $(REPORT)"
 	@echo "make demo    six jobs placed and moved on a private Slurm (Debian, root)"
-	@echo "make test    lint, format check, types, import rules and tests; PYTEST_ARGS=... goes to pytest"
-	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH)); PYTEST_ARGS=... too"
+	@echo "make test    lint, types, import rules, all tests that need no Slurm, and one that does"
+	@echo "make test-slurm  the tests on a real Slurm, which they install privately (Debian, root)"
+	@echo "make test-torch  the tests that need torch, which it installs ($(TORCH))"
+	@echo "make test-all    these three; PYTEST_ARGS=... goes to pytest in each"
+	@echo "make test-nightly  properties with many fresh examples"
 	@echo "make pyz     build/hetsched-run.pyz, the launcher of jobs and TrainingSession as one file"
 	@echo "make soak    the daemon killed 200 times on a private Slurm; result in docs/live/soak.md"
 	@echo "make soak-gangs  30 jobs of uneven and mixed shapes, the daemon killed 20 times"
@@ -37,16 +41,27 @@ env: .venv/.installed
 replay: env
 	@mkdir -p build
 	$(BIN)/hetsched replay $(BUNDLED)/sacct.txt --cluster $(BUNDLED)/cluster.toml --tz UTC \
-		--policy slurm,fifo,srtf,las --report $(REPORT)
+		--policy slurm,fifo,las,steady --report $(REPORT)
 
 demo: env
 	$(BIN)/hetsched testbed demo
 
-test: env
+lint: env
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test: lint
+	$(BIN)/python -m pytest -n auto -m "smoke or not (slurm or pyslurm)" $(PYTEST_ARGS)
+
+# Each worker has clusters of its own, and mostly waits for them.
+test-slurm: env
+	$(BIN)/python -m pytest -n 4 --dist loadfile --durations=5 -m "slurm or pyslurm" $(PYTEST_ARGS)
+
+test-all: test test-slurm test-torch
+
+test-nightly: env
+	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -n auto -m "not (slurm or pyslurm)" $(PYTEST_ARGS)
 
 env-torch: .venv/.torch-installed
 

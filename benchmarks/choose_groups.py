@@ -2,7 +2,8 @@
 
     python -m benchmarks.choose_groups
 
-prints a line for each problem of `hetsched_core.choose.instances` with its nodes cut into groups.
+prints a line for each problem of `tests.hetsched_core.choose.instances` with its nodes cut into
+groups.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from time import process_time
 
 from benchmarks.choose_scale import GAP, OFFERED
 from hetsched_core.choose import choose
-from hetsched_core.choose.instances import in_groups, random_problem
+from tests.hetsched_core.choose.instances import in_groups, random_problem
 
 PROBLEMS = (
     (512, 1, 4),

@@ -11,7 +11,7 @@ import sys
 from time import process_time
 
 from hetsched_core.choose import choose
-from hetsched_core.choose.instances import in_id_order, random_problem
+from tests.hetsched_core.choose.instances import in_id_order, random_problem
 
 GAP = 1e-4
 SIZES = ((80, 40), (160, 80))

@@ -2,7 +2,7 @@
 
     python -m benchmarks.choose_scale --gpus 512,2048
 
-Each size is measured over several random problems of `hetsched_core.choose.instances`;
+Each size is measured over several random problems of `tests.hetsched_core.choose.instances`;
 `benchmarks.scale_lines` says where its line goes. Without `--gpus` it is only drawn.
 """
 
@@ -18,10 +18,10 @@ from matplotlib.axes import Axes
 
 from benchmarks.scale_lines import run
 from hetsched_core.choose import JobPieces, assign_nodes, choose
-from hetsched_core.choose.instances import random_problem
 from hetsched_core.choose.offers import offers_of
 from hetsched_core.choose.program import formulate
 from hetsched_core.optimize import Limits, solve
+from tests.hetsched_core.choose.instances import random_problem
 
 OFFERED = {512: 500, 2048: 2000, 16_384: 8000, 100_000: 50_000}
 GAP = {512: 5e-4, 2048: 1e-3, 16_384: 1e-3, 100_000: 3e-3}
@@ -61,7 +61,7 @@ def measure(gpus: int) -> Line:
         begun = process_time()
         chosen = choose(problem, gap)
         choose_s = process_time() - begun
-        node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
+        node_class = problem.classes.of_node
         begun = process_time()
         assign_nodes(problem, chosen.option, node_class, JobPieces.none(problem.jobs))
         rows.append((choose_s, warm_s, process_time() - begun, max(chosen.gap, warm.gap)))
@@ -69,7 +69,7 @@ def measure(gpus: int) -> Line:
             begun = process_time()
             every, nothing = np.arange(len(problem.options)), np.zeros(0, np.int64)
             offers = offers_of(problem)
-            program = formulate(problem.classes, offers, every, nothing)
+            program = formulate(offers, every, nothing)
             solve(program, limits=Limits(gap=gap))
             plain.append(process_time() - begun)
     choose_s, warm_s, nodes_s, gaps = np.median(rows, axis=0).tolist()

@@ -27,7 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -191,7 +191,7 @@ def stopped_and_started(job: TaskJob, device: str, count: int) -> float:
     with tempfile.TemporaryDirectory() as name:
         ends = []
         for task in job.tasks()[: count + 1]:
-            words = [sys.executable, "-c", _ONE, repr(job.as_json()), name, device]
+            words = [sys.executable, "-c", _ONE, repr(asdict(job)), name, device]
             done = subprocess.run(
                 [*words, str(task.round), str(task.number)],
                 cwd=Path(__file__).parents[1],

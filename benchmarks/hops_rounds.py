@@ -1,8 +1,8 @@
 """A round of Hops on clusters of any size: what `test_hops.py` and `hops_scale.py` measure.
 
-Five GPU types on nodes of 8, requirement sets and speeds as in `hetsched_core.choose.instances`,
-latency ratios exponential. The round is the second one: what the first one placed runs, and keeps
-its nodes or moves.
+Five GPU types on nodes of 8, requirement sets and speeds as in
+`tests.hetsched_core.choose.instances`, latency ratios exponential. The round is the second one:
+what the first one placed runs, and keeps its nodes or moves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hetsched_core.choose.instances import NODE_GPUS, TYPES, requirement_sets, speeds
 from hetsched_core.fairness import RunTimes
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.types import (
@@ -31,6 +30,7 @@ from hetsched_core.types import (
     SpeedTable,
     Trigger,
 )
+from tests.hetsched_core.choose.instances import NODE_GPUS, TYPES, requirement_sets, speeds
 from tests.hetsched_core.worlds import snapshot_of
 
 PROFILES = 200

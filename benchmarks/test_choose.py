@@ -2,7 +2,7 @@
 
 The baseline is the same programme over node classes with every option in it, given to HiGHS at
 once with the same gap (`test_plain`); beyond 2,048 GPUs it does not end within minutes. Instances:
-`hetsched_core.choose.instances`.
+`tests.hetsched_core.choose.instances`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from hetsched_core.choose import Choice, ChooseProblem, JobPieces, assign_nodes, choose
-from hetsched_core.choose.instances import random_problem
 from hetsched_core.choose.offers import offers_of
 from hetsched_core.choose.program import formulate
 from hetsched_core.optimize import Limits, Solution, solve
+from tests.hetsched_core.choose.instances import random_problem
 
 SIZES = {512: (500, 5e-4), 2048: (2000, 1e-3), 16_384: (8000, 1e-3), 100_000: (50_000, 3e-3)}
 """Jobs offered and the gap asked for, by GPUs."""
@@ -25,8 +25,7 @@ SEED = 1
 
 def decide(problem: ChooseProblem, gap: float, prices: np.ndarray | None) -> Choice:
     chosen = choose(problem, gap, prices)
-    node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
-    assign_nodes(problem, chosen.option, node_class, JobPieces.none(problem.jobs))
+    assign_nodes(problem, chosen.option, problem.classes.of_node, JobPieces.none(problem.jobs))
     return chosen
 
 
@@ -61,7 +60,7 @@ def test_plain(benchmark: BenchmarkFixture, gpus: int) -> None:
     def plain() -> Solution:
         offers = offers_of(problem)
         everything, nothing = np.arange(len(problem.options)), np.zeros(0, np.int64)
-        program = formulate(problem.classes, offers, everything, nothing)
+        program = formulate(offers, everything, nothing)
         return solve(program, limits=Limits(gap=gap))
 
     found = benchmark.pedantic(plain, rounds=1, iterations=1)

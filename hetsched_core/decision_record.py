@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import cattrs
 from immutables import Map
 
 from hetsched_core.errors import InputError
@@ -201,7 +200,6 @@ def read_decision(document: str) -> RecordedDecision:
         TypeError,
         AttributeError,
         RecursionError,
-        cattrs.BaseValidationError,
     ) as error:
         raise InputError(f"it cannot be read: {type(error).__name__}: {error}"[:300]) from None
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, ways_to_fit
 from hetsched_core.placement.free import PerGpu, on_one_node
-from hetsched_core.placement.pack import fits, lacks_open_nodes
+from hetsched_core.placement.pack import fits, why_no_nodes
 from hetsched_core.policy import Policy
 from hetsched_core.types import (
     Configuration,
@@ -65,7 +65,8 @@ class Why:
         job: its id.
         phase: where it stands.
         holds: what it holds or is about to hold; None while it waits.
-        reasons: why it waits, the policy's own word first; () if it does not.
+        reasons: why it waits, the policy's own word first, before it only which window closes its
+            nodes; () if it does not.
         reservation: GPUs that the plan promises it later; None if there are none.
         remedies: changes to the job that would let it start now.
         measured_until_s: when the run that measures its speed is given up, seconds UTC; None
@@ -141,6 +142,9 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     if isinstance(entry, Placed):
         yield from _before_start(snapshot, entry)
         return
+    by_the_cluster = () if view.blocked else tuple(_by_the_cluster(snapshot, view.job))
+    # When its nodes open says more than that there is no room on them.
+    yield from (reason for reason in by_the_cluster if reason.code is ReasonCode.CLOSED)
     if isinstance(entry, Waiting):
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
@@ -148,7 +152,7 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
         windows = view.blocked.code is ReasonCode.CLOSED and _windows(snapshot, view.job)
         yield replace(view.blocked, detail=windows) if windows else view.blocked
         return
-    yield from _by_the_cluster(snapshot, view.job)
+    yield from by_the_cluster
 
 
 def _measuring(snapshot: Snapshot, plan: Plan, view: JobView, reason: Reason) -> Reason:
@@ -192,14 +196,14 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
     ways = ways_to_fit(job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
     if not ways:
         yield Reason(ReasonCode.NEVER_FITS, detail=_why_never(snapshot, job))
-    elif lacks_open_nodes(snapshot, replace(job, closed=frozenset())):
+    elif (shut := why_no_nodes(snapshot, job)) is ReasonCode.NODES_DOWN:
         nodes = [
             view.node.name
             for view in snapshot.node_views()
             if not view.open and job.may_start_on(view.node.name)
         ]
         yield Reason(ReasonCode.NODES_DOWN, detail=_few(nodes))
-    elif job.closed and lacks_open_nodes(snapshot, job):
+    elif shut is ReasonCode.CLOSED:
         yield Reason(ReasonCode.CLOSED, detail=_windows(snapshot, job))
     elif not fits(snapshot, _idle(snapshot), job):
         yield Reason(ReasonCode.NO_ROOM, detail=_most_free(snapshot, job))

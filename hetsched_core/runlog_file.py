@@ -24,8 +24,8 @@ from hetsched_core.runlog import (
     RunRecord,
 )
 from hetsched_core.types import Configuration
-from hetsched_core.values.files import structure, unstructure
 from hetsched_core.values.json import plain, strict_json
+from hetsched_core.values.records import structure, unstructure
 
 SCHEMA = "hetsched-runlog/1"
 

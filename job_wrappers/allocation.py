@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -95,15 +94,3 @@ def _name(job: str, environment: Mapping[str, str]) -> str:
     if not _JOB.fullmatch(name):
         raise ValueError(f"SLURM_ARRAY_JOB_ID is {array[:40]!r}: expected a job id")
     return name
-
-
-def gpu_type_of(node: str) -> str | None:
-    """Ask Slurm for the type of a node's GPUs; None where it has none, or does not answer."""
-    try:
-        said = subprocess.run(
-            ["scontrol", "show", "node", node], capture_output=True, text=True, timeout=30
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    found = re.search(r"Gres=\S*?gpu:([^:,()\s]+):\d", said.stdout)
-    return found[1] if found else None

@@ -1,7 +1,6 @@
 """The weighted mean of several states of one model, tensor by tensor.
 
-A state is what `state_dict` gives: dicts, lists and tuples down to tensors and plain values. What
-becomes of each kind of leaf, for parameters, buffers and optimiser state alike:
+What becomes of each kind of leaf, for parameters, buffers and optimiser state alike:
 
 floating point: the weighted mean. Of parameters that is HadarE's consolidation (section V-B). Of a
     normalisation layer's running mean and variance it is the mean of estimates that were made with
@@ -14,10 +13,9 @@ anything else (bool, text, learning rate): that of the first state.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-Path = tuple[Any, ...]
+from job_wrappers.states import Path, leaves, mapped
 
 
 class Mean:
@@ -64,16 +62,16 @@ class Mean:
         """
         if self._first is None:
             raise ValueError("nothing was added: there is no mean")
-        found = {}
-        for path, leaf in self._leaves.items():
-            if _is_mean(leaf):
-                mean = leaf.to(_double(leaf)) + self._sums[path] / self._weight
-                found[path] = mean.to(leaf.dtype)
-            elif path in self._sums:
-                found[path] = self._start[path] + self._sums[path]
-            else:
-                found[path] = leaf.clone() if hasattr(leaf, "clone") else leaf
-        return _rebuilt(self._first, found, ())
+        found = iter([self._mean(path, leaf) for path, leaf in self._leaves.items()])
+        return mapped(self._first, lambda _: next(found))
+
+    def _mean(self, path: Path, leaf: Any) -> Any:
+        if _is_mean(leaf):
+            mean = leaf.to(_double(leaf)) + self._sums[path] / self._weight
+            return mean.to(leaf.dtype)
+        if path in self._sums:
+            return self._start[path] + self._sums[path]
+        return leaf.clone() if hasattr(leaf, "clone") else leaf
 
     def _check(self, own: dict[Path, Any]) -> None:
         if self._first is not None and own.keys() != self._leaves.keys():
@@ -85,26 +83,6 @@ class Mean:
                     raise ValueError(f"{_name(path)} is {_form(leaf)}, not {_form(other)}")
             if _is_mean(leaf) and not bool(leaf.isfinite().all()):
                 raise ValueError(f"{_name(path)} is not finite")
-
-
-def leaves(state: object, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield what is not a dict, list or tuple, with its path of keys and indices."""
-    if isinstance(state, dict):
-        for key, part in state.items():
-            yield from leaves(part, (*path, key))
-    elif isinstance(state, (list, tuple)):
-        for at, part in enumerate(state):
-            yield from leaves(part, (*path, at))
-    else:
-        yield path, state
-
-
-def _rebuilt(state: Any, found: dict[Path, Any], path: Path) -> Any:
-    if isinstance(state, dict):
-        return {key: _rebuilt(part, found, (*path, key)) for key, part in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(_rebuilt(part, found, (*path, at)) for at, part in enumerate(state))
-    return found[path]
 
 
 def _is_mean(leaf: Any) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from types import TracebackType
 
 # Whoever signals all processes of a job does not mean this one. It reads until the other end of its
 # input is closed, which the kernel does however the launcher ends.
@@ -45,16 +44,7 @@ class Guardian:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{group}\n".encode())
 
-    def __enter__(self) -> Guardian:
-        """Return itself."""
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def close(self) -> None:
         """Send it away: this process has seen to its workers."""
         self._process.kill()
         self._process.communicate()

@@ -1,10 +1,12 @@
-"""How a run tells its launcher that it was stopped, and wants to be resumed."""
+"""What signals ask a run for, and how it tells its launcher that it was stopped."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 STOPPED = 99
@@ -14,6 +16,26 @@ OUTCOME = "HETSCHED_OUTCOME"
 """Names the file in which rank 0 says so: torchrun and srun keep no exit code of their workers."""
 
 _HEARD = ".heard"
+
+
+@dataclass
+class Wishes:
+    """What signals asked this process for: TERM and USR2 to stop, USR1 to save and go on."""
+
+    stop: bool = False
+    save: bool = False
+
+    def listen(self) -> None:
+        """Take the signals from now on; only the main thread may ask for this."""
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, self._on_stop)
+        signal.signal(signal.SIGUSR1, self._on_save)
+
+    def _on_stop(self, *_: object) -> None:
+        self.stop = True
+
+    def _on_save(self, *_: object) -> None:
+        self.save = True
 
 
 def tell_stopped(environment: Mapping[str, str], rank: int) -> int:

@@ -9,21 +9,22 @@ then and when it is told to stop, and goes on from there in its next run, on oth
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import random
-import signal
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 if not __package__:  # run by its path
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from job_wrappers import checkpoint
-from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.allocation import Allocation
+from job_wrappers.files import write_whole
 from job_wrappers.moves import await_moves
+from job_wrappers.outcome import Wishes
+from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
 
 MEASURED_ITERATIONS = 10
@@ -33,122 +34,126 @@ _TICK_S = 0.1
 _PARTS = (("forward_s", 0.3), ("backward_s", 0.6), ("update_s", 0.1))
 
 
-@dataclass
-class Asked:
-    """What signals asked for."""
+def save(path: Path, nonce: str, samples: float) -> None:
+    """Write a checkpoint; whatever is killed when, the file holds this one or the one before.
 
-    stop: bool = False
-    save: bool = False
-
-    def on_stop(self, *_: object) -> None:
-        """Save and stop: the GPUs are wanted."""
-        self.stop = True
-
-    def on_save(self, *_: object) -> None:
-        """Save and go on."""
-        self.save = True
+    Raises:
+        OSError: the file cannot be written; the checkpoint before is still there.
+    """
+    write_whole(path, [json.dumps({"nonce": nonce, "samples": samples}).encode()])
 
 
-@dataclass
+def load(path: Path, nonce: str) -> float:
+    """Return the samples that were saved for the job of this nonce; 0 if there is nothing of it.
+
+    Raises:
+        ValueError: the file holds something else.
+        OSError: it cannot be read.
+    """
+    try:
+        state = json.loads(path.read_text())
+        return float(state["samples"]) if state.get("nonce") == nonce else 0.0
+    except FileNotFoundError:
+        return 0.0
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ValueError(f"{path} is no checkpoint; move it away to begin anew") from None
+
+
 class Stub:
     """One run of a job that only sleeps.
 
     Attributes:
-        allocation: what it holds.
-        gpu_type: of its GPUs.
-        samples_per_s: at which it works, over all GPUs.
-        batch: samples of one iteration on one GPU.
-        total: samples of the whole job.
-        saved: the checkpoint file.
-        spool: where it tells how far it is.
         samples: done over all runs.
-        report_s, save_s: seconds from one progress line, or checkpoint, to the next.
-        slow_save_s: seconds for which a checkpoint keeps it from working.
-        noise: relative deviation of the speed from one progress line to the next.
-        asked: what signals asked for.
     """
 
-    allocation: Allocation
-    gpu_type: str
-    samples_per_s: float
-    batch: int
-    total: float
-    saved: Path
-    spool: SpoolWriter | None = None
-    samples: float = 0.0
-    report_s: float = 5.0
-    save_s: float = 60.0
-    slow_save_s: float = 0.0
-    noise: float = 0.0
-    asked: Asked = field(default_factory=lambda: Asked())
+    def __init__(self, given: argparse.Namespace, environment: Mapping[str, str]) -> None:
+        """Go on from the checkpoint of the run before.
+
+        Args:
+            given: the command line.
+            environment: what Slurm has given to this run.
+
+        Raises:
+            ValueError: this is no job with GPUs, or a speed or the checkpoint is none.
+            OSError: the checkpoint cannot be read.
+        """
+        self._wishes = Wishes()
+        self._wishes.listen()
+        speeds = speeds_of(given.speed)
+        self._given = given
+        self._allocation = a = Allocation.of(environment)
+        self._saved = given.checkpoint or Path(f"stub.{a.job}.json")
+        self.samples = load(self._saved, a.nonce)
+        self._gpu_type = given.gpu_type or gpu_type_of(a.host) or "gpu"
+        per_gpu = speeds.get(self._gpu_type, speeds[""])
+        self._per_gpu = per_gpu * (given.spread if a.node_count > 1 else 1)
+        self._spool = SpoolWriter(given.spool, a) if given.spool else None
+
+    def greeting(self) -> list[str]:
+        """Return which run this is, what it holds, and why it is here."""
+        a, given = self._allocation, self._given
+        speed = self._per_gpu * a.gpus
+        holds = f"{a.gpus} GPUs ({self._gpu_type}) on {a.nodes}, {speed:g} samples/s"
+        done = f"{self.samples:.0f} of {given.samples:.0f} samples done"
+        lines = [f"job {a.job} run {a.run}: {holds}, {done}"]
+        if self._spool is not None and self._spool.why_not:
+            lines.append(f"no spool file: {self._spool.why_not}")
+        if given.spool and a.nonce:
+            # Why the run before was stopped, and why this one was placed.
+            moves = await_moves(given.spool, a)
+            lines += [f"moved {m}" for m in moves if m.run == (a.run - 1 if m.before else a.run)]
+        return lines
 
     def run(self) -> bool:
         """Work until all samples are done, or a signal stops it; return whether all are done."""
-        asked = self.asked
-        rng = random.Random(self.allocation.run)
+        wishes, given = self._wishes, self._given
+        usual = self._per_gpu * self._allocation.gpus
+        rng = random.Random(self._allocation.run)
         now = begun = reported = saved = time.monotonic()
         told = self.samples
-        speed = self.samples_per_s * rng.lognormvariate(0.0, self.noise)
-        measure_s: float | None = MEASURED_ITERATIONS * self.batch / self._per_gpu
-        while self.samples < self.total and not asked.stop:
-            left_s = (self.total - self.samples) / speed
+        speed = usual * rng.lognormvariate(0.0, given.noise)
+        measure_s: float | None = MEASURED_ITERATIONS * given.batch / self._per_gpu
+        while self.samples < given.samples and not wishes.stop:
+            left_s = (given.samples - self.samples) / speed
             time.sleep(min(_TICK_S, left_s))
             now, before = time.monotonic(), now
-            self.samples = min(self.total, self.samples + speed * (now - before))
+            self.samples = min(given.samples, self.samples + speed * (now - before))
             if measure_s is not None and now - begun >= measure_s:
                 self._tell_profile()
                 measure_s = None
-            if now - reported >= self.report_s:
+            if now - reported >= given.report_every:
                 self._tell_progress((self.samples - told) / (now - reported))
                 reported, told = now, self.samples
-                speed = self.samples_per_s * rng.lognormvariate(0.0, self.noise)
-            if asked.save or now - saved >= self.save_s:
-                asked.save = False
+                speed = usual * rng.lognormvariate(0.0, given.noise)
+            if wishes.save or now - saved >= given.save_every:
+                wishes.save = False
                 self._save()
                 saved = now = time.monotonic()
-        done = self.samples >= self.total
+        done: bool = self.samples >= given.samples
         if now > reported:
             self._tell_progress((self.samples - told) / (now - reported))
         self._save()
-        if self.spool is not None:
-            how = "completed" if done else "stopped"
-            self.spool.tell("end", samples=self.samples, how=how)
-            self.spool.close()
+        self._tell("end", samples=self.samples, how="completed" if done else "stopped")
         return done
-
-    @property
-    def _per_gpu(self) -> float:
-        return self.samples_per_s / self.allocation.gpus
 
     def _save(self) -> None:
         begun = time.monotonic()
-        time.sleep(self.slow_save_s)
-        state = {"nonce": self.allocation.nonce, "samples": self.samples}
-        checkpoint.save(self.saved, state)
-        if self.spool is not None:
-            took_s = time.monotonic() - begun
-            self.spool.tell("checkpoint", samples=self.samples, stopped_s=took_s)
+        time.sleep(self._given.save_takes)
+        save(self._saved, self._allocation.nonce, self.samples)
+        self._tell("checkpoint", samples=self.samples, stopped_s=time.monotonic() - begun)
 
     def _tell_progress(self, samples_per_s: float) -> None:
-        if self.spool is not None:
-            self.spool.tell(
-                "progress",
-                samples=self.samples,
-                samples_per_s=samples_per_s,
-                data_s=[],
-                wait_s=[],
-            )
+        rate = {"samples": self.samples, "samples_per_s": samples_per_s}
+        self._tell("progress", **rate, data_s=[], wait_s=[])
 
     def _tell_profile(self) -> None:
-        if self.spool is None:
-            return
-        iteration_s = self.batch / self._per_gpu
-        self.spool.tell(
+        iteration_s = self._given.batch / self._per_gpu
+        self._tell(
             "profile",
-            gpu_type=self.gpu_type,
-            gpus=self.allocation.gpus,
-            nodes=self.allocation.node_count,
-            batch_size=self.batch,
+            gpu_type=self._gpu_type,
+            gpus=self._allocation.gpus,
+            nodes=self._allocation.node_count,
+            batch_size=self._given.batch,
             iterations=MEASURED_ITERATIONS,
             parameters=0,
             pattern=1,
@@ -156,6 +161,10 @@ class Stub:
             wait_s=[0.0] * MEASURED_ITERATIONS,
             **{name: share * iteration_s for name, share in _PARTS},
         )
+
+    def _tell(self, kind: str, **values: object) -> None:
+        if self._spool is not None:
+            self._spool.tell(kind, **values)
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
@@ -215,39 +224,12 @@ def speeds_of(texts: Sequence[str]) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run one run of the job; 0 when it is done or was stopped."""
-    given = _arguments(words)
-    asked = Asked()
-    signal.signal(signal.SIGTERM, asked.on_stop)
-    signal.signal(signal.SIGUSR1, asked.on_save)
     try:
-        speeds = speeds_of(given.speed)
-        allocation = Allocation.of(os.environ)
-        saved = given.checkpoint or Path(f"stub.{allocation.job}.json")
-        state = checkpoint.load(saved, allocation.nonce)
+        stub = Stub(_arguments(words), os.environ)
     except (ValueError, OSError) as error:
         sys.stderr.write(f"stub: {error}\n")
         return 2
-    gpu_type = given.gpu_type or gpu_type_of(allocation.host) or "gpu"
-    per_gpu = speeds.get(gpu_type, speeds[""])
-    spool = SpoolWriter(given.spool, allocation) if given.spool else None
-    stub = Stub(
-        allocation=allocation,
-        gpu_type=gpu_type,
-        samples_per_s=per_gpu
-        * allocation.gpus
-        * (given.spread if allocation.node_count > 1 else 1),
-        batch=given.batch,
-        total=given.samples,
-        saved=saved,
-        spool=spool,
-        samples=float(state["samples"]) if state else 0.0,
-        report_s=given.report_every,
-        save_s=given.save_every,
-        slow_save_s=given.save_takes,
-        noise=given.noise,
-        asked=asked,
-    )
-    for line in _greeting(stub, given.spool):
+    for line in stub.greeting():
         _say(line)
     done = stub.run()
     _say(f"{'done' if done else 'stopped'} at {stub.samples:.0f} samples")
@@ -257,21 +239,6 @@ def main(words: Sequence[str] | None = None) -> int:
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
-
-
-def _greeting(stub: Stub, spool: Path | None) -> list[str]:
-    """Return which run this is, what it holds, and why it is here."""
-    a = stub.allocation
-    holds = f"{a.gpus} GPUs ({stub.gpu_type}) on {a.nodes}, {stub.samples_per_s:g} samples/s"
-    done = f"{stub.samples:.0f} of {stub.total:.0f} samples done"
-    lines = [f"job {a.job} run {a.run}: {holds}, {done}"]
-    if stub.spool is not None and stub.spool.why_not:
-        lines.append(f"no spool file: {stub.spool.why_not}")
-    if spool is not None and a.nonce:
-        # Why the run before was stopped, and why this one was placed.
-        moves = await_moves(spool, a)
-        lines += [f"moved {m}" for m in moves if m.run == (a.run - 1 if m.before else a.run)]
-    return lines
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """Files of tensors that are whole or not there: a line of JSON, then what `torch.save` makes.
 
 The line can be read without torch; a state without tensors is JSON itself and needs none at all.
-Files are written beside their place, synced and then named, so that who reads while another writes,
-on whatever node, sees all of a file or none.
 """
 
 from __future__ import annotations
@@ -11,12 +9,11 @@ import io
 import json
 import os
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from job_wrappers.files import sync_folder
+from job_wrappers import files
 
 SCHEMA = "hetsched-tensors/1"
 
@@ -34,8 +31,7 @@ def write(path: Path, header: Mapping[str, object], tensors: object) -> None:
     Raises:
         OSError: it cannot be written; what was there still is.
     """
-    with _beside(path, _packed(header, tensors)) as part:
-        part.replace(path)
+    files.write_whole(path, [_packed(header, tensors)])
 
 
 def write_once(path: Path, header: Mapping[str, object], tensors: object) -> bool:
@@ -47,18 +43,7 @@ def write_once(path: Path, header: Mapping[str, object], tensors: object) -> boo
     Raises:
         OSError: it cannot be written.
     """
-    return not path.exists() and place_once(path, _packed(header, tensors))
-
-
-def place_once(path: Path, content: bytes) -> bool:
-    """Put content under a name that is not taken; return whether it was not."""
-    with _beside(path, content) as part:
-        try:
-            # Unlike a rename, a link fails where the name is taken, on NFS too.
-            os.link(part, path)
-        except FileExistsError:
-            return False
-    return True
+    return not path.exists() and files.write_once(path, [_packed(header, tensors)])
 
 
 def read_header(path: Path) -> dict[str, Any]:
@@ -131,18 +116,3 @@ def _header(path: Path, line: bytes) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError):
         pass
     raise ValueError(f"{path} is no file of tensors")
-
-
-@contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Path]:
-    """Write content beside its place, for the caller to give it its name; then sync the folder."""
-    part = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        yield part
-    finally:
-        part.unlink(missing_ok=True)
-    sync_folder(path.parent)

@@ -14,9 +14,12 @@ import hypothesis
 import pytest
 
 # The machine's load must not fail a test, and the same commit must always meet the same examples.
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True)
-hypothesis.settings.register_profile("local", deadline=None)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") == "true" else "local")
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, max_examples=20)
+hypothesis.settings.register_profile("local", deadline=None, max_examples=20)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") == "true" else "local")
+)
 
 
 @pytest.fixture(scope="session")

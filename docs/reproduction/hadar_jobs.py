@@ -19,8 +19,8 @@ from docs.reproduction.fidelity import STATIC, load, markdown
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate import Settings, simulate
+from hetsched_core.traces.gavel import read_measured
 from hetsched_core.traces.load import Loaded
-from hetsched_core.traces.measured import read_measured
 from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
 from hetsched_core.types import Cluster, Speeds, Submission
 

@@ -5,18 +5,29 @@ best. Where that leaves someone without room, the nodes of the class are cut ane
 programme over (what a node keeps, pattern) that moves as few pieces as possible. That always
 succeeds where the class formulation holds and no two pieces of a job could share a node. Where they
 could, pieces of different jobs change places; if that fails, too, a programme over pieces and nodes
-decides, where it is small enough.
+decides, where it is small enough. What is chosen over classes may not fit there: slots alone would
+let two pieces of one job share a node where they are small enough.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import combinations, product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.patterns import patterns
-from hetsched_core.choose.problem import ChooseProblem, JobPieces, ProblemError
+from hetsched_core.choose.offers import Offers
+from hetsched_core.choose.problem import (
+    ChooseProblem,
+    JobPieces,
+    NodeClasses,
+    Options,
+    ProblemError,
+    runs_of,
+    starts_of,
+)
+from hetsched_core.choose.program import cuts_of, patterns
 from hetsched_core.kernels.fill import fill
 from hetsched_core.optimize import Limits, Matrix, Program, solve
 
@@ -26,9 +37,12 @@ _MOST_PATTERNS = 20_000
 _MOST_PIECES_AND_NODES = 20_000
 _LIMITS = Limits(gap=1e-3, nodes=1000)
 
+_MOST_OPTIONS = 5000
+"""A problem that has more options node by node is not looked at so."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Wanted:
+class _Pieces:
     """Pieces, those of one job together and its widest first, and where they are now.
 
     Attributes:
@@ -76,7 +90,7 @@ def place(
     problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces
 ) -> JobPieces | None:
     """Return the same as `assign_nodes`, or None where it finds no room."""
-    wanted = _wanted(problem, option, node_class, now)
+    wanted = _pieces_of(problem, option, node_class, now)
     at = wanted.at.copy()
     full = _fill_up(wanted, problem.classes.capacity[node_class], node_class, at)
     for c in np.unique(wanted.of_class[full]):
@@ -84,7 +98,7 @@ def place(
         nodes = np.flatnonzero(node_class == c)
         capacity = int(problem.classes.capacity[c])
         pieces = wanted.job[mine], wanted.gpus[mine], wanted.at[mine]
-        found = _cut_anew(capacity, nodes, *pieces)
+        found = _recut(capacity, nodes, *pieces)
         if found is None:
             found = _piece_by_piece(capacity, nodes, *pieces)
         if found is None:
@@ -94,10 +108,88 @@ def place(
     return JobPieces(starts, at, wanted.gpus)
 
 
-def without_those_in_the_way(problem: ChooseProblem, option: Ints) -> Ints:
+def surely_fits(offers: Offers) -> bool:
+    """Return whether what the programme finds always fits on nodes.
+
+    It does where no two pieces of an option could share a node: then any cut that has the slots
+    does. With one price per GPU instead of cuts the programme does not know the slots.
+    """
+    classes, starts = offers.classes, offers.slot_starts
+    of_class, gpus = offers.slot_class[offers.bundle_slots], offers.slot_gpus[offers.bundle_slots]
+    bundles = len(offers.bundle_starts) - 1
+    owner = np.repeat(np.arange(bundles), np.diff(offers.bundle_starts))
+    where = (owner * len(classes) + of_class)[gpus < classes.capacity[of_class]]
+    return len(np.unique(where)) == len(where) and all(
+        classes.count[c] < 2
+        or cuts_of(int(classes.capacity[c]), offers.slot_gpus[starts[c] : starts[c + 1]])
+        is not None
+        for c in range(len(classes))
+    )
+
+
+def fits(problem: ChooseProblem, option: Ints) -> bool:
+    """Return whether what was chosen finds nodes."""
+    none = JobPieces.none(problem.jobs)
+    return place(problem, option, problem.classes.of_node, none) is not None
+
+
+def node_by_node(problem: ChooseProblem) -> tuple[ChooseProblem, Ints] | None:
+    """Return the problem with a class of its own for each node, and of which option each of its is.
+
+    None if it has too many options.
+    """
+    classes, options = problem.classes, problem.options
+    first = starts_of(classes.count)
+    origin: list[int] = []
+    pieces: list[tuple[int, ...]] = []
+    gpus: list[Ints] = []
+    for q in range(len(options)):
+        mine = slice(options.starts[q], options.starts[q + 1])
+        # Pieces that are alike are on nodes in ascending order.
+        alike: dict[tuple[int, int], int] = {}
+        for piece in zip(
+            options.piece_class[mine].tolist(), options.piece_gpus[mine].tolist(), strict=True
+        ):
+            alike[piece] = alike.get(piece, 0) + 1
+        ways = product(
+            *(combinations(range(first[c], first[c + 1]), times) for (c, _), times in alike.items())
+        )
+        sizes = np.repeat(
+            np.array([g for _, g in alike], np.int64), np.array(list(alike.values()), np.int64)
+        )
+        for way in ways:
+            nodes = tuple(node for part in way for node in part)
+            if len(set(nodes)) == len(nodes):
+                origin.append(q)
+                pieces.append(nodes)
+                gpus.append(sizes)
+            if len(origin) > _MOST_OPTIONS:
+                return None
+    number = int(first[-1])
+    return (
+        ChooseProblem(
+            NodeClasses(
+                np.repeat(classes.capacity, classes.count),
+                np.ones(number, np.int64),
+                tuple(map(str, range(number))),
+            ),
+            Options(
+                options.job[origin],
+                options.value[origin],
+                starts_of([len(nodes) for nodes in pieces]),
+                np.array([node for nodes in pieces for node in nodes], np.int64),
+                np.concatenate(gpus),
+            ),
+            problem.jobs,
+        ),
+        np.array(origin),
+    )
+
+
+def drop_unplaced(problem: ChooseProblem, option: Ints) -> Ints:
     """Return what was chosen less the jobs that find no room behind the others."""
-    node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
-    wanted = _wanted(problem, option, node_class, JobPieces.none(problem.jobs))
+    node_class = problem.classes.of_node
+    wanted = _pieces_of(problem, option, node_class, JobPieces.none(problem.jobs))
     free = problem.classes.capacity[node_class]
     full = _fill_up(wanted, free, node_class, wanted.at.copy())
     left = option.copy()
@@ -105,58 +197,37 @@ def without_those_in_the_way(problem: ChooseProblem, option: Ints) -> Ints:
     return left
 
 
-def _wanted(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces) -> _Wanted:
-    """Return the pieces chosen, with the nodes of those who take what they have."""
+def _pieces_of(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobPieces) -> _Pieces:
+    """Return the pieces chosen, with the nodes of the jobs that take what they have."""
     options, classes = problem.options, problem.classes
     has = np.flatnonzero(option >= 0)
-    job, of_class, gpus = _by_job(
-        has,
-        options.starts[option[has]],
-        options.starts[option[has] + 1],
-        options.piece_class,
-        options.piece_gpus,
-    )
+    owner, piece = runs_of(options.starts, option[has])
+    job, of_class, gpus = has[owner], options.piece_class[piece], options.piece_gpus[piece]
     order = np.lexsort((of_class, -gpus, job))
     job, of_class, gpus = job[order], of_class[order], gpus[order]
 
-    had_class = node_class[now.node]
-    all_jobs = np.arange(problem.jobs)
-    had_job, had_class, had_gpus = _by_job(
-        all_jobs, now.starts[:-1], now.starts[1:], had_class, now.gpus
-    )
+    had_job, had_class, had_gpus = now.job, node_class[now.node], now.gpus
     order = np.lexsort((had_class, -had_gpus, had_job))
-    had_node = now.node[order]
-    had_class, had_gpus = had_class[order], had_gpus[order]
+    had_node, had_class, had_gpus = now.node[order], had_class[order], had_gpus[order]
 
     # Compare piece by piece the jobs with as many pieces as they had.
     many = np.bincount(job, minlength=problem.jobs)
     alike = (many == np.diff(now.starts)) & (many > 0)
     at = np.full(len(job), -1, np.int64)
-    mine, theirs = np.flatnonzero(alike[job]), np.flatnonzero(alike[had_job[order]])
+    mine, theirs = np.flatnonzero(alike[job]), np.flatnonzero(alike[had_job])
     differs = (of_class[mine] != had_class[theirs]) | (gpus[mine] != had_gpus[theirs])
     alike[job[mine][differs]] = False
     at[mine] = np.where(alike[job[mine]], had_node[theirs], -1)
-    # More may be said to run on a node than it has room for; then nobody stays there.
+    # More may be said to run on a node than it has room for; then no job stays there.
     stays = at >= 0
     held = np.bincount(at[stays], weights=gpus[stays], minlength=len(node_class))
     crowded = held > classes.capacity[node_class]
     leave = np.isin(job, job[stays][crowded[at[stays]]])
     at[leave] = -1
-    return _Wanted(job, of_class, gpus, at)
+    return _Pieces(job, of_class, gpus, at)
 
 
-def _by_job(
-    jobs: Ints, begins: Ints, ends: Ints, of_class: Ints, gpus: Ints
-) -> tuple[Ints, Ints, Ints]:
-    """Return job, class and GPUs of the pieces `begins` to `ends` of each job."""
-    sizes = ends - begins
-    job = np.repeat(jobs, sizes)
-    before = np.cumsum(sizes) - sizes
-    at = np.repeat(begins - before, sizes) + np.arange(len(job))
-    return job, of_class[at], gpus[at]
-
-
-def _fill_up(wanted: _Wanted, free: Ints, node_class: Ints, at: Ints) -> Ints:
+def _fill_up(wanted: _Pieces, free: Ints, node_class: Ints, at: Ints) -> Ints:
     """Find nodes for those who do not stay, in `at`; return the pieces of jobs that found none.
 
     `free` holds the GPUs of each node, and what is left of them afterwards.
@@ -191,7 +262,7 @@ def _fill_up(wanted: _Wanted, free: Ints, node_class: Ints, at: Ints) -> Ints:
     return loose[choice[owner] < 0]
 
 
-def _cut_anew(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
+def _recut(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
     """Return a node for each piece of one class, so that most stay; None if that fails.
 
     Args:
@@ -269,7 +340,7 @@ def _cut_kinds(cuts: Ints, kinds: Ints, number: Ints, pieces: Ints) -> Ints | No
 
 
 def _piece_by_piece(capacity: int, nodes: Ints, job: Ints, gpus: Ints, at: Ints) -> Ints | None:
-    """Return the same as `_cut_anew` from a programme that knows every piece and every node."""
+    """Return the same as `_recut` from a programme that knows every piece and every node."""
     pieces = len(job)
     if pieces * len(nodes) > _MOST_PIECES_AND_NODES:
         return None

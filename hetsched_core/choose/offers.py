@@ -1,4 +1,9 @@
-"""A problem as the price loop wants it: what options take, each different thing once."""
+"""A problem as its loops want it: what options take, each different thing once; and serving jobs.
+
+A *slot* is a kind of piece, (class, GPUs); a *bundle* is what an option takes, a sequence of slots.
+Jobs are served one after another: what they chose if it fits, then what others take of the rest.
+A choice is made better by exchanging what a few nodes at a time are used for.
+"""
 
 from __future__ import annotations
 
@@ -7,59 +12,99 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.problem import ChooseProblem
-from hetsched_core.kernels.prices import number_bundles
+from hetsched_core.choose.problem import ChooseProblem, NodeClasses, runs_of, starts_of
+from hetsched_core.kernels.exchange import exchange
+from hetsched_core.kernels.fill import fill
+from hetsched_core.kernels.prices import node_worth, number_bundles
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
+SWEEPS = 4
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Slots:
-    """The K kinds of pieces that options take: (class, GPUs), ascending.
-
-    Attributes:
-        of_class: (K,) class.
-        gpus: (K,) GPUs.
-        starts: (C + 1,) where the kinds of each class begin.
-    """
-
-    of_class: Ints
-    gpus: Ints
-    starts: Ints
-
-    def __len__(self) -> int:
-        """Number of kinds."""
-        return len(self.gpus)
+STEPS, CHAINS = 30, 60
+"""How often a few nodes are shared out anew, alone and in chains, of which one a node is enough."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Offers:
-    """The options of a problem, by job, as values and numbered bundles of pieces.
+    """The options of a problem, by job, as values and numbered bundles of slots.
 
     Attributes:
+        problem: whose options they are.
         starts: (J + 1,) where the options of each job begin.
-        value: (Q,).
+        value: (Q,) in units of the caller.
         bundle: (Q,) what the option takes, 0 to B - 1.
-        bundle_starts: (B + 1,) where the pieces of each bundle begin.
-        bundle_slots: (E,) kind of each piece, the widest of a bundle first.
-        slots: the kinds.
+        bundle_starts: (B + 1,) where the slots of each bundle begin.
+        bundle_slots: (E,) slot of each piece, the widest of a bundle first.
+        slot_class: (K,) class of each slot, ascending.
+        slot_gpus: (K,) GPUs of each slot, ascending inside a class.
+        slot_starts: (C + 1,) where the slots of each class begin.
     """
 
+    problem: ChooseProblem
     starts: Ints
     value: Floats
     bundle: Ints
     bundle_starts: Ints
     bundle_slots: Ints
-    slots: Slots
+    slot_class: Ints
+    slot_gpus: Ints
+    slot_starts: Ints
 
-    def cost(self, slot_prices: Floats) -> Floats:
-        """Return (B,) what each bundle costs at (K,) prices of pieces."""
-        return np.add.reduceat(slot_prices[self.bundle_slots], self.bundle_starts[:-1])
+    @property
+    def classes(self) -> NodeClasses:
+        """The node classes."""
+        return self.problem.classes
+
+    @property
+    def free_of_charge(self) -> Floats:
+        """(B,) costs of 0."""
+        return np.zeros(len(self.bundle_starts) - 1)
+
+    def cost(self, price: Floats) -> Floats:
+        """Return (B,) what each bundle costs at (K,) prices of slots."""
+        return np.add.reduceat(price[self.bundle_slots], self.bundle_starts[:-1])
+
+    def idle_worth(self, price: Floats) -> Floats:
+        """Return (C, G + 1) what the best cut of so many GPUs of a node of each class is worth.
+
+        G is the GPUs of the largest nodes; `price` are (K,) prices of slots.
+        """
+        classes = self.classes
+        worth = np.empty((len(classes), int(classes.capacity.max()) + 1))
+        node_worth(classes.capacity, self.slot_starts, self.slot_gpus, price, worth)
+        return worth
+
+    def worth(self, option: Ints) -> float:
+        """Return the sum of the values of (J,) options chosen, -1 for none."""
+        return float(self.value[option[option >= 0]].sum())
+
+    def job_of(self, options: Ints) -> Ints:
+        """Return the job of each option."""
+        return np.searchsorted(self.starts, options, side="right") - 1
+
+    def pieces(self, options: Ints) -> tuple[Ints, Ints]:
+        """Return of which of these options each piece is, and its slot, the widest first."""
+        owner, at = runs_of(self.bundle_starts, self.bundle[options])
+        return owner, self.bundle_slots[at]
+
+    def widest_first(self, option: Ints, best: Floats) -> Ints:
+        """Return the jobs, those with the widest piece chosen first, then those that gain most.
+
+        Args:
+            option: (J,) what was chosen, -1 for none.
+            best: (J,) what each job gains.
+        """
+        width = np.zeros(len(option), np.int64)
+        has = option >= 0
+        first = self.bundle_starts[self.bundle[option[has]]]
+        width[has] = self.slot_gpus[self.bundle_slots[first]]
+        return np.lexsort((-best, -width))
 
 
-def offers_of(problem: ChooseProblem) -> Offers:
-    """Return the offers of a problem with at least one option."""
+def offers_of(problem: ChooseProblem, unit: float = 1.0) -> Offers:
+    """Return the offers of a problem with at least one option, their values divided by `unit`."""
     options, classes = problem.options, problem.classes
     width = int(classes.capacity.max()) + 1
     key = options.piece_class * width + options.piece_gpus
@@ -72,15 +117,119 @@ def offers_of(problem: ChooseProblem) -> Offers:
     found = np.empty(1, np.int64)
     number_bundles(options.starts, slot, len(kinds), bundle, first, found)
     first = first[: found[0]]
-    begins, sizes = options.starts[first], np.diff(options.starts)[first]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    owner = np.repeat(np.arange(len(first)), sizes)
-    slots = slot[begins[owner] + np.arange(starts[-1]) - starts[owner]]
+    owner, at = runs_of(options.starts, first)
+    slots = slot[at]
     return Offers(
+        problem=problem,
         starts=np.searchsorted(options.job, np.arange(problem.jobs + 1)),
-        value=options.value,
+        value=options.value / unit,
         bundle=bundle,
-        bundle_starts=starts,
+        bundle_starts=starts_of(np.diff(options.starts)[first]),
         bundle_slots=slots[np.lexsort((-gpus[slots], owner))],
-        slots=Slots(of_class, gpus, np.searchsorted(of_class, np.arange(len(classes) + 1))),
+        slot_class=of_class,
+        slot_gpus=gpus,
+        slot_starts=np.searchsorted(of_class, np.arange(len(classes) + 1)),
     )
+
+
+def serve(
+    offers: Offers,
+    order: Ints,
+    of_node: Ints,
+    free: Ints,
+    choice: Ints,
+    cost: Floats,
+    sweeps: int,
+) -> Ints:
+    """Serve jobs in order on nodes, as the kernel `fill` does; return the (J, M) nodes they hold.
+
+    Args:
+        offers: what jobs could take.
+        order: the jobs to be served.
+        of_node: (N,) class of each node.
+        free: (N,) in and out, its GPUs.
+        choice: (J,) in and out, the option of each job.
+        cost: (B,) of each bundle.
+        sweeps: how often jobs may take what is left.
+    """
+    held = np.full((len(choice), int(np.diff(offers.bundle_starts).max())), -1, np.int64)
+    fill(
+        of_node,
+        order,
+        offers.starts,
+        offers.value,
+        offers.bundle,
+        cost,
+        offers.bundle_starts,
+        offers.slot_class[offers.bundle_slots],
+        offers.slot_gpus[offers.bundle_slots],
+        sweeps,
+        choice,
+        free,
+        held,
+    )
+    return held
+
+
+def serve_idle(offers: Offers, order: Ints, option: Ints, cost: Floats, sweeps: int) -> Ints:
+    """Return the options of the jobs that find room, and what others take of the rest.
+
+    Args:
+        offers: what jobs could take.
+        order: (J,) the jobs, the first to be served first.
+        option: (J,) what was chosen, -1 for none.
+        cost: (B,) of each bundle.
+        sweeps: how often jobs may take what is left.
+    """
+    of_node, choice = offers.classes.of_node, option.copy()
+    serve(offers, order, of_node, offers.classes.capacity[of_node], choice, cost, sweeps)
+    return choice
+
+
+def improve_by_exchange(
+    offers: Offers,
+    price: Floats,
+    best: Floats,
+    option: Ints,
+    tried: NDArray[np.bool_],
+    enough: float,
+) -> Ints:
+    """Return a choice that is worth as much or more.
+
+    Args:
+        offers: what jobs could take.
+        price: (K,) prices of slots, which say what is worth a try.
+        best: (J,) what each job gains at the prices with its best option.
+        option: (J,) what was chosen so far; what finds no room is left out.
+        tried: (Q,) the options that may be taken.
+        enough: what is good enough.
+    """
+    classes, cost = offers.classes, offers.cost(price)
+    of_node, choice = classes.of_node, option.copy()
+    free = classes.capacity[of_node]
+    order = offers.widest_first(option, best)
+    held = serve(offers, order, of_node, free, choice, cost, 0)
+    opened = np.flatnonzero(tried)
+    open_starts = np.searchsorted(opened, offers.starts)
+    exchange(
+        of_node,
+        offers.starts,
+        offers.value,
+        offers.bundle,
+        offers.bundle_starts,
+        offers.slot_class[offers.bundle_slots],
+        offers.slot_gpus[offers.bundle_slots],
+        cost,
+        best,
+        offers.idle_worth(price),
+        np.flatnonzero((np.diff(open_starts) > 0) | (choice >= 0)),
+        open_starts,
+        opened,
+        enough,
+        STEPS,
+        min(CHAINS, len(of_node)),
+        choice,
+        free,
+        held,
+    )
+    return choice

@@ -11,21 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.filling import SWEEPS, serve, widths
 from hetsched_core.choose.nodes import place
-from hetsched_core.choose.offers import Offers
-from hetsched_core.choose.problem import ChooseProblem, JobPieces, NodeClasses
+from hetsched_core.choose.offers import SWEEPS, Offers, serve
+from hetsched_core.choose.problem import ChooseProblem, JobPieces, NodeClasses, starts_of
 from hetsched_core.kernels.prices import number_bundles
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Merged:
+class MergedKinds:
     """A problem over K kinds of nodes instead of C classes.
 
     Attributes:
@@ -41,7 +41,7 @@ class Merged:
     favoured: NDArray[np.bool_]
 
 
-def merged(problem: ChooseProblem) -> Merged | None:
+def merge_kinds(problem: ChooseProblem) -> MergedKinds | None:
     """Return the problem over kinds; None where each class is one."""
     classes, options = problem.classes, problem.options
     if classes.kind is None:
@@ -66,7 +66,7 @@ def merged(problem: ChooseProblem) -> Merged | None:
     favoured = ~same | (np.diff(options.value[best], append=0.0) < 0)
     kept, favoured = best[new], favoured[new]
     sorted_by_kind = replace(options, piece_class=piece_kind, piece_gpus=gpus)
-    return Merged(
+    return MergedKinds(
         ChooseProblem(
             NodeClasses(classes.capacity[first], count, label),
             sorted_by_kind.only(kept),
@@ -78,41 +78,37 @@ def merged(problem: ChooseProblem) -> Merged | None:
     )
 
 
-def told_apart(whole: Merged, problem: ChooseProblem, offers: Offers, option: Ints) -> Ints:
+def split_kinds(whole: MergedKinds, offers: Offers, option: Ints) -> Ints:
     """Return what was chosen among kinds as options of the problem itself, where they are found.
 
     Args:
         whole: the problem over kinds.
-        problem: the problem itself.
         offers: of the problem itself.
         option: (J,) what was chosen among kinds.
     """
-    kinds, classes = whole.problem.classes, problem.classes
-    node_kind = np.repeat(np.arange(len(kinds)), kinds.count)
+    problem, classes = offers.problem, offers.classes
+    node_kind = whole.problem.classes.of_node
     found = np.full(problem.jobs, -1, np.int64)
     # The nodes of a kind, class by class.
-    home = np.repeat(np.arange(len(classes)), classes.count)
+    home = classes.of_node
     home = home[np.argsort(whole.kind[home], kind="stable")]
-    now = _favourites(whole, offers, option, home, classes.capacity)
+    now = _favourites(whole, offers, option, home)
     placed = place(whole.problem, option, node_kind, now)
     if placed is None:
         return found
     pinned = np.zeros(len(home), np.bool_)
-    job_of = [np.repeat(np.arange(problem.jobs), np.diff(each.starts)) for each in (now, placed)]
-    kept = np.isin(placed.node * problem.jobs + job_of[1], now.node * problem.jobs + job_of[0])
+    owner = placed.job
+    kept = np.isin(placed.node * problem.jobs + owner, now.node * problem.jobs + now.job)
     pinned[placed.node[kept]] = True
     wide = np.flatnonzero(np.diff(placed.starts) > 1)
     wide = wide[np.argsort(-whole.problem.options.value[option[wide]], kind="stable")]
     nodes = [placed.node[placed.starts[job] : placed.starts[job + 1]] for job in wide.tolist()]
     of_class = _classes_of(classes, whole.kind, node_kind, nodes, np.where(pinned, home, -1))
     width = int(classes.capacity.max()) + 1
-    slots = offers.slots
-    slot_at = {key: k for k, key in enumerate((slots.of_class * width + slots.gpus).tolist())}
-    bundles: dict[tuple[int, ...], int] = {}
-    ends = offers.bundle_starts.tolist()
-    pieces = offers.bundle_slots.tolist()
-    for b in range(len(ends) - 1):
-        bundles[tuple(sorted(pieces[ends[b] : ends[b + 1]]))] = b
+    keys = (offers.slot_class * width + offers.slot_gpus).tolist()
+    slot_at = {key: k for k, key in enumerate(keys)}
+    ends, pieces = offers.bundle_starts.tolist(), offers.bundle_slots.tolist()
+    bundles = {tuple(sorted(pieces[a:b])): at for at, (a, b) in enumerate(pairwise(ends))}
     wanted = (of_class[placed.node] * width + placed.gpus).tolist()
     starts = placed.starts.tolist()
     for job in np.flatnonzero(np.diff(placed.starts)).tolist():
@@ -125,41 +121,34 @@ def told_apart(whole: Merged, problem: ChooseProblem, offers: Offers, option: In
             found[job] = offers.starts[job] + int(here.argmax())
     # Others may have what is left.
     free = classes.capacity[of_class]
-    keeps = found[job_of[1]] >= 0
+    keeps = found[owner] >= 0
     np.subtract.at(free, placed.node[keeps], placed.gpus[keeps])
-    nothing = np.zeros(len(offers.bundle_starts) - 1)
-    serve(offers, np.flatnonzero(found < 0), of_class, free, found, nothing, SWEEPS)
+    order = np.flatnonzero(found < 0)
+    serve(offers, order, of_class, free, found, offers.free_of_charge, SWEEPS)
     return found
 
 
-def _favourites(
-    whole: Merged, offers: Offers, option: Ints, home: Ints, capacity: Ints
-) -> JobPieces:
-    """Return nodes for those who chose what one class makes worth more, as far as there is room.
+def _favourites(whole: MergedKinds, offers: Offers, option: Ints, home: Ints) -> JobPieces:
+    """Return nodes for jobs that chose what one class makes worth more, as far as there is room.
 
     Args:
         whole: the problem over kinds.
         offers: of the problem itself.
         option: (J,) what was chosen among kinds.
         home: (N,) class of each node.
-        capacity: (C,) GPUs of a node.
     """
     choice = np.full(len(option), -1, np.int64)
     has = np.flatnonzero(option >= 0)
     has = has[whole.favoured[option[has]]]
     choice[has] = whole.best[option[has]]
-    gpus = offers.slots.gpus[offers.bundle_slots]
-    order = np.argsort(-widths(offers, choice), kind="stable")
-    nothing = np.zeros(len(offers.bundle_starts) - 1)
-    held = serve(offers, order, home, capacity[home], choice, nothing, 0)
-    sizes = np.zeros(len(option), np.int64)
+    order = offers.widest_first(choice, np.zeros(len(choice)))
+    free = offers.classes.capacity[home]
+    held = serve(offers, order, home, free, choice, offers.free_of_charge, 0)
     has = np.flatnonzero(choice >= 0)
-    first = offers.bundle_starts[offers.bundle[choice[has]]]
-    sizes[has] = offers.bundle_starts[offers.bundle[choice[has]] + 1] - first
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    owner = np.repeat(np.arange(len(has)), sizes[has])
-    piece = np.arange(starts[-1]) - starts[has][owner]
-    return JobPieces(starts, held[has[owner], piece], gpus[first[owner] + piece])
+    owner, slot = offers.pieces(choice[has])
+    sizes = np.bincount(has[owner], minlength=len(option))
+    nodes = held[has]
+    return JobPieces(starts_of(sizes), nodes[nodes >= 0], offers.slot_gpus[slot])
 
 
 def _classes_of(

@@ -20,10 +20,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.offers import Offers, Slots
-from hetsched_core.choose.patterns import patterns
-from hetsched_core.choose.problem import NodeClasses
-from hetsched_core.kernels.prices import add_soft_surplus, best_offers, node_worth
+from hetsched_core.choose.offers import Offers
+from hetsched_core.choose.problem import NodeClasses, runs_of, starts_of
+from hetsched_core.choose.program import patterns
+from hetsched_core.kernels.prices import add_soft_surplus, best_offers
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,7 +60,7 @@ class Priced:
     """What came of the price loop.
 
     Attributes:
-        slot: (K,) price of a piece of each kind.
+        slot: (K,) price of each slot.
         per_gpu: (C,) what a node of each class is worth, by GPU.
         bound: proven: no choice is worth more.
         best: (J,) what each job gains beyond the prices with its best option, or 0.
@@ -113,7 +113,7 @@ class _Choosers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Scheme:
-    """How V price variables x make prices: a piece of kind k costs `amount[k] * x[variable[k]]`."""
+    """How V price variables x make prices: slot k costs `amount[k] * x[variable[k]]`."""
 
     variable: Ints
     amount: Floats
@@ -121,7 +121,7 @@ class _Scheme:
     nodes: _Choosers
 
     def slot_prices(self, x: Floats) -> Floats:
-        """Return (K,) the price of a piece of each kind."""
+        """Return (K,) the price of each slot."""
         return self.amount * x[self.variable]
 
     def jobs(self, offers: Offers) -> _Choosers:
@@ -137,18 +137,17 @@ class _Scheme:
         )
 
 
-def find_prices(classes: NodeClasses, offers: Offers, earlier: Floats | None) -> Priced:
+def find_prices(offers: Offers, earlier: Floats | None = None) -> Priced:
     """Return prices whose bound is near the least.
 
     Args:
-        classes: the node classes.
         offers: what jobs could take.
         earlier: (C,) prices per GPU to start from, of the last round, say.
     """
-    has = np.diff(offers.starts) > 0
+    classes, has = offers.classes, np.diff(offers.starts) > 0
     most = np.maximum.reduceat(offers.value, offers.starts[:-1][has])
     unit = float(most.sum() / max(1, classes.capacity @ classes.count))
-    by_gpu = _one_price_each(classes, offers.slots)
+    by_gpu = _one_price_each(offers)
     steps: tuple[float, ...] = COARSE
     x = np.full(by_gpu.variables, unit)
     if earlier is not None:
@@ -158,7 +157,7 @@ def find_prices(classes: NodeClasses, offers: Offers, earlier: Floats | None) ->
     jobs = by_gpu.jobs(offers)
     *_, x = _follow(by_gpu, _sampled(jobs), x, unit, steps)
     found = [by_gpu.slot_prices(x) for x in _follow(by_gpu, jobs, x, unit, FINE)]
-    by_size = _price_each_size(classes, offers.slots)
+    by_size = _price_each_size(offers)
     if by_size is not None:
         x = np.zeros(by_size.variables)
         x[by_size.variable] = found[-1] / by_size.amount
@@ -166,34 +165,19 @@ def find_prices(classes: NodeClasses, offers: Offers, earlier: Floats | None) ->
             by_size.slot_prices(x) for x in _follow(by_size, by_size.jobs(offers), x, unit, BY_SIZE)
         ]
     # The last ones are the best almost always, and any are valid.
-    return min(
-        (priced_at(classes, offers, slot) for slot in found[-2:]), key=lambda priced: priced.bound
-    )
+    return min((priced_at(offers, slot) for slot in found[-2:]), key=lambda priced: priced.bound)
 
 
-def priced_at(classes: NodeClasses, offers: Offers, slot: Floats) -> Priced:
-    """Return what (K,) prices of pieces prove."""
-    jobs = len(offers.starts) - 1
+def priced_at(offers: Offers, slot: Floats) -> Priced:
+    """Return what (K,) prices of slots prove."""
+    classes, jobs = offers.classes, offers.problem.jobs
     best, second, choice = np.empty(jobs), np.empty(jobs), np.empty(jobs, np.int64)
     cost = offers.cost(slot)
     best_offers(offers.starts, offers.value, offers.bundle, cost, best, second, choice)
-    worth = idle_worth(classes, offers.slots, slot)[np.arange(len(classes)), classes.capacity]
+    worth = offers.idle_worth(slot)[np.arange(len(classes)), classes.capacity]
     bound = float(best.sum() + worth @ classes.count)
     per_gpu = worth / np.maximum(1, classes.capacity)
     return Priced(slot, per_gpu, bound, best, second, choice)
-
-
-def idle_worth(classes: NodeClasses, slots: Slots, price: Floats) -> Floats:
-    """Return (C, G + 1) what so many GPUs of a node of each class are worth, cut in the best way.
-
-    Args:
-        classes: the node classes, whose largest nodes have G GPUs.
-        slots: the kinds of pieces.
-        price: (K,) of each kind.
-    """
-    worth = np.empty((len(classes), int(classes.capacity.max()) + 1))
-    node_worth(classes.capacity, slots.starts, slots.gpus, price, worth)
-    return worth
 
 
 def _follow(
@@ -215,7 +199,7 @@ def _follow(
 def _newton(scheme: _Scheme, jobs: _Choosers, x: Floats, softness: float) -> Floats:
     surplus, gradient, hessian = _smoothed(scheme, jobs, x, softness)
     for _ in range(_NEWTON_STEPS):
-        # Where nobody is in two minds the bound is flat: no step is longer than the prices allow.
+        # Where no job is in two minds the bound is flat: no step is longer than the prices allow.
         reach = _REACH * max(softness, float(np.abs(x).max()))
         ridge = max(_RIDGE * float(np.trace(hessian)), float(np.linalg.norm(gradient)) / reach)
         if ridge == 0.0:
@@ -254,13 +238,10 @@ def _sampled(jobs: _Choosers) -> _Choosers:
     if every == 1:
         return jobs
     kept = np.arange(0, number, every)
-    sizes = np.diff(jobs.starts)[kept]
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    owner = np.repeat(np.arange(len(kept)), sizes)
-    at = jobs.starts[kept][owner] + np.arange(starts[-1]) - starts[owner]
+    at = runs_of(jobs.starts, kept)[1]
     return replace(
         jobs,
-        starts=starts,
+        starts=starts_of(np.diff(jobs.starts)[kept]),
         weight=np.full(len(kept), number / len(kept)),
         value=jobs.value[at],
         bundle=jobs.bundle[at],
@@ -274,13 +255,13 @@ def _shared(classes: NodeClasses) -> Ints:
     return np.unique(classes.capacity, return_inverse=True)[1].astype(np.int64)
 
 
-def _one_price_each(classes: NodeClasses, slots: Slots) -> _Scheme:
+def _one_price_each(offers: Offers) -> _Scheme:
     """Return the scheme of one price per GPU for each class."""
-    variable = _shared(classes)
-    every = np.arange(len(classes) + 1)
+    classes = offers.classes
+    variable, every = _shared(classes), np.arange(len(classes) + 1)
     return _Scheme(
-        variable=variable[slots.of_class],
-        amount=slots.gpus.astype(np.float64),
+        variable=variable[offers.slot_class],
+        amount=offers.slot_gpus.astype(np.float64),
         variables=int(variable.max()) + 1,
         # A node sells all its GPUs, or none.
         nodes=_Choosers(
@@ -295,22 +276,22 @@ def _one_price_each(classes: NodeClasses, slots: Slots) -> _Scheme:
     )
 
 
-def _price_each_size(classes: NodeClasses, slots: Slots) -> _Scheme | None:
-    """Return the scheme of one price for each kind of piece; None if it would add nothing.
+def _price_each_size(offers: Offers) -> _Scheme | None:
+    """Return the scheme of one price for each slot; None if it would add nothing.
 
     Where there is one node only, or too many ways to cut it, a GPU has a price.
     """
-    cuts = [_cuts(classes, slots, c) for c in range(len(classes))]
+    classes, slots = offers.classes, len(offers.slot_gpus)
+    cuts = [_cuts(offers, c) for c in range(len(classes))]
     wide = sum(cut.shape[1] for cut in cuts if cut is not None)
     if wide == 0 or wide + len(classes) > MOST_SIZES:
         return None
-    variable, amount = np.empty(len(slots), np.int64), np.ones(len(slots))
-    starts, sizes, variables, amounts = [0], [], [], []
-    free = 0
+    variable, amount = np.empty(slots, np.int64), np.ones(slots)
+    sizes, variables, amounts, free = [], [], [], 0
     for c, cut in enumerate(cuts):
-        mine = slice(slots.starts[c], slots.starts[c + 1])
+        mine = slice(offers.slot_starts[c], offers.slot_starts[c + 1])
         if cut is None:
-            variable[mine], amount[mine] = free, slots.gpus[mine]
+            variable[mine], amount[mine] = free, offers.slot_gpus[mine]
             cut = np.maximum(1, classes.capacity[c : c + 1, None])
         else:
             variable[mine] = free + np.arange(cut.shape[1])
@@ -318,30 +299,33 @@ def _price_each_size(classes: NodeClasses, slots: Slots) -> _Scheme | None:
         variables.append(free + column)
         amounts.append(-cut[row, column].astype(np.float64))
         sizes.append(np.bincount(row))
-        starts.append(starts[-1] + len(sizes[-1]))
         free += cut.shape[1]
+    ways = sum(map(len, sizes))
     return _Scheme(
         variable,
         amount,
         free,
         _Choosers(
-            np.array(starts),
+            starts_of([len(each) for each in sizes]),
             classes.count.astype(np.float64),
-            np.zeros(starts[-1]),
-            np.arange(starts[-1]),
-            np.concatenate([[0], np.cumsum(np.concatenate(sizes))]),
+            np.zeros(ways),
+            np.arange(ways),
+            starts_of(np.concatenate(sizes)),
             np.concatenate(variables),
             np.concatenate(amounts),
         ),
     )
 
 
-def _cuts(classes: NodeClasses, slots: Slots, c: int) -> Ints | None:
+def _cuts(offers: Offers, c: int) -> Ints | None:
     """Return (Z, S) the ways to cut a node of a class, those that waste GPUs included."""
-    gpus = slots.gpus[slots.starts[c] : slots.starts[c + 1]]
+    classes, gpus = (
+        offers.classes,
+        offers.slot_gpus[offers.slot_starts[c] : offers.slot_starts[c + 1]],
+    )
     if classes.count[c] < 2 or len(gpus) == 0:
         return None
-    # A piece of one GPU that nobody asked for is waste.
+    # A piece of one GPU that no option asks for is waste.
     cuts = patterns(int(classes.capacity[c]), (1, *gpus.tolist()), MOST_CUTS)
     if cuts is None:
         return None

@@ -8,10 +8,11 @@ options are to name nodes has a class of one node for each.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from hetsched_core.errors import HetschedError
 
@@ -20,7 +21,25 @@ Ints = NDArray[np.int64]
 
 
 class ProblemError(HetschedError):
-    """The parts of a problem do not fit together: an error of whoever built it."""
+    """The parts of a problem do not fit together: an error of what built it."""
+
+
+def starts_of(sizes: ArrayLike) -> Ints:
+    """Return (R + 1,) where each of R runs of these sizes begins, and where the last one ends."""
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+
+
+def runs_of(starts: Ints, chosen: Ints) -> tuple[Ints, Ints]:
+    """Return the elements of the chosen runs: of which of `chosen` each is, and where it is.
+
+    Args:
+        starts: (R + 1,) where each run begins.
+        chosen: (M,) numbers of runs.
+    """
+    begins = starts[chosen]
+    sizes = starts[chosen + 1] - begins
+    owner = np.repeat(np.arange(len(chosen)), sizes)
+    return owner, (begins - np.cumsum(sizes) + sizes)[owner] + np.arange(len(owner))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,6 +98,11 @@ class NodeClasses:
     def __len__(self) -> int:
         """Number of classes."""
         return len(self.label)
+
+    @property
+    def of_node(self) -> Ints:
+        """(N,) class of each node, the nodes class by class."""
+        return np.repeat(np.arange(len(self)), self.count)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,9 +168,7 @@ class Options:
 
     def only(self, kept: Ints) -> Options:
         """Return some of the options, ascending."""
-        sizes = np.diff(self.starts)[kept]
-        starts = np.concatenate([[0], np.cumsum(sizes)])
-        at = np.repeat(self.starts[kept] - starts[:-1], sizes) + np.arange(starts[-1])
+        starts, at = starts_of(np.diff(self.starts)[kept]), runs_of(self.starts, kept)[1]
         return Options(
             self.job[kept], self.value[kept], starts, self.piece_class[at], self.piece_gpus[at]
         )
@@ -194,15 +216,13 @@ class ChooseProblem:
 
     def _expect_nodes_enough(self) -> None:
         options, classes = self.options, self.classes
-        sizes = np.diff(options.starts)
         fewest = np.minimum.reduceat(classes.count[options.piece_class], options.starts[:-1])
-        doubtful = np.flatnonzero(sizes > fewest)
+        doubtful = np.flatnonzero(np.diff(options.starts) > fewest)
         if len(doubtful) == 0:
             return
-        chosen = np.repeat(sizes > fewest, sizes)
-        owner = np.repeat(doubtful, sizes[doubtful])
+        owner, piece = runs_of(options.starts, doubtful)
         place, nodes = np.unique(
-            owner * len(classes) + options.piece_class[chosen], return_counts=True
+            doubtful[owner] * len(classes) + options.piece_class[piece], return_counts=True
         )
         of_class = place % len(classes)
         many = nodes > classes.count[of_class]
@@ -223,7 +243,6 @@ class Choice:
         option: (J,) the option chosen for each job, -1 for none.
         objective: sum of the values chosen.
         bound: proven: no choice is worth more.
-        gap: (bound - objective) / objective; 0 where both are 0.
         method: how it was found, in words.
         prices: (C,) what one more GPU of each class is worth, in units of value.
         limits: the limits that were hit, in words.
@@ -232,10 +251,16 @@ class Choice:
     option: Ints
     objective: float
     bound: float
-    gap: float
     method: str
     prices: Floats
     limits: tuple[str, ...] = ()
+
+    @property
+    def gap(self) -> float:
+        """(bound - objective) / objective; 0 where both are 0."""
+        if self.objective > 0:
+            return (self.bound - self.objective) / self.objective
+        return math.inf if self.bound > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -267,9 +292,14 @@ class JobPieces:
                 f"expected 0 to {len(self.node)}"
             )
 
+    @property
+    def job(self) -> Ints:
+        """(P,) whose piece each is."""
+        return np.repeat(np.arange(len(self.starts) - 1), np.diff(self.starts))
+
     @classmethod
     def none(cls, jobs: int) -> JobPieces:
-        """No job has anything."""
+        """Return nothing for each job."""
         empty = np.zeros(0, np.int64)
         return cls(np.zeros(jobs + 1, np.int64), empty, empty)
 

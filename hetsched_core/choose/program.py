@@ -1,4 +1,4 @@
-"""The integer programme over node classes, for the options that are left open.
+"""The integer programme over node classes, for the options that prices leave open.
 
 Columns: x_q, whether option q is taken; z_{c,p}, how many nodes of class c are cut by pattern p;
 and how many pieces of each size get a slot of the next larger one. Rows: one option for each job,
@@ -8,20 +8,64 @@ is one row instead; the same stands, as a relaxation, for nodes with too many pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.choose.offers import Offers
-from hetsched_core.choose.patterns import patterns
-from hetsched_core.choose.problem import NodeClasses
-from hetsched_core.optimize import Matrix, Program
+from hetsched_core.optimize import Limits, Matrix, Program, Solution, Status, solve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 MOST_PATTERNS = 2000
+
+SHARE = 0.95
+"""What part of the gap asked for is left to the programme."""
+
+_WORK, _FEWEST_NODES, _MOST_NODES = 2_000_000, 50, 5000
+"""Branch-and-bound nodes times columns, and nodes, at which a solve stops."""
+
+
+@lru_cache(maxsize=1 << 10)
+def patterns(capacity: int, sizes: tuple[int, ...], most: int) -> Ints | None:
+    """Return (Z, S) how many pieces of each size a cut has: all cuts that leave no room for more.
+
+    Args:
+        capacity: GPUs of the node.
+        sizes: the S sizes of pieces, ascending.
+        most: return None if there are more cuts than this.
+    """
+    found: list[tuple[int, ...]] = []
+    if not _cut(capacity, sizes, (), found, most):
+        return None
+    cuts = np.array(found, np.int64).reshape(len(found), len(sizes))
+    cuts.flags.writeable = False
+    return cuts
+
+
+def _cut(
+    rest: int,
+    sizes: Sequence[int],
+    larger: tuple[int, ...],
+    found: list[tuple[int, ...]],
+    most: int,
+) -> bool:
+    """Add the cuts with these numbers of `larger` pieces; return False if they are too many."""
+    if not sizes:
+        found.append(larger)
+        return True
+    if len(sizes) == 1:
+        found.append((rest // sizes[0], *larger))
+        return len(found) <= most
+    size = sizes[-1]
+    return all(
+        _cut(rest - size * times, sizes[:-1], (times, *larger), found, most)
+        for times in range(rest // size, -1, -1)
+    )
 
 
 @dataclass(slots=True)
@@ -59,37 +103,52 @@ class _Entries:
         return first
 
 
-def formulate(classes: NodeClasses, offers: Offers, opened: Ints, fixed: Ints) -> Program:
+def solve_open(offers: Offers, opened: Ints, fixed: Ints, enough: float, gap: float) -> Solution:
+    """Look for a choice worth more than `enough` among the opened options; the fixed are taken.
+
+    Options are given as in `formulate`; `gap` is the relative gap at which a choice is good enough.
+    """
+    if len(opened) == 0:
+        return Solution(status=Status.INFEASIBLE)
+    program = formulate(offers, opened, fixed)
+    # The programme's own gap is relative to what is open.
+    settled = float(offers.value[fixed].sum())
+    first = np.flatnonzero(np.diff(offers.job_of(opened), prepend=-1))
+    rest = float(np.maximum.reduceat(offers.value[opened], first).sum())
+    share = (settled + rest) / max(rest, 1e-300)
+    nodes = int(np.clip(_WORK / len(program.cost), _FEWEST_NODES, _MOST_NODES))
+    limits = Limits(gap=min(1.0, SHARE * gap * share), nodes=nodes, cutoff=enough - settled)
+    return solve(program, limits=limits, presolve=False)
+
+
+def formulate(offers: Offers, opened: Ints, fixed: Ints) -> Program:
     """Return the programme whose first columns are the `opened` options.
 
     Args:
-        classes: the node classes.
         offers: what jobs could take.
         opened: (X,) options that may be taken, ascending; none of a job that has a fixed one.
         fixed: options that are taken.
     """
     parts = _Entries()
     parts.add_columns(np.ones(len(opened)), whole=True)
-    owner = np.searchsorted(offers.starts, opened, side="right") - 1
-    _, job, options = np.unique(owner, return_inverse=True, return_counts=True)
+    _, job, options = np.unique(offers.job_of(opened), return_inverse=True, return_counts=True)
     # The bound of its column is all that a job with one option needs.
     several = options > 1
     first = parts.add_rows(np.ones(int(several.sum())))
     chosen = np.flatnonzero(several[job])
     parts.add(first + (np.cumsum(several) - 1)[job[chosen]], chosen, np.ones(len(chosen)))
 
-    column, slot = _pieces(offers, opened)
-    taken = np.bincount(_pieces(offers, fixed)[1], minlength=len(offers.slots))
-    asked = taken + np.bincount(slot, minlength=len(offers.slots))
-    slot_row = np.full(len(offers.slots), -1)
-    weight = np.ones(len(offers.slots))
+    classes, slots = offers.classes, len(offers.slot_gpus)
+    column, slot = offers.pieces(opened)
+    taken = np.bincount(offers.pieces(fixed)[1], minlength=slots)
+    asked = taken + np.bincount(slot, minlength=slots)
+    slot_row, weight = np.full(slots, -1), np.ones(slots)
     for c in range(len(classes)):
-        mine = offers.slots.starts[c] + np.flatnonzero(
-            asked[offers.slots.starts[c] : offers.slots.starts[c + 1]]
-        )
+        begin, end = offers.slot_starts[c : c + 2]
+        mine = begin + np.flatnonzero(asked[begin:end])
         if len(mine) == 0:
             continue
-        gpus = offers.slots.gpus[mine]
+        gpus = offers.slot_gpus[mine]
         capacity, count = int(classes.capacity[c]), int(classes.count[c])
         cuts = cuts_of(capacity, gpus) if count > 1 else None
         if cuts is None:
@@ -120,16 +179,6 @@ def _add_cuts(parts: _Entries, cuts: Ints, count: int, taken: Ints) -> Ints:
     parts.add(rows[:-1], larger, np.full(sizes - 1, -1.0))
     parts.add(rows[1:], larger, np.ones(sizes - 1))
     return rows
-
-
-def _pieces(offers: Offers, options: Ints) -> tuple[Ints, Ints]:
-    """Return the position in `options` and the kind of each piece that they take."""
-    bundle = offers.bundle[options]
-    sizes = np.diff(offers.bundle_starts)[bundle]
-    position = np.repeat(np.arange(len(options)), sizes)
-    before = np.cumsum(sizes) - sizes
-    at = offers.bundle_starts[bundle][position] + np.arange(len(position)) - before[position]
-    return position, offers.bundle_slots[at]
 
 
 def _program(parts: _Entries, value: Floats) -> Program:

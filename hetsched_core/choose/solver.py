@@ -16,28 +16,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose.by_node import fits, node_by_node, surely_fits
-from hetsched_core.choose.exchange import exchanged
-from hetsched_core.choose.filling import filled, served
-from hetsched_core.choose.nodes import without_those_in_the_way
-from hetsched_core.choose.offers import Offers, offers_of
-from hetsched_core.choose.opening import (
-    SHARE,
-    loss_within,
-    losses,
-    opened_within,
-    owners,
-    solved,
-    worth,
+from hetsched_core.choose.nodes import (
+    drop_unplaced,
+    fits,
+    node_by_node,
+    surely_fits,
 )
-from hetsched_core.choose.pools import Merged, merged, told_apart
+from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, offers_of, serve_idle
+from hetsched_core.choose.pools import MergedKinds, merge_kinds, split_kinds
 from hetsched_core.choose.prices import Priced, find_prices, priced_at
-from hetsched_core.choose.problem import (
-    Choice,
-    ChooseProblem,
-    NodeClasses,
-    ProblemError,
-)
+from hetsched_core.choose.problem import Choice, ChooseProblem, NodeClasses, ProblemError
+from hetsched_core.choose.program import SHARE, solve_open
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -47,7 +36,6 @@ OPEN = "prices, then an integer programme over the options left open"
 ROUNDED = "prices, then one job after another"
 EXCHANGED = "prices, then one job after another, then exchanges"
 BY_NODE = "integer programme over nodes"
-IN_ORDER = "one job after another"
 
 FEW_OPTIONS = 500
 """So many options are all left open at once."""
@@ -91,56 +79,68 @@ def choose(problem: ChooseProblem, gap: float = 5e-4, prices: Floats | None = No
         )
     if len(problem.options) == 0:
         nothing = np.full(problem.jobs, -1, np.int64)
-        return Choice(nothing, 0.0, 0.0, 0.0, ALL, np.zeros(len(classes)))
+        return Choice(nothing, 0.0, 0.0, ALL, np.zeros(len(classes)))
     top = float(problem.options.value.max())
-    offers = offers_of(problem)
-    offers = replace(offers, value=offers.value / top)
+    offers = offers_of(problem, top)
     earlier = None if prices is None else prices / top
-    whole = merged(problem)
+    whole = merge_kinds(problem)
     if whole is None:
-        priced = find_prices(classes, offers, earlier)
-        found = _search(problem, offers, priced, _round(problem, offers, priced), gap)
+        priced = find_prices(offers, earlier)
+        found = _search(offers, priced, _rounding(offers, priced), gap)
     else:
-        priced, found = _by_kind(whole, problem, offers, earlier, gap)
-    return _choice(problem, found, priced.per_gpu, top)
+        priced, found = _by_kind(whole, offers, earlier, gap, top)
+    # In the problem's own units of value.
+    objective = float(problem.options.value[found.option[found.option >= 0]].sum())
+    bound, per_gpu = max(objective, found.bound * top), priced.per_gpu * top
+    return Choice(found.option, objective, bound, found.method, per_gpu, found.limits)
+
+
+def choose_in_order(problem: ChooseProblem) -> Ints:
+    """Give one job after another its most valuable option among those that still fit.
+
+    Hops for a lambda beyond the precision of any gap: strict priority.
+
+    Returns:
+        (J,) the option of each job, -1 for none.
+    """
+    option = np.full(problem.jobs, -1, np.int64)
+    if len(problem.options) == 0:
+        return option
+    offers = offers_of(problem)
+    return serve_idle(offers, np.arange(problem.jobs), option, offers.free_of_charge, 1)
 
 
 def _by_kind(
-    whole: Merged, problem: ChooseProblem, offers: Offers, earlier: Floats | None, gap: float
-) -> tuple[Priced, _Found]:
+    whole: MergedKinds, offers: Offers, earlier: Floats | None, gap: float, unit: float
+) -> tuple[Priced, _Incumbent]:
     """Choose among kinds of nodes first; where that cannot be told apart, among classes."""
-    kinds, classes = whole.problem.classes, problem.classes
-    together = offers_of(whole.problem)
-    together = replace(together, value=together.value / problem.options.value.max())
+    together, options = offers_of(whole.problem, unit), offers.problem.options
     if earlier is not None:
-        number = np.bincount(whole.kind)
-        earlier = np.bincount(whole.kind, weights=earlier) / number
-    price = find_prices(kinds, together, earlier)
-    found = _search(
-        whole.problem, together, price, _round(whole.problem, together, price), SHARE * gap
-    )
+        earlier = np.bincount(whole.kind, weights=earlier) / np.bincount(whole.kind)
+    price = find_prices(together, earlier)
+    found = _search(together, price, _rounding(together, price), SHARE * gap)
     # Prices of kinds are prices of classes, and prove the same.
-    width = int(kinds.capacity.max()) + 1
-    key = together.slots.of_class * width + together.slots.gpus
-    own = whole.kind[offers.slots.of_class] * width + offers.slots.gpus
-    priced = priced_at(classes, offers, price.slot[np.searchsorted(key, own)])
-    option = told_apart(whole, problem, offers, found.option)
-    if _missed(offers, option, found.bound, gap):
-        option = _rearranged(whole, problem, option, found.option, gap)
-    best = max(option, _round(problem, offers, priced).option, key=lambda o: worth(offers, o))
-    start = _Found(best, found.bound, found.method, found.limits)
-    if len(problem.options) > FEW_BY_CLASS:
-        start = _better(problem, offers, priced, losses(offers, priced), start, gap)
-        if _missed(offers, start.option, start.bound, gap):
+    width = int(together.classes.capacity.max()) + 1
+    key = together.slot_class * width + together.slot_gpus
+    own = whole.kind[offers.slot_class] * width + offers.slot_gpus
+    priced = priced_at(offers, price.slot[np.searchsorted(key, own)])
+    option = split_kinds(whole, offers, found.option)
+    if _gap_missed(offers, option, found.bound, gap):
+        option = _rechoose_kinds(whole, offers.problem, option, found.option, gap)
+    best = max(option, _rounding(offers, priced).option, key=offers.worth)
+    start = _Incumbent(best, found.bound, found.method, found.limits)
+    if len(options) > FEW_BY_CLASS:
+        start = _improve(offers, priced, _losses(offers, priced), start, gap)
+        if _gap_missed(offers, start.option, start.bound, gap):
             start = replace(start, limits=(*start.limits, "nodes of one kind in pools"))
-        return priced, _made_to_fit(problem, offers, start, gap)
-    return priced, _search(problem, offers, priced, start, gap)
+        return priced, _fit_nodes(offers, start, gap)
+    return priced, _search(offers, priced, start, gap)
 
 
-def _rearranged(
-    whole: Merged, problem: ChooseProblem, option: Ints, wanted: Ints, gap: float
+def _rechoose_kinds(
+    whole: MergedKinds, problem: ChooseProblem, option: Ints, wanted: Ints, gap: float
 ) -> Ints:
-    """Return what was chosen, or better: kinds on which somebody found no room are chosen anew.
+    """Return what was chosen, or better: kinds on which a job found no room are chosen anew.
 
     Args:
         whole: the problem over kinds.
@@ -149,11 +149,8 @@ def _rearranged(
         wanted: (J,) what was chosen among kinds.
         gap: relative gap.
     """
-    classes, options, value = (
-        problem.classes,
-        problem.options,
-        np.append(problem.options.value, 0.0),
-    )
+    classes, options = problem.classes, problem.options
+    value = np.append(options.value, 0.0)
     sought = np.append(whole.problem.options.value, 0.0)
     lost = value[option] < sought[wanted] * (1 - gap)
     merged_owner = np.repeat(np.arange(len(sought) - 1), np.diff(whole.problem.options.starts))
@@ -176,41 +173,19 @@ def _rearranged(
     return option
 
 
-def _round(problem: ChooseProblem, offers: Offers, priced: Priced) -> _Found:
+def _rounding(offers: Offers, priced: Priced) -> _Incumbent:
     """Return what jobs take at the prices, one after another."""
-    rounded = filled(problem.classes, offers, priced, priced.choice)
-    return _Found(rounded, priced.bound, ROUNDED)
+    return _Incumbent(_fill_rest(offers, priced, priced.choice), priced.bound, ROUNDED)
 
 
-def _choice(problem: ChooseProblem, found: _Found, per_gpu: Floats, unit: float) -> Choice:
-    """Return the choice in the problem's own units of value."""
-    objective = float(problem.options.value[found.option[found.option >= 0]].sum())
-    bound = max(objective, found.bound * unit)
-    gap = (bound - objective) / objective if objective > 0 else math.inf
-    return Choice(found.option, objective, bound, gap, found.method, per_gpu * unit, found.limits)
-
-
-def choose_in_order(problem: ChooseProblem, order: Ints) -> Choice:
-    """Give one job after another its most valuable option among those that still fit.
-
-    Hops for a lambda beyond the precision of any gap: strict priority.
-
-    Args:
-        problem: what there is to choose.
-        order: (J,) the jobs, the first to be served first.
-    """
-    if len(problem.options) == 0:
-        return choose(problem)
-    offers = offers_of(problem)
-    priced = find_prices(problem.classes, offers, None)
-    nothing = np.full(problem.jobs, -1, np.int64)
-    free_of_charge = np.zeros(len(offers.bundle_starts) - 1)
-    option = served(problem.classes, offers, order, nothing, free_of_charge, 1)
-    return _choice(problem, _Found(option, priced.bound, IN_ORDER), priced.per_gpu, 1.0)
+def _fill_rest(offers: Offers, priced: Priced, option: Ints) -> Ints:
+    """Return what was chosen with what it leaves used up, the widest pieces going first."""
+    order = offers.widest_first(option, priced.best)
+    return serve_idle(offers, order, option, offers.cost(priced.slot), SWEEPS)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Found:
+class _Incumbent:
     """The best so far: an option for each job, and what is proven about all others."""
 
     option: Ints
@@ -219,45 +194,43 @@ class _Found:
     limits: tuple[str, ...] = ()
 
 
-def _search(
-    problem: ChooseProblem, offers: Offers, priced: Priced, best: _Found, gap: float
-) -> _Found:
+def _search(offers: Offers, priced: Priced, best: _Incumbent, gap: float) -> _Incumbent:
     """Exchange options, then leave more and more of them open until the gap is reached."""
-    if not _missed(offers, best.option, best.bound, gap):
-        return _made_to_fit(problem, offers, best, gap)
-    loss = losses(offers, priced)
-    best = _better(problem, offers, priced, loss, best, gap)
+    if not _gap_missed(offers, best.option, best.bound, gap):
+        return _fit_nodes(offers, best, gap)
+    loss = _losses(offers, priced)
+    best = _improve(offers, priced, loss, best, gap)
     chosen = int((priced.choice >= 0).sum())
     most, total = chosen + FIRST_OPEN, 0
-    while _missed(offers, best.option, best.bound, gap):
+    while _gap_missed(offers, best.option, best.bound, gap):
         # The choice is good enough if none is worth more than this.
-        enough = (1 + _NEARLY * gap) * worth(offers, best.option)
+        enough = (1 + _NEARLY * gap) * offers.worth(best.option)
         within = missing = priced.bound - enough
         if len(loss) <= FEW_OPTIONS:
             within = math.inf
-        elif within > loss_within(loss, chosen + ENOUGH_OPEN):
-            within = min(within, loss_within(loss, most))
+        elif within > _loss_within(loss, chosen + ENOUGH_OPEN):
+            within = min(within, _loss_within(loss, most))
             most += MORE_OPEN
-        opened, fixed = opened_within(offers, priced, loss, within)
+        opened, fixed = _open_options(offers, priced, loss, within)
         total += len(opened)
         if total > MOST_OPEN:
             best = replace(best, limits=("options left open",))
             break
-        found = solved(problem.classes, offers, opened, fixed, enough, gap)
+        found = solve_open(offers, opened, fixed, enough, gap)
         option, proven = best.option, enough
         if found.x is not None:
             taken = np.concatenate([fixed, opened[found.x[: len(opened)] > 0.5]])
-            option = np.full(problem.jobs, -1, np.int64)
-            option[owners(offers, taken)] = taken
-            used_up = filled(problem.classes, offers, priced, option)
-            option = max((best.option, option, used_up), key=lambda each: worth(offers, each))
+            option = np.full(offers.problem.jobs, -1, np.int64)
+            option[offers.job_of(taken)] = taken
+            used_up = _fill_rest(offers, priced, option)
+            option = max((best.option, option, used_up), key=offers.worth)
             proven = math.inf
             if found.bound is not None:
                 proven = found.bound + float(offers.value[fixed].sum())
         elif found.limits:
             proven = math.inf
-        improved = worth(offers, option) > worth(offers, best.option)
-        best = _Found(
+        improved = offers.worth(option) > offers.worth(best.option)
+        best = _Incumbent(
             option,
             min(best.bound, max(proven, priced.bound - within)),
             ALL if math.isinf(within) else OPEN,
@@ -265,59 +238,71 @@ def _search(
         )
         if best.limits or math.isinf(within) or (within >= missing and not improved):
             break
-    return _made_to_fit(problem, offers, best, gap)
+    return _fit_nodes(offers, best, gap)
 
 
-def _missed(offers: Offers, option: Ints, bound: float, gap: float) -> bool:
+def _gap_missed(offers: Offers, option: Ints, bound: float, gap: float) -> bool:
     """Return whether the bound is further from a choice than the gap."""
-    return bound > (1 + gap) * worth(offers, option)
+    return bound > (1 + gap) * offers.worth(option)
 
 
-def _better(
-    problem: ChooseProblem,
-    offers: Offers,
-    priced: Priced,
-    loss: Floats,
-    best: _Found,
-    gap: float,
-) -> _Found:
+def _improve(
+    offers: Offers, priced: Priced, loss: Floats, best: _Incumbent, gap: float
+) -> _Incumbent:
     """Exchange options until the gap is reached, if it can be."""
-    if not _missed(offers, best.option, best.bound, gap):
+    if not _gap_missed(offers, best.option, best.bound, gap):
         return best
-    classes = problem.classes
-    pools = 1 if classes.pool is None else len(np.unique(classes.pool))
+    pool = offers.classes.pool
     # What is on offer in several pools is there as often.
-    number = pools * (int((priced.choice >= 0).sum()) + TRIED)
-    tried = loss <= loss_within(loss, number)
-    option = exchanged(classes, offers, priced, best.option, tried, best.bound / (1 + gap))
-    if worth(offers, option) <= worth(offers, best.option):
+    pools = 1 if pool is None else len(np.unique(pool))
+    tried = loss <= _loss_within(loss, pools * (int((priced.choice >= 0).sum()) + TRIED))
+    enough = best.bound / (1 + gap)
+    option = improve_by_exchange(offers, priced.slot, priced.best, best.option, tried, enough)
+    if offers.worth(option) <= offers.worth(best.option):
         return best
     return replace(best, option=option, method=EXCHANGED)
 
 
-def _made_to_fit(problem: ChooseProblem, offers: Offers, found: _Found, gap: float) -> _Found:
+def _losses(offers: Offers, priced: Priced) -> Floats:
+    """Return (Q,) what each option loses: what its job would gain more with its best one."""
+    profit = offers.value - offers.cost(priced.slot)[offers.bundle]
+    return np.repeat(priced.best, np.diff(offers.starts)) - profit
+
+
+def _loss_within(loss: Floats, number: int) -> float:
+    """Return the loss within which so many options are; infinity for all."""
+    if len(loss) <= number:
+        return math.inf
+    return max(0.0, float(np.partition(loss, number)[number]))
+
+
+def _open_options(offers: Offers, priced: Priced, loss: Floats, within: float) -> tuple[Ints, Ints]:
+    """Return the options that lose so much at most, and apart those of jobs with a single one.
+
+    A job that could lose no more by getting nothing has a second one.
+    """
+    settled = (priced.choice >= 0) & (priced.best - priced.second > within)
+    loose = np.repeat(~settled, np.diff(offers.starts))
+    return np.flatnonzero(loose & (loss <= within)), priced.choice[settled]
+
+
+def _fit_nodes(offers: Offers, found: _Incumbent, gap: float) -> _Incumbent:
     """Return what was found where it fits on nodes; else the best that does, as far as known.
 
     The class formulation lets two pieces of one job share a node where they are small enough.
     """
-    if surely_fits(problem.classes, offers) or fits(problem, found.option):
+    problem = offers.problem
+    if surely_fits(offers) or fits(problem, found.option):
         return found
-    by_node = _by_node(problem, gap)
-    if by_node is not None and fits(problem, by_node.option):
-        return replace(by_node, bound=min(found.bound, by_node.bound))
+    if (nodes := node_by_node(problem)) is not None:
+        alone, origin = nodes
+        best = choose(alone, gap)
+        option = np.where(best.option >= 0, origin[best.option], -1)
+        if fits(problem, option):
+            bound = min(found.bound, best.bound / float(problem.options.value.max()))
+            return _Incumbent(option, bound, BY_NODE, best.limits)
     return replace(
         found,
-        option=without_those_in_the_way(problem, found.option),
+        option=drop_unplaced(problem, found.option),
         limits=(*found.limits, "pieces of one job on one node"),
     )
-
-
-def _by_node(problem: ChooseProblem, gap: float) -> _Found | None:
-    """Return what is chosen node by node; None if that has too many options."""
-    nodes = node_by_node(problem)
-    if nodes is None:
-        return None
-    alone, origin = nodes
-    found = choose(alone, gap)
-    option = np.where(found.option >= 0, origin[found.option], -1)
-    return _Found(option, found.bound / float(problem.options.value.max()), BY_NODE, found.limits)

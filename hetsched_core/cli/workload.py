@@ -155,7 +155,7 @@ def to_draw(
     from hetsched_core.errors import unknown
     from hetsched_core.throughput import ProfileSet, assumed_of, builtin_tables, profile_set
     from hetsched_core.traces.cluster_file import read_cluster
-    from hetsched_core.traces.measured import read_measured
+    from hetsched_core.traces.gavel import read_measured
     from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
 
     if models and throughputs:

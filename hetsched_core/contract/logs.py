@@ -11,6 +11,7 @@ from hetsched_core.contract.trial import Trial
 from hetsched_core.runlog import RunEnd, RunLog, RunRecord, each
 from hetsched_core.simulate import NodeLost
 from hetsched_core.types import (
+    SLACK,
     Cluster,
     Configuration,
     ExecutionModel,
@@ -18,8 +19,6 @@ from hetsched_core.types import (
     NodeCondition,
     Purpose,
 )
-
-ROUNDING = 1e-6
 
 
 def nothing_is_held_twice(trial: Trial, log: RunLog) -> Iterator[str]:
@@ -53,7 +52,7 @@ def over_allocated(cluster: Cluster, holders: Iterable[tuple[Job, Configuration]
             ("CPUs", cpus[node.host], node.cpus),
             ("MiB", memory_mb[node.host], node.memory_mb),
         ):
-            if most and used > most + ROUNDING:
+            if most and used > most + SLACK:
                 return f"{used:g} {what} held on {node.host}, which has {most}"
     return ""
 

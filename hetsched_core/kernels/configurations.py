@@ -1,6 +1,6 @@
-"""Generating configurations over node classes (Hops, SoCC '24, section 3.6).
+"""Generating configurations over node classes, and the options of jobs (Hops, SoCC '24, 3.6).
 
-The naive twins are in `tests/hetsched_core/policies/naive_hops.py`. A *want* is a GPU count that
+The naive twins are in `tests/hetsched_core/policies/hops/naive.py`. A *want* is a GPU count that
 some job accepts; a *need* is what a job takes beside its GPUs, which limits how many GPUs of a
 node it can use. Classes are sorted by GPU type and, inside a type, by *pool*: the topology group
 that a distributed configuration stays in, unless no group could ever hold it.
@@ -9,15 +9,18 @@ that a distributed configuration stays in, unless no group could ever hold it.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetsched_core.kernels import INTS, kernel, scalar, table, void
-from hetsched_core.kernels import boolean as truth
-from hetsched_core.kernels import int64 as whole
-
-Ints = NDArray[np.int64]
-
-INTS_OUT = whole[::1]
+from hetsched_core.kernels import (
+    Floats,
+    FloatsOut,
+    FloatTable,
+    Ints,
+    IntsOut,
+    IntTable,
+    IntTableOut,
+    kernel,
+    scalar,
+)
 
 ONE_NODE, UNEVEN, EVEN = 0, 1, 2
 """What configurations may look like: on one node; over several; over several in equal parts."""
@@ -284,47 +287,26 @@ def _spread(
             _on_any_nodes(members, want, best, most, at, write, ends, out)
 
 
-@kernel(
-    void(
-        INTS,
-        table(whole),
-        INTS,
-        INTS,
-        INTS,
-        INTS,
-        table(whole),
-        INTS,
-        INTS,
-        whole,
-        truth,
-        whole,
-        truth,
-        INTS_OUT,
-        INTS_OUT,
-        INTS_OUT,
-        INTS_OUT,
-        table(whole, out=True),
-    )
-)
+@kernel()
 def on_classes(
     wants: Ints,
-    usable: Ints,
+    usable: IntTable,
     count: Ints,
     type_from: Ints,
     pool_from: Ints,
     type_pools: Ints,
-    in_pool: Ints,
+    in_pool: IntTable,
     least: Ints,
     furthest: Ints,
     shape: int,
     by_id: bool,
     most: int,
     write: bool,
-    size: Ints,
-    starts: Ints,
-    spread_from: Ints,
-    ends: Ints,
-    out: Ints,
+    size: IntsOut,
+    starts: IntsOut,
+    spread_from: IntsOut,
+    ends: IntsOut,
+    out: IntTableOut,
 ) -> None:
     """Put out every configuration of each (need, GPU type, want), aggregated ones first.
 
@@ -387,3 +369,75 @@ def on_classes(
                 entry += 1
     starts[entry] = at[0]
     size[:] = at
+
+
+@kernel()
+def of_jobs(
+    kind: Ints,
+    segment_from: Ints,
+    begin: Ints,
+    end: Ints,
+    speed: Floats,
+    factor_row: Ints,
+    factor: FloatTable,
+    piece_from: Ints,
+    pieces: IntTable,
+    code: Ints,
+    own: Ints,
+    own_speed: Floats,
+    out_job: IntsOut,
+    out_stays: IntsOut,
+    out_speed: FloatsOut,
+    out_piece_from: IntsOut,
+    out_pieces: IntTableOut,
+    size: IntsOut,
+) -> None:
+    """Put out the options of each job: the segments of configurations that its kind can take.
+
+    Args:
+        kind: (J,) of each job.
+        segment_from: (K+1,) where the segments of each kind begin.
+        begin: (S,) first configuration of each segment, all of one GPU count on one type.
+        end: (S,) the one after its last.
+        speed: (S,) samples/s there on nodes of the type's own speed, above 0.
+        factor_row: (K,) row of `factor` for each kind.
+        factor: (F, Q) of each configuration: speed of its slowest node relative to the type.
+        piece_from: (Q+1,) where the pieces of each configuration begin.
+        pieces: (P, 2) class and GPUs of each piece.
+        code: (Q,) equal for configurations of equal pieces, 0 or more.
+        own: (J,) the configuration that the job has, among the Q, -1 for none. It is put out last
+            if it is not in the job's segments.
+        own_speed: (J,) samples/s there.
+        out_job: out; the job of each option.
+        out_stays: out; 1 where it is what the job has, else 0.
+        out_speed: out; samples/s there.
+        out_piece_from: out; where its pieces begin.
+        out_pieces: out; their class and GPUs.
+        size: (2,) out; options and their pieces.
+    """
+    options = used = 0
+    out_piece_from[0] = 0
+    for j in range(len(kind)):
+        k, missing = kind[j], own[j] >= 0
+        row, own_code = factor_row[k], code[own[j]] if missing else -1
+        for s in range(segment_from[k], segment_from[k + 1]):
+            for q in range(begin[s], end[s]):
+                stays = code[q] == own_code
+                if stays:
+                    missing = False
+                out_job[options], out_stays[options] = j, stays
+                out_speed[options] = speed[s] * factor[row, q]
+                for i in range(piece_from[q], piece_from[q + 1]):
+                    out_pieces[used, 0], out_pieces[used, 1] = pieces[i, 0], pieces[i, 1]
+                    used += 1
+                options += 1
+                out_piece_from[options] = used
+        if missing and own_speed[j] > 0.0:
+            q = own[j]
+            out_job[options], out_stays[options], out_speed[options] = j, 1, own_speed[j]
+            for i in range(piece_from[q], piece_from[q + 1]):
+                out_pieces[used, 0], out_pieces[used, 1] = pieces[i, 0], pieces[i, 1]
+                used += 1
+            options += 1
+            out_piece_from[options] = used
+    size[0], size[1] = options, used

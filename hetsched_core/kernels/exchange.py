@@ -15,20 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.kernels import (
-    FLOATS,
-    INTS,
-    INTS_OUT,
-    float64,
-    int64,
-    kernel,
-    scalar,
-    table,
-    void,
-)
+from hetsched_core.kernels import Floats, FloatTable, Ints, IntsOut, IntTableOut, kernel, scalar
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Words = NDArray[np.uint64]
 
 NOBODY = -1
@@ -273,29 +261,7 @@ def _draw_nodes(state: Words, free: Ints, idle_first: bool, nodes: Ints) -> None
             drawn += 1
 
 
-@kernel(
-    void(
-        INTS,
-        INTS,
-        FLOATS,
-        INTS,
-        INTS,
-        INTS,
-        INTS,
-        FLOATS,
-        FLOATS,
-        table(),
-        INTS,
-        INTS,
-        INTS,
-        float64,
-        int64,
-        int64,
-        INTS_OUT,
-        INTS_OUT,
-        table(int64, out=True),
-    )
-)
+@kernel()
 def exchange(
     of_class: Ints,
     starts: Ints,
@@ -306,16 +272,16 @@ def exchange(
     piece_gpus: Ints,
     cost: Floats,
     gain: Floats,
-    idle_worth: Floats,
+    idle_worth: FloatTable,
     asking: Ints,
     open_starts: Ints,
     opened: Ints,
     enough: float,
     steps: int,
     chains: int,
-    choice: Ints,
-    free: Ints,
-    held: Ints,
+    choice: IntsOut,
+    free: IntsOut,
+    held: IntTableOut,
 ) -> None:
     """Make a choice better; what comes out is worth at least as much.
 

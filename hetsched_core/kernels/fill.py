@@ -7,14 +7,9 @@ best is found at once. The naive twin is in `tests/hetsched_core/choose/naive.py
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS, INTS, int64, kernel, scalar, table, void
+from hetsched_core.kernels import Floats, Ints, IntsOut, IntTableOut, kernel, scalar
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-INTS_OUT = int64[::1]
 NOBODY = -1
 
 # Class and free GPUs of each node; first node with so many free GPUs of a class, and the nodes
@@ -83,23 +78,7 @@ def _put(room: Room, pieces: Pieces, nodes: Ints) -> bool:
     return True
 
 
-@kernel(
-    void(
-        INTS,
-        INTS,
-        INTS,
-        FLOATS,
-        INTS,
-        FLOATS,
-        INTS,
-        INTS,
-        INTS,
-        int64,
-        INTS_OUT,
-        INTS_OUT,
-        table(int64, out=True),
-    )
-)
+@kernel()
 def fill(
     of_class: Ints,
     order: Ints,
@@ -111,9 +90,9 @@ def fill(
     piece_class: Ints,
     piece_gpus: Ints,
     sweeps: int,
-    choice: Ints,
-    free: Ints,
-    held: Ints,
+    choice: IntsOut,
+    free: IntsOut,
+    held: IntTableOut,
 ) -> None:
     """Give jobs what was chosen for them where it fits, then use what is left.
 

@@ -10,22 +10,16 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS, FLOATS_OUT, INTS, float64, int64, kernel, table, void
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-INTS_OUT = int64[::1]
+from hetsched_core.kernels import Floats, FloatsOut, FloatTableOut, Ints, IntsOut, kernel
 
 NEGLIGIBLE = 40.0
 """Weights below exp of minus this do not show in a sum of float64."""
 
 
-@kernel(void(INTS, INTS, int64, INTS_OUT, INTS_OUT, INTS_OUT))
+@kernel()
 def number_bundles(
-    starts: Ints, slot: Ints, slots: int, bundle: Ints, first: Ints, found: Ints
+    starts: Ints, slot: Ints, slots: int, bundle: IntsOut, first: IntsOut, found: IntsOut
 ) -> None:
     """Number the different sequences of pieces in order of first appearance.
 
@@ -78,22 +72,7 @@ def number_bundles(
     found[0] = bundles
 
 
-@kernel(
-    void(
-        INTS,
-        FLOATS,
-        FLOATS,
-        INTS,
-        FLOATS,
-        INTS,
-        INTS,
-        FLOATS,
-        float64,
-        FLOATS_OUT,
-        FLOATS_OUT,
-        table(out=True),
-    )
-)
+@kernel()
 def add_soft_surplus(
     starts: Ints,
     weight: Floats,
@@ -104,9 +83,9 @@ def add_soft_surplus(
     variable: Ints,
     amount: Floats,
     softness: float,
-    surplus: Floats,
-    gradient: Floats,
-    hessian: Floats,
+    surplus: FloatsOut,
+    gradient: FloatsOut,
+    hessian: FloatTableOut,
 ) -> None:
     """Add the surplus of choosers that take the best of their offers, or none, softened.
 
@@ -171,15 +150,15 @@ def add_soft_surplus(
             seen[touched[s]] = False
 
 
-@kernel(void(INTS, FLOATS, INTS, FLOATS, FLOATS_OUT, FLOATS_OUT, INTS_OUT))
+@kernel()
 def best_offers(
     starts: Ints,
     value: Floats,
     bundle: Ints,
     cost: Floats,
-    best: Floats,
-    second: Floats,
-    choice: Ints,
+    best: FloatsOut,
+    second: FloatsOut,
+    choice: IntsOut,
 ) -> None:
     """Find each job's best offer at the costs, the first of equal ones.
 
@@ -208,9 +187,9 @@ def best_offers(
         best[j], second[j], choice[j] = first, next_best, taken
 
 
-@kernel(void(INTS, INTS, INTS, FLOATS, table(out=True)))
+@kernel()
 def node_worth(
-    capacity: Ints, slot_starts: Ints, slot_gpus: Ints, price: Floats, worth: Floats
+    capacity: Ints, slot_starts: Ints, slot_gpus: Ints, price: Floats, worth: FloatTableOut
 ) -> None:
     """Find what the best cut of so many GPUs of a node of each class is worth at prices by piece.
 

@@ -1,6 +1,6 @@
 """When each waiting job could start if every job ran for its time limit, the first in line first.
 
-Whoever can start at once on such terms makes nobody ahead of it wait longer, and is started out of
+A job that can start at once on such terms makes none ahead of it wait longer, and is started out of
 turn; the others may be promised the GPUs that they are to get.
 """
 
@@ -21,7 +21,7 @@ class Backfill:
     """Starts jobs out of turn beside an `InTurn`; its timeline costs what changed between passes.
 
     Attributes:
-        turns: who is served in turn, and where jobs go.
+        turns: the jobs that are served in turn, and where they go.
         limit_s: for how many seconds a job may run.
     """
 
@@ -44,7 +44,7 @@ class Backfill:
     def fill(
         self, snapshot: Snapshot, changes: dict[str, Entry], most: int, *, reserve_all: bool
     ) -> Sequence[Reservation]:
-        """Start those of the first so many waiting jobs for whom nobody ahead waits longer.
+        """Start those of the first so many waiting jobs that make none ahead wait longer.
 
         Args:
             snapshot: the state that was served.
@@ -53,7 +53,7 @@ class Backfill:
             reserve_all: see `Timeline.earliest_starts`.
 
         Returns:
-            What those keep who have to wait.
+            What the jobs keep that have to wait.
         """
         timeline, now_s = self._brought_up_to(snapshot), snapshot.effective_s
         starts = timeline.earliest_starts(
@@ -65,7 +65,7 @@ class Backfill:
         return starts.promised_after(now_s)
 
     def _brought_up_to(self, snapshot: Snapshot) -> Timeline:
-        """Return the timeline with those on it who hold GPUs now; the others are in the line."""
+        """Return the timeline with the jobs that hold GPUs now; the others are in the line."""
         timeline, line, turns = self._timeline, self._line, self.turns
         waiting, placed = turns.waiting, turns.placed
         if timeline is None:

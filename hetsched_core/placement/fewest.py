@@ -1,4 +1,4 @@
-"""Placing a job on as few nodes as the idle cluster could give it, as who asks for nodes does.
+"""Placing a job on as few nodes as the idle cluster could give it, as where users ask for nodes.
 
 For schedulers that are blind to speeds: types and nodes are taken in the order of the cluster.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache
 
-from hetsched_core.placement.free import FreeGpus, PerGpu
+from hetsched_core.placement.free import FreeGpus, PerGpu, idle_cluster
 from hetsched_core.placement.ways import Way
 from hetsched_core.types import Cluster, Configuration, Job, Shape, Snapshot
 
@@ -44,17 +44,7 @@ class Layout:
 
 def layout_of(job: Job, way: Way, cluster: Cluster, shapes: frozenset[Shape]) -> Layout:
     """Return the layout of a job that fits in this way on the idle, healthy cluster."""
-    return _layout(
-        cluster,
-        shapes,
-        way,
-        job.closed,
-        job.cpus_per_gpu,
-        job.memory_mb_per_gpu,
-        job.nodes,
-        job.min_nodes,
-        job.max_nodes,
-    )
+    return _layout(cluster, shapes, way, PerGpu.of(job))
 
 
 def fewest_fit(
@@ -83,44 +73,53 @@ def fewest_fit(
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _layout(
-    cluster: Cluster,
-    shapes: frozenset[Shape],
-    way: Way,
-    closed: frozenset[str],
-    cpus_per_gpu: float,
-    memory_mb: float,
-    own: frozenset[str] | None,
-    min_nodes: int,
-    max_nodes: int | None,
-) -> Layout:
-    free, even = FreeGpus.empty(cluster), Shape.UNEVEN not in shapes or min_nodes > 1
+def _layout(cluster: Cluster, shapes: frozenset[Shape], way: Way, given: PerGpu) -> Layout:
     # Nodes that are closed for a time make no difference to how many it is to be on.
-    needs = PerGpu(cpus_per_gpu, memory_mb, nodes=own, min_nodes=min_nodes, max_nodes=max_nodes)
-
-    def nodes_of(types: tuple[str, ...]) -> int:
-        if len(types) == 1 and free.one_node(needs, types[0], way.count) is not None:
-            return 1
-        found = free.fewest_nodes(needs, types, way.count, even=even)
-        return 0 if found is None else len(found)
-
+    needs = given._replace(closed=frozenset())
+    even = Shape.UNEVEN not in shapes or needs.min_nodes > 1
     nodes, alone = [], []
     for gpu_type in cluster.gpu_types:
         if way.mixed or gpu_type not in way.types:
             nodes.append(PART_OF_MIX if gpu_type in way.types else 0)
             continue
-        many = nodes_of((gpu_type,))
+        many = fewest_of_idle(cluster, shapes, (gpu_type,), way.count, needs)
         nodes.append(many)
         if not many:
             continue  # of a way that only other shapes allow
         largest = max(
             node.gpus
             for node in cluster
-            if node.gpu_type == gpu_type and (own is None or node.name in own)
+            if node.gpu_type == gpu_type and (needs.nodes is None or node.name in needs.nodes)
         )
         # What every one of so few nodes has to give.
         least = way.count // many if even else max(1, way.count - (many - 1) * largest)
         alone.append((gpu_type, many, least))
-    nodes.append(nodes_of(way.types) if way.mixed else 0)
-    may_use = cluster.mask(own, closed)
-    return Layout(way.count, tuple(nodes), tuple(alone), cpus_per_gpu, memory_mb, even, may_use)
+    mixed = fewest_of_idle(cluster, shapes, way.types, way.count, needs) if way.mixed else 0
+    return Layout(
+        way.count,
+        (*nodes, mixed),
+        tuple(alone),
+        needs.cpus_per_gpu,
+        needs.memory_mb_per_gpu,
+        even,
+        cluster.mask(given.nodes, given.closed),
+    )
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def fewest_of_idle(
+    cluster: Cluster,
+    shapes: frozenset[Shape],
+    gpu_types: tuple[str, ...],
+    count: int,
+    needs: PerGpu,
+) -> int:
+    """Return on how few nodes of these types the idle, healthy cluster holds a job; 0 if on none.
+
+    Several nodes give equal parts where `shapes` have no uneven ones.
+    """
+    free = idle_cluster(cluster)
+    if len(gpu_types) == 1 and free.one_node(needs, gpu_types[0], count) is not None:
+        return 1
+    found = free.fewest_nodes(needs, gpu_types, count, even=Shape.UNEVEN not in shapes)
+    return 0 if found is None else len(found)

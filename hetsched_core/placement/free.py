@@ -2,52 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from typing import Protocol
+from typing import NamedTuple
 
-from hetsched_core.types import Cluster, Configuration, NodeView, Snapshot
-
-_SLACK = 1e-6
+from hetsched_core.types import SLACK, Cluster, Configuration, Job, NodeView, Placed, Snapshot
 
 
-class Needs(Protocol):
-    """What a job takes beside each GPU (CPUs, and memory in MiB), and of which nodes."""
+class PerGpu(NamedTuple):
+    """The needs of a job and nothing else of it: jobs of equal needs are served alike.
 
-    @property
-    def cpus_per_gpu(self) -> float:
-        """CPUs for each GPU."""
-        ...
-
-    @property
-    def memory_mb_per_gpu(self) -> float:
-        """MiB for each GPU."""
-        ...
-
-    @property
-    def nodes(self) -> frozenset[str] | None:
-        """The nodes that it may use; None for all."""
-        ...
-
-    @property
-    def closed(self) -> frozenset[str]:
-        """Those that are closed to it now."""
-        ...
-
-    @property
-    def min_nodes(self) -> int:
-        """On how many nodes it has to be at least; above 1 they give equal parts."""
-        ...
-
-    @property
-    def max_nodes(self) -> int | None:
-        """On how many nodes it may be at most; None for any number."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class PerGpu:
-    """The needs of a job and nothing else of it: who needs the same is served the same."""
+    Attributes:
+        cpus_per_gpu: CPUs for each GPU.
+        memory_mb_per_gpu: MiB for each GPU.
+        nodes: the nodes that it may use; None for all.
+        closed: those that are closed to it now.
+        min_nodes: on how many nodes it has to be at least; above 1 they give equal parts.
+        max_nodes: on how many nodes it may be at most; None for any number.
+    """
 
     cpus_per_gpu: float = 0.0
     memory_mb_per_gpu: float = 0.0
@@ -69,6 +42,28 @@ class PerGpu:
         )
 
 
+Needs = Job | PerGpu
+"""What takes CPUs and memory beside each GPU, and of which nodes."""
+
+
+def host_room(
+    cluster: Cluster, views: Iterable[NodeView]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the CPUs and the memory (MiB) that each host leaves to managed jobs.
+
+    Infinite where they are not counted. `views` are all nodes.
+    """
+    cpus, memory_mb = {}, {}
+    for view in views:
+        host = view.node.host
+        if host not in cpus:
+            host_cpus, host_mb = cluster.shared_on(host)
+            cpus[host], memory_mb[host] = host_cpus or math.inf, host_mb or math.inf
+        cpus[host] -= view.foreign_cpus
+        memory_mb[host] -= view.foreign_memory_mb
+    return cpus, memory_mb
+
+
 class FreeGpus:
     """Free capacity of every node, with the nodes of each type grouped by their free GPUs.
 
@@ -85,8 +80,7 @@ class FreeGpus:
         self._free = [max(0, view.capacity) for view in views]
         self._idle: dict[str, int] = {}
         self._sets: dict[str, list[int]] = {}
-        self._cpus: dict[str, float] = {}
-        self._memory_mb: dict[str, float] = {}
+        self._cpus, self._memory_mb = host_room(cluster, views)
         for at, view in enumerate(views):
             node = view.node
             sets = self._sets.setdefault(node.gpu_type, [])
@@ -94,17 +88,19 @@ class FreeGpus:
             if not self._closed[at]:
                 sets[self._free[at]] |= 1 << at
                 self._idle[node.gpu_type] = self._idle.get(node.gpu_type, 0) + self._free[at]
-            if node.host not in self._cpus:
-                cpus, memory_mb = cluster.shared_on(node.host)
-                self._cpus[node.host] = cpus or float("inf")
-                self._memory_mb[node.host] = memory_mb or float("inf")
-            self._cpus[node.host] -= view.foreign_cpus
-            self._memory_mb[node.host] -= view.foreign_memory_mb
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> FreeGpus:
         """Return what managed jobs may use altogether, running ones included."""
         return cls(snapshot.cluster, tuple(snapshot.node_views()))
+
+    @classmethod
+    def beside(cls, snapshot: Snapshot, placed: Mapping[str, Placed]) -> FreeGpus:
+        """Return what managed jobs may use beside these, that have one placement each."""
+        free = cls.of(snapshot)
+        for job_id, entry in placed.items():
+            free.take(snapshot.jobs[job_id].job, entry.placements[0].configuration)
+        return free
 
     @classmethod
     def empty(cls, cluster: Cluster) -> FreeGpus:
@@ -129,6 +125,10 @@ class FreeGpus:
         rest = FreeGpus.__new__(FreeGpus)
         vars(rest).update(vars(self), _within=self._within & ~nodes)
         return rest
+
+    def host(self, node: str) -> str:
+        """Return the host of a node."""
+        return self._cluster[node].host
 
     def take(self, job: Needs, configuration: Configuration) -> None:
         """Take the GPUs, CPUs and memory of a configuration."""
@@ -196,15 +196,30 @@ class FreeGpus:
         if most < 2:
             return None
         offers = self._offers(job, gpu_types)
-        if even or job.min_nodes > 1:
-            return self._even(job, offers, count, most)
+        if not even and job.min_nodes < 2:
+            return self._spread(job, offers, count, most)
+        for many in range(max(2, job.min_nodes), min(count, len(offers), most) + 1):
+            each, rest = divmod(count, many)
+            if not rest and offers[many - 1][0] >= each:
+                found = self._spread(job, offers, count, many, each)
+                if found is not None:
+                    return found
+        return None
+
+    def _spread(
+        self, job: Needs, offers: list[tuple[int, int]], count: int, most: int, each: int = 0
+    ) -> Configuration | None:
+        """Return `count` GPUs of two to `most` of these nodes, `each` of every one if given."""
         pieces: list[tuple[str, int]] = []
         on_host: dict[str, int] = {}
         for _, at in offers:
             node = self._cluster.nodes[at]
             usable = self._usable(job, at, node.host, on_host.get(node.host, 0))
-            # The last node needs only the rest; a second node must be left something to hold.
-            piece = min(usable, count if pieces else count - 1)
+            if each:
+                piece = each if usable >= each else 0
+            else:
+                # The last node needs only the rest; a second must be left something to hold.
+                piece = min(usable, count if pieces else count - 1)
             if piece < 1:
                 continue
             pieces.append((node.name, piece))
@@ -214,25 +229,6 @@ class FreeGpus:
                 return Configuration.of(pieces)
             if len(pieces) == most:
                 break
-        return None
-
-    def _even(
-        self, job: Needs, offers: list[tuple[int, int]], count: int, most: int
-    ) -> Configuration | None:
-        for many in range(max(2, job.min_nodes), min(count, len(offers), most) + 1):
-            each, rest = divmod(count, many)
-            if rest or offers[many - 1][0] < each:
-                continue
-            pieces: list[tuple[str, int]] = []
-            on_host: dict[str, int] = {}
-            for _, at in offers:
-                node = self._cluster.nodes[at]
-                taken = on_host.get(node.host, 0)
-                if self._usable(job, at, node.host, taken) >= each:
-                    pieces.append((node.name, each))
-                    on_host[node.host] = taken + each
-                if len(pieces) == many:
-                    return Configuration.of(pieces)
         return None
 
     def _offers(self, job: Needs, gpu_types: tuple[str, ...]) -> list[tuple[int, int]]:
@@ -283,6 +279,12 @@ class FreeGpus:
         self._memory_mb[node.host] += gpus * job.memory_mb_per_gpu
 
 
+@lru_cache(maxsize=4)
+def idle_cluster(cluster: Cluster) -> FreeGpus:
+    """Return the whole cluster, idle and healthy; it is shared, and nothing is to be taken."""
+    return FreeGpus.empty(cluster)
+
+
 @lru_cache(1 << 16)
 def on_one_node(name: str, count: int) -> Configuration:
     """Return so many GPUs of one node: few are different, and run logs hold millions."""
@@ -290,5 +292,5 @@ def on_one_node(name: str, count: int) -> Configuration:
 
 
 def _whole(free: float, each: float) -> int:
-    share = (free + _SLACK) / each
-    return 1 << 30 if share == float("inf") else max(0, int(share))
+    share = (free + SLACK) / each
+    return 1 << 30 if share == math.inf else max(0, int(share))

@@ -7,11 +7,14 @@ that fit, of one type unless only a mix of types can ever hold it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
+from typing import Any
 
+from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus, PerGpu
-from hetsched_core.placement.keep import may_keep
+from hetsched_core.placement.keep import Claims, may_keep
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way, ways_to_fit
 from hetsched_core.types import (
     Cluster,
@@ -24,18 +27,13 @@ from hetsched_core.types import (
     Placed,
     Placement,
     Plan,
-    Reason,
     ReasonCode,
     Replan,
     Shape,
     Snapshot,
+    Trigger,
     Waiting,
 )
-
-NEVER = Waiting(Reason(ReasonCode.NEVER_FITS))
-NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
-AHEAD = Waiting(Reason(ReasonCode.AHEAD))
-
 
 Fit = Callable[[Snapshot, FreeGpus, Job, Way, tuple[str, ...]], Configuration | None]
 """Where a job goes in this way, on free GPUs of these of its types; None if nowhere."""
@@ -46,8 +44,9 @@ class Packing(Enum):
 
     IN_TURN: running jobs stay; a job that does not fit keeps those behind it off the nodes that it
     could use, all of a GPU type but for those that are none of its nodes. FILL: running jobs stay;
-    whoever fits starts. PREEMPT: the order alone decides who runs; running jobs that are still in
-    keep their nodes where they can, and those that are not preemptible stay whatever the order.
+    any job that fits starts. PREEMPT: the order alone decides which run; running jobs that are
+    still in keep their nodes where they can, and those that are not preemptible stay whatever the
+    order.
     """
 
     IN_TURN = "in turn"
@@ -85,16 +84,25 @@ def fits(snapshot: Snapshot, free: FreeGpus, job: Job) -> bool:
     return any(fastest_fit(snapshot, free, job, way, way.types) is not None for way in ways)
 
 
-def lacks_open_nodes(snapshot: Snapshot, job: Job) -> bool:
-    """Whether a job fits nowhere because nodes are closed, and not because of other jobs."""
-    closed = tuple(view.node.name for view in snapshot.node_views() if not view.open)
-    shut = bool(closed or job.closed)
-    return shut and not fits(snapshot, _without_jobs(snapshot.cluster, closed), job)
+def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
+    """Return why a job fits nowhere, other jobs or not; None if that is not so.
+
+    `CLOSED` where it would fit without the windows that close nodes to it, else `NODES_DOWN`.
+    """
+    down = tuple(view.node.name for view in snapshot.node_views() if not view.open)
+    if not (down or job.closed):
+        return None
+    open_nodes = _without_jobs(snapshot.cluster, down)
+    if fits(snapshot, open_nodes, job):
+        return None
+    anyhow = replace(job, closed=frozenset())
+    closed = bool(job.closed) and fits(snapshot, open_nodes, anyhow)
+    return ReasonCode.CLOSED if closed else ReasonCode.NODES_DOWN
 
 
 @lru_cache(maxsize=2)
 def _without_jobs(cluster: Cluster, closed: tuple[str, ...]) -> FreeGpus:
-    """Return all GPUs of the nodes that are open; nobody may take any of them."""
+    """Return all GPUs of the nodes that are open; nothing is to be taken of them."""
     down = frozenset(closed)
     state = {True: NodeCondition.DOWN, False: NodeCondition.UP}
     return FreeGpus(cluster, tuple(NodeView(node, state[node.name in down]) for node in cluster))
@@ -117,6 +125,18 @@ def pack(
         fit: where a job goes.
     """
     return _Packer(snapshot, packing, fit).pack(list(order), replan)
+
+
+def pack_rounds(snapshot: Snapshot, key: Callable[[JobView], Any]) -> Plan:
+    """Return the plan of a list scheduler that stops jobs when a round starts, and only then.
+
+    Args:
+        snapshot: the state to plan for.
+        key: what jobs are ordered by.
+    """
+    order = sorted(snapshot.jobs.values(), key=key)
+    starts = Trigger.ROUND in snapshot.triggers
+    return pack(snapshot, order, Packing.PREEMPT if starts else Packing.FILL, EACH_ROUND)
 
 
 def not_barred(
@@ -142,14 +162,12 @@ class _Packer:
         self._snapshot = snapshot
         self._packing = packing
         self._fit = fit
-        # What nobody that was served so far holds, and what of that is also not in use right now.
-        self._left = FreeGpus.of(snapshot)
-        self._idle = FreeGpus.of(snapshot)
-        self._kept: dict[str, Placed] = {}
+        self._claims = Claims(FreeGpus.of(snapshot))
+        # What has its place whatever its turn.
+        self._stays: dict[str, Placed] = {}
         # Whether something has its place that the plan in force gave to others.
         self._regained = False
-        self._holders: dict[str, list[JobView]] = {}
-        # The nodes that somebody waits for, a bit each.
+        # The nodes that a job waits for, a bit each.
         self._barred = 0
         self._all = snapshot.cluster.mask(None)
         self._hopeless: dict[tuple[int, frozenset[str]], Way] = {}
@@ -175,18 +193,19 @@ class _Packer:
         return self._snapshot.previous.revise(changes, self._snapshot.gone, replan=replan)
 
     def _entry(self, view: JobView, before: Entry | None) -> Entry:
-        kept = self._kept.get(view.job.id)
+        claims = self._claims
         if view.blocked is not None:
             return before if before == (entry := Waiting(view.blocked)) else entry
-        if kept is not None:
-            if self._competes(view):
-                self._release(view)
-                self._take(view, kept)
+        if view.id in self._stays:
+            return self._stays[view.id]
+        if view.id in claims.kept:
+            kept = claims.release(view.id)
+            claims.take(view.job, kept)
             return kept
         if (before is NO_ROOM or before is AHEAD) and view.id not in self._snapshot.changed:
-            # It fits in principle, so when nobody can start there is nothing to work out.
+            # It fits in principle, so when no job can start there is nothing to work out.
             if self._packing is not Packing.IN_TURN:
-                if self._left.full:
+                if claims.left.full:
                     return NO_ROOM
             elif self._barred == self._all:
                 return AHEAD
@@ -199,18 +218,19 @@ class _Packer:
             return NEVER
         if (id(way), job.closed) in self._hopeless:
             return NO_ROOM
-        allowed, idle, behind = way.types, self._idle, False
+        claims = self._claims
+        allowed, idle, behind = way.types, claims.idle, False
         if self._barred:
             allowed, idle = not_barred(snapshot.cluster, idle, job, way, self._barred)
             behind = bool(reach(job, way, snapshot.cluster) & self._barred)
         found = self._fit(snapshot, idle, job, way, allowed)
         if found is None and self._packing is Packing.PREEMPT:
-            found = self._fit(snapshot, self._left, job, way, allowed)
+            found = self._fit(snapshot, claims.left, job, way, allowed)
             if found is not None:
-                self._evict(view, found)
+                claims.make_room(job, found)
         if found is not None:
             placed = Placed((Placement(found),))
-            self._take(view, placed)
+            claims.take(job, placed)
             return placed
         if self._packing is not Packing.IN_TURN:
             # What is left only shrinks, so the next job of the same kind need not look.
@@ -221,34 +241,30 @@ class _Packer:
 
     def _hold(self, view: JobView, before: Placed | None) -> None:
         """Count the GPUs of a job that runs as in use until its turn comes."""
-        placed = before
         # The plan in force was valid; only a change of the nodes or of the job, whose run may have
         # ended on a node that has closed, can have made it otherwise.
-        snapshot = self._snapshot
+        snapshot, placed = self._snapshot, before
         changed = self._regained or snapshot.nodes_changed or view.job.id in snapshot.changed
-        if before is None or changed:
-            placed = _placed_before(snapshot, view, before, self._idle)
-        if placed is None:
-            return
-        configuration = placed.placements[0].configuration
-        self._kept[view.id] = placed
-        self._idle.take(view.job, configuration)
-        if self._competes(view):
-            for name, _ in configuration:
-                self._holders.setdefault(snapshot.cluster[name].host, []).append(view)
+        if placed is None or changed:
+            place = view.configuration if placed is None else placed.placements[0].configuration
+            if (
+                place is None
+                or not may_keep(snapshot, view, place)
+                or not self._claims.idle.fits(view.job, place)
+            ):
+                return
+            # Without an entry it is new, or was found running by a scheduler that has just come up.
+            placed = placed or Placed((Placement(place),))
+        if self._packing is Packing.PREEMPT and not self._fixed(view):
+            self._claims.keep(view.job, placed)
         else:
-            self._left.take(view.job, configuration)
-
-    def _competes(self, view: JobView) -> bool:
-        """Whether a job that holds GPUs, or is to get them, may lose them to others."""
-        return self._packing is Packing.PREEMPT and not self._fixed(view)
+            self._claims.take(view.job, placed)
+            self._stays[view.id] = placed
 
     @staticmethod
     def _fixed(view: JobView) -> bool:
+        """Whether a job runs and may not be stopped."""
         return not view.job.preemptible and view.configuration is not None
-
-    def _release(self, view: JobView) -> None:
-        self._idle.give(view.job, self._kept.pop(view.id).placements[0].configuration)
 
     def _let_stay(self, changes: dict[str, Entry]) -> None:
         """Exchange places that are alike among equals, so that what runs stays where it does."""
@@ -276,39 +292,3 @@ class _Packer:
     def _types(self, configuration: Configuration) -> list[tuple[str, int]]:
         cluster = self._snapshot.cluster
         return sorted((cluster[name].gpu_type, gpus) for name, gpus in configuration)
-
-    def _take(self, view: JobView, placed: Placed) -> None:
-        configuration = placed.placements[0].configuration
-        self._idle.take(view.job, configuration)
-        self._left.take(view.job, configuration)
-
-    def _evict(self, view: JobView, wanted: Configuration) -> None:
-        """Make room among the jobs whose turn is still to come, the last in order first."""
-        hosts = [self._snapshot.cluster[name].host for name, _ in wanted]
-        while not self._idle.fits(view.job, wanted):
-            for host in hosts:
-                holders = self._holders.get(host, [])
-                while holders and holders[-1].id not in self._kept:
-                    holders.pop()
-                if holders:
-                    self._release(holders.pop())
-                    break
-            else:
-                raise AssertionError(f"no room for {wanted} although nobody holds its nodes")
-
-
-def _placed_before(
-    snapshot: Snapshot, view: JobView, before: Placed | None, free: FreeGpus
-) -> Placed | None:
-    """What the job has and can keep, if anything."""
-    placed = before
-    if placed is None:
-        # Either it is new, or it was found running by a scheduler that has just come up.
-        running = view.configuration
-        if running is None:
-            return None
-        placed = Placed((Placement(running),))
-    configuration = placed.placements[0].configuration
-    if not may_keep(snapshot, view, configuration):
-        return None
-    return placed if free.fits(view.job, configuration) else None

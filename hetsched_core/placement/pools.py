@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.placement.assign import open_gpus
 from hetsched_core.placement.ways import of_type
 from hetsched_core.types import Job, Placed, Snapshot
 
@@ -43,7 +42,11 @@ class Pools:
     def of(cls, snapshot: Snapshot, fixed: Mapping[str, Placed], jobs: Iterable[Job]) -> Pools:
         """Return the pools of these jobs, less what is `fixed`."""
         cluster, types = snapshot.cluster, snapshot.cluster.gpu_types
-        capacity = open_gpus(snapshot, fixed)
+        gpus = _open_gpus(snapshot, fixed)
+        of_types = dict.fromkeys(types, 0)
+        for node, free in zip(cluster, gpus, strict=True):
+            of_types[node.gpu_type] += free
+        capacity = np.array(list(of_types.values()), np.float64)
         sets: dict[_Set, None] = {}
         for job in jobs:
             if job.nodes is not None or job.closed:
@@ -63,7 +66,6 @@ class Pools:
             )
         type_of = np.array([t for t, _ in number], np.int64)
         members = [mask for _, mask in number]
-        gpus = _open_by_node(snapshot, fixed)
         more = [sum(gpus[at] for at in _bits(mask)) for mask in members[count:]]
         labels = [
             f"{types[t]} in {','.join(cluster.nodes[at].name for at in _bits(mask))}"
@@ -96,7 +98,7 @@ def set_order(which: _Set) -> tuple[bool, list[str], list[str]]:
     return nodes is None, sorted(nodes or ()), sorted(closed)
 
 
-def _open_by_node(snapshot: Snapshot, fixed: Mapping[str, Placed]) -> list[int]:
+def _open_gpus(snapshot: Snapshot, fixed: Mapping[str, Placed]) -> list[int]:
     """GPUs of each node that take new work, less what is fixed."""
     index = snapshot.cluster.index
     gpus = [view.capacity if view.open else 0 for view in snapshot.node_views()]

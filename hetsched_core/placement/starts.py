@@ -1,7 +1,7 @@
-"""A queue for backfill, and when who of it starts: as arrays, from which few jobs are ever read.
+"""A queue for backfill, and when its jobs start: as arrays, from which few jobs are ever read.
 
 Of the hundreds of promises made at each pass hardly any is looked at before the next pass, so they
-become objects only when somebody does.
+become objects only then.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Start:
 @cheaply_made
 @dataclass(frozen=True, slots=True, eq=False)
 class Starts:
-    """The earliest starts of those in a queue who start or keep something.
+    """The earliest starts of those jobs of a queue that start or keep something.
 
     Attributes:
         queue: the queue.
@@ -76,7 +76,7 @@ class Starts:
             yield from self._of(self.pieces[begin:end])
 
     def promised_after(self, when_s: float) -> Promises:
-        """Return what those keep who start later than this."""
+        """Return what the jobs keep that start later than this."""
         return Promises(self, when_s)
 
     def _of(self, pieces: Ints) -> Iterator[Start]:
@@ -94,7 +94,7 @@ class Starts:
 @cheaply_made
 @dataclass(frozen=True, slots=True)
 class Promises(Sequence[Reservation]):
-    """The reservations of those who start after `after_s`, but for those who are `left_out`."""
+    """The reservations of the jobs that start after `after_s`, but for those `left_out`."""
 
     starts: Starts
     after_s: float

@@ -1,22 +1,29 @@
-"""Single GPUs that run training tasks: who is on which, and what a job has still to do there.
+"""Single GPUs that run training tasks: which job is on which, and what a job has still to do there.
 
 For job-level policies of the `tasks` model: a job that has begun stays on its GPUs to its end, one
-job a GPU.
+job a GPU. Where tasks of many jobs take turns on a GPU (`runs_beside`), it gets a share of its
+host's CPUs and memory that holds whatever runs there: all GPUs an equal one, but that a job too
+hungry for any equal share has one GPU reserved for it, as far as the host's other GPUs can give
+way.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+import numpy as np
 from immutables import Map
+from numpy.typing import NDArray
 
-from hetsched_core.placement.free import FreeGpus, PerGpu
-from hetsched_core.placement.pack import AHEAD, NEVER
+from hetsched_core.placement.entries import AHEAD, NEVER
+from hetsched_core.placement.free import FreeGpus, PerGpu, host_room, idle_cluster, on_one_node
 from hetsched_core.types import (
+    SLACK,
     Cluster,
     Configuration,
+    Diagnostics,
     Entry,
     Job,
     JobView,
@@ -35,6 +42,7 @@ from hetsched_core.types import (
     Waiting,
 )
 
+AT_EVERY_CHANGE = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET}))
 _LAST_TASKS = Waiting(Reason(ReasonCode.NO_ROOM, detail="its last tasks are running"))
 
 
@@ -92,7 +100,7 @@ def crews(snapshot: Snapshot) -> list[Crew]:
 
 
 def busy_gpus(snapshot: Snapshot) -> dict[Gpu, JobView]:
-    """Return the GPUs that a training task runs on, and whose it is."""
+    """Return the GPUs that a training task runs on, and its job."""
     first = _first_copies(snapshot.cluster)
     return {
         _gpu_of(run.configuration, run.copy, first): view
@@ -119,24 +127,25 @@ def tasks_left(view: JobView) -> tuple[int, int]:
     return max(0, shape.scale - begun), rounds - progress.rounds_done - 1
 
 
-def sequences(crew: Crew) -> list[TaskSequence]:
-    """Return what a job's GPUs still have to run: its tasks, dealt out evenly in every round."""
-    view, gpus = crew.view, crew.gpus
-    shape, progress = view.job.tasks, view.progress or TaskProgress()
-    if shape is None:
-        return []
-    left, rounds = tasks_left(view)
-    now, later = _dealt(left, len(gpus)), _dealt(shape.scale, len(gpus))
+def sequences(crews: Iterable[Crew]) -> list[TaskSequence]:
+    """Return what jobs' GPUs still have to run: their tasks, dealt out evenly in every round."""
     found = []
-    for gpu, this_round, each_round in zip(gpus, now, later, strict=True):
-        blocks = []
-        if this_round:
-            blocks.append(TaskBlock((TaskItem(view.id, progress.rounds_done, this_round),)))
-        if each_round and rounds:
-            item = TaskItem(view.id, progress.rounds_done + 1, each_round)
-            blocks.append(TaskBlock((item,), times=rounds))
-        if blocks:
-            found.append(TaskSequence(gpu.node, gpu.number, tuple(blocks)))
+    for crew in crews:
+        view, gpus = crew.view, crew.gpus
+        shape, done = view.job.tasks, (view.progress or TaskProgress()).rounds_done
+        if shape is None:
+            continue
+        left, rounds = tasks_left(view)
+        now, later = _dealt(left, len(gpus)), _dealt(shape.scale, len(gpus))
+        for gpu, this_round, each_round in zip(gpus, now, later, strict=True):
+            blocks = []
+            if this_round:
+                blocks.append(TaskBlock((TaskItem(view.id, done, this_round),)))
+            if each_round and rounds:
+                item = TaskItem(view.id, done + 1, each_round)
+                blocks.append(TaskBlock((item,), times=rounds))
+            if blocks:
+                found.append(TaskSequence(gpu.node, gpu.number, tuple(blocks)))
     return found
 
 
@@ -183,10 +192,14 @@ def not_begun(snapshot: Snapshot, going: Sequence[Crew]) -> list[JobView]:
 
 
 def task_plan(
-    snapshot: Snapshot, present: Sequence[Crew], memory: Mapping[str, object] | None = None
+    snapshot: Snapshot,
+    todo: Sequence[TaskSequence],
+    replan: Replan = AT_EVERY_CHANGE,
+    *,
+    memory: Mapping[str, object] | None = None,
+    diagnostics: Diagnostics | None = None,
 ) -> Plan:
-    """Return the plan in which these jobs run and all others wait, with the reason for it."""
-    todo = [sequence for crew in present for sequence in sequences(crew)]
+    """Return the plan in which these tasks run and all other jobs wait, with the reason for it."""
     running = {item.job for s in todo for block in s.blocks for item in block.items}
     entries: dict[str, Entry] = {}
     for view in snapshot.by_submission():
@@ -201,7 +214,8 @@ def task_plan(
     return Plan(
         Map(entries),
         sequences=tuple(todo),
-        replan=Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET})),
+        replan=replan,
+        diagnostics=diagnostics or Diagnostics(),
         memory=memory or {},
     )
 
@@ -219,10 +233,8 @@ def _runs(snapshot: Snapshot, job: Job) -> bool:
 @lru_cache(maxsize=1 << 12)
 def _nodes_for(cluster: Cluster, cpus_per_gpu: float, memory_mb_per_gpu: float) -> tuple[str, ...]:
     """The nodes of which a GPU can serve such a job when all is idle."""
-    free, needs = FreeGpus.empty(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
-    return tuple(
-        node.name for node in cluster if free.fits(needs, Configuration(((node.name, 1),)))
-    )
+    free, needs = idle_cluster(cluster), PerGpu(cpus_per_gpu, memory_mb_per_gpu)
+    return tuple(node.name for node in cluster if free.fits(needs, on_one_node(node.name, 1)))
 
 
 def _dealt(tasks: int, gpus: int) -> list[int]:
@@ -241,3 +253,87 @@ def _first_copies(cluster: Cluster) -> dict[str, int]:
 def _gpu_of(configuration: Configuration, copy: int, first: Mapping[str, int]) -> Gpu:
     name = configuration.pieces[0][0]
     return Gpu(name, copy - first[name])
+
+
+# Shares of hosts ----------------------------------------------------------------------------------
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class _Host:
+    """What a host has, which of the GPUs are its own, and what some of them have reserved."""
+
+    has: Floats
+    gpus: list[int]
+    reserved: dict[int, Floats]
+
+    def equal_share(self) -> Floats:
+        """(2,) CPUs and MiB of each GPU that has nothing reserved."""
+        rest = self.has - sum(self.reserved.values(), np.zeros(2))
+        others = len(self.gpus) - len(self.reserved)
+        with np.errstate(invalid="ignore"):
+            return np.maximum(rest, 0.0) / others if others else np.zeros(2)
+
+    def reserve(self, gpu: int, needs: Floats) -> bool:
+        """Reserve for a GPU what a job needs, and what it had before; False if there is none."""
+        wanted = {**self.reserved, gpu: np.maximum(needs, self.reserved.get(gpu, 0.0))}
+        if np.any(sum(wanted.values(), np.zeros(2)) > self.has + SLACK):
+            return False
+        self.reserved = wanted
+        return True
+
+
+def runs_beside(
+    snapshot: Snapshot,
+    gpus: Sequence[Gpu],
+    jobs: Sequence[Job],
+) -> NDArray[np.bool_]:
+    """Return which jobs' tasks may take turns on which GPUs, whatever else runs then.
+
+    Args:
+        snapshot: the nodes as they stand.
+        gpus: the M GPUs that take tasks.
+        jobs: the N jobs, those that are to be served first in front.
+
+    Returns:
+        (N, M); a row without True is of a job that cannot be served along with those before it.
+    """
+    hosts = _hosts(snapshot, gpus)
+    host_of = [snapshot.cluster[gpu.node].host for gpu in gpus]
+    able = np.array(
+        [[task_times(snapshot, job, gpu.node) is not None for gpu in gpus] for job in jobs],
+        np.bool_,
+    )
+    able = able.reshape(len(jobs), len(gpus))
+    needs = np.array([(j.cpus_per_gpu, j.memory_mb_per_gpu) for j in jobs]).reshape(-1, 2)
+    for n in range(len(jobs)):
+        if needs[n].any() and not (able[n] & _fits(hosts, host_of, needs[n])).any():
+            for m in np.flatnonzero(able[n]).tolist():
+                if hosts[host_of[m]].reserve(m, needs[n]):
+                    break
+    for n in range(len(jobs)):
+        if needs[n].any():
+            able[n] &= _fits(hosts, host_of, needs[n])
+    return able
+
+
+def _fits(hosts: dict[str, _Host], host_of: Sequence[str], needs: Floats) -> NDArray[np.bool_]:
+    """(M,) whether each GPU's share holds what a job needs."""
+    fits = np.zeros(len(host_of), np.bool_)
+    for host in hosts.values():
+        share = host.equal_share()
+        for m in host.gpus:
+            fits[m] = bool(np.all(needs <= host.reserved.get(m, share) + SLACK))
+    return fits
+
+
+def _hosts(snapshot: Snapshot, gpus: Sequence[Gpu]) -> dict[str, _Host]:
+    cpus, memory_mb = host_room(snapshot.cluster, snapshot.node_views())
+    hosts: dict[str, _Host] = {}
+    for m, gpu in enumerate(gpus):
+        name = snapshot.cluster[gpu.node].host
+        if name not in hosts:
+            hosts[name] = _Host(np.array([cpus[name], memory_mb[name]]), [], {})
+        hosts[name].gpus.append(m)
+    return hosts

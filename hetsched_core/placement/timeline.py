@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,8 +19,9 @@ from hetsched_core.kernels.backfill import (
 )
 from hetsched_core.kernels.expected_room import AGAIN, expect_room
 from hetsched_core.placement.fewest import Layout
+from hetsched_core.placement.free import host_room
 from hetsched_core.placement.starts import Queue, Starts
-from hetsched_core.types import Cluster, Configuration, Job, NodeView, Snapshot, Window
+from hetsched_core.types import Configuration, Job, Snapshot, Window
 
 OVERDUE_S = 60.0
 """A job that has run past its limit is taken to end so much later than now, at any time."""
@@ -34,14 +34,15 @@ _ROWS = 8
 
 
 class Timeline:
-    """The room on every node from now on, as those who run are expected to end."""
+    """The room on every node from now on, as the jobs that run are expected to end."""
 
     def __init__(self, snapshot: Snapshot) -> None:
-        """Start with nobody running, on the nodes as they stand."""
+        """Start without runs, on the nodes as they stand."""
         cluster, views = snapshot.cluster, tuple(snapshot.node_views())
         self._cluster = cluster
         hosts = {host: at for at, host in enumerate(dict.fromkeys(n.host for n in cluster))}
-        self._hosts = np.array([_shared_room(cluster, views, host) for host in hosts])
+        cpus, memory_mb = host_room(cluster, views)
+        self._hosts = np.array([(cpus[host], memory_mb[host]) for host in hosts])
         self._where = [
             (hosts[node.host], cluster.on_host(node.host).index(node.name)) for node in cluster
         ]
@@ -111,12 +112,12 @@ class Timeline:
             reserve_all: whether every job that cannot start keeps the room that it is to have from
                 those behind it (conservative backfilling), or only one for each GPU type: the first
                 that waits for it (EASY), or for one of its nodes where it may not have them all.
-            windows: spans in which nodes are closed to everybody.
+            windows: spans in which nodes are closed to all jobs.
 
         Returns:
-            In the order of the queue, without those who neither start nor keep anything. The queue
+            In the order of the queue, without those that neither start nor keep anything. The queue
             is followed up to the last job that can start now or that is the first to want a GPU
-            type; what is left of it keeps nobody from anything.
+            type; what is left of it keeps no job from anything.
         """
         if not len(queue):
             return Starts(queue, np.empty(0), np.empty((0, 3), np.int64), self._cluster)
@@ -194,7 +195,7 @@ class Timeline:
 class _Room:
     """The chains of all hosts as the kernels keep them, made anew only where something changed.
 
-    Beside them what the kernels write at every pass and nobody keeps.
+    Beside them what the kernels write at every pass and nothing keeps.
     """
 
     def __init__(self, hosts: int, places: int, members: Ints, types: int) -> None:
@@ -283,13 +284,3 @@ class _Kinds:
                 if nodes > 0:
                     _, _, least = next(alone)
                     self.columns[kind, at] = sizes.index(least)
-
-
-def _shared_room(cluster: Cluster, views: Sequence[NodeView], host: str) -> tuple[float, float]:
-    """CPUs and MiB of a host that managed jobs may use; infinite where they are not counted."""
-    cpus, memory_mb = cluster.shared_on(host)
-    siblings = [views[cluster.index(name)] for name in cluster.on_host(host)]
-    return (
-        (cpus or math.inf) - sum(view.foreign_cpus for view in siblings),
-        (memory_mb or math.inf) - sum(view.foreign_memory_mb for view in siblings),
-    )

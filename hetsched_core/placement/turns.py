@@ -2,7 +2,7 @@
 
 The result is that of `pack(..., Packing.IN_TURN)`, which looks at every job anew and is the twin
 that this is tested against. Here the waiting jobs stay sorted between plans, in one queue for each
-set of nodes that they could use: once the head of a queue does not fit, nobody behind it can start,
+set of nodes that they could use: once the head of a queue does not fit, none behind it can start,
 so a plan looks at the heads only.
 """
 
@@ -15,19 +15,10 @@ from typing import Any
 
 from immutables import Map
 
+from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.from_front import FromFront
 from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.pack import (
-    AHEAD,
-    NEVER,
-    NO_ROOM,
-    Fit,
-    Packing,
-    fastest_fit,
-    not_barred,
-    pack,
-)
+from hetsched_core.placement.pack import Fit, Packing, fastest_fit, not_barred, pack
 from hetsched_core.placement.ways import Way, of_type, reach, rigid_way
 from hetsched_core.types import (
     Cluster,
@@ -71,22 +62,25 @@ class InTurn:
         key: the place of a job in the order; fixed for a job, given the speeds and the past run
             time of its profile.
         fit: where a job goes.
+        placed: the jobs that hold GPUs, or are to get them, with what.
+        waiting: the jobs that wait and could run here, with their places in the order.
+        ways: in which way each of the waiting jobs is to run.
     """
 
     key: Callable[[JobView, Snapshot], Key]
     fit: Fit = fastest_fit
+    placed: dict[str, tuple[Job, Configuration]] = field(init=False, default_factory=dict)
+    waiting: dict[str, Turn] = field(init=False, default_factory=dict)
+    ways: dict[str, Way] = field(init=False, default_factory=dict)
     _last: Plan | None = None
     _speeds: Speeds | None = None
     _shapes: frozenset[Shape] = frozenset()
     _past_run_s: Map[str, float] = NOTHING_RAN
     _free: FreeGpus | None = None
-    _placed: dict[str, tuple[Job, Configuration]] = field(default_factory=dict)
-    # Turns in order. One that is no longer that of `_waiting` stays until it is the first.
-    _queues: dict[int, FromFront] = field(default_factory=dict)
-    _ways: dict[str, Way] = field(default_factory=dict)
-    _waiting: dict[str, Turn] = field(default_factory=dict)
+    # Heaps of turns. One that is no longer that of `waiting` stays until it is the first.
+    _queues: dict[int, list[Turn]] = field(default_factory=dict)
     _told_no_room: set[str] = field(default_factory=set)
-    # Whether nobody can start, whoever has come to wait behind others since that was found.
+    # Whether no job can start, whatever has come to wait behind others since that was found.
     _settled: bool = False
     # A job that could not start, and the nodes, a bit each, that it keeps from all behind.
     _barred: dict[str, int] = field(default_factory=dict)
@@ -141,13 +135,9 @@ class InTurn:
         }
         for view in snapshot.jobs.values():
             job_id = view.job.id
-            if (
-                view.job.profile not in revised
-                or job_id in self._placed
-                or view.blocked is not None
-            ):
+            if view.job.profile not in revised or job_id in self.placed or view.blocked is not None:
                 continue
-            waited = job_id in self._waiting
+            waited = job_id in self.waiting
             self._forget(job_id, free)
             if self._enqueue(snapshot, view) is not waited:
                 yield job_id, NEVER if waited else AHEAD
@@ -175,40 +165,20 @@ class InTurn:
         self._shapes = snapshot.shapes
         return self._last
 
-    @property
-    def placed(self) -> Mapping[str, tuple[Job, Configuration]]:
-        """The jobs that hold GPUs, or are to get them, with what."""
-        return self._placed
-
-    @property
-    def ways(self) -> Mapping[str, Way]:
-        """In which way each of the waiting jobs is to run."""
-        return self._ways
-
-    @property
-    def queue_length(self) -> int:
-        """The number of jobs that wait and could run here."""
-        return len(self._waiting)
-
-    @property
-    def waiting(self) -> Mapping[str, Turn]:
-        """The jobs that wait and could run here, with their places in the order."""
-        return self._waiting
-
     def spoken_for(self, cluster: Cluster) -> Mapping[str, Sequence[str]]:
-        """GPU type -> who, when jobs were served last, waited and kept its nodes from all behind.
+        """GPU type -> the jobs that waited, when last served, and kept its nodes from all behind.
 
         Types of which a node is left to others are missing.
         """
         spoken_for = {}
         for gpu_type in cluster.gpu_types:
-            left, who = of_type(cluster, gpu_type), []
+            left, jobs = of_type(cluster, gpu_type), []
             for job_id, nodes in self._barred.items():
                 if left & nodes:
-                    who.append(job_id)
+                    jobs.append(job_id)
                     left &= ~nodes
             if not left:
-                spoken_for[gpu_type] = who
+                spoken_for[gpu_type] = jobs
         return spoken_for
 
     def reorder(self, key: Callable[[JobView, Snapshot], Key]) -> None:
@@ -220,19 +190,19 @@ class InTurn:
         order = sorted(snapshot.jobs.values(), key=lambda view: self.key(view, snapshot))
         plan = pack(snapshot, order, Packing.IN_TURN, Replan(), self.fit)
         self._free, self._settled = FreeGpus.of(snapshot), False
-        self._placed, self._queues, self._told_no_room = {}, {}, set()
-        self._ways, self._waiting = {}, {}
+        self.placed, self._queues, self._told_no_room = {}, {}, set()
+        self.ways, self.waiting = {}, {}
         for view in order:
             entry = plan.entries[view.id]
             if isinstance(entry, Placed):
                 configuration = entry.placements[0].configuration
-                self._placed[view.id] = (view.job, configuration)
+                self.placed[view.id] = (view.job, configuration)
                 self._free.take(view.job, configuration)
             elif entry is not NEVER and view.blocked is None:
                 self._enqueue(snapshot, view)
                 if entry is NO_ROOM:
                     self._told_no_room.add(view.id)
-        # Nobody starts any more: this finds what those who are first keep from the others.
+        # None starts any more: this finds what those that are first keep from the others.
         self._serve(snapshot, self._free, {})
         return {
             job_id: plan.entries[job_id] for job_id in plan.changed or () if job_id in plan.entries
@@ -245,7 +215,7 @@ class InTurn:
             self._forget(job_id, free)
             entry = Waiting(view.blocked)
             return None if before == entry else entry
-        held, waited = self._placed.get(job_id), job_id in self._waiting
+        held, waited = self.placed.get(job_id), job_id in self.waiting
         if held is not None and may_keep(snapshot, view, held[1]):
             return None
         if held is not None or waited:
@@ -260,38 +230,29 @@ class InTurn:
         if way is None:
             return False
         job_id, nodes = view.job.id, reach(view.job, way, snapshot.cluster)
-        queue = self._queues.get(nodes)
-        if queue is None:
-            queue = self._queues[nodes] = FromFront()
+        queue = self._queues.setdefault(nodes, [])
         turn = (self.key(view, snapshot), job_id, nodes)
-        if queue.put(turn):
+        heapq.heappush(queue, turn)
+        self.ways[job_id], self.waiting[job_id] = way, turn
+        if self._first(queue) is turn:
             self._settled = False
-        self._ways[job_id], self._waiting[job_id] = way, turn
-        if len(queue) > _VOID + 2 * len(self._waiting):
-            self._queues[nodes] = self._without_void(queue)
+        if len(queue) > _VOID + 2 * len(self.waiting):
+            queue[:] = [turn for turn in queue if self.waiting.get(turn[1]) is turn]
+            heapq.heapify(queue)
         return True
-
-    def _without_void(self, queue: FromFront) -> FromFront:
-        """Return a queue without those of its turns that are none any more."""
-        rest = FromFront()
-        for turn in queue.order[queue.begin :]:
-            if self._waiting.get(turn[1]) is turn:
-                rest.put(turn)
-        return rest
 
     def _forget(self, job_id: str, free: FreeGpus) -> None:
         self._settled = False
-        if held := self._placed.pop(job_id, None):
+        if held := self.placed.pop(job_id, None):
             free.give(*held)
-        elif self._waiting.pop(job_id, None):
-            del self._ways[job_id]
+        elif self.waiting.pop(job_id, None):
+            del self.ways[job_id]
 
-    def _first(self, queue: FromFront) -> Turn | None:
-        """Return whose turn it is of those in a queue who still wait."""
-        turn: Turn | None
-        while (turn := queue.first) is not None and self._waiting.get(turn[1]) is not turn:
-            queue.remove_first()
-        return turn
+    def _first(self, queue: list[Turn]) -> Turn | None:
+        """Return the first turn of a queue whose job still waits."""
+        while queue and self.waiting.get(queue[0][1]) is not queue[0]:
+            heapq.heappop(queue)
+        return queue[0] if queue else None
 
     def _serve(self, snapshot: Snapshot, free: FreeGpus, changes: dict[str, Entry]) -> None:
         """Start from the heads of the queues, in order, until every node is spoken for."""
@@ -316,24 +277,24 @@ class InTurn:
                 barred |= nodes
                 continue
             self._hold(view.job, found, free, changes)
-            del self._ways[job_id], self._waiting[job_id]
+            del self.ways[job_id], self.waiting[job_id]
             if turn := self._first(self._queues[nodes]):
                 heapq.heappush(heads, turn)
         for job_id in sorted(told_before ^ self._told_no_room):
-            if job_id in self._waiting:
+            if job_id in self.waiting:
                 changes[job_id] = NO_ROOM if job_id in self._told_no_room else AHEAD
 
     def _hold(
         self, job: Job, configuration: Configuration, free: FreeGpus, changes: dict[str, Entry]
     ) -> None:
         free.take(job, configuration)
-        self._placed[job.id] = (job, configuration)
+        self.placed[job.id] = (job, configuration)
         changes[job.id] = _make_placed((_make_placement(configuration),))
 
     def _find(
         self, snapshot: Snapshot, free: FreeGpus, view: JobView, barred: int
     ) -> Configuration | None:
-        way = self._ways[view.job.id]
+        way = self.ways[view.job.id]
         allowed = way.types
         if barred:
             allowed, free = not_barred(snapshot.cluster, free, view.job, way, barred)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import NamedTuple
 
-from hetsched_core.placement.free import FreeGpus, PerGpu
+from hetsched_core.placement.free import PerGpu, idle_cluster
 from hetsched_core.types import Cluster, Job, RequirementSet, Shape, Speeds, SpeedTable
 
 _REMEMBERED = 1 << 16
@@ -44,21 +45,30 @@ def shut_out(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape
     """Whether windows alone keep a job that fits from fitting: too little is open to it."""
     if not job.closed or not ways_to_fit(job, cluster, speeds, shapes):
         return False
-    kind = *_kind(job), job.closed
+    kind = (*_kind(job)[:-1], PerGpu.of(job))
     return not _ways(cluster, speeds.table(job.profile), shapes | job.shapes, *kind)
 
 
-def rigid_way(job: Job, cluster: Cluster, speeds: Speeds, shapes: frozenset[Shape]) -> Way | None:
+def rigid_way(
+    job: Job,
+    cluster: Cluster,
+    speeds: Speeds,
+    shapes: frozenset[Shape],
+    *,
+    one_type: bool = False,
+) -> Way | None:
     """Return the one way of a rigid job: the lower median of its counts, or of those that fit.
 
-    None for a job that can never run. Jobs of one kind get the same object, those of different
-    kinds (another profile, say) different ones, so that its identity stands for the kind.
+    With `one_type`, of those that fit on GPUs of a single type. None for a job that can never run.
+    Jobs of one kind get the same object, those of different kinds (another profile, say) different
+    ones, so that its identity stands for the kind.
     """
-    return _rigid_way(cluster, speeds.table(job.profile), shapes | job.shapes, *_kind(job))
+    table = speeds.table(job.profile)
+    return _rigid_way(one_type, cluster, table, shapes | job.shapes, *_kind(job))
 
 
 def reach(job: Job, way: Way, cluster: Cluster) -> int:
-    """Return the nodes that a job could be on now if nobody else were there, a bit each."""
+    """Return the nodes that a job could be on now if no other job were there, a bit each."""
     return _reach(cluster, way.types, job.nodes, job.closed)
 
 
@@ -81,47 +91,32 @@ def _reach(
     return of_types & cluster.mask(nodes, closed)
 
 
-_Kind = tuple[
-    str,
-    RequirementSet,
-    frozenset[str] | None,
-    float,
-    float,
-    frozenset[str] | None,
-    int,
-    int | None,
-]
+_Kind = tuple[str, RequirementSet, frozenset[str] | None, PerGpu]
+_NONE: frozenset[str] = frozenset()
 
 
 def _kind(job: Job) -> _Kind:
     """What the ways of a job depend on."""
-    return (
-        job.profile,
-        job.requirements,
-        job.gpu_types,
-        job.cpus_per_gpu,
-        job.memory_mb_per_gpu,
-        job.nodes,
-        job.min_nodes,
-        job.max_nodes,
+    needs = PerGpu(
+        job.cpus_per_gpu, job.memory_mb_per_gpu, job.nodes, _NONE, job.min_nodes, job.max_nodes
     )
+    return (job.profile, job.requirements, job.gpu_types, needs)
 
 
 @lru_cache(maxsize=_TABLES_REMEMBERED)
 def _rigid_way(
-    cluster: Cluster, table: SpeedTable, shapes: frozenset[Shape], *kind: *_Kind
+    one_type: bool, cluster: Cluster, table: SpeedTable, shapes: frozenset[Shape], *kind: *_Kind
 ) -> Way | None:
-    ways = _ways(cluster, table, shapes, *kind)
+    ways = [way for way in _ways(cluster, table, shapes, *kind) if not (one_type and way.mixed)]
     middle = kind[1].lower_median
     exact = next((way for way in ways if way.count == middle), None)
     return exact or (ways[(len(ways) - 1) // 2] if ways else None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(NamedTuple):
     """Where a profile runs with a count: types, fastest first, and those that do on many nodes."""
 
-    count: int
+    gpus: int
     types: tuple[str, ...]
     several_nodes: frozenset[str]
 
@@ -134,14 +129,8 @@ def _ways(
     profile: str,
     requirements: RequirementSet,
     gpu_types: frozenset[str] | None,
-    cpus_per_gpu: float,
-    memory_mb_per_gpu: float,
-    nodes: frozenset[str] | None,
-    min_nodes: int,
-    max_nodes: int | None,
-    closed: frozenset[str] = frozenset(),
+    needs: PerGpu,
 ) -> tuple[Way, ...]:
-    needs = PerGpu(cpus_per_gpu, memory_mb_per_gpu, nodes, closed, min_nodes, max_nodes)
     speeds = Speeds(cluster, {profile: table})
     places = tuple(
         _Place(
@@ -164,22 +153,22 @@ def _ways_among(
     needs: PerGpu,
 ) -> tuple[Way, ...]:
     """Return the ways by what seldom changes when speeds are revised: where they are above 0."""
-    free = FreeGpus.empty(cluster)
+    free = idle_cluster(cluster)
     even = Shape.UNEVEN not in shapes
 
     def holds(gpu_type: str, place: _Place) -> bool:
-        if free.one_node(needs, gpu_type, place.count) is not None:
+        if free.one_node(needs, gpu_type, place.gpus) is not None:
             return True
         return (
-            place.count > 1
+            place.gpus > 1
             and Shape.EVEN in shapes
             and gpu_type in place.several_nodes
-            and free.fewest_nodes(needs, (gpu_type,), place.count, even=even) is not None
+            and free.fewest_nodes(needs, (gpu_type,), place.gpus, even=even) is not None
         )
 
     ways = []
     for place in places:
-        count = place.count
+        count = place.gpus
         runs_on = tuple(t for t in place.types if gpu_types is None or t in gpu_types)
         types = tuple(t for t in runs_on if holds(t, place))
         if types:
@@ -189,3 +178,33 @@ def _ways_among(
             if free.fewest_nodes(needs, types, count) is not None:
                 ways.append(Way(count, types, mixed=True))
     return tuple(ways)
+
+
+def type_speeds(cluster: Cluster, speeds: Speeds, job: Job, way: Way) -> tuple[float, ...]:
+    """Return samples/s of the whole job on each type of the cluster, in its order.
+
+    On one node where the job has one of the type that is large enough, and may be on one, else on
+    two; 0 on a type that is none of the way's.
+    """
+    return _type_speeds(cluster, speeds, job.profile, way, job.nodes, job.min_nodes > 1)
+
+
+@lru_cache(maxsize=1 << 12)
+def _type_speeds(
+    cluster: Cluster,
+    speeds: Speeds,
+    profile: str,
+    way: Way,
+    nodes: frozenset[str] | None,
+    several: bool,
+) -> tuple[float, ...]:
+    largest = dict.fromkeys(cluster.gpu_types, 0)
+    for node in cluster:
+        if not several and (nodes is None or node.name in nodes):
+            largest[node.gpu_type] = max(node.gpus, largest[node.gpu_type])
+    return tuple(
+        way.count * speeds.per_gpu(profile, t, way.count, 1 if way.count <= largest[t] else 2)
+        if t in way.types
+        else 0.0
+        for t in cluster.gpu_types
+    )

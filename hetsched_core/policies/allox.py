@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.free import FreeGpus, on_one_node
 from hetsched_core.placement.task_gpus import (
     Crew,
     Gpu,
@@ -35,13 +35,13 @@ from hetsched_core.placement.task_gpus import (
     not_begun,
     open_task_gpus,
     room_beside,
+    sequences,
     task_plan,
     task_times,
     tasks_left,
 )
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
-    Configuration,
     ExecutionModel,
     JobView,
     Knowledge,
@@ -85,7 +85,7 @@ class Allox:
                 first = _first_that_fits(free, [waiting[job] for job in queue], gpu)
                 if first is not None:
                     begin.append(Crew(first, (gpu,)))
-        return task_plan(snapshot, [*going, *begin])
+        return task_plan(snapshot, sequences([*going, *begin]))
 
     def _free_in_s(
         self,
@@ -185,14 +185,10 @@ def _first_that_fits(free: FreeGpus, queue: Sequence[JobView], gpu: Gpu) -> JobV
     """Take the first job of a queue that the CPUs and memory beside the GPU allow."""
     for view in queue:
         if _fits(free, view, gpu.node):
-            free.take(view.job, _one_gpu(gpu.node))
+            free.take(view.job, on_one_node(gpu.node, 1))
             return view
     return None
 
 
 def _fits(free: FreeGpus, view: JobView, node: str) -> bool:
-    return free.fits(view.job, _one_gpu(node))
-
-
-def _one_gpu(node: str) -> Configuration:
-    return Configuration(((node, 1),))
+    return free.fits(view.job, on_one_node(node, 1))

@@ -30,15 +30,11 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.optimize import Point
-from hetsched_core.placement.assign import (
-    Choice,
-    assign,
-    immovable,
-    one_type_way,
-    revise,
-)
+from hetsched_core.placement.entries import behind, revise
+from hetsched_core.placement.keep import immovable
+from hetsched_core.placement.one_type import Choice, assign, one_type_way
 from hetsched_core.placement.pools import Pools
-from hetsched_core.placement.type_speeds import type_speeds
+from hetsched_core.placement.ways import type_speeds
 from hetsched_core.policies.gavel_shares import (
     Demand,
     finish_time_fairness,
@@ -116,6 +112,7 @@ class Gavel:
         return revise(
             snapshot,
             placed,
+            behind,
             Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
             memory=notes.as_memory(),
             diagnostics=diagnostics,

@@ -16,12 +16,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.line import serve_line
+from hetsched_core.placement.one_type import serve_line
 from hetsched_core.placement.pack import fastest_fit
-from hetsched_core.placement.ways import Way
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.types import Configuration, Job, Plan, Snapshot
+from hetsched_core.types import Plan, Snapshot
 
 
 @dataclass(frozen=True)
@@ -36,8 +34,4 @@ class GavelFifo:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Keep what runs; start who is first."""
-        return serve_line(snapshot, _fastest)
-
-
-def _fastest(snapshot: Snapshot, free: FreeGpus, job: Job, way: Way) -> Configuration | None:
-    return fastest_fit(snapshot, free, job, way, way.types)
+        return serve_line(snapshot, fastest_fit)

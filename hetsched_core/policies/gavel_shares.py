@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from hetsched_core.optimize import Matrix, Point, Program, Solution, Status, solve
+from hetsched_core.optimize import Point, Program, Rows, Solution, Status, solve
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -228,59 +228,32 @@ class _Layout:
             gains.shape, pairs, group, gpu_type, counts, groups.sizes, demand.capacity, (user, used)
         )
 
+    def rows(self) -> Rows:
+        """Return the rows of a programme over columns x and others behind them."""
+        user, used = self.uses
+        rows = Rows()
+        rows.add(self.group, np.arange(len(self.pairs)), 1.0, -np.inf, self.sizes)
+        rows.add(used, user, self.counts[self.group[user]], -np.inf, self.capacity)
+        return rows
+
     def program(self, gains: Floats) -> Program:
         """Maximise `gains` @ x, (P,) per column."""
-        groups, columns = self.shape[0], np.arange(len(self.pairs))
-        rows, (user, used) = groups + self.shape[1], self.uses
-        return Program(
-            cost=gains,
-            lower=np.zeros(len(columns)),
-            upper=np.full(len(columns), np.inf),
-            matrix=Matrix.of(
-                rows,
-                np.concatenate([self.group, groups + used]),
-                np.concatenate([columns, user]),
-                np.concatenate([np.ones(len(columns)), self.counts[self.group[user]]]),
-            ),
-            row_lower=np.full(rows, -np.inf),
-            row_upper=np.concatenate([self.sizes, self.capacity]),
-            maximise=True,
-        )
+        return _largest(gains, self.rows())
 
     def ratio_program(self, gains: Floats, needs: Floats) -> Program:
         """Maximise z, the last column, where each group gains `needs` x its size x z."""
-        groups, types = self.shape
-        columns, (user, used) = np.arange(len(self.pairs)), self.uses
+        groups, columns = np.arange(self.shape[0]), np.arange(len(self.pairs))
         cost = np.zeros(len(columns) + 1)
         cost[-1] = 1.0
-        return Program(
-            cost=cost,
-            lower=np.zeros(len(cost)),
-            upper=np.full(len(cost), np.inf),
-            matrix=Matrix.of(
-                groups + types + groups,
-                np.concatenate(
-                    [
-                        self.group,
-                        groups + used,
-                        groups + types + self.group,
-                        groups + types + np.arange(groups),
-                    ]
-                ),
-                np.concatenate([columns, user, columns, np.full(groups, len(columns))]),
-                np.concatenate(
-                    [
-                        np.ones(len(columns)),
-                        self.counts[self.group[user]],
-                        gains.ravel()[self.pairs],
-                        -needs * self.sizes,
-                    ]
-                ),
-            ),
-            row_lower=np.concatenate([np.full(groups + types, -np.inf), np.zeros(groups)]),
-            row_upper=np.concatenate([self.sizes, self.capacity, np.full(groups, np.inf)]),
-            maximise=True,
+        rows = self.rows()
+        rows.add(
+            np.concatenate([self.group, groups]),
+            np.concatenate([columns, np.full(len(groups), len(columns))]),
+            np.concatenate([gains.ravel()[self.pairs], -needs * self.sizes]),
+            np.zeros(len(groups)),
+            np.inf,
         )
+        return _largest(cost, rows)
 
     def shares(self, solution: Solution, groups: _Groups, scale: float) -> Shares:
         """Return the shares of each job; `scale` turns the programme's units into the objective's.
@@ -303,3 +276,16 @@ class _Layout:
             solution.objective * scale,
             solution.row_duals[first : first + self.shape[1]] * scale,
         )
+
+
+def _largest(cost: Floats, rows: Rows) -> Program:
+    """The programme that maximises `cost` @ x over x >= 0."""
+    return Program(
+        cost=cost,
+        lower=np.zeros(len(cost)),
+        upper=np.full(len(cost), np.inf),
+        matrix=rows.matrix(),
+        row_lower=rows.lower,
+        row_upper=rows.upper,
+        maximise=True,
+    )

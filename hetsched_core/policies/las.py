@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hetsched_core.placement import Packing, pack
+from hetsched_core.placement.pack import pack_rounds
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.types import JobView, Plan, Replan, Snapshot, Trigger, submission_order
+from hetsched_core.types import JobView, Plan, Snapshot, submission_order
 
 
 @dataclass(frozen=True)
@@ -33,10 +33,4 @@ class Las:
         def attained(view: JobView) -> tuple[float, tuple[float, str]]:
             return view.service_at(snapshot.now), submission_order(view)
 
-        starts_round = Trigger.ROUND in snapshot.triggers
-        return pack(
-            snapshot,
-            sorted(snapshot.jobs.values(), key=attained),
-            Packing.PREEMPT if starts_round else Packing.FILL,
-            Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE})),
-        )
+        return pack_rounds(snapshot, attained)

@@ -16,10 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hetsched_core.placement.assign import revise
-from hetsched_core.placement.blind import fill, serve_anew
+from hetsched_core.placement.one_type import plan_rounds
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.types import JobView, Plan, Replan, Snapshot, Trigger, submission_order
+from hetsched_core.types import JobView, Plan, Snapshot, submission_order
 
 
 @dataclass(frozen=True)
@@ -39,10 +38,4 @@ class Las2D:
         def attained(view: JobView) -> tuple[float, tuple[float, str]]:
             return view.service_at(snapshot.now), submission_order(view)
 
-        order = sorted(snapshot.jobs.values(), key=attained)
-        serve = serve_anew if Trigger.ROUND in snapshot.triggers else fill
-        return revise(
-            snapshot,
-            serve(snapshot, order),
-            Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE})),
-        )
+        return plan_rounds(snapshot, attained)

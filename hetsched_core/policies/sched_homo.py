@@ -27,8 +27,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.optimize import Limits, Matrix, Program, solve
-from hetsched_core.placement.free import FreeGpus, PerGpu
+from hetsched_core.optimize import Limits, Program, Rows, solve
+from hetsched_core.placement.free import FreeGpus, PerGpu, on_one_node
 from hetsched_core.placement.task_gpus import (
     Crew,
     Gpu,
@@ -37,13 +37,13 @@ from hetsched_core.placement.task_gpus import (
     not_begun,
     open_task_gpus,
     room_beside,
+    sequences,
     task_plan,
     task_times,
     tasks_left,
 )
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
-    Configuration,
     ExecutionModel,
     Job,
     JobView,
@@ -87,7 +87,8 @@ class SchedHomo:
             (view for view in waiting if view.id in place), key=lambda view: place[view.id]
         )
         begin = _begin(snapshot, going, members)
-        return task_plan(snapshot, [*going, *begin], memory=batch.as_memory())
+        todo = sequences([*going, *begin])
+        return task_plan(snapshot, todo, memory=batch.as_memory())
 
     def _next_batch(
         self, snapshot: Snapshot, waiting: Sequence[JobView], last_length_s: float
@@ -169,21 +170,18 @@ def heaviest(claims: Sequence[Claim], gpus: int, length_s: float) -> list[int]:
     able = [at for at, claim in enumerate(claims) if claim.seconds <= length_s]
     room = gpus * length_s
     if sum(claims[at].gpu_s for at in able) > room:
-        count = len(able)
+        rows = Rows()
+        parts = [claims[at].gpu_s / room for at in able]
+        rows.add(0, np.arange(len(able)), parts, -np.inf, 1.0)
         program = Program(
             cost=np.array([claims[at].weight for at in able]),
-            lower=np.zeros(count),
-            upper=np.ones(count),
-            matrix=Matrix.of(
-                1,
-                np.zeros(count, np.int64),
-                np.arange(count),
-                np.array([claims[at].gpu_s for at in able]) / room,
-            ),
-            row_lower=np.array([-np.inf]),
-            row_upper=np.array([1.0]),
+            lower=np.zeros(len(able)),
+            upper=np.ones(len(able)),
+            matrix=rows.matrix(),
+            row_lower=rows.lower,
+            row_upper=rows.upper,
             maximise=True,
-            integer=np.ones(count, np.bool_),
+            integer=np.ones(len(able), np.bool_),
         )
         found = solve(program, limits=Limits(nodes=_MOST_NODES))
         able = [] if found.x is None else [able[at] for at in np.flatnonzero(found.x > 0.5)]
@@ -223,7 +221,7 @@ def _first_that_fit(
     for gpu in gpus:
         if len(found) == most:
             break
-        one = Configuration(((gpu.node, 1),))
+        one = on_one_node(gpu.node, 1)
         if task_times(snapshot, job, gpu.node) is not None and free.fits(job, one):
             free.take(job, one)
             found.append(gpu)

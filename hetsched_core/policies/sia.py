@@ -32,17 +32,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.optimize import Limits, Matrix, Program, Solution, Status, solve
-from hetsched_core.placement.assign import (
-    Choice,
-    assign,
-    immovable,
-    present,
-    revise,
-)
+from hetsched_core.optimize import Limits, Program, Rows, Solution, Status, solve
+from hetsched_core.placement.entries import behind, revise
+from hetsched_core.placement.keep import immovable, present
+from hetsched_core.placement.one_type import Choice, assign
 from hetsched_core.placement.pools import Pools
-from hetsched_core.placement.type_speeds import type_speeds
-from hetsched_core.placement.ways import Way, ways_to_fit
+from hetsched_core.placement.ways import Way, type_speeds, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
@@ -161,6 +156,7 @@ class Sia:
         return revise(
             snapshot,
             placed,
+            behind,
             Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
             diagnostics=chosen.diagnostics,
         )
@@ -285,18 +281,16 @@ def _program(
     group = np.array([at for at, _ in columns])
     use = np.array([priced[members[at][0]].use[k] for at, k in columns], np.float64)
     column, pool = np.nonzero(use)
+    rows = Rows()
+    rows.add(group, np.arange(len(columns)), 1.0, -np.inf, sizes)
+    rows.add(pool, column, use[column, pool], -np.inf, capacity)
     return Program(
         cost=np.array([priced[members[at][0]].cost[k] for at, k in columns]) - leave_out,
         lower=np.zeros(len(columns)),
         upper=sizes[group],
-        matrix=Matrix.of(
-            len(members) + len(capacity),
-            np.concatenate([group, len(members) + pool]),
-            np.concatenate([np.arange(len(columns)), column]),
-            np.concatenate([np.ones(len(columns)), use[column, pool]]),
-        ),
-        row_lower=np.full(len(members) + len(capacity), -np.inf),
-        row_upper=np.concatenate([sizes, capacity]),
+        matrix=rows.matrix(),
+        row_lower=rows.lower,
+        row_upper=rows.upper,
         integer=np.ones(len(columns), np.bool_),
     )
 

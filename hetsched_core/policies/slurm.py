@@ -137,7 +137,7 @@ class Slurm:
         changes = self._backfill.serve(snapshot)
         reservations: Sequence[Reservation] = ()
         on, room, again_s = _ON, None, math.inf
-        if turns.queue_length and self.backfill is not Reserve.NONE:
+        if turns.waiting and self.backfill is not Reserve.NONE:
             due_s = notes.backfilled_s + self.bf_interval_s
             if now < due_s:
                 again_s = due_s
@@ -148,19 +148,19 @@ class Slurm:
                     on, room = _ON_ROOM, self._wanted(snapshot, spoken_for)
             else:
                 notes.backfilled_s = now
-                waited = turns.queue_length
+                waited = len(turns.waiting)
                 reservations = self._backfill.fill(
                     snapshot,
                     changes,
                     self.bf_max_job_test,
                     reserve_all=self.backfill is Reserve.CONSERVATIVE,
                 )
-                if turns.queue_length < waited and waited > self.bf_max_job_test:
+                if len(turns.waiting) < waited and waited > self.bf_max_job_test:
                     # Others move up into what a pass looks at.
                     again_s = now + self.bf_interval_s
         if ranks_change:
             notes.usage = notes.usage.holding(turns.placed.values())
-            if turns.queue_length:
+            if turns.waiting:
                 again_s = min(again_s, notes.ranked_s + self.calc_period_s)
         return turns.conclude(
             snapshot,

@@ -10,16 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hetsched_core.placement import Packing, pack
+from hetsched_core.placement.pack import pack_rounds
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import (
     JobView,
     Knowledge,
     Plan,
-    Replan,
     Snapshot,
-    Trigger,
     submission_order,
 )
 
@@ -44,10 +42,4 @@ class Srtf:
             left = 1.0 if not total else max(0.0, 1.0 - view.samples_at(snapshot.now) / total)
             return whole * left, submission_order(view)
 
-        starts_round = Trigger.ROUND in snapshot.triggers
-        return pack(
-            snapshot,
-            sorted(snapshot.jobs.values(), key=remaining_s),
-            Packing.PREEMPT if starts_round else Packing.FILL,
-            Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE})),
-        )
+        return pack_rounds(snapshot, remaining_s)

@@ -33,11 +33,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.errors import InputError
 from hetsched_core.policies.hops.configurations import JobOptions
-from hetsched_core.policies.hops.hops import Hops
-from hetsched_core.policies.hops.moment import Moment
+from hetsched_core.policies.hops.hops import Hops, refuse_outside
 from hetsched_core.policies.hops.room import configuration_of
+from hetsched_core.policies.hops.round import HopsRound
 from hetsched_core.policies.hops.solve import Setting
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo, parameter
@@ -96,34 +95,31 @@ class Steady:
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
-        for name, least, most in (
-            ("patience_s", 1.0, 1e9),
-            ("power", 0.0, 10.0),
-            ("floor_s", 1e-3, 1e9),
-            ("restart_weight", 0.0, 1e3),
-            ("urgent", 0.0, 1e9),
-            ("mixed", 0.0, math.inf),
-            ("window", 1e-6, math.inf),
-            ("gap", 0.0, 1.0),
-            ("sensitivity", 0.0, math.inf),
-            ("profile_iterations", 0, 1e9),
-        ):
-            if not least <= getattr(self, name) <= most:
-                raise InputError(
-                    f"steady.{name}={getattr(self, name)} is not between {least:g} and {most:g}"
-                )
+        refuse_outside(
+            self,
+            patience_s=(1.0, 1e9),
+            power=(0.0, 10.0),
+            floor_s=(1e-3, 1e9),
+            restart_weight=(0.0, 1e3),
+            urgent=(0.0, 1e9),
+            mixed=(0.0, math.inf),
+            window=(1e-6, math.inf),
+            gap=(0.0, 1.0),
+            sensitivity=(0.0, math.inf),
+            profile_iterations=(0, 1e9),
+        )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Plan a whole round when one starts or somebody cannot wait for it; else what is left."""
-        moment = _Moment(self, snapshot, new_round=Trigger.ROUND in snapshot.triggers)
-        moment.share_out()
-        if Trigger.ARRIVAL in snapshot.triggers and moment.somebody_cannot_wait:
-            moment = _Moment(self, snapshot, new_round=True)
-            moment.share_out()
-        return moment.answer(Replan(on=_TRIGGERS), valid_from_s=-math.inf)
+        """Plan a whole round when one starts or a job cannot wait for it; else what is left."""
+        steady_round = _SteadyRound(self, snapshot, new_round=Trigger.ROUND in snapshot.triggers)
+        steady_round.share_out()
+        if Trigger.ARRIVAL in snapshot.triggers and steady_round.some_job_cannot_wait:
+            steady_round = _SteadyRound(self, snapshot, new_round=True)
+            steady_round.share_out()
+        return steady_round.answer(Replan(on=_TRIGGERS), valid_from_s=-math.inf)
 
 
-class _Moment(Moment):
+class _SteadyRound(HopsRound):
     """One call: Hops's, with other weights, and mixes of types for what is left."""
 
     def __init__(self, steady: Steady, snapshot: Snapshot, *, new_round: bool) -> None:
@@ -148,7 +144,7 @@ class _Moment(Moment):
                 self._mix(at)
 
     @property
-    def somebody_cannot_wait(self) -> bool:
+    def some_job_cannot_wait(self) -> bool:
         """Whether a job that waits would be done before the next round."""
         if self._new_round:
             return False

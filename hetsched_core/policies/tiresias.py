@@ -20,22 +20,17 @@ requirement set. A type is chosen by room alone.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement.assign import revise
-from hetsched_core.placement.blind import fill, serve_anew
-from hetsched_core.placement.free import FreeGpus, Needs, PerGpu
+from hetsched_core.placement.fewest import fewest_of_idle
+from hetsched_core.placement.free import PerGpu
+from hetsched_core.placement.one_type import plan_rounds
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
-    Cluster,
     JobView,
     Plan,
-    Replan,
-    Shape,
     Snapshot,
-    Trigger,
     submission_order,
 )
 
@@ -81,13 +76,7 @@ class Tiresias:
                 submission_order(view),
             )
 
-        order = sorted(snapshot.jobs.values(), key=place)
-        serve = serve_anew if Trigger.ROUND in snapshot.triggers else fill
-        return revise(
-            snapshot,
-            serve(snapshot, order, self._most_nodes),
-            Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE})),
-        )
+        return plan_rounds(snapshot, place, self._most_nodes)
 
     def queue_of(self, service_gpu_s: float) -> int:
         """Return the number of the queue, from 0, for an attained service in GPU seconds."""
@@ -104,22 +93,5 @@ class Tiresias:
         apart = speeds.per_gpu(job.profile, gpu_type, count, SEVERAL_NODES)
         if together <= self.sensitive_above * apart:
             return None
-        return least_nodes(
-            snapshot.cluster,
-            snapshot.shapes_for(job),
-            gpu_type,
-            count,
-            PerGpu.of(job),
-        )
-
-
-@lru_cache(maxsize=1 << 12)
-def least_nodes(
-    cluster: Cluster, shapes: frozenset[Shape], gpu_type: str, count: int, needs: Needs
-) -> int | None:
-    """Return on how few nodes of a type the idle, healthy cluster holds a job; None if on none."""
-    free = FreeGpus.empty(cluster)
-    if free.one_node(needs, gpu_type, count) is not None:
-        return 1
-    found = free.fewest_nodes(needs, (gpu_type,), count, even=Shape.UNEVEN not in shapes)
-    return None if found is None else len(found)
+        shapes, needs = snapshot.shapes_for(job), PerGpu.of(job)
+        return fewest_of_idle(snapshot.cluster, shapes, (gpu_type,), count, needs) or None

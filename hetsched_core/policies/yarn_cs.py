@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.line import serve_line
+from hetsched_core.placement.free import FreeGpus, on_one_node
+from hetsched_core.placement.one_type import serve_line
 from hetsched_core.placement.ways import Way
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import Configuration, Job, Plan, Shape, Snapshot
@@ -39,20 +39,22 @@ class YarnCs:
         return serve_line(snapshot, first_fit)
 
 
-def first_fit(snapshot: Snapshot, free: FreeGpus, job: Job, way: Way) -> Configuration | None:
-    """Return the first node that holds the job, else the fewest nodes of one type."""
+def first_fit(
+    snapshot: Snapshot, free: FreeGpus, job: Job, way: Way, types: tuple[str, ...]
+) -> Configuration | None:
+    """Return the first node of these types that holds the job, else the fewest nodes of one."""
     for node in snapshot.cluster if job.min_nodes == 1 else ():
         if not job.may_start_on(node.name):
             continue
-        if node.gpu_type in way.types and node.gpus >= way.count:
-            found = Configuration(((node.name, way.count),))
+        if node.gpu_type in types and node.gpus >= way.count:
+            found = on_one_node(node.name, way.count)
             if free.fits(job, found) and not free.closed(found):
                 return found
     if way.count < 2 or Shape.EVEN not in snapshot.shapes:
         return None
     even = Shape.UNEVEN not in snapshot.shapes
     for gpu_type in snapshot.cluster.gpu_types:
-        if gpu_type not in way.types:
+        if gpu_type not in types:
             continue
         if snapshot.speeds.per_gpu(job.profile, gpu_type, way.count, nodes=2) <= 0:
             continue

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hetsched_core.types import (
+    SLACK,
     Configuration,
     Entry,
     ExecutionModel,
@@ -28,10 +29,6 @@ from hetsched_core.types import (
     shape_of,
     submission_order,
 )
-
-ROUNDING = 1e-6
-"""Slack for sums of CPUs and MiB, which are products of fractions per GPU."""
-
 
 _NAMED = 5
 """So many jobs a text names; `Violation.jobs` has all."""
@@ -570,7 +567,7 @@ def _too_much(
     use: _Use,
     per_gpu: Callable[[Job], float],
 ) -> Iterator[Violation]:
-    if use.starts > ROUNDING and use.whole > use.there + ROUNDING:
+    if use.starts > SLACK and use.whole > use.there + SLACK:
         left = use.there - (use.whole - use.starts)
         jobs = _beyond(snapshot, plan, names, left, per_gpu)
         words = f"{use.whole:g} {use.unit} promised on {use.where}, which has {use.there:g}"
@@ -614,7 +611,7 @@ def _beyond(
     beyond = []
     for job_id in sorted(starting, key=lambda job: submission_order(snapshot.jobs[job])):
         free -= starting[job_id]
-        if free < -ROUNDING and starting[job_id] > 0:
+        if free < -SLACK and starting[job_id] > 0:
             beyond.append(job_id)
             free += starting[job_id]
     return tuple(beyond)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from hetsched_core.policy.check import ROUNDING
 from hetsched_core.types import (
+    SLACK,
     Cluster,
     Job,
     JobView,
@@ -203,8 +203,8 @@ class _Room:
             by_host[cluster[name].host] += gpus
         for host, gpus in by_host.items():
             if (
-                gpus * job.cpus_per_gpu > self._cpus[host] + ROUNDING
-                or gpus * job.memory_mb_per_gpu > self._memory_mb[host] + ROUNDING
+                gpus * job.cpus_per_gpu > self._cpus[host] + SLACK
+                or gpus * job.memory_mb_per_gpu > self._memory_mb[host] + SLACK
             ):
                 return False
         for name, gpus in placement.configuration.pieces:

@@ -13,8 +13,8 @@ from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.files import replacing
 from hetsched_core.logged import Closeness, LoggedMeasures
 from hetsched_core.metrics import Measures, PlanTimes
-from hetsched_core.values.files import structure
 from hetsched_core.values.json import plain, strict_json
+from hetsched_core.values.records import structure
 
 SCHEMA = 1
 

@@ -20,7 +20,6 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy.check import ROUNDING
 from hetsched_core.runlog import RunEnd
 from hetsched_core.simulate.events import TasksDue
 from hetsched_core.simulate.heap import Priority
@@ -29,6 +28,7 @@ from hetsched_core.simulate.stretch import Share, Stretch
 from hetsched_core.simulate.todo import Task, Todo
 from hetsched_core.simulate.world import World
 from hetsched_core.types import (
+    SLACK,
     Configuration,
     Placement,
     Purpose,
@@ -330,9 +330,8 @@ class TaskFloor:
         cpus = max(view.node.cpus for view in siblings) or math.inf
         memory_mb = max(view.node.memory_mb for view in siblings) or math.inf
         return (
-            sum(v.held_cpus for v in siblings) + job.cpus_per_gpu <= cpus + ROUNDING
-            and sum(v.held_memory_mb for v in siblings) + job.memory_mb_per_gpu
-            <= memory_mb + ROUNDING
+            sum(v.held_cpus for v in siblings) + job.cpus_per_gpu <= cpus + SLACK
+            and sum(v.held_memory_mb for v in siblings) + job.memory_mb_per_gpu <= memory_mb + SLACK
         )
 
     def _start(self, station: _Station, active: Active, task: Task) -> None:

@@ -1,15 +1,13 @@
 """`cluster.toml`, the description of a cluster (docs/formats/cluster.md)."""
 
-from __future__ import annotations
-
 import json
 import textwrap
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
+from typing import Annotated, NotRequired, TypedDict
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
@@ -17,6 +15,7 @@ from hetsched_core.errors import InputError, UnknownNameError, unknown
 from hetsched_core.traces.node_types import NodeTypes, normal_gpu_type
 from hetsched_core.traces.sacct.fields import MAX_NODES, FieldError, expand_nodes, parse_memory
 from hetsched_core.types import Cluster, Node, Window
+from hetsched_core.values.records import Form, count, quoted, read_toml, tables
 
 SCHEMA = "hetsched-cluster/1"
 
@@ -41,6 +40,94 @@ class ClusterFile:
         """Return the type of an untyped GPU on a host; None where that cannot be told."""
         types = {node.gpu_type for node in self.cluster if node.host == host}
         return types.pop() if len(types) == 1 else self.node_types.type_on(host)
+
+
+# The form -----------------------------------------------------------------------------------------
+
+
+def _names(value: object) -> tuple[str, ...]:
+    try:
+        names = expand_nodes(quoted(value))
+    except FieldError:
+        names = ()
+    if not names:
+        raise ValueError
+    return names
+
+
+def _memory_mb(value: object) -> int:
+    if not isinstance(value, str):
+        whole: int = count(0).read(value)
+        return whole
+    try:
+        size = parse_memory(value, None, None) if value else 0
+    except FieldError:
+        size = None
+    if size is None or size != int(size):
+        raise ValueError
+    return int(size)
+
+
+def _time_s(value: object) -> float:
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.timestamp()
+    if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
+        return float(value)
+    raise ValueError
+
+
+def _node_types(value: object) -> NodeTypes:
+    if not isinstance(value, dict) or not all(isinstance(name, str) for name in value.values()):
+        raise ValueError
+    return NodeTypes.of(value)
+
+
+_TEXT = 'text in quotes, such as "a100"'
+_Text = Annotated[str, Form(_TEXT, quoted)]
+_GpuType = Annotated[str, Form(_TEXT, lambda value: normal_gpu_type(quoted(value)))]
+_NodeNames = Annotated[
+    tuple[str, ...],
+    Form(f"node names such as n1, n[1-8] or n[1-3,7],m[01-12], at most {MAX_NODES}", _names),
+]
+_Memory = Annotated[int, Form('MiB, or text such as "512G" or "514404M"', _memory_mb)]
+_Time = Annotated[
+    float,
+    Form("a time with its zone such as 2026-03-01T08:00:00Z, or seconds since 1970, UTC", _time_s),
+]
+_Types = Annotated[NodeTypes, Form('a table of lines such as "gpu-[1-4]" = "a100"', _node_types)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Nodes:
+    nodes: _NodeNames
+    gpu_type: _GpuType
+    gpus: Annotated[int, count(1)]
+    cpus: Annotated[int, count(0)] = 0
+    memory: _Memory = 0
+    group: _Text = ""
+    host: _NodeNames = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Partition:
+    name: _Text
+    nodes: _NodeNames
+
+
+# `from` cannot be the name of a field.
+_Window = TypedDict(
+    "_Window", {"name": NotRequired[_Text], "nodes": _NodeNames, "from": _Time, "until": _Time}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    schema: str
+    nodes: Annotated[tuple[_Nodes, ...], tables("nodes", _Nodes, "one or more ")]
+    name: _Text = "cluster"
+    node_types: _Types = field(default_factory=NodeTypes)
+    partitions: Annotated[tuple[_Partition, ...], tables("partitions", _Partition)] = ()
+    windows: Annotated[tuple[_Window, ...], tables("windows", _Window)] = ()
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -68,159 +155,58 @@ def parse_cluster(text: str, source: str = "cluster.toml") -> ClusterFile:
     Raises:
         InputError: The text is not of this format; the message names the key and its value.
     """
-    try:
-        document = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise InputError(f"{source} is not valid TOML: {error}") from None
-    if document.get("schema") != SCHEMA:
-        raise InputError(
-            f"{source}: schema is {document.get('schema')!r}; a cluster file has the line "
-            f'schema = "{SCHEMA}" (make one with: hetsched cluster infer)'
-        )
-    keys = ("schema", "name", "nodes", "node_types", "partitions", "windows")
-    top = _Table(source, document, keys)
-    entries = document.get("nodes")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{source}: nodes is {entries!r}; expected one [[nodes]] table or more")
-    nodes = [
-        node
-        for at, entry in enumerate(entries, 1)
-        for node in _nodes(f"{source}: nodes {at}", entry)
-    ]
+    hint = " (make one with: hetsched cluster infer)"
+    said: _Document = read_toml(text, source, _Document, SCHEMA, hint)
+    nodes = [node for at, entry in enumerate(said.nodes, 1) for node in _nodes(at, entry, source)]
     _check_hosts(source, nodes)
     try:
-        cluster = Cluster(tuple(nodes), top.text("name", "cluster"))
-        node_types = _node_types(top)
+        cluster = Cluster(tuple(nodes), said.name)
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
     partitions: dict[str, frozenset[str]] = {}
-    for table in _tables(source, document, "partitions", ("name", "nodes")):
-        name = table.text("name")
-        if not name or name in partitions:
-            raise table.wrong("name", "a name that no other partition has")
-        partitions[name] = _names_in(table, cluster)
-    windows = _tables(source, document, "windows", ("name", "nodes", "from", "until"))
-    return ClusterFile(
-        cluster, node_types, partitions, tuple(_window(table, cluster) for table in windows)
-    )
+    for at, partition in enumerate(said.partitions, 1):
+        where = f"{source}: partitions {at}"
+        if not partition.name or partition.name in partitions:
+            raise InputError(
+                f"{where}: name is {partition.name!r}; expected a name that no other partition has"
+            )
+        partitions[partition.name] = _known_names(where, partition.nodes, cluster)
+    windows = []
+    for at, window in enumerate(said.windows, 1):
+        where = f"{source}: windows {at}"
+        closed = _known_names(where, window["nodes"], cluster)
+        try:
+            windows.append(Window(closed, window["from"], window["until"], window.get("name", "")))
+        except InputError as error:
+            raise InputError(f"{where}: {error}") from None
+    return ClusterFile(cluster, said.node_types, partitions, tuple(windows))
 
 
-def _tables(
-    source: str, document: dict[str, object], key: str, keys: tuple[str, ...]
-) -> Iterator[_Table]:
-    """Yield the tables of an array of tables."""
-    entries = document.get(key, [])
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(f"{source}: {key} is {entries!r}; expected [[{key}]] tables")
-    for at, entry in enumerate(entries, 1):
-        yield _Table(f"{source}: {key} {at}", entry, keys)
-
-
-def _names_in(table: _Table, cluster: Cluster) -> frozenset[str]:
+def _known_names(where: str, given: Iterable[str], cluster: Cluster) -> frozenset[str]:
     """Return the nodes that a table names, by their names or by those of their hosts."""
     hosts = {node.host for node in cluster}
     names: set[str] = set()
-    for name in table.node_names("nodes"):
+    for name in given:
         if name in cluster:
             names.add(name)
         elif name in hosts:
             names.update(cluster.on_host(name))
         else:
             known = {*cluster.names, *hosts}
-            raise UnknownNameError(f"{table.where}: {unknown('node', name, known)}")
+            raise UnknownNameError(f"{where}: {unknown('node', name, known)}")
     return frozenset(names)
 
 
-def _window(table: _Table, cluster: Cluster) -> Window:
-    nodes, name = _names_in(table, cluster), table.text("name", "")
-    try:
-        return Window(nodes, table.time_s("from"), table.time_s("until"), name)
-    except InputError as error:
-        raise InputError(f"{table.where}: {error}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """A table of TOML whose keys are known; `where` opens every message."""
-
-    where: str
-    values: dict[str, object]
-    keys: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        for key in self.values:
-            if key not in self.keys:
-                raise UnknownNameError(f"{self.where}: {unknown('key', key, self.keys)}")
-
-    def text(self, key: str, default: str | None = None) -> str:
-        value = self.values.get(key, default)
-        if not isinstance(value, str):
-            raise self.wrong(key, 'text in quotes, such as "a100"')
-        return value
-
-    def count(self, key: str, least: int, default: int | None = None) -> int:
-        value = self.values.get(key, default)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise self.wrong(key, f"a whole number of {least} or more")
-        return value
-
-    def memory_mb(self, key: str) -> int:
-        value = self.values.get(key)
-        if value is not None and not isinstance(value, str):
-            return self.count(key, 0)
-        try:
-            size = parse_memory(value, None, None) if value else 0
-        except FieldError:
-            size = None
-        if size is None or size != int(size):
-            raise self.wrong(key, 'MiB, or text such as "512G" or "514404M"')
-        return int(size)
-
-    def node_names(self, key: str) -> tuple[str, ...]:
-        try:
-            names = expand_nodes(self.text(key))
-        except FieldError:
-            names = ()
-        if not names:
-            raise self.wrong(
-                key, f"node names such as n1, n[1-8] or n[1-3,7],m[01-12], at most {MAX_NODES}"
-            )
-        return names
-
-    def time_s(self, key: str) -> float:
-        value = self.values.get(key)
-        if isinstance(value, datetime) and value.tzinfo is not None:
-            return value.timestamp()
-        if isinstance(value, int | float) and not isinstance(value, bool) and value >= 0:
-            return float(value)
-        raise self.wrong(
-            key, "a time with its zone such as 2026-03-01T08:00:00Z, or seconds since 1970, UTC"
-        )
-
-    def wrong(self, key: str, expected: str) -> InputError:
-        given = f"{key} is {self.values[key]!r}" if key in self.values else f"{key} is missing"
-        return InputError(f"{self.where}: {given}; expected {expected}")
-
-
-def _nodes(where: str, entry: dict[str, object]) -> Iterator[Node]:
+def _nodes(at: int, entry: _Nodes, source: str) -> Iterator[Node]:
     """Yield the nodes of one [[nodes]] table."""
-    keys = ("nodes", "gpu_type", "gpus", "cpus", "memory", "group", "host")
-    table = _Table(where, entry, keys)
-    names = table.node_names("nodes")
-    hosts = table.node_names("host") if "host" in entry else names
-    if len(hosts) != len(names):
+    hosts = entry.host or entry.nodes
+    if len(hosts) != len(entry.nodes):
         raise InputError(
-            f"{where}: host is {entry['host']!r}, {len(hosts)} hosts for {len(names)} nodes; "
+            f"{source}: nodes {at}: host names {len(hosts)} hosts for {len(entry.nodes)} nodes; "
             "the two lists go together name by name"
         )
-    try:
-        gpu_type = normal_gpu_type(table.text("gpu_type"))
-    except InputError as error:
-        raise InputError(f"{where}: gpu_type: {error}") from None
-    gpus, cpus = table.count("gpus", 1), table.count("cpus", 0, 0)
-    memory_mb, group = table.memory_mb("memory"), table.text("group", "")
-    for name, host in zip(names, hosts, strict=True):
-        yield Node(name, gpu_type, gpus, cpus, memory_mb, host, group)
+    for name, host in zip(entry.nodes, hosts, strict=True):
+        yield Node(name, entry.gpu_type, entry.gpus, entry.cpus, entry.memory, host, entry.group)
 
 
 def _check_hosts(source: str, nodes: Iterable[Node]) -> None:
@@ -234,17 +220,6 @@ def _check_hosts(source: str, nodes: Iterable[Node]) -> None:
                 f"have cpus {other.cpus} and {node.cpus}, memory {other.memory_mb} and "
                 f"{node.memory_mb} MiB; give both what the host has"
             )
-
-
-def _node_types(top: _Table) -> NodeTypes:
-    """Read the table [node_types]."""
-    rules = top.values.get("node_types", {})
-    if not isinstance(rules, dict) or not all(isinstance(name, str) for name in rules.values()):
-        raise top.wrong("node_types", 'a table of lines such as "gpu-[1-4]" = "a100"')
-    try:
-        return NodeTypes.of(rules)
-    except InputError as error:
-        raise InputError(f"node_types: {error}") from None
 
 
 # Writing ------------------------------------------------------------------------------------------

@@ -14,12 +14,15 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import Path
 
 import numpy as np
 
 from hetsched_core.errors import InputError
+from hetsched_core.throughput import ModelProfile, gavel_profile, match_gpu
+from hetsched_core.traces.lines import read_lines
 from hetsched_core.traces.workload import Rejected, Workload, arrival_order
 from hetsched_core.types import Job, Layer, RequirementSet, SpeedTable, Submission
 
@@ -42,15 +45,8 @@ class RejectReason(StrEnum):
 # Traces -------------------------------------------------------------------------------------------
 
 
-class TraceForm(StrEnum):
-    """The two orders of columns, told apart by their number."""
-
-    CURRENT = "10 columns"
-    OLDER = "7 columns"
-
-
 _COLUMNS = {
-    TraceForm.CURRENT: (
+    10: (
         "job_type",
         "command",
         "working_directory",
@@ -62,7 +58,7 @@ _COLUMNS = {
         "SLO",
         "arrival_time",
     ),
-    TraceForm.OLDER: (
+    7: (
         "job_type",
         "command",
         "num_steps_arg",
@@ -72,6 +68,7 @@ _COLUMNS = {
         "scale_factor",
     ),
 }
+"""The two orders of columns, the newer first, told apart by their number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +87,7 @@ class GavelJob:
 def is_trace(first_line: str) -> bool:
     """Whether a line may be the first one of a trace: as many columns, and numbers where due."""
     cells = first_line.split("\t")
-    columns = next((names for names in _COLUMNS.values() if len(names) == len(cells)), None)
+    columns = _COLUMNS.get(len(cells))
     # A line of accounting without header begins with the number of a job.
     if columns is None or cells[0][:1].isdigit():
         return False
@@ -108,20 +105,21 @@ def read_trace(lines: Iterable[str], source: str) -> tuple[GavelJob, ...]:
         InputError: A line is not of the form; the message names it.
     """
     jobs: list[GavelJob] = []
-    form: TraceForm | None = None
+    forms = _COLUMNS
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         cells = line.split("\t")
-        form = form or next((f for f, c in _COLUMNS.items() if len(c) == len(cells)), None)
-        if form is None or len(cells) != len(_COLUMNS[form]):
-            expected = form or " or ".join(TraceForm)
+        columns = forms.get(len(cells))
+        if columns is None:
+            expected = " or ".join(f"{count} columns" for count in forms)
             raise InputError(
                 f"{source}: line {number} has {len(cells)} columns; expected {expected} "
-                "with tabs between: " + ", ".join(_COLUMNS[form or TraceForm.CURRENT])
+                "with tabs between: " + ", ".join(next(iter(forms.values())))
             )
+        forms = {len(cells): columns}
         try:
-            jobs.append(_job(number, dict(zip(_COLUMNS[form], cells, strict=True))))
+            jobs.append(_job(number, dict(zip(columns, cells, strict=True))))
         except InputError as error:
             raise InputError(f"{source}: line {number}: {error}") from None
     if not jobs:
@@ -282,3 +280,81 @@ def _reject(job: GavelJob, table: SpeedTable | None) -> RejectReason | None:
     if not (table.one_node[:, at].any() or table.several_nodes[:, at].any()):
         return RejectReason.NOWHERE
     return None if job.steps > 0 else RejectReason.NO_WORK
+
+
+# Throughputs for a log ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredModels:
+    """Models whose speeds were measured, on the GPU types of a cluster.
+
+    Attributes:
+        tables: Speeds in steps/s per GPU, by name of the model; the types have the cluster's names.
+        models: Those that a job may be taken for: the ones whose class of GPU hours is known.
+        assumptions: In sentences, what was assumed.
+    """
+
+    tables: Mapping[str, SpeedTable]
+    models: tuple[ModelProfile, ...]
+    assumptions: tuple[str, ...]
+
+
+def read_measured(path: Path, gpu_types: Iterable[str]) -> MeasuredModels:
+    """Read a throughput table of Gavel's, for a cluster's or log's names of GPU types.
+
+    A type of the cluster has the speeds of the type in the table that its name stands for
+    (`tesla_v100-sxm2` those of `v100`), and none where the table has no such type.
+
+    Raises:
+        InputError: It is no such table, or has none of the types.
+    """
+    source = str(path)
+    try:
+        with path.open("rb") as file:
+            read = read_throughputs("\n".join(read_lines(file, source)), source)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from None
+    known = tuple(dict.fromkeys(t for table in read.values() for t in table.gpu_types))
+    names = {name: _measured_as(name, known) for name in dict.fromkeys(gpu_types)}
+    found = {name: measured for name, measured in names.items() if measured}
+    if not found:
+        raise InputError(
+            f"{path}: none of the GPU types {', '.join(names)} is measured; measured are "
+            f"{', '.join(known)}"
+        )
+    tables = {model: _renamed(table, found) for model, table in read.items()}
+    profiles = (gavel_profile(model) for model in tables)
+    missing = [name for name in names if name not in found]
+    assumptions = [f"Speeds are those that {path.name} has measured, in steps/s."]
+    if missing:
+        assumptions.append(f"{path.name} has no speeds on {', '.join(missing)}: no job runs there.")
+    return MeasuredModels(
+        tables, tuple(profile for profile in profiles if profile), tuple(assumptions)
+    )
+
+
+def _measured_as(name: str, known: Iterable[str]) -> str | None:
+    """Return the type of a table that a name stands for."""
+    if name in known:
+        return name
+    match = match_gpu(name)
+    if match.assumed:
+        return None
+    return next((k for k in known if match_gpu(k) == replace(match, name=k)), None)
+
+
+def _renamed(table: SpeedTable, names: Mapping[str, str]) -> SpeedTable:
+    """Return a table whose rows are those of the types in {name: type of the table}."""
+    rows = [table.gpu_types.index(measured) for measured in names.values()]
+    one_node, several_nodes = table.one_node[rows], table.several_nodes[rows]
+    if np.array_equal(table.counts, [1]):
+        # Measured on one GPU alone: several are taken to be no slower each.
+        several_nodes = one_node
+    return replace(
+        table,
+        gpu_types=tuple(names),
+        one_node=one_node,
+        several_nodes=several_nodes,
+        layers=table.layers[rows],
+    )

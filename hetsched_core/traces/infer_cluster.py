@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import fold_names
-from hetsched_core.traces.log_use import LogUse, gpus_in_use, resolve_type, seen_types
-from hetsched_core.traces.node_types import UNTYPED, NodeTypes
-from hetsched_core.traces.sacct import Allocation, expand_nodes, link_runs
+from hetsched_core.traces.node_types import UNTYPED, NodeTypes, normal_gpu_type
+from hetsched_core.traces.sacct import Allocation, Doubt, GpuCounts, expand_nodes, link_runs
 from hetsched_core.traces.slurm_nodes import SlurmNode
 from hetsched_core.types import Cluster, Node
 
@@ -47,14 +49,14 @@ def infer_cluster(
     types = seen_types(used)
     for node in slurm.values():
         types[node.name] |= {name for name, _ in node.gpus or () if name}
-    log = gpus_in_use(used, types, rules)
+    most, left_open = gpus_in_use(used, types, rules)
 
     nodes: list[Node] = []
     notes = _Notes()
-    hosts = expand_nodes(fold_names({*slurm, *log.most}))
+    hosts = expand_nodes(fold_names({*slurm, *most}))
     for host in hosts:
         listed = slurm.get(host, SlurmNode(host))
-        in_use = log.most.get(host, {})
+        in_use = most.get(host, {})
         if listed.gpus is None:
             gpus = in_use
             notes.add(_FROM_LOG, host, bool(gpus))
@@ -75,7 +77,7 @@ def infer_cluster(
             f"no GPU found on {len(hosts)} nodes; a log shows GPUs only where AllocTRES names "
             "gres/gpu, sinfo only with %G: give --scontrol with the output of: scontrol show nodes"
         )
-    assumptions = (*notes.sentences(), *_log_sentences(log))
+    assumptions = (*notes.sentences(), *left_open)
     return InferredCluster(Cluster(tuple(nodes), name), assumptions)
 
 
@@ -131,21 +133,124 @@ class _Notes:
                 yield f"{fold_names(self.hosts[note])}: {note}."
 
 
-def _log_sentences(log: LogUse) -> Iterator[str]:
-    if log.spread:
-        yield (
+# What a log shows of the GPUs on each host --------------------------------------------------------
+
+
+Types = Mapping[str, AbstractSet[str]]
+"""The GPU types known to be on each host."""
+
+
+def seen_types(allocations: Iterable[Allocation]) -> dict[str, set[str]]:
+    """Return the GPU types that allocations name on each host.
+
+    An allocation of several types on several nodes does not tell which node has which.
+    """
+    types: dict[str, set[str]] = defaultdict(set)
+    for allocation in allocations:
+        if len(allocation.nodes) == 1 or len(allocation.gpus) == 1:
+            named = {normal_gpu_type(name) for name, _ in allocation.gpus if name}
+            for host in allocation.nodes:
+                types[host] |= named
+    return types
+
+
+def resolve_type(host: str, gpus: GpuCounts, types: Types, rules: NodeTypes) -> str:
+    """Return the type of the untyped among these GPUs: the one known on their host, or by a rule.
+
+    Where some of them have a type, those without are of another: one that Slurm does not track.
+    """
+    known = types.get(host, frozenset[str]())
+    if len(known) == 1 and not any(name for name, _ in gpus):
+        return next(iter(known))
+    return rules.type_on(host) or UNTYPED
+
+
+def gpus_in_use(
+    allocations: Iterable[Allocation], types: Types, rules: NodeTypes
+) -> tuple[Mapping[str, Mapping[str, int]], tuple[str, ...]]:
+    """Return the most GPUs in use on each host, and in sentences what had to be left open.
+
+    These are {host: {GPU type: GPUs}}, in use at once or in one allocation. A total over several
+    nodes is spread evenly.
+    """
+    held: dict[tuple[str, str], list[_Held]] = defaultdict(list)
+    spread = uneven = nowhere = 0
+    open_ended: set[str] = set()
+    ambiguous: set[str] = set()
+    for allocation in allocations:
+        nowhere += not allocation.nodes
+        spread += len(allocation.nodes) > 1
+        uneven += any(count % len(hosts) for _, count, hosts in _parts(allocation, types))
+        for name, count, hosts in _parts(allocation, types):
+            for at, host in enumerate(hosts):
+                share = count // len(hosts) + (at < count % len(hosts))
+                gpu_type = name or resolve_type(host, allocation.gpus, types, rules)
+                if gpu_type == UNTYPED and types.get(host):
+                    ambiguous.add(host)
+                elif share:
+                    held[host, gpu_type].append(_Held(share, allocation.start_s, _end(allocation)))
+    most: dict[str, dict[str, int]] = defaultdict(dict)
+    for (host, gpu_type), parts in held.items():
+        most[host][gpu_type] = _most_at_once(parts)
+        ended = [part for part in parts if part.until_s < math.inf]
+        if len(ended) < len(parts) and _most_at_once(ended) < most[host][gpu_type]:
+            open_ended.add(host)
+    said = []
+    if spread:
+        said.append(
             "Of an allocation on several nodes a log shows only the total: spread evenly, "
-            f"{log.spread} allocations, {log.uneven} of them with a remainder on the first nodes."
+            f"{spread} allocations, {uneven} of them with a remainder on the first nodes."
         )
-    if log.open_ended:
-        yield (
-            f"{fold_names(log.open_ended)}: the count rests on allocations without an end; if one "
+    if open_ended:
+        said.append(
+            f"{fold_names(open_ended)}: the count rests on allocations without an end; if one "
             "is a runaway (sacctmgr show runawayjobs), there are fewer GPUs."
         )
-    if log.ambiguous:
-        yield (
-            f"{fold_names(log.ambiguous)}: untyped allocations on nodes of several GPU types "
+    if ambiguous:
+        said.append(
+            f"{fold_names(ambiguous)}: untyped allocations on nodes of several GPU types "
             "are not counted."
         )
-    if log.nowhere:
-        yield f"Allocations that name no node are not counted: {log.nowhere}."
+    if nowhere:
+        said.append(f"Allocations that name no node are not counted: {nowhere}.")
+    return most, tuple(said)
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    gpus: int
+    since_s: float
+    until_s: float
+
+
+def _parts(
+    allocation: Allocation, types: Types
+) -> Iterator[tuple[str | None, int, tuple[str, ...]]]:
+    """Yield (GPU type, GPUs, hosts that have them)."""
+    if not allocation.nodes:
+        return
+    for given, count in allocation.gpus:
+        name = given and normal_gpu_type(given)
+        having = tuple(host for host in allocation.nodes if name in types.get(host, ()))
+        yield name, count, having or allocation.nodes
+
+
+def _end(allocation: Allocation) -> float:
+    if allocation.end_s is not None:
+        return allocation.end_s
+    # A runaway never ends: for ever in use, it would add up with every later job.
+    perhaps_runaway = {Doubt.RUNAWAY, Doubt.PAST_TIME_LIMIT}.intersection(allocation.doubts)
+    return allocation.start_s if perhaps_runaway else math.inf
+
+
+def _most_at_once(parts: Iterable[_Held]) -> int:
+    """Return the most GPUs held at one time; what ends at a time goes before what begins then."""
+    changes = []
+    most = now = 0
+    for part in parts:
+        most = max(most, part.gpus)
+        changes += [(part.since_s, part.gpus), (part.until_s, -part.gpus)]
+    for _, change in sorted(changes):
+        now += change
+        most = max(most, now)
+    return most

@@ -14,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from hashlib import blake2b
 
-from hetsched_core.throughput import ModelProfile, ProfileSet, SizeClass, profile_set
+from hetsched_core.throughput import ModelProfile, ProfileSet, SizeClass, match_gpu, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.log_types import LogTypes, ToldBy
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobRuns, JobState, link_runs, parse_job_id
 from hetsched_core.traces.workload import Rejected, Workload, arrival_order
@@ -97,7 +96,61 @@ _ASSUMED_FIELDS = {
 }
 """Fields of a job that are inferred where something is assumed of it."""
 
-_TOLD_BY = {ToldBy.NODE: Assumption.UNTYPED, ToldBy.CLUSTER: Assumption.ONLY_TYPE}
+
+# GPU types ----------------------------------------------------------------------------------------
+
+_Types = frozenset[str]
+
+
+class LogTypes:
+    """Tells types; remembers its answers, for a log has few names and many jobs."""
+
+    def __init__(self, cluster: ClusterFile) -> None:
+        """Tell types in the words of this cluster."""
+        self._cluster = cluster
+        self._types = cluster.cluster.gpu_types
+        self._names: dict[str, str] = {}
+        self._hosts: dict[str, str | None] = {}
+
+    def held(self, run: Allocation, assumed: set[Assumption]) -> _Types:
+        """Return the types of the GPUs that a run held, none where they cannot be told."""
+        types: set[str] = set()
+        for name, _ in run.gpus:
+            if name is not None:
+                types.add(self.known_as(name))
+                continue
+            on_nodes = {self._type_on(node) for node in run.nodes} or {None}
+            if None not in on_nodes:
+                types |= {gpu_type for gpu_type in on_nodes if gpu_type}
+                assumed.add(Assumption.UNTYPED)
+            elif len(self._types) == 1:
+                types.add(self._types[0])
+                assumed.add(Assumption.ONLY_TYPE)
+            else:
+                return _Types()
+        return _Types(types)
+
+    def known_as(self, name: str) -> str:
+        """Return the cluster's name for a GPU type, or the given one where the cluster has none.
+
+        Two names are of the same type where both are certain to be of the same published one.
+        """
+        if name not in self._names:
+            own = name.lower()
+            if own not in self._types:
+                match = match_gpu(own)
+                alike = (match_gpu(t) for t in self._types if not match.assumed)
+                own = next((m.name for m in alike if not m.assumed and m.spec == match.spec), own)
+            self._names[name] = own
+        return self._names[name]
+
+    def _type_on(self, node: str) -> str | None:
+        if node not in self._hosts:
+            self._hosts[node] = self._cluster.gpu_type_on(node)
+        return self._hosts[node]
+
+
+# Jobs ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +188,6 @@ def jobs_from_log(
         options or LogOptions(),
         profile_set(ProfileSet.LOG) if profiles is None else profiles,
     ).convert(link_runs(allocations))
-
-
-_Types = frozenset[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +258,12 @@ class _Conversion:
             seconds = _seconds(run, following)
             if seconds is None:
                 return RejectReason.ELAPSED
-            found = self.names.held(run)
-            if not found.types:
+            types = self.names.held(run, assumed)
+            if not types:
                 return RejectReason.TYPE
-            assumed.update(_TOLD_BY[way] for way in found.told_by if way in _TOLD_BY)
-            if len(found.types) > 1:
+            if len(types) > 1:
                 assumed.add(Assumption.SEVERAL_TYPES)
-            held.append(_Held(run.gpu_count, found.types, _node_count(run), seconds))
+            held.append(_Held(run.gpu_count, types, _node_count(run), seconds))
         longest = max(range(len(held)), key=lambda at: held[at].seconds)
         main, run = held[longest], job.runs[longest]
         if not main.seconds:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -23,19 +24,18 @@ from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.gavel import (
     gavel_workload,
     is_trace,
+    read_measured,
     read_throughputs,
     read_trace,
 )
 from hetsched_core.traces.infer_cluster import infer_cluster
 from hetsched_core.traces.jobs import LogOptions, jobs_from_log
 from hetsched_core.traces.lines import GZIP, read_head, read_lines
-from hetsched_core.traces.measured import read_measured
-from hetsched_core.traces.partitions import limited_to_partitions
 from hetsched_core.traces.rules import Rules, read_rules
 from hetsched_core.traces.sacct import Allocation, ReadReport, SacctOptions, Unusable, read_sacct
 from hetsched_core.traces.workload import Workload, arrival_order
 from hetsched_core.traces.workload_file import read_workload
-from hetsched_core.types import Cluster, Speeds, SpeedTable, Window
+from hetsched_core.types import Cluster, Speeds, SpeedTable, Submission, Window
 
 CLUSTER_EXAMPLE = (
     'schema = "hetsched-cluster/1"',
@@ -363,3 +363,75 @@ def _together(workload: Workload, part: Workload, source: str) -> Workload:
         tuple(dict.fromkeys((*workload.assumptions, *part.assumptions))),
         (*workload.rejected, *part.rejected),
     )
+
+
+# Partitions ---------------------------------------------------------------------------------------
+
+
+def limited_to_partitions(workload: Workload, file: ClusterFile) -> Workload:
+    """Return the workload with each job on the nodes of its partitions, where these are described.
+
+    A job that says itself on which nodes it may run keeps to what it says; one may name several
+    partitions, with commas between them, and runs on the nodes of all of them. Jobs of partitions
+    that are not described may run on all nodes, and an assumption says how many these are.
+
+    Raises:
+        InputError: A job says that it may run on a node that the cluster does not have.
+    """
+    _require_nodes(workload, file.cluster)
+    if not file.partitions:
+        return workload
+    everything = frozenset(file.cluster.names)
+    sets: dict[str, frozenset[str] | None] = {}
+    unknown: Counter[str] = Counter()
+    submissions = []
+    for submission in workload.submissions:
+        job = submission.job
+        if job.nodes is None and job.partition:
+            if job.partition not in sets:
+                sets[job.partition] = _nodes_of(job.partition, file, everything, sets)
+            nodes = sets[job.partition]
+            if not any(name in file.partitions for name in job.partition.split(",")):
+                unknown[job.partition] += 1
+            if nodes is not None:
+                submission = replace(submission, job=replace(job, nodes=nodes))
+        submissions.append(submission)
+    assumptions = workload.assumptions
+    if unknown:
+        names = ", ".join(sorted(unknown))
+        said = f"{unknown.total()} jobs of partitions without nodes in the cluster file ({names})"
+        assumptions = (*assumptions, f"{said} may run on all nodes.")
+    return replace(workload, submissions=tuple(submissions), assumptions=assumptions)
+
+
+def _nodes_of(
+    partition: str,
+    file: ClusterFile,
+    everything: frozenset[str],
+    known: dict[str, frozenset[str] | None],
+) -> frozenset[str] | None:
+    """The nodes of these partitions, the same object as for others with just these; None: all."""
+    mine = [file.partitions[name] for name in partition.split(",") if name in file.partitions]
+    nodes = frozenset().union(*mine)
+    if not mine or nodes == everything:
+        return None
+    return next((other for other in known.values() if other == nodes), nodes)
+
+
+def _require_nodes(workload: Workload, cluster: Cluster) -> None:
+    looked_at: set[frozenset[str]] = set()
+
+    def strange(submission: Submission) -> list[str]:
+        nodes = submission.job.nodes
+        if nodes is None or nodes in looked_at:
+            return []
+        looked_at.add(nodes)
+        return sorted(name for name in nodes if name not in cluster)
+
+    for submission in workload.submissions:
+        if names := strange(submission):
+            raise InputError(
+                f"job {submission.job.id!r} may run on {', '.join(names[:5])}: no such node in "
+                f"cluster {cluster.name!r}, which has {', '.join(cluster.names[:5])} and so on; "
+                "mend its key nodes, or give the cluster that it is for"
+            )

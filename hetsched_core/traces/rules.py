@@ -1,20 +1,37 @@
 """What a site knows about its jobs that a log does not say (docs/formats/rules.md)."""
 
-from __future__ import annotations
-
-import tomllib
 from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.types import RequirementSet
+from hetsched_core.values.records import Form, quoted, read_toml, tables
 
 SCHEMA = "hetsched-rules/1"
 
 PATTERN_KEYS = ("job_name", "partition", "account", "user")
-_RESULT_KEYS = ("profile", "gpu_types", "requirements")
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
+        raise ValueError
+    return tuple(texts)
+
+
+_TEXTS = '"text" or ["text", "text"]'
+_Patterns = Annotated[tuple[str, ...], Form(_TEXTS, _texts)]
+_Profile = Annotated[str, Form("text in quotes", quoted)]
+_GpuTypes = Annotated[
+    frozenset[str], Form(_TEXTS, lambda value: frozenset(map(str.lower, _texts(value))))
+]
+_Requirements = Annotated[
+    RequirementSet | None,
+    Form('text such as "1,2,4" or "2-16"', lambda value: RequirementSet.parse(quoted(value))),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +43,13 @@ class Rule:
     several; case counts. What the rule leaves open (empty or None) the log decides.
     """
 
-    job_name: tuple[str, ...] = ()
-    partition: tuple[str, ...] = ()
-    account: tuple[str, ...] = ()
-    user: tuple[str, ...] = ()
-    profile: str = ""
-    gpu_types: frozenset[str] = frozenset()
-    requirements: RequirementSet | None = None
+    job_name: _Patterns = ()
+    partition: _Patterns = ()
+    account: _Patterns = ()
+    user: _Patterns = ()
+    profile: _Profile = ""
+    gpu_types: _GpuTypes = frozenset()
+    requirements: _Requirements = None
 
     @property
     def patterns(self) -> str:
@@ -40,16 +57,12 @@ class Rule:
         given = ((key, getattr(self, key)) for key in PATTERN_KEYS)
         return ", ".join(f"{key} {' or '.join(texts)}" for key, texts in given if texts) or "any"
 
-    def matches(self, *, job_name: str, partition: str, account: str, user: str) -> bool:
-        """Whether a job with these texts matches."""
+    def matches(self, **texts: str) -> bool:
+        """Whether a job with these texts, by `PATTERN_KEYS`, matches."""
         return all(
-            not patterns or any(fnmatchcase(text, pattern) for pattern in patterns)
-            for text, patterns in (
-                (job_name, self.job_name),
-                (partition, self.partition),
-                (account, self.account),
-                (user, self.user),
-            )
+            not (patterns := getattr(self, key))
+            or any(fnmatchcase(text, pattern) for pattern in patterns)
+            for key, text in texts.items()
         )
 
 
@@ -63,12 +76,9 @@ class Rules:
 
     rules: tuple[Rule, ...] = ()
 
-    def find(self, *, job_name: str, partition: str, account: str, user: str) -> Rule:
+    def find(self, **texts: str) -> Rule:
         """Return the rule for a job with these texts, `NO_RULE` where none matches."""
-        for rule in self.rules:
-            if rule.matches(job_name=job_name, partition=partition, account=account, user=user):
-                return rule
-        return NO_RULE
+        return next((rule for rule in self.rules if rule.matches(**texts)), NO_RULE)
 
 
 def read_rules(path: Path, profiles: Collection[str]) -> Rules:
@@ -92,68 +102,19 @@ def parse_rules(text: str, profiles: Collection[str], source: str = "rules.toml"
     Raises:
         InputError: The text is not of this format; the message names the rule.
     """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{source}: not valid TOML: {error}") from None
-    if document.get("schema") != SCHEMA:
-        raise InputError(
-            f"{source}: schema is {document.get('schema')!r}; a rules file has the line "
-            f'schema = "{SCHEMA}"'
-        )
-    entries = document.get("rules")
-    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-        raise InputError(
-            f"{source}: rules is {entries!r:.60}; expected one [[rules]] table or more"
-        )
-    for key in document:
-        if key not in ("schema", "rules"):
-            raise InputError(f"{source}: {unknown('key', key, ('schema', 'rules'))}")
-    return Rules(
-        tuple(
-            _rule(f"{source}: rule {number}", entry, profiles)
-            for number, entry in enumerate(entries, 1)
-        )
-    )
+    said: _Document = read_toml(text, source, _Document, SCHEMA)
+    for at, rule in enumerate(said.rules, 1):
+        if not (rule.profile or rule.gpu_types or rule.requirements):
+            raise InputError(
+                f"{source}: rules {at}: it decides nothing; give one of profile, gpu_types, "
+                "requirements"
+            )
+        if rule.profile and rule.profile not in profiles:
+            raise InputError(f"{source}: rules {at}: {unknown('profile', rule.profile, profiles)}")
+    return Rules(said.rules)
 
 
-def _rule(where: str, entry: dict[str, object], profiles: Collection[str]) -> Rule:
-    for key in entry:
-        if key not in PATTERN_KEYS + _RESULT_KEYS:
-            raise InputError(f"{where}: {unknown('key', key, PATTERN_KEYS + _RESULT_KEYS)}")
-    if not any(key in entry for key in _RESULT_KEYS):
-        raise InputError(f"{where}: it decides nothing; give one of {', '.join(_RESULT_KEYS)}")
-    patterns = {key: _texts(where, key, entry.get(key, [])) for key in PATTERN_KEYS}
-    profile = entry.get("profile", "")
-    if not isinstance(profile, str):
-        raise InputError(f"{where}: profile is {profile!r}; expected text in quotes")
-    if profile and profile not in profiles:
-        raise InputError(f"{where}: {unknown('profile', profile, profiles)}")
-    return Rule(
-        **patterns,
-        profile=profile,
-        gpu_types=frozenset(
-            name.lower() for name in _texts(where, "gpu_types", entry.get("gpu_types", []))
-        ),
-        requirements=_requirements(where, entry.get("requirements")),
-    )
-
-
-def _texts(where: str, key: str, value: object) -> tuple[str, ...]:
-    texts = [value] if isinstance(value, str) else value
-    if not isinstance(texts, list) or not all(isinstance(text, str) and text for text in texts):
-        raise InputError(f'{where}: {key} is {value!r}; expected "text" or ["text", "text"]')
-    return tuple(texts)
-
-
-def _requirements(where: str, value: object) -> RequirementSet | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InputError(
-            f'{where}: requirements is {value!r}; expected text such as "1,2,4" or "2-16"'
-        )
-    try:
-        return RequirementSet.parse(value)
-    except InputError as error:
-        raise InputError(f"{where}: requirements: {error}") from None
+@dataclass(frozen=True, slots=True)
+class _Document:
+    schema: str
+    rules: Annotated[tuple[Rule, ...], tables("rules", Rule, "one or more ")]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import dataclass, field, fields, replace
 from sys import intern
 from typing import Any
 
@@ -22,48 +22,57 @@ from hetsched_core.types import (
     EndState,
     Job,
     Layer,
-    LoggedRun,
     SpeedTable,
     Submission,
     TaskTimes,
 )
-from hetsched_core.values.files import structure, unstructure
 from hetsched_core.values.json import strict_json
+from hetsched_core.values.records import structure, unstructure
 
 SCHEMA = "hetsched-workload/1"
 
 LATEST_S = 1e11
 """The latest time of a job, seconds UTC: in the year 5138. Later ones are milliseconds or wrong."""
 
-_SUBMISSION_KEYS: Mapping[str, Any] = {
-    "samples": float,
-    "ends_as": EndState,
-    "cancel_s": float | None,
-    "logged": tuple[LoggedRun, ...],
-}
-"""What a job's line says beside what its user told, and of which type it is."""
+_OWN_KEYS = tuple(f.name for f in fields(Submission) if f.name not in ("job", "loss"))
+"""What a job's line says beside what its user told."""
 
 _JOB_KEYS = dict.fromkeys(
-    (
-        "job",
-        *(f.name for f in fields(Job) if f.name not in ("id", "closed")),
-        *_SUBMISSION_KEYS,
-    )
+    ("job", *(f.name for f in fields(Job) if f.name not in ("id", "closed")), *_OWN_KEYS)
 )
 """In order, and found at once: every key of every job is looked for."""
 
 _SHARED_KEYS = ("profile", "user", "account", "partition")
 """Texts that many jobs have in common: a million jobs need them once."""
 
-_PROFILE_KEYS = (
-    "profile",
-    "gpu_types",
-    "counts",
-    "one_node",
-    "several_nodes",
-    "node_factor",
-    "tasks",
-)
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    schema: str
+    assumptions: tuple[str, ...] = ()
+
+
+_Rows = tuple[tuple[float, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Profile:
+    """The speeds of a profile: a row for each GPU type, of samples/s per GPU for each count."""
+
+    profile: str
+    gpu_types: tuple[str, ...]
+    counts: tuple[int, ...]
+    one_node: _Rows
+    several_nodes: _Rows
+    node_factor: dict[str, float] = field(default_factory=dict)
+    tasks: dict[str, TaskTimes] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rejected:
+    rejected: str
+    reason: str = ""
+    line: int = 0
 
 
 # Writing ------------------------------------------------------------------------------------------
@@ -74,46 +83,35 @@ def workload_lines(workload: Workload) -> Iterator[str]:
     yield from head_lines(workload.assumptions, workload.tables)
     yield from map(submission_line, workload.submissions)
     for rejected in workload.rejected:
-        line = {"rejected": rejected.job, "reason": rejected.reason}
-        yield _dump(line | {"line": rejected.line} if rejected.line else line)
+        # A reason is there even where it is empty.
+        line = unstructure(_Rejected(rejected.job, rejected.reason, rejected.line))
+        yield _dump({"rejected": rejected.job, "reason": rejected.reason} | line)
 
 
 def head_lines(assumptions: Iterable[str], tables: Mapping[str, SpeedTable]) -> Iterator[str]:
     """Yield the header, and a line for each profile that comes with the workload."""
     yield _dump({"schema": SCHEMA, "assumptions": tuple(assumptions)})
     for profile, table in sorted(tables.items()):
-        yield _dump(_profile_line(profile, table))
+        said = _Profile(
+            profile,
+            table.gpu_types,
+            table.counts.tolist(),
+            table.one_node.tolist(),
+            table.several_nodes.tolist(),
+            dict(table.node_factor),
+            dict(table.tasks),
+        )
+        yield _dump(unstructure(said))
 
 
 def submission_line(submission: Submission) -> str:
     """Return the line of one job."""
-    job = unstructure(submission.job)
-    line = {"job": job.pop("id"), **job, "samples": submission.samples}
-    if submission.ends_as is not EndState.COMPLETED:
-        line["ends_as"] = submission.ends_as
-    if submission.cancel_s is not None:
-        line["cancel_s"] = submission.cancel_s
-    if submission.logged:
-        line["logged"] = unstructure(submission.logged)
-    return _dump(line)
+    line = unstructure(replace(submission, loss=None) if submission.loss else submission)
+    job = line.pop("job")
+    return _dump({"job": job.pop("id"), **job, **line})
 
 
 _dump = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(", ", ": ")).encode
-
-
-def _profile_line(profile: str, table: SpeedTable) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "profile": profile,
-        "gpu_types": table.gpu_types,
-        "counts": table.counts.tolist(),
-        "one_node": table.one_node.tolist(),
-        "several_nodes": table.several_nodes.tolist(),
-    }
-    if table.node_factor:
-        line["node_factor"] = dict(table.node_factor)
-    if table.tasks:
-        line["tasks"] = unstructure(dict(table.tasks))
-    return line
 
 
 # Reading ------------------------------------------------------------------------------------------
@@ -159,7 +157,8 @@ def read_workload(lines: Iterable[str], source: str, known_profiles: Collection[
                     raise InputError(f"profile {profile!r} stands here a second time")
                 tables[profile] = table
             elif "rejected" in line:
-                rejected.append(_rejected(line))
+                found = structure(line, _Rejected)
+                rejected.append(Rejected(found.rejected, found.reason, found.line))
             else:
                 raise InputError(
                     f"none of its keys ({', '.join(line)}) is job, profile or rejected"
@@ -194,34 +193,33 @@ def _header(line: dict[str, Any]) -> tuple[str, ...]:
             f"schema is {line.get('schema')!r}; the first line of a workload is "
             f'{{"schema": "{SCHEMA}"}}'
         )
-    _check_keys(line, ("schema", "assumptions"))
-    assumptions: tuple[str, ...] = structure(
-        line.get("assumptions", []), tuple[str, ...], "assumptions"
-    )
-    return assumptions
+    header: _Header = structure(line, _Header)
+    return header.assumptions
 
 
 def _submission(
     line: dict[str, Any], node_sets: dict[frozenset[str], frozenset[str]]
 ) -> Submission:
     """Read a job; those that may run on the same nodes get the same object."""
-    _check_keys(line, _JOB_KEYS)
-    besides = {key: line.pop(key) for key in _SUBMISSION_KEYS if key in line}
+    for key in line:
+        if key not in _JOB_KEYS:
+            raise unknown("key", key, _JOB_KEYS)
     for key in _SHARED_KEYS:
         if isinstance(value := line.get(key), str):
             line[key] = intern(value)
     line["id"] = structure(line.pop("job"), str, "job")
     if not line["id"]:
         raise InputError("job is empty; every job needs an id")
-    job = structure(line, Job)
+    own = {key: line.pop(key) for key in _OWN_KEYS if key in line}
+    try:
+        submission: Submission = structure({"job": line, **own}, Submission)
+    except InputError as error:
+        raise InputError(str(error).removeprefix("job.")) from None
+    job = submission.job
     if job.nodes is not None:
         job = replace(job, nodes=node_sets.setdefault(job.nodes, job.nodes))
+        submission = replace(submission, job=job)
     _check_nodes(job)
-    if "samples" not in besides:
-        raise InputError(f"samples is missing; expected the work of job {job.id!r} in samples")
-    submission = Submission(
-        job, **{key: structure(value, _SUBMISSION_KEYS[key], key) for key, value in besides.items()}
-    )
     for key, value, least, most in (
         ("submit_s", job.submit_s, 0.0, LATEST_S),
         ("eligible_s", job.eligible_s, job.submit_s, LATEST_S),
@@ -259,42 +257,20 @@ def _check_nodes(job: Job) -> None:
 
 
 def _table(line: dict[str, Any]) -> tuple[str, SpeedTable]:
-    _check_keys(line, _PROFILE_KEYS)
-    missing = [key for key in _PROFILE_KEYS[:5] if key not in line]
-    if missing:
-        raise InputError(f"{missing[0]} is missing in the speeds of a profile")
-    rows = tuple[tuple[float, ...], ...]
-    one_node, several_nodes = (
-        _matrix(structure(line[key], rows, key), key) for key in ("one_node", "several_nodes")
-    )
-    table = SpeedTable(
-        gpu_types=structure(line["gpu_types"], tuple[str, ...], "gpu_types"),
-        counts=np.array(structure(line["counts"], tuple[int, ...], "counts"), dtype=np.int64),
+    said: _Profile = structure(line, _Profile)
+    one_node = _matrix(said.one_node, "one_node")
+    return said.profile, SpeedTable(
+        gpu_types=said.gpu_types,
+        counts=np.array(said.counts, dtype=np.int64),
         one_node=one_node,
-        several_nodes=several_nodes,
+        several_nodes=_matrix(said.several_nodes, "several_nodes"),
         layers=np.full(one_node.shape, Layer.TRUTH, dtype=np.int8),
-        node_factor=structure(line.get("node_factor", {}), dict[str, float], "node_factor"),
-        tasks=structure(line.get("tasks", {}), dict[str, TaskTimes], "tasks"),
+        node_factor=said.node_factor,
+        tasks=said.tasks,
     )
-    return structure(line["profile"], str, "profile"), table
 
 
-def _matrix(rows: tuple[tuple[float, ...], ...], key: str) -> np.ndarray[Any, Any]:
+def _matrix(rows: _Rows, key: str) -> np.ndarray[Any, Any]:
     if len({len(row) for row in rows}) != 1:
         raise InputError(f"{key} is not a row of speeds for each GPU type, all of one length")
     return np.array(rows, dtype=np.float64)
-
-
-def _rejected(line: dict[str, Any]) -> Rejected:
-    _check_keys(line, ("rejected", "reason", "line"))
-    return Rejected(
-        structure(line["rejected"], str, "rejected"),
-        structure(line.get("reason", ""), str, "reason"),
-        structure(line.get("line", 0), int, "line"),
-    )
-
-
-def _check_keys(line: dict[str, Any], keys: Collection[str]) -> None:
-    for key in line:
-        if key not in keys:
-            raise unknown("key", key, keys)

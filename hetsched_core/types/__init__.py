@@ -6,6 +6,7 @@ Everything here is a frozen value. A scheduler is a pure function between two of
 
 from hetsched_core.types.cluster import (
     ALL_SHAPES,
+    SLACK,
     Cluster,
     Configuration,
     Node,
@@ -55,6 +56,7 @@ __all__ = [
     "ALL_SHAPES",
     "EMPTY_PLAN",
     "OPEN",
+    "SLACK",
     "Closed",
     "Cluster",
     "Configuration",

@@ -11,6 +11,9 @@ from hetsched_core.types.making import cheaply_made, maker
 
 MAX_GPUS_PER_NODE = 4096
 
+SLACK = 1e-6
+"""Slack for sums of CPUs and MiB, which are products of fractions per GPU."""
+
 _MOST_MASKS = 4096
 """So many sets of nodes are remembered by a cluster: windows that come and go bring new ones."""
 

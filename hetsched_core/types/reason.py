@@ -28,7 +28,7 @@ class ReasonCode(Enum):
     RESTARTING = ("restarting", Horizon.NOT_YET, "it is being moved")
     GRACE = ("grace", Horizon.NOT_YET, "its GPUs are being vacated by another job")
     PLACED = ("placed", Horizon.NOT_YET, "its GPUs are kept for it, and Slurm has yet to start it")
-    HELD = ("held", Horizon.NOT_YET, "its user or an admin holds it")
+    HELD = ("held", Horizon.NOT_YET, "its user, an admin or Slurm holds it")
     DEPENDENCY = ("dependency", Horizon.NOT_YET, "a job it depends on has not ended")
     BEGIN = ("begin", Horizon.NOT_YET, "its user lets it start later")
     INVALID_PLAN = ("invalid_plan", Horizon.NOT_YET, "what was planned for it breaks a rule")

@@ -59,12 +59,9 @@ def trainer_callback(report_every_s: float = 5.0) -> Any:
                 given["model"],
                 # accelerate's own does not keep hooks, the one in it does.
                 getattr(optimizer, "optimizer", optimizer),
-                loaders=0,  # what they take for a batch is not known here
                 report_every_s=report_every_s,
-                save_every_s=float("inf"),  # the Trainer's business
                 samples=_samples(args, state),
                 steps=state.global_step,
-                on_end=lambda: None,
             )
             self.run.report.batch = args.train_batch_size * args.gradient_accumulation_steps
 
@@ -115,7 +112,7 @@ def trainer_callback(report_every_s: float = 5.0) -> Any:
             """End the run."""
             if self.run is not None:
                 self.run.settle()
-                self.run.complete(_samples(args, state), state.global_step)
+                self.run.complete(_samples(args, state))
                 self.run = None
 
         def _begin(self) -> None:

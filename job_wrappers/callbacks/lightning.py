@@ -65,12 +65,9 @@ def lightning_callback(folder: str | os.PathLike[str], report_every_s: float = 5
                 Peers(torch),
                 pl_module,
                 trainer.optimizers[0],
-                loaders=0,  # what they take for a batch is not known here
                 report_every_s=report_every_s,
-                save_every_s=float("inf"),  # ModelCheckpoint's business
                 samples=self._samples,
                 steps=trainer.global_step,
-                on_end=lambda: None,
             )
 
         def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -128,7 +125,7 @@ def lightning_callback(folder: str | os.PathLike[str], report_every_s: float = 5
             if self.run is not None:
                 self._told_saved()
                 self.run.settle()
-                self.run.complete(self._samples, trainer.global_step)
+                self.run.complete(self._samples)
                 self.run = None
 
         def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

@@ -18,6 +18,6 @@ which the paper says nothing: `job_wrappers.averaging`.
 
 from job_wrappers.consolidation.copy import Copy, Turn
 from job_wrappers.consolidation.folder import Round, Share
-from job_wrappers.consolidation.tracker import Averaging, Consolidated, Tracker
+from job_wrappers.consolidation.tracker import Averaging, Consolidated, Tracker, track
 
-__all__ = ["Averaging", "Consolidated", "Copy", "Round", "Share", "Tracker", "Turn"]
+__all__ = ["Averaging", "Consolidated", "Copy", "Round", "Share", "Tracker", "Turn", "track"]

@@ -25,8 +25,7 @@ from typing import Callable
 
 from job_wrappers.allocation import Allocation
 from job_wrappers.consolidation.rounds import Rules, Standing
-from job_wrappers.consolidation.track import Done, track
-from job_wrappers.consolidation.tracker import Averaging, Tracker
+from job_wrappers.consolidation.tracker import Averaging, Done, Tracker, track
 from job_wrappers.spool import SpoolWriter
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from job_wrappers import tensor_file
+from job_wrappers import files, tensor_file
 from job_wrappers.consolidation.folder import COPY_SCHEMA, Folder, Round, Share, checked_name
 
 
@@ -36,7 +36,7 @@ class Turn:
         return step >= self.steps or (self.ends_s is not None and now_s >= self.ends_s)
 
 
-class Copy:
+class Copy(Folder):
     """One copy of a job, in the process that trains it.
 
     A copy that was killed and started anew takes part in the newest round that it has not reported
@@ -48,7 +48,7 @@ class Copy:
 
         That of its node and job, for example: one node may have copies of several jobs.
         """
-        self._folder = Folder(folder, nonce)
+        super().__init__(folder, nonce)
         self._name = checked_name(name)
         self._last = -1
         self._given_s = time.monotonic()
@@ -62,11 +62,11 @@ class Copy:
                 optimizer.state_dict()}`. What is not in it is not averaged, and every copy keeps
                 its own.
         """
-        now = self._folder.round()
-        if not self._folder.model_path(now.number if now else 0).exists():
+        now = self.round()
+        if not self.model_path(now.number if now else 0).exists():
             header = {"number": 0, "done": 0, "steps": {}, "left_out": {}}
-            path = self._folder.model_path(0)
-            tensor_file.write_once(path, {"nonce": self._folder.nonce, **header}, state)
+            path = self.model_path(0)
+            tensor_file.write_once(path, {"nonce": self.nonce, **header}, state)
 
     def await_turn(
         self,
@@ -89,7 +89,7 @@ class Copy:
         """
         deadline = time.monotonic() + timeout_s
         while True:
-            now = self._folder.round()
+            now = self.round()
             if now is not None and not now.shares:
                 self.leave()
                 return None
@@ -100,7 +100,7 @@ class Copy:
                     self._given_s = time.monotonic()
                     return turn
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"{self._folder.path}: no turn for copy {self._name}")
+                raise TimeoutError(f"{self.path}: no turn for copy {self._name}")
             sleep(poll_s)
 
     def report(self, turn: Turn, steps: int, state: object) -> None:
@@ -115,47 +115,38 @@ class Copy:
             OSError: it cannot be written; the turn is lost unless this is tried again.
         """
         header = {
-            "nonce": self._folder.nonce,
+            "nonce": self.nonce,
             "number": turn.number,
             "copy": self._name,
             "steps": steps,
             "seconds": time.monotonic() - self._given_s,
         }
-        tensor_file.write(self._folder.report_path(turn.number, self._name), header, state)
+        tensor_file.write(self.report_path(turn.number, self._name), header, state)
         self._last = max(self._last, turn.number)
 
     def leave(self) -> None:
         """Take no part from the next round on, after a report on this one: for who must stop."""
-        self._folder.present_path(self._name).unlink(missing_ok=True)
-
-    def newest_model(self) -> tuple[int, Any]:
-        """Return the steps in the newest model, and its state: when the job is over, its result.
-
-        Raises:
-            FileNotFoundError: there is none yet.
-            ValueError: it is of another job, or damaged.
-        """
-        return self._folder.newest_model()
+        self.present_path(self._name).unlink(missing_ok=True)
 
     def _join(self) -> None:
-        path = self._folder.present_path(self._name)
+        path = self.present_path(self._name)
         if not path.exists():
-            said = {"schema": COPY_SCHEMA, "nonce": self._folder.nonce, "copy": self._name}
+            said = {"schema": COPY_SCHEMA, "nonce": self.nonce, "copy": self._name}
             content = json.dumps({**said, "joined_s": time.time()}).encode()
-            tensor_file.place_once(path, content)
+            files.write_once(path, [content])
 
     def _turn(self, now: Round, share: Share) -> Turn | None:
         """Return the turn in a round; None if it is over, or has nothing to start from."""
-        if self._folder.model_path(now.number + 1).exists():
+        if self.model_path(now.number + 1).exists():
             return None
         try:
-            self._folder.header(self._folder.report_path(now.number, self._name), now.number)
+            self.header(self.report_path(now.number, self._name), now.number)
             return None
         except (OSError, ValueError):
             pass
         try:
-            self._folder.header(self._folder.model_path(now.number), now.number)
-            state = tensor_file.read(self._folder.model_path(now.number))[1]
+            self.header(self.model_path(now.number), now.number)
+            state = tensor_file.read(self.model_path(now.number))[1]
         except FileNotFoundError:
             return None
         return Turn(now.number, share.steps, share.first, now.done, now.ends_s, state)

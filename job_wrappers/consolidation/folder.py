@@ -49,9 +49,9 @@ class Round:
     ends_s: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Folder:
-    """The folder of a job.
+    """The folder of a job, as its tracker and its copies know it.
 
     Attributes:
         path: which is there, on a file system with hard links that all nodes see.
@@ -109,7 +109,7 @@ class Folder:
             return None
 
     def newest_model(self) -> tuple[int, Any]:
-        """Return the steps in the newest model, and what it is, on the host.
+        """Return the steps in the newest model, and its state: when the job is over, its result.
 
         Raises:
             FileNotFoundError: there is none yet.

@@ -10,15 +10,15 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from job_wrappers.allocation import gpu_type_of
 from job_wrappers.consolidation.copy import Copy, Turn
-from job_wrappers.stub import Asked, speeds_of
+from job_wrappers.outcome import Wishes
+from job_wrappers.slurm import gpu_type_of
+from job_wrappers.stub import speeds_of
 
 _POLL_S = 0.1
 
@@ -47,14 +47,14 @@ def main(words: Sequence[str] | None = None) -> int:
         help="on nodes of a GPU type; without TYPE=, on all others (repeatable; default 100)",
     )
     given = parser.parse_args(words)
-    asked = Asked()
-    signal.signal(signal.SIGTERM, asked.on_stop)
+    wishes = Wishes()
+    wishes.listen()
     try:
         speeds = speeds_of(given.speed)
         copy = Copy(given.folder, given.nonce, given.name)
         copy.offer({"steps": 0})
         per_s = speeds.get(gpu_type_of(host) or "", speeds[""])
-        while not asked.stop:
+        while not wishes.stop:
             try:
                 turn = copy.await_turn(timeout_s=_POLL_S, poll_s=_POLL_S)
             except TimeoutError:
@@ -63,7 +63,7 @@ def main(words: Sequence[str] | None = None) -> int:
                 done, _ = copy.newest_model()
                 sys.stdout.write(f"done at {done} steps\n")
                 return 0
-            steps = _worked(turn, per_s, asked)
+            steps = _worked(turn, per_s, wishes)
             copy.report(turn, steps, {"steps": turn.done + steps})
             told = {"copy": given.name, "round": turn.number, "first": turn.first, "steps": steps}
             sys.stdout.write(json.dumps(told) + "\n")
@@ -76,10 +76,10 @@ def main(words: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _worked(turn: Turn, per_s: float, asked: Asked) -> int:
+def _worked(turn: Turn, per_s: float, wishes: Wishes) -> int:
     """Sleep through steps until the turn is over; return how many."""
     step, due_s = 0, time.monotonic()
-    while not turn.over(step, time.time()) and not asked.stop:
+    while not turn.over(step, time.time()) and not wishes.stop:
         due_s += 1.0 / per_s
         time.sleep(max(0.0, due_s - time.monotonic()))
         step += 1

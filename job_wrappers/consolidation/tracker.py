@@ -1,18 +1,37 @@
-"""The tracker of a job's copies: who does how many steps, and what becomes of them."""
+"""The tracker of a job's copies: who does how many steps, and what becomes of them.
+
+One runs beside each copy, and all of them come to the same, since every file is written once. So
+that they need not all average, the copies' names decide which goes first; the next one waits for
+`PATIENCE_S` more, and acts only where those before it are gone.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Callable
 
-from job_wrappers import tensor_file
+from job_wrappers import files, tensor_file
 from job_wrappers.averaging import Mean
 from job_wrappers.consolidation.folder import SCHEMA, Folder, Round, Share, checked_name
-from job_wrappers.consolidation.rounds import Standing
+from job_wrappers.consolidation.rounds import (
+    Act,
+    Begin,
+    Consolidate,
+    Finish,
+    Over,
+    Rules,
+    Standing,
+    Wait,
+    next_act,
+)
+
+PATIENCE_S = 5.0
 
 _SILENT = "no report"
 
@@ -45,7 +64,6 @@ class Consolidated:
     done: int
 
 
-@dataclass(frozen=True)
 class Tracker(Folder):
     """Gives copies their steps and averages what they report; `consolidate` alone needs torch.
 
@@ -92,7 +110,7 @@ class Tracker(Folder):
         found = Round(before.number + 1 if before else 0, done, shares, ends_s)
         said = {"schema": SCHEMA, "nonce": self.nonce, **asdict(found)}
         path = self.path / f"round-{found.number:06}.json"
-        if not tensor_file.place_once(path, json.dumps(said).encode()):
+        if not files.write_once(path, [json.dumps(said).encode()]):
             found = self.round() or found
         self._clear(found.number - 1)
         return found
@@ -232,3 +250,85 @@ class Tracker(Folder):
             found = re.match(r"(?:round|model)-(\d{6})\.", path.name)
             if found and int(found[1]) < below:
                 path.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a tracker has done, and what came of it."""
+
+    act: Act
+    result: Round | Consolidated
+
+
+def track(
+    tracker: Tracker,
+    rules: Rules,
+    name: str | None = None,
+    averaging: Averaging = Averaging.STEPS,
+    *,
+    tell: Callable[[Done], None],
+    watch: Callable[[Standing], None] = lambda _: None,
+    clock: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+    poll_s: float = 1.0,
+) -> int:
+    """Run the rounds of a job to its end.
+
+    Args:
+        tracker: of the job's folder.
+        rules: of the job.
+        name: the copy beside which this runs; None for a tracker that runs alone and never waits
+            for others.
+        averaging: what parameters count by.
+        tell: is told of everything that is done here.
+        watch: is shown what is seen, each time.
+        clock: seconds UTC.
+        sleep: waits for so many seconds.
+        poll_s: how often to look.
+
+    Returns:
+        The steps in the model.
+
+    Raises:
+        ValueError: the folder is of another job, or what is in it is damaged.
+        OSError: it cannot be written.
+    """
+    pending: tuple[int, type[Act]] | None = None
+    since_s = 0.0
+    while True:
+        seen = tracker.standing(clock())
+        watch(seen)
+        act = next_act(seen, rules)
+        if isinstance(act, Over):
+            return seen.done or 0
+        number = -1 if seen.round is None else seen.round.number
+        if pending != (number, type(act)):
+            pending, since_s = (number, type(act)), seen.now_s
+        mine = seen.now_s >= since_s + PATIENCE_S * place(name, seen)
+        if isinstance(act, Wait) or not mine or tracker.round() != seen.round:
+            sleep(poll_s)
+            continue
+        try:
+            done = _carried_out(tracker, act, seen.round, averaging)
+        except OvertakenError:
+            continue
+        tell(Done(act, done))
+
+
+def place(name: str | None, seen: Standing) -> int:
+    """Return how many trackers go before this one: those of the copies that come first."""
+    if name is None:
+        return 0
+    return sum(other < name for other in seen.present)
+
+
+def _carried_out(
+    tracker: Tracker, act: Act, now: Round | None, averaging: Averaging
+) -> Round | Consolidated:
+    number = 0 if now is None else now.number + 1
+    if isinstance(act, Begin):
+        return tracker.begin(act.steps, act.ends_s, number)
+    if isinstance(act, Consolidate):
+        return tracker.consolidate(averaging, now)
+    assert isinstance(act, Finish)
+    return tracker.begin({}, number=number)

@@ -1,17 +1,19 @@
-"""Tasks of several jobs on one device, in a given order, with short switches between them."""
+"""Tasks of several jobs on one device, in a given order, with short switches between them.
+
+Whose models stay on the device is Hare's speculative memory management (HPDC '22, section 4): what
+comes next has priority, and models are kept greedily until they cannot be accommodated.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
-from types import TracebackType
 
 from job_wrappers.executor.job import Task, TaskJob
-from job_wrappers.executor.memory import kept
 from job_wrappers.executor.process import JobFailedError, Process
 from job_wrappers.guardian import Guardian
 
@@ -99,18 +101,13 @@ class Executor(AbstractContextManager["Executor"]):
         self._guardian = Guardian(kill_after_s=0.0)
         self._stand_by()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all processes."""
         for process in [*self._standby, *self._running.values()]:
             process.kill()
         self._standby.clear()
         self._running.clear()
-        self._guardian.__exit__(kind, error, trace)
+        self._guardian.close()
 
     @property
     def processes(self) -> Mapping[str, int]:
@@ -169,14 +166,13 @@ class Executor(AbstractContextManager["Executor"]):
         waited_s = began_s - ended_s + trained["stalled_s"] if ended_s else 0.0
         return Outcome(
             task,
-            trained["loss"],
-            "",
-            began_s,
-            float(trained["ended_s"]),
-            max(0.0, waited_s),
-            was_kept,
-            held,
-            trained["working"],
+            loss=trained["loss"],
+            began_s=began_s,
+            ended_s=float(trained["ended_s"]),
+            switch_s=max(0.0, waited_s),
+            kept=was_kept,
+            held=held,
+            working=trained["working"],
         )
 
     def _make_room(self, names: Sequence[str]) -> None:
@@ -189,7 +185,7 @@ class Executor(AbstractContextManager["Executor"]):
         for name in leave:
             self._try(name, lambda process: process.ask("evict"))
         for name in leave:
-            self._settle(name)
+            self._try(name, lambda process: process.settle(self._task_timeout_s))
 
     def _kept(self, names: Sequence[str]) -> list[str]:
         sizes = {name: process.size for name, process in self._running.items() if process.size}
@@ -223,8 +219,7 @@ class Executor(AbstractContextManager["Executor"]):
             process = self._standby.popleft() if self._standby else self._start()
             self._running[name] = process
             self._begun.add(name)
-            job = self._jobs[name].as_json()
-            folder = str(self._folder.resolve())
+            job, folder = asdict(self._jobs[name]), str(self._folder.resolve())
             process.ask("take", job=job, folder=folder, timeout_s=self._round_timeout_s)
             self._stand_by()
         return self._running[name]
@@ -244,11 +239,41 @@ class Executor(AbstractContextManager["Executor"]):
         except JobFailedError as error:
             self._fail(name, str(error))
 
-    def _settle(self, name: str) -> None:
-        self._try(name, lambda process: process.settle(self._task_timeout_s))
-
     def _fail(self, name: str, why: str) -> None:
         self._failed[name] = why
         process = self._running.pop(name, None)
         if process is not None:
             process.kill()
+
+
+def kept(
+    ahead: Iterable[str], sizes: Mapping[str, int], working: int | None, limit: int | None
+) -> list[str]:
+    """Return the jobs whose models may be on the device while the first of them runs.
+
+    Args:
+        ahead: jobs in the order of their tasks, the running one first; it may name one often.
+        sizes: bytes of each job's model; a job that is missing is not kept.
+        working: bytes that the running task takes beside its model; None if that is not known, and
+            then nothing else is kept.
+        limit: bytes of all together; None for no limit.
+
+    Returns:
+        The running job and those that fit beside it, the next first; nothing if it alone does not
+        fit.
+    """
+    order = list(dict.fromkeys(ahead))
+    if limit is None:
+        return [job for job in order if job in sizes]
+    left = limit - (working or 0)
+    found: list[str] = []
+    for at, job in enumerate(order):
+        if job not in sizes or sizes[job] > left:
+            if at == 0:
+                return []
+            continue
+        found.append(job)
+        left -= sizes[job]
+        if working is None:
+            break
+    return found

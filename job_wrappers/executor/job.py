@@ -6,7 +6,7 @@ import importlib
 import importlib.util
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, Callable
@@ -64,10 +64,6 @@ class TaskJob:
     def tasks(self) -> list[Task]:
         """Return all tasks of the job in order."""
         return [Task(self.name, r, k) for r in range(self.rounds) for k in range(self.scale)]
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what `TaskJob(**...)` takes."""
-        return asdict(self)
 
     def work(self) -> Work:
         """Call the user's function, with everything random begun anew.

@@ -135,10 +135,6 @@ class Layers:
             if name not in of or of[name].host.shape != values.shape:
                 raise ValueError(f"the state is of another model: {name} does not fit")
             of[name].host.copy_(values)
-        self.changed()
-
-    def changed(self) -> None:
-        """Note that values on the host have changed."""
         for slot in self._slots:
             slot.stale = True
 

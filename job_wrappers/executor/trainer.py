@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from job_wrappers.averaging import leaves
 from job_wrappers.executor.cleaning import Cleaner
 from job_wrappers.executor.job import TaskJob
 from job_wrappers.executor.layers import Layers
 from job_wrappers.executor.rounds import Advance, Gradient, Rounds
+from job_wrappers.states import leaves, mapped
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,6 @@ class Trained:
         stalled_s: seconds in between for which the forward pass waited for layers.
         working: bytes on the device beside the model: gradients, batch, and what was kept for the
             backward pass at its most.
-        cleaned: bytes of the last that were overwritten as soon as they were done with.
     """
 
     loss: float | None
@@ -32,7 +31,6 @@ class Trained:
     ended_s: float
     stalled_s: float = 0.0
     working: int = 0
-    cleaned: int = 0
 
 
 class Trainer:
@@ -118,7 +116,7 @@ class Trainer:
         for tensor in _tensors(batch):
             tensor.zero_()
         stalled = self.layers.stalled_s
-        found = Trained(value, began, ended, stalled, working, cleaner.cleaned)
+        found = Trained(value, began, ended, stalled, working)
         return found, (round_, number, gradients, buffers)
 
     def store(self, made: Any) -> None:
@@ -167,13 +165,13 @@ class Trainer:
 
 
 def _tensors(state: Any) -> list[Any]:
-    return [leaf for _, leaf in leaves(state) if hasattr(leaf, "untyped_storage")]
+    return [leaf for _, leaf in leaves(state) if _is_tensor(leaf)]
+
+
+def _is_tensor(leaf: Any) -> bool:
+    return hasattr(leaf, "untyped_storage")
 
 
 def _moved(state: Any, device: str) -> Any:
     """Return a copy on the device, whatever device that is."""
-    if isinstance(state, dict):
-        return {key: _moved(part, device) for key, part in state.items()}
-    if isinstance(state, (list, tuple)):
-        return type(state)(_moved(part, device) for part in state)
-    return state.to(device, copy=True) if hasattr(state, "untyped_storage") else state
+    return mapped(state, lambda leaf: leaf.to(device, copy=True) if _is_tensor(leaf) else leaf)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import random
 import subprocess
 import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
-from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.allocation import Allocation
 from job_wrappers.guardian import Guardian
-from job_wrappers.launch.gang import PART, GivenUpError, Part, own_part
-from job_wrappers.launch.meeting import address_of, free_port, is_free
+from job_wrappers.launch.meeting import PART, GivenUpError, Part, is_free, own_part
 from job_wrappers.launch.options import Options, own_root, python_path, read_options
-from job_wrappers.launch.requeue import requeue
-from job_wrappers.launch.saying import say
-from job_wrappers.launch.watch import Watch
-from job_wrappers.launch.worker import NodeShare, Step, start
+from job_wrappers.launch.workers import NodeShare, Step, Watch, say, start
 from job_wrappers.outcome import (
     OUTCOME,
     STOPPED,
@@ -30,6 +25,7 @@ from job_wrappers.outcome import (
     was_heard,
     was_stopped,
 )
+from job_wrappers.slurm import gpu_type_of, requeue
 
 SHORT_S = 60.0
 """A run that ends itself sooner than this, to be started again, has come to nothing."""
@@ -52,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> int:
     with Watch().listening() as watch:
         try:
             allocation = Allocation.of(os.environ)
-            part = own_part(os.environ, watch.told_to_stop)
+            part = own_part(allocation, os.environ, options.meet, watch.told_to_stop)
         except ValueError as error:
             say(f"{error}{'' if os.environ.get('SLURM_JOB_ID') else _WITHOUT_SLURM}")
             return 2
@@ -64,11 +60,11 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def _run(
-    options: Options, allocation: Allocation, part: Part | None, words: list[str], watch: Watch
+    options: Options, allocation: Allocation, part: Part, words: list[str], watch: Watch
 ) -> int:
     if options.meet:
         try:
-            share = _share(allocation, part, options.meet)
+            share = _share(allocation, part)
         except ValueError as error:
             say(str(error))
             return 2
@@ -80,7 +76,7 @@ def _run(
     if options.torchrun and (problem := _torch_missing(options.command)):
         say(problem)
         return 2
-    if part is not None and part.first_rank == 0 and not is_free(int(part.meet.rpartition(":")[2])):
+    if part.first_rank == 0 and not is_free(int(part.meet.rpartition(":")[2])):
         say(f"somebody listens on {part.meet} already, where the workers of this run were to meet")
         if options.requeue:
             say(f"the next run meets elsewhere; {requeue(allocation.element)}")
@@ -88,16 +84,13 @@ def _run(
     if options.unscaled:
         say(options.unscaled)
     began_s = time.monotonic()
-    with _outcome() as outcome:
-        os.environ[OUTCOME] = str(outcome)
-        os.environ.update(_told(options, allocation, part))
-        alone = allocation.node_count == 1
-        address = "127.0.0.1" if alone else address_of(allocation.host)
-        meet = f"{address}:{free_port(random.SystemRandom())}" if part is None else part.meet
-        if alone:
-            code = _on_node(options, allocation, _share(allocation, part, meet), watch)
+    with tempfile.TemporaryDirectory(prefix="hetsched-") as folder:
+        outcome = Path(folder) / "outcome"
+        os.environ.update(_told(options, allocation, part), **{OUTCOME: str(outcome)})
+        if allocation.node_count == 1:
+            code = _on_node(options, allocation, _share(allocation, part), watch)
         else:
-            code = _on_all_nodes(options, words, allocation, meet, watch)
+            code = _on_all_nodes(options, words, allocation, part.meet, watch)
         stopped = code == STOPPED or was_stopped(outcome)
         by_itself = not watch.heard and not was_heard(outcome)
     if not stopped:
@@ -123,26 +116,34 @@ def run() -> None:
     sys.exit(main())
 
 
-def _share(allocation: Allocation, part: Part | None, meet: str) -> NodeShare:
-    address, _, port = meet.rpartition(":")
-    node = os.environ.get("SLURM_NODEID", "0") if allocation.node_count > 1 else "0"
-    if not node.isdecimal() or int(node) >= allocation.node_count:
+def _share(allocation: Allocation, part: Part) -> NodeShare:
+    """Return what this node has of an element's part."""
+    address, _, port = part.meet.rpartition(":")
+    told = os.environ.get("SLURM_NODEID", "0") if allocation.node_count > 1 else "0"
+    if not told.isdecimal() or int(told) >= allocation.node_count:
         raise ValueError(
-            f"SLURM_NODEID={node}: expected a number from 0 to {allocation.node_count - 1}, which "
+            f"SLURM_NODEID={told}: expected a number from 0 to {allocation.node_count - 1}, which "
             "srun sets; run this in a job, without --meet"
         )
     if not port.isdecimal():
-        raise ValueError(f"--meet {meet}: expected ADDRESS:PORT; leave it out, it is set by itself")
-    nodes, gpus = allocation.node_count, allocation.gpus_per_node
-    if part is None:
-        return NodeShare(int(node), nodes, gpus, address, int(port))
-    at, first = part.first_node + int(node), part.first_rank + int(node) * gpus
-    return NodeShare(at, part.nodes, gpus, address, int(port), first, part.gpus)
+        raise ValueError(
+            f"--meet {part.meet}: expected ADDRESS:PORT; leave it out, it is set by itself"
+        )
+    node, gpus = int(told), allocation.gpus_per_node
+    first = part.first_rank + node * gpus
+    return NodeShare(
+        node=part.first_node + node,
+        nodes=part.nodes,
+        ranks=range(first, first + gpus),
+        workers=part.gpus,
+        address=address,
+        port=int(port),
+    )
 
 
 def _on_node(options: Options, allocation: Allocation, share: NodeShare, watch: Watch) -> int:
     """Run the workers of this node to their end."""
-    with Guardian(options.kill_after_s) as guardian:
+    with closing(Guardian(options.kill_after_s)) as guardian:
         try:
             workers = start(
                 share,
@@ -172,7 +173,7 @@ def _on_all_nodes(
         *("srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1"),
         *("--cpu-bind=none", "--kill-on-bad-exit=1", "--unbuffered"),
     ]
-    with Guardian(options.kill_after_s) as guardian:
+    with closing(Guardian(options.kill_after_s)) as guardian:
         try:
             process = subprocess.Popen([*srun, *me, *words], start_new_session=True)
         except OSError as error:
@@ -188,13 +189,13 @@ def _own_path() -> Path:
     return root if zipfile.is_zipfile(root) else root / "job_wrappers" / "launch"
 
 
-def _told(options: Options, allocation: Allocation, part: Part | None) -> Mapping[str, str]:
+def _told(options: Options, allocation: Allocation, part: Part) -> dict[str, str]:
     """Return what all workers are told by their environment."""
-    gpus = allocation.gpus if part is None else part.gpus
-    rate = options.rate.at(gpus)
+    rate = options.rate.at(part.gpus)
     told = {
-        "HETSCHED_GPUS": str(gpus),
-        "HETSCHED_NODES": str(allocation.node_count if part is None else part.nodes),
+        PART: part.text(),
+        "HETSCHED_GPUS": str(part.gpus),
+        "HETSCHED_NODES": str(part.nodes),
         "HETSCHED_RESTARTS": str(allocation.run),
         "HETSCHED_GPU_TYPE": options.gpu_type or gpu_type_of(allocation.host) or "gpu",
         "HETSCHED_LR_SCALING": options.rate.scaling,
@@ -202,20 +203,12 @@ def _told(options: Options, allocation: Allocation, part: Part | None) -> Mappin
     }
     if rate is not None:
         told["HETSCHED_LEARNING_RATE"] = repr(rate)
-    if part is not None:
-        told[PART] = part.text()
     if options.spool is not None:
         told["HETSCHED_SPOOL"] = str(options.spool)
     cpus = os.environ.get("SLURM_CPUS_ON_NODE", "")
     if "OMP_NUM_THREADS" not in os.environ and cpus.isdecimal():
         told["OMP_NUM_THREADS"] = str(max(1, int(cpus) // allocation.gpus_per_node))
     return told
-
-
-@contextlib.contextmanager
-def _outcome() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="hetsched-") as folder:
-        yield Path(folder) / "outcome"
 
 
 def _torch_missing(command: Sequence[str]) -> str:

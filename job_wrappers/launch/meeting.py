@@ -1,33 +1,162 @@
-"""Where the workers of a run meet: the address of the first node and a free port on it."""
+"""Which ranks of a run are here, and where all of them meet.
+
+A run may reach over several elements of a Slurm array (docs/live/shapes.md). Every element has its
+own batch script and its own launcher, and each asks Slurm the same: which elements run, where, and
+since when. So all come to the same ranks and the same meeting place without a word to each other.
+The script of each goes on only once all have started.
+"""
 
 from __future__ import annotations
 
 import random
 import re
+import shutil
 import socket
-import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Callable
+
+from job_wrappers.allocation import Allocation
+from job_wrappers.launch.workers import say
+from job_wrappers.slurm import address_of, ask
+
+PART = "HETSCHED_PART"
+"""Tells a launcher that srun has started which part of the run its element is."""
+
+PATIENCE_S = 600.0
+"""For how long Slurm is asked again that does not answer: slurmctld may be starting anew."""
 
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 """Below the ports that Linux gives to outgoing connections, so that none of them takes ours."""
 
+_AGAIN_S = 5.0
 
-def address_of(node: str) -> str:
-    """Return the address under which Slurm reaches a node; its name where Slurm does not tell.
+_RUNNING = re.compile(r"(\d+)\|(\d+)\|\S*?gpu[:=](?:[^:=,|]+[:=])?(\d+)\|(\S+)\|(\S+)")
 
-    A node's name need not be known to anybody but Slurm.
+
+@dataclass(frozen=True)
+class Part:
+    """What one element has of a run: all of it where there is no other element.
+
+    Attributes:
+        first_rank, first_node: of its workers and nodes, among all of the run.
+        gpus, nodes: of the whole run.
+        meet: ADDRESS:PORT of rank 0.
     """
-    try:
-        said = subprocess.run(
-            ["scontrol", "-o", "show", "node", node], capture_output=True, text=True, timeout=30
-        )
-    except (OSError, subprocess.SubprocessError):
-        return node
-    found = re.search(r"\bNodeAddr=(\S+)", said.stdout)
-    return found[1] if found else node
+
+    first_rank: int
+    first_node: int
+    gpus: int
+    nodes: int
+    meet: str
+
+    def text(self) -> str:
+        """Return it as the value of `PART`."""
+        return f"{self.first_rank} {self.first_node} {self.gpus} {self.nodes} {self.meet}"
+
+    @classmethod
+    def of(cls, text: str) -> Part:
+        """Read what `text` wrote."""
+        *numbers, meet = text.split()
+        first_rank, first_node, gpus, nodes = map(int, numbers)
+        return cls(first_rank, first_node, gpus, nodes, meet)
+
+
+class GivenUpError(Exception):
+    """Slurm did not answer before this run was told to stop."""
+
+
+def own_part(
+    allocation: Allocation,
+    environment: Mapping[str, str],
+    meet: str,
+    told_to_stop: Callable[[], bool],
+) -> Part:
+    """Return what this element has of its run.
+
+    Args:
+        allocation: what it holds.
+        environment: of this element; names the others, where there are any.
+        meet: where srun has started this launcher, ADDRESS:PORT of rank 0; else "".
+        told_to_stop: whether there is nothing to ask for any more.
+
+    Raises:
+        ValueError: Slurm does not tell which elements run, for `PATIENCE_S`.
+        GivenUpError: this run is to stop, and Slurm has not answered yet.
+    """
+    if "HETSCHED_ELEMENTS" in environment:
+        if PART in environment:
+            return Part.of(environment[PART])
+        array = environment.get("SLURM_ARRAY_JOB_ID", "")
+        squeue = ("squeue", "-hr", "--states=R", f"--jobs={array}", "--format=%K|%D|%b|%N|%S")
+        rows = _running(_ask(told_to_stop, *squeue), environment.get("SLURM_ARRAY_TASK_ID") or "")
+        if len(rows) > 1:
+            return _part_among(rows, environment, told_to_stop)
+    if not meet:
+        alone = allocation.node_count == 1
+        address = "127.0.0.1" if alone else address_of(allocation.host)
+        meet = f"{address}:{free_port(random.SystemRandom())}"
+    return Part(0, 0, allocation.gpus, allocation.node_count, meet)
+
+
+_Row = tuple[int, int, int, str, str]
+"""Of an element: its number, nodes, GPUs on each, the nodes' names, and when it began."""
+
+
+def _running(said: str, me: str) -> list[_Row]:
+    """Return the elements that squeue shows, in order."""
+    rows = sorted(
+        (int(found[1]), int(found[2]), int(found[3]), found[4], found[5])
+        for found in map(_RUNNING.fullmatch, said.split())
+        if found
+    )
+    if me not in {str(row[0]) for row in rows}:
+        raise ValueError(f"Slurm does not show element {me} as running, but:\n{said}")
+    return rows
+
+
+def _part_among(
+    rows: list[_Row], environment: Mapping[str, str], told_to_stop: Callable[[], bool]
+) -> Part:
+    # Of the same run all elements know when its leader began. Where something listens there by
+    # chance, the leader has itself queued again, and the next run meets somewhere else.
+    _, _, _, nodes, start = rows[0]
+    ports = random.Random(f"{environment.get('HETSCHED_NONCE', '')} {start}")
+    first = _ask(told_to_stop, "scontrol", "show", "hostnames", nodes).split()
+    meet = f"{address_of(first[0] if first else nodes)}:{ports.randrange(FIRST_PORT, LAST_PORT)}"
+    before = [row for row in rows if row[0] < int(environment["SLURM_ARRAY_TASK_ID"])]
+    return Part(
+        sum(row[1] * row[2] for row in before),
+        sum(row[1] for row in before),
+        sum(row[1] * row[2] for row in rows),
+        sum(row[1] for row in rows),
+        meet,
+    )
+
+
+def _ask(told_to_stop: Callable[[], bool], *command: str) -> str:
+    """Return what a command of Slurm's says, asked again while it fails."""
+    until_s, told = time.monotonic() + PATIENCE_S, False
+    while True:
+        said, problem = ask(*command)
+        if not problem:
+            return said
+        there = shutil.which(command[0]) is not None
+        if there and told_to_stop():
+            raise GivenUpError(f"{command[0]}: {problem}")
+        if not there or time.monotonic() >= until_s:
+            raise ValueError(f"{command[0]}: {problem}")
+        if not told:
+            told = True
+            say(f"{command[0]}: {problem}; asked again for {PATIENCE_S:g} s")
+        again_s = time.monotonic() + _AGAIN_S
+        while time.monotonic() < again_s and not told_to_stop():
+            time.sleep(min(0.1, _AGAIN_S))
 
 
 def is_free(port: int) -> bool:
-    """Whether nobody listens on a port here."""
+    """Whether nothing listens on a port here."""
     with socket.socket() as probe:
         try:
             probe.bind(("", port))
@@ -37,9 +166,9 @@ def is_free(port: int) -> bool:
 
 
 def free_port(chance: random.Random) -> int:
-    """Return a port that nobody listens on here, searched for from anywhere.
+    """Return a port that nothing listens on here, searched for from anywhere.
 
-    Nobody holds it until rank 0 listens there, some seconds later: so that jobs that begin at the
+    It is not held until rank 0 listens there, some seconds later: so that jobs that begin at the
     same time do not all find the same one, each looks somewhere else.
 
     Raises:

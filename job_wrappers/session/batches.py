@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from job_wrappers.session.errors import SessionError
+from job_wrappers.session.peers import Peers
 
 
+@dataclass(eq=False)
 class BatchOrder:
     """The batches of one rank: the next `batch * size` samples of one order go to each step.
 
@@ -17,32 +20,27 @@ class BatchOrder:
     cannot be spread is left out.
 
     Attributes:
+        torch: the module.
         length: samples of the data set.
         batch: of one rank and step.
+        shuffle: whether the order is drawn; else it is that of the data set.
+        drop_last: whether a short step at the end is left out.
+        seed: of the order.
         rank, size: this rank, and how many there are.
         epoch: for which to give batches.
         start: samples of the epoch that have been taken.
     """
 
-    def __init__(
-        self,
-        torch: Any,
-        length: int,
-        batch: int,
-        *,
-        shuffle: bool,
-        drop_last: bool,
-        seed: int,
-        rank: int,
-        size: int,
-    ) -> None:
-        """Begin with the first epoch."""
-        self._torch = torch
-        self.length, self.batch = length, batch
-        self._shuffle, self._drop_last = shuffle, drop_last
-        self.seed = seed
-        self.rank, self.size = rank, size
-        self.epoch = self.start = 0
+    torch: Any
+    length: int
+    batch: int
+    shuffle: bool
+    drop_last: bool
+    seed: int
+    rank: int
+    size: int
+    epoch: int = 0
+    start: int = 0
 
     def taken_after(self, start: int) -> int:
         """Return how many samples of the epoch are taken after the step that begins at `start`."""
@@ -52,7 +50,7 @@ class BatchOrder:
         """Return how many batches are left of the epoch."""
         step = self.batch * self.size
         whole, rest = divmod(self.length - self.start, step)
-        return whole + (rest >= self.size and not self._drop_last)
+        return whole + (rest >= self.size and not self.drop_last)
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the indices of each batch."""
@@ -65,11 +63,11 @@ class BatchOrder:
             at = self.taken_after(at)
 
     def _order(self) -> Any:
-        if not self._shuffle:
+        if not self.shuffle:
             return range(self.length)
-        generator = self._torch.Generator()
+        generator = self.torch.Generator()
         generator.manual_seed(self.seed * 1_000_003 + self.epoch)
-        return self._torch.randperm(self.length, generator=generator).tolist()
+        return self.torch.randperm(self.length, generator=generator).tolist()
 
 
 class TimedDataset:
@@ -112,7 +110,7 @@ class Batches:
     """
 
     def __init__(
-        self, torch: Any, loader: Any, *, rank: int, size: int, seed: int, global_batch: int | None
+        self, torch: Any, loader: Any, peers: Peers, seed: int, global_batch: int | None
     ) -> None:
         """Take a loader over.
 
@@ -140,11 +138,11 @@ class Batches:
             return
         batch = loader.batch_size
         if global_batch is not None:
-            batch, rest = divmod(global_batch, size)
+            batch, rest = divmod(global_batch, peers.size)
             if rest or not batch:
                 raise SessionError(
-                    f"a global batch of {global_batch} cannot be spread evenly over {size} GPUs; "
-                    "leave such counts out of --gpu-set"
+                    f"a global batch of {global_batch} cannot be spread evenly over "
+                    f"{peers.size} GPUs; leave such counts out of --gpu-set"
                 )
         shuffle = getattr(sampler, "shuffle", isinstance(sampler, data.RandomSampler))
         self.order = BatchOrder(
@@ -154,8 +152,8 @@ class Batches:
             shuffle=shuffle,
             drop_last=loader.drop_last,
             seed=seed,
-            rank=rank,
-            size=size,
+            rank=peers.rank,
+            size=peers.size,
         )
         self.workers = loader.num_workers
         dataset, collate = loader.dataset, loader.collate_fn

@@ -8,14 +8,18 @@ what rank 0 wrote, and so on. One that is being written is called `.step-0000000
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
+import os
 import re
 import shutil
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from job_wrappers.files import sync_folder, write_whole
 from job_wrappers.session.errors import SessionError, not_writable
@@ -23,7 +27,74 @@ from job_wrappers.session.raw import checksum
 
 SCHEMA = "hetsched-checkpoint/1"
 MANIFEST = "checkpoint.json"
+WAIT_S = 20.0
+"""A run that was stopped, or whose node was lost, may hold on a little longer than Slurm shows."""
+
 _STEP = re.compile(r"step-(\d{12})")
+
+
+class FolderLock:
+    """A lock on a folder that ends with the process that holds it, however that ends."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make the folder, take its lock, and say in it which job holds it.
+
+        Raises:
+            SessionError: another process holds it, and does not let go in `WAIT_S`; or nothing can
+                be written there.
+        """
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file: IO[str] = (folder / "lock").open("a+")
+            self._take(folder)
+        except OSError as error:
+            raise not_writable(folder, error) from error
+
+    def release(self) -> None:
+        """Let go, also for processes that were forked from this one, such as those that load."""
+        with contextlib.suppress(OSError):
+            fcntl.flock(self._file, fcntl.LOCK_UN)
+        self._file.close()
+
+    def _take(self, folder: Path) -> None:
+        deadline = time.monotonic() + WAIT_S
+        while not self._taken(folder):
+            if time.monotonic() >= deadline:
+                self._file.seek(0)
+                said = self._file.read()
+                self._file.close()
+                raise SessionError(
+                    f"{folder} is in use by {_described(said)}; let it end, or name "
+                    "another checkpoint directory for this one"
+                )
+            time.sleep(0.2)
+        self._file.truncate(0)
+        who = {
+            "job": os.environ.get("SLURM_JOB_ID", "none"),
+            "run": os.environ.get("SLURM_RESTART_COUNT", "0"),
+            "pid": os.getpid(),
+            "host": os.environ.get("SLURMD_NODENAME") or os.uname().nodename,
+        }
+        json.dump(who, self._file)
+        self._file.flush()
+
+    def _taken(self, folder: Path) -> bool:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return False
+            # A file system without locks: better unlocked than not at all.
+            sys.stderr.write(f"hetsched: {folder} cannot be locked: {error.strerror}\n")
+        return True
+
+
+def _described(text: str) -> str:
+    try:
+        who = json.loads(text)
+        return f"job {who['job']} run {who['run']} (process {who['pid']} on {who['host']})"
+    except (ValueError, KeyError, TypeError):
+        return "another run"
 
 
 @dataclass(frozen=True)
@@ -57,7 +128,7 @@ class CheckpointFolder:
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            write_whole(self.path / "writable", lambda file: file.write(b"yes\n"))
+            write_whole(self.path / "writable", [b"yes\n"])
             (self.path / "writable").unlink()
             for part in self.path.glob(".step-*.part"):
                 shutil.rmtree(part)
@@ -116,8 +187,7 @@ class CheckpointFolder:
         """
         part, path = self.part_of(step), self.path_of(step)
         manifest = {"schema": SCHEMA, "progress": progress, "ranks": ranks, "files": files}
-        text = json.dumps(manifest, indent=1).encode()
-        write_whole(part / MANIFEST, lambda file: file.write(text))
+        write_whole(part / MANIFEST, [json.dumps(manifest, indent=1).encode()])
         before = path.with_name(f".{path.name}.old")
         if path.exists():  # of the same step, but perhaps of the epoch before
             path.rename(before)

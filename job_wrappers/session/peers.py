@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import time
-from dataclasses import dataclass
 from typing import Any, Callable
 
+from job_wrappers.outcome import Wishes
 from job_wrappers.session.errors import SessionError
 
 AGREE_S = 0.25
@@ -108,26 +107,6 @@ class Peers:
         while groups:
             with contextlib.suppress(ValueError, AssertionError):  # others have destroyed it
                 dist.destroy_process_group(groups.pop())
-
-
-@dataclass
-class Wishes:
-    """What signals asked this rank for: TERM and USR2 to stop, USR1 to save and go on."""
-
-    stop: bool = False
-    save: bool = False
-
-    def listen(self) -> None:
-        """Take the signals from now on; only the main thread may ask for this."""
-        for number in (signal.SIGTERM, signal.SIGUSR2):
-            signal.signal(number, self._on_stop)
-        signal.signal(signal.SIGUSR1, self._on_save)
-
-    def _on_stop(self, *_: object) -> None:
-        self.stop = True
-
-    def _on_save(self, *_: object) -> None:
-        self.save = True
 
 
 class Agreement:

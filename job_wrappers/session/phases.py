@@ -115,8 +115,8 @@ class PhaseTimer:
         """Cut steps into all phases from now on."""
         if not self._hooks:
             self._hooks = [
-                self._model.register_forward_hook(self._on_output),
-                self._optimizer.register_step_pre_hook(self._on_step),
+                self._model.register_forward_hook(lambda _model, _in, out: self.got_output(out)),
+                self._optimizer.register_step_pre_hook(lambda *_: self.waited()),
             ]
 
     def look_away(self) -> None:
@@ -179,18 +179,12 @@ class PhaseTimer:
                 sums[phase] += self._marks.between(before, at)
             yield StepTimes(*sums)
 
-    def _on_output(self, _module: Any, _inputs: Any, output: Any) -> None:
-        self.got_output(output)
-
     def _on_backward(self, _gradient: Any) -> None:
         self._cuts.append((FORWARD, self._marks.mark()))
         self._engine.queue_callback(self._on_backward_done)
 
     def _on_backward_done(self) -> None:
         self._cuts.append((BACKWARD, self._marks.mark()))
-
-    def _on_step(self, *_: object) -> None:
-        self.waited()
 
     def _on_stepped(self, *_: object) -> None:
         self.stepped = True

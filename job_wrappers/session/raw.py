@@ -8,46 +8,51 @@ from __future__ import annotations
 
 import ctypes
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
+
+from job_wrappers.files import Piece
 
 PIECE = 8 << 20
+
+Checksum = tuple[int, int]
+"""CRC-32 and bytes of a file."""
 
 Layout = list[tuple[int, str, tuple[int, ...], int]]
 """Of each tensor in a file, in order: index, type, shape and bytes."""
 
 
-class Summing:
-    """A file that knows the checksum and size of what went into it."""
+class Summed:
+    """Pieces of a file, whose checksum is known once all were taken."""
 
-    def __init__(self, file: IO[bytes]) -> None:
-        """Write to `file`."""
-        self._file = file
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        """Hand these on."""
+        self._pieces = pieces
         self.crc32 = self.size = 0
 
-    def write(self, data: Any) -> int:
-        """Write bytes."""
-        self.crc32 = zlib.crc32(data, self.crc32)
-        size = memoryview(data).nbytes
-        self.size += size
-        self._file.write(data)
-        return size
-
-    def flush(self) -> None:
-        """Flush the file."""
-        self._file.flush()
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield each, and count it."""
+        for piece in self._pieces:
+            self.crc32 = zlib.crc32(piece, self.crc32)
+            self.size += len(piece)
+            yield piece
 
 
-def write_tensors(file: Summing, tensors: Mapping[int, Any]) -> Layout:
-    """Write tensors that lie in host memory in one piece each; return where each lies."""
-    layout: Layout = []
-    for index, tensor in tensors.items():
+def layout_of(tensors: Mapping[int, Any]) -> Layout:
+    """Return where each tensor lies in a file of `pieces_of` them."""
+    return [
+        (index, str(tensor.dtype)[6:], tuple(tensor.shape), tensor.numel() * tensor.element_size())
+        for index, tensor in tensors.items()
+    ]
+
+
+def pieces_of(tensors: Mapping[int, Any]) -> Iterator[memoryview]:
+    """Yield the bytes of tensors, each of which lies in host memory in one piece."""
+    for tensor in tensors.values():
         view = _bytes_of(tensor)
         for at in range(0, len(view), PIECE):
-            file.write(view[at : at + PIECE])
-        layout.append((index, str(tensor.dtype)[6:], tuple(tensor.shape), len(view)))
-    return layout
+            yield view[at : at + PIECE]
 
 
 def read_tensors(torch: Any, path: Path, layout: Layout) -> dict[int, Any]:
@@ -70,7 +75,7 @@ def read_tensors(torch: Any, path: Path, layout: Layout) -> dict[int, Any]:
     return found
 
 
-def checksum(path: Path) -> tuple[int, int]:
+def checksum(path: Path) -> Checksum:
     """Return CRC-32 and size of a file.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import time
@@ -9,7 +10,8 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from job_wrappers.allocation import Allocation, gpu_type_of
+from job_wrappers.allocation import Allocation
+from job_wrappers.session.peers import Peers
 from job_wrappers.session.phases import PhaseTimer, StepTimes
 from job_wrappers.session.profile import (
     ITERATIONS,
@@ -20,7 +22,8 @@ from job_wrappers.session.profile import (
     beyond_least,
     profile_of,
 )
-from job_wrappers.session.telling import Telling
+from job_wrappers.slurm import gpu_type_of
+from job_wrappers.spool import Telling
 
 
 class Report:
@@ -37,38 +40,34 @@ class Report:
 
     def __init__(
         self,
-        allocation: Allocation | None,
         timer: PhaseTimer,
+        peers: Peers,
         *,
-        rank: int,
-        size: int,
         parameters: int,
         loaders: int,
         every_s: float,
-        save_every_s: float,
         samples: float,
     ) -> None:
-        """Begin in profiling mode.
+        """Begin in profiling mode; outside of a job nothing is told.
 
         Args:
-            allocation: what the run holds; None outside of a job, where nobody is told.
             timer: cuts steps.
-            rank: of this process.
-            size: number of ranks.
+            peers: all ranks.
             parameters: that are trained.
             loaders: processes that load beside training.
             every_s: seconds from one progress line to the next.
-            save_every_s: seconds from one checkpoint to the next.
             samples: done in the runs before.
         """
         self._timer = timer
-        self._size, self._parameters, self._loaders = size, parameters, loaders
-        self._every_s, self._save_every_s = every_s, save_every_s
-        self._allocation = allocation
+        self._size, self._parameters, self._loaders = peers.size, parameters, loaders
+        self._every_s = every_s
+        self._allocation: Allocation | None = None
+        with contextlib.suppress(ValueError):
+            self._allocation = Allocation.of(os.environ)
         spool = os.environ.get("HETSCHED_SPOOL")
         self._telling: Telling | None = None
-        if rank == 0 and allocation is not None and spool:
-            self._telling = Telling(Path(spool), allocation, rank, size)
+        if peers.rank == 0 and self._allocation is not None and spool:
+            self._telling = Telling(Path(spool), self._allocation, peers.rank, peers.size)
         self.batch = 1
         self.profile: Profile | None = None
         self._measured: list[StepTimes] = []
@@ -79,19 +78,9 @@ class Report:
         self._recent: deque[StepTimes] = deque(maxlen=MOST_VALUES)
         now = time.monotonic()
         self._told_s, self._told_samples = now, samples
-        self._saved_s = now
         self._due_s = now + every_s
         self._now = now
         timer.look()
-
-    @property
-    def save_due(self) -> bool:
-        """Whether it is time for a checkpoint."""
-        return self._now - self._saved_s >= self._save_every_s
-
-    def save_begun(self) -> None:
-        """Count the time to the next checkpoint from here."""
-        self._saved_s = self._now
 
     def loaded(self, seconds: float) -> None:
         """Note how long a loading process took for a batch."""
@@ -116,7 +105,7 @@ class Report:
         if self._telling is not None:
             self._telling.tell("checkpoint", samples=samples, stopped_s=stopped_s)
 
-    def end(self, samples: float, steps: int, how: str) -> None:
+    def end(self, samples: float, how: str) -> None:
         """Tell that the run has ended, and how."""
         if self._telling is not None:
             self._telling.tell("end", samples=samples, how=how)

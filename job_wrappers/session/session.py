@@ -7,13 +7,12 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from job_wrappers.learning_rate import LearningRateRule
+from job_wrappers.learning_rate import RATE, SCALING, LearningRateRule
 from job_wrappers.session.batches import Batches, length_of
 from job_wrappers.session.checkpoints import Checkpoints, Place
 from job_wrappers.session.errors import SessionError, told_plainly, torch_here
 from job_wrappers.session.peers import Peers
 from job_wrappers.session.run import Run
-from job_wrappers.session.saver import Saved
 from job_wrappers.session.state import TrainedParts, new_random_state, set_random_state
 
 
@@ -80,11 +79,11 @@ class TrainingSession:
         self.resumed = False
         self._position = 0
         self._global_batch = global_batch
-        environment = dict(os.environ)
+        told = {**os.environ, RATE: ""}
         if lr_scaling is not None:
-            environment["HETSCHED_LR_SCALING"] = lr_scaling
+            told[SCALING] = lr_scaling
         try:
-            rule = LearningRateRule.of({**environment, "HETSCHED_LR_GIVEN": ""})
+            rule = LearningRateRule.of(told)
         except ValueError as error:
             raise SessionError(f"lr_scaling, or what the job was told: {error}") from None
         seed = int(torch.initial_seed()) % 2**31
@@ -98,14 +97,7 @@ class TrainingSession:
             place = self._checkpoints.place
         if place is not None:
             self._seed = place.seed
-        self._batches = Batches(
-            torch,
-            loader,
-            rank=peers.rank,
-            size=peers.size,
-            seed=self._seed,
-            global_batch=global_batch,
-        )
+        self._batches = Batches(torch, loader, peers, self._seed, global_batch)
         self._random: Any = None
         if self._checkpoints is not None and place is not None:
             self._go_on(place, rule, self._checkpoints.random)
@@ -191,7 +183,19 @@ class TrainingSession:
 
     def save_beside(self) -> None:
         """Copy the state here and now, and write it beside training."""
-        self._save()
+        if self._checkpoints is None:
+            return
+        self._checkpoints.save(
+            Place(
+                epoch=self.epoch,
+                position=self._position,
+                steps=self.steps,
+                samples=self.samples,
+                seed=self._seed,
+                ranks=self._peers.size,
+                global_batch=self._global_batch,
+            )
+        )
 
     @property
     def saving(self) -> bool:
@@ -214,45 +218,27 @@ class TrainingSession:
             sys.stderr.write(
                 f"hetsched: training is over after {self.steps} steps, and its end is NOT saved\n"
             )
-        self._run.complete(self.samples, self.steps)
+        self._run.complete(self.samples)
 
     # -- boundaries --------------------------------------------------------------------------------
 
     def _boundary(self) -> None:
         report = self.report
         measuring = report.profile is None
-        stop, save = self._run.boundary(self.samples, self.steps, self._loss, saving=self.saving)
+        asked = self._run.boundary(self.samples, self.steps, self._loss, saving=self.saving)
         if measuring and report.profile is not None and self._checkpoints is not None:
             self._checkpoints.prepare()
-        if stop or save:
-            self._act(stop, save)
+        self._act(*asked)
 
     def _act(self, stop: bool, save: bool) -> None:
         if stop:
-            self._stop()
-        elif save:
-            self._save()
+            self.save()
+            saved = self._checkpoints is not None and self._checkpoints.saved
+            raise self._run.stop(self.samples, self.steps, saved=saved)
+        if save:
+            self.save_beside()
             # What was saved is no part of a step.
             self._run.timer.begin()
-
-    def _stop(self) -> None:
-        self._save()
-        self.wait()
-        saved = self._checkpoints is not None and self._checkpoints.saved
-        raise self._run.stop(self.samples, self.steps, saved=saved)
-
-    def _save(self) -> None:
-        if self._checkpoints is not None:
-            place = Place(
-                epoch=self.epoch,
-                position=self._position,
-                steps=self.steps,
-                samples=self.samples,
-                seed=self._seed,
-                ranks=self._peers.size,
-                global_batch=self._global_batch,
-            )
-            self._checkpoints.save(place)
 
     def _release(self) -> None:
         if self._checkpoints is not None:
@@ -284,8 +270,8 @@ class TrainingSession:
                 f"GPUs ({before} before{rates})\n"
             )
 
-    def _on_saved(self, saved: Saved) -> None:
-        self.report.saved(saved.samples, saved.stopped_s)
+    def _on_saved(self, samples: float, stopped_s: float) -> None:
+        self.report.saved(samples, stopped_s)
 
 
 _NOTHING = object()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from job_wrappers.session.errors import SessionError
+from job_wrappers.states import leaves, mapped
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,26 @@ class TrainedParts:
 
     def split(self) -> Split:
         """Return the state as it is now; its tensors are the live ones."""
+        torch = self._torch
         tensors: list[Any] = []
+
+        def taken_out(leaf: Any) -> Any:
+            known = type(leaf) in (torch.Tensor, torch.nn.Parameter)
+            if not known or leaf.layout is not torch.strided:
+                return leaf
+            tensors.append(leaf.detach())
+            return TensorAt(len(tensors) - 1)
+
         state = {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "others": {name: part.state_dict() for name, part in self._others.items()},
         }
-        skeleton = self._taken_out(state, tensors)
+        skeleton = mapped(state, taken_out)
         # Buffers differ from rank to rank until the next forward pass; rank 0's are the true ones.
         trained = {p.data_ptr() for p in self.model.parameters()}
-        in_optimizer = set(_indices(skeleton["optimizer"]))
+        optimised = [leaf for _, leaf in leaves(skeleton["optimizer"])]
+        in_optimizer = {leaf.index for leaf in optimised if isinstance(leaf, TensorAt)}
         shared = frozenset(
             index
             for index, tensor in enumerate(tensors)
@@ -70,7 +81,9 @@ class TrainedParts:
         Raises:
             SessionError: it is of another model, optimiser or set of parts.
         """
-        state = _put_back(skeleton, tensors)
+        state = mapped(
+            skeleton, lambda leaf: tensors[leaf.index] if isinstance(leaf, TensorAt) else leaf
+        )
         missing = self._others.keys() ^ state["others"].keys()
         if missing:
             raise SessionError(
@@ -99,38 +112,6 @@ class TrainedParts:
                 rates = getattr(part, key, None)
                 if rates is not None:
                     setattr(part, key, [rate * factor for rate in rates])
-
-    def _taken_out(self, value: Any, tensors: list[Any]) -> Any:
-        torch = self._torch
-        if type(value) in (torch.Tensor, torch.nn.Parameter) and value.layout is torch.strided:
-            tensors.append(value.detach())
-            return TensorAt(len(tensors) - 1)
-        if isinstance(value, Mapping):
-            return {key: self._taken_out(each, tensors) for key, each in value.items()}
-        if type(value) in (list, tuple):
-            return type(value)(self._taken_out(each, tensors) for each in value)
-        return value
-
-
-def _indices(skeleton: Any) -> Iterator[int]:
-    if isinstance(skeleton, TensorAt):
-        yield skeleton.index
-    elif isinstance(skeleton, dict):
-        for value in skeleton.values():
-            yield from _indices(value)
-    elif isinstance(skeleton, (list, tuple)):
-        for value in skeleton:
-            yield from _indices(value)
-
-
-def _put_back(skeleton: Any, tensors: Mapping[int, Any]) -> Any:
-    if isinstance(skeleton, TensorAt):
-        return tensors[skeleton.index]
-    if isinstance(skeleton, dict):
-        return {key: _put_back(value, tensors) for key, value in skeleton.items()}
-    if type(skeleton) in (list, tuple):
-        return type(skeleton)(_put_back(value, tensors) for value in skeleton)
-    return skeleton
 
 
 def random_state(torch: Any) -> dict[str, Any]:

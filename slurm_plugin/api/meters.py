@@ -151,7 +151,8 @@ class Meters:
         restarted, expected = {}, {}
         for job_id, view in snapshot.jobs.items():
             restarted[job_id] = view.restarts
-            self._restarts.inc(max(0, view.restarts - self._restarted.get(job_id, view.restarts)))
+            if (more := view.restarts - self._restarted.get(job_id, view.restarts)) > 0:
+                self._restarts.inc(more)
             for run in view.runs:
                 # A run that has told nothing shows what is expected; what it tells is learned from.
                 number, speed = self._expected.get(job_id, (run.number, run.speed))

@@ -166,7 +166,10 @@ def _no_history(published: Published, job: str, peer: Peer) -> str:
         try:
             view = view_of(published, job, peer)
         except InputError:
-            return f"nothing is known of a job {job!r}; it was never managed here"
+            return (
+                f"nothing is known of a job {job!r}; it was never managed here, or before the "
+                "database was begun"
+            )
         reason = view.blocked if job in published.later else None
     if reason is not None:
         return f"job {job!r} has no history yet: {reason}"

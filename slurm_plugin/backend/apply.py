@@ -15,6 +15,7 @@ from slurm_plugin.backend.change import (
     Leave,
     Release,
     Requeue,
+    RequeueEnded,
     Signal,
     Together,
 )
@@ -27,6 +28,7 @@ _ORDER: dict[type[Change], int] = {
     Signal: 0,
     Cancel: 0,
     Requeue: 0,
+    RequeueEnded: 0,
     Leave: 1,
     Depend: 2,
     Release: 4,

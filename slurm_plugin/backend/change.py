@@ -49,7 +49,18 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """Stop a running job, with a SIGTERM to its script, and queue it again."""
+    """Stop a running job, with a SIGTERM to its script, and queue it again.
+
+    Nothing becomes of it where the job has ended since it was read, or was cancelled and still
+    ends: Slurm would queue that again, too, if it were not told that it is for a running job.
+    """
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueEnded:
+    """Queue a job again that has ended."""
 
     job: str
 
@@ -157,5 +168,17 @@ class Drop:
     job: str = field(default="", init=False)
 
 
-Change = Signal | Cancel | Requeue | Release | Leave | Depend | Enter | Together | Hold | Drop
+Change = (
+    Signal
+    | Cancel
+    | Requeue
+    | RequeueEnded
+    | Release
+    | Leave
+    | Depend
+    | Enter
+    | Together
+    | Hold
+    | Drop
+)
 """What is done to a job, or, with "" for a job, to the reservation."""

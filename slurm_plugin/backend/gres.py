@@ -18,11 +18,11 @@ UNTYPED = "gpu"
 _GPU = re.compile(r"(?:^|,)(?:gres[/:])?gpu(?::([^:=(,]+)(?=[:=]\d))?[:=](\d+)")
 
 _DOWN = frozenset({"DOWN", "FAIL", "FAILING", "UNKNOWN", "FUTURE"})
-_CLOSED = frozenset({"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"})
-_POWER_SAVING = frozenset(
-    {"POWERING_UP", "POWER_UP", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN"}
-)
-"""Slurm powers a node of such a state up once a job is given to it."""
+_TO_POWER_DOWN = frozenset({"POWER_DOWN", "POWERING_DOWN"})
+"""Slurm starts nothing on a node that is on its way down; one that is `POWERED_DOWN` it wakes."""
+
+_CLOSED = _TO_POWER_DOWN | {"DRAIN", "DRAINED", "DRAINING", "MAINTENANCE", "MAINT"}
+_POWER_SAVING = _TO_POWER_DOWN | {"POWERING_UP", "POWER_UP", "POWERED_DOWN"}
 
 
 def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
@@ -31,6 +31,24 @@ def gpu_counts(text: str) -> tuple[tuple[str, int], ...]:
     for gpu_type, count in _GPU.findall(text):
         counts[gpu_type or UNTYPED] += int(count)
     return tuple(sorted(counts.items()))
+
+
+SHARES = ("shard", "mps")
+"""What Slurm calls shares of a GPU; a GPU is given as a whole or in shares."""
+
+_SHARED = re.compile(rf"(?:^|,)(?:{'|'.join(SHARES)})(?::([^:(,]+))?:\d+\(([-\d/,]+)\)")
+
+
+def gpus_in_use(text: str) -> tuple[tuple[str, int], ...]:
+    """Read `gpu:a100:1(IDX:2),shard:a100:6(4/4,2/4,-/4,0/4)` into (type, count) pairs: 3 GPUs.
+
+    A GPU counts once a share of it is in use; `-` stands for one that is given as a whole.
+    """
+    counts = Counter(dict(gpu_counts(text)))
+    for gpu_type, shares in _SHARED.findall(text):
+        used = (share.partition("/")[0] for share in shares.split(","))
+        counts[gpu_type or UNTYPED] += sum(share not in ("-", "0") for share in used)
+    return tuple(sorted(each for each in counts.items() if each[1]))
 
 
 @lru_cache(maxsize=4096)

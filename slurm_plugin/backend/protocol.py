@@ -11,7 +11,8 @@ from slurm_plugin.backend.state import SlurmSite, SlurmState
 class SlurmBackend(Protocol):
     """Reads Slurm in bulk and makes one change at a time.
 
-    It remembers nothing but what a bulk read cannot tell of a job (see `asked_once`).
+    It remembers nothing but what a bulk read cannot tell of a job (see `asked_once`), and what it
+    has read last, so that what is shown as before is not made anew each time.
     """
 
     def read(self) -> SlurmState:

@@ -25,6 +25,7 @@ from slurm_plugin.backend.change import (
     Recipients,
     Release,
     Requeue,
+    RequeueEnded,
     Signal,
     Terms,
     Together,
@@ -36,6 +37,7 @@ from slurm_plugin.backend.gres import (
     gpu_counts,
     gpu_part,
     gpus_in,
+    gpus_in_use,
     memory_mb_in,
     node_names,
     node_range,
@@ -119,7 +121,7 @@ class CommandsBackend:
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
-        nodes = _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
+        nodes = _node_rows()
         jobs = _rows(run_command(["squeue", "--all", "--states=all", "--json"]), "jobs")
         waiting = {
             str(row["job_id"]): row
@@ -221,6 +223,8 @@ def change_by_command(change: Change) -> None:
         case Cancel(job):
             run_command(["scancel", job])
         case Requeue(job):
+            run_command(["scontrol", "requeue", "incomplete", job])
+        case RequeueEnded(job):
             run_command(["scontrol", "requeue", job])
         case Release(job):
             run_command(["scontrol", "release", job])
@@ -497,6 +501,19 @@ def read_over() -> frozenset[int]:
     return frozenset(row["job_id"] for row in rows if _over(set(row["job_state"])))
 
 
+def read_gpus_used() -> Mapping[str, tuple[tuple[str, int], ...]]:
+    """Return `SlurmNode.gpus_used` of all nodes, by name.
+
+    Raises:
+        AwayError: Slurm does not answer.
+    """
+    return {row["name"]: gpus_in_use(row.get("gres_used", "")) for row in _node_rows()}
+
+
+def _node_rows() -> Sequence[Any]:
+    return _rows(run_command(["scontrol", "show", "nodes", "--json"]), "nodes")
+
+
 def _reason(row: Mapping[str, Any]) -> str:
     # The one may be a kind, the other what there is to say. Of a job whose launch has failed the
     # one says that its user holds it.
@@ -514,7 +531,7 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         name=_text(row, "name"),
         condition=condition(words),
         gpus=gpu_counts(row.get("gres", "")),
-        gpus_used=tuple(each for each in gpu_counts(row.get("gres_used", "")) if each[1]),
+        gpus_used=gpus_in_use(row.get("gres_used", "")),
         cpus=int(row.get("effective_cpus") or row["cpus"]),
         cpus_used=int(row["alloc_cpus"]),
         memory_mb=int(row["real_memory"] - (row.get("specialized_memory") or 0)),

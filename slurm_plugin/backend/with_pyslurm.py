@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from functools import cache, lru_cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +23,13 @@ from slurm_plugin.backend.change import (
     Leave,
     Release,
     Requeue,
+    RequeueEnded,
     Signal,
     Terms,
 )
 from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.gres import (
+    SHARES,
     UNTYPED,
     condition,
     gpu_part,
@@ -48,6 +52,7 @@ from slurm_plugin.backend.with_commands import (
     change_by_command,
     last_number,
     read_configuration,
+    read_gpus_used,
     read_over,
     read_reservations,
     require_commands,
@@ -75,6 +80,26 @@ _STATES = {
     "SUSPENDED": JobState.SUSPENDED,
 }
 
+_NOTHING = Untold()
+
+_ANEW = 8
+"""Of so many reads one makes a job anew though it seems to be as before.
+
+To read the sums of what it asks for costs as much as all else. They follow what else is shown, but
+for a change of `--gpus` alone: that shows in nothing else that pyslurm tells.
+"""
+
+_shown = attrgetter(
+    *("account", "admin_comment", "allocated_nodes", "array_id", "array_task_id"),
+    *("array_tasks_parallel", "array_tasks_waiting", "constraints", "cpus", "cpus_per_task"),
+    *("dependencies", "eligible_time", "end_time", "excluded_nodes", "gres_per_node"),
+    *("heterogeneous_id", "is_batch_job", "max_nodes", "memory_per_cpu", "memory_per_node"),
+    *("min_cpus_per_node", "ntasks", "ntasks_per_node", "num_nodes", "partition", "priority"),
+    *("qos", "requeue_count", "required_nodes", "reservation", "resource_sharing", "start_time"),
+    *("state", "state_reason", "submit_time", "time_limit"),
+)
+"""Returns what `_job` reads of a job, but texts that may be no UTF-8, and sums."""
+
 _FLAGS = {
     "MAINTENANCE": "MAINT",
     "IGNORE_RUNNING_JOBS": "IGNORE_JOBS",
@@ -98,6 +123,8 @@ class PyslurmBackend:
         require_commands("scontrol")
         self._users: dict[int, str] = {}
         self._once = AskedOnce(run_command)
+        self._read: dict[int, tuple[object, SlurmJob]] = {}
+        self._reads = 0
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""
@@ -106,19 +133,20 @@ class PyslurmBackend:
             kept = self._pyslurm.Reservations.load()
         except self._pyslurm.RPCError as error:
             raise meaning(error, "reading") from None
-        once = self._once.of(
-            {str(job.id): _key(job) for job in jobs.values() if job.state in _STATES}
-        )
-        nothing = Untold()
+        rows = tuple((job.id, job) for job in jobs.values())
+        live = {str(number): _key(job) for number, job in rows if job.state in _STATES}
+        once = self._once.of(live)
         # Of the words for such a job pyslurm tells the first alone.
-        over = read_over() if any(job.state == "COMPLETING" for job in jobs.values()) else ()
+        over = read_over() if any(job.state == "COMPLETING" for _, job in rows) else frozenset()
+        # It does not tell on how many GPUs the shares are that are in use.
+        used = read_gpus_used() if any(map(_shares, nodes.values())) else {}
+        before, self._read = self._read, {}
+        self._reads += 1
         state = state_of(
             nodes.items(),
-            _node,
-            jobs.items(),
-            lambda job: _job(
-                job, self._user(job), once.get(str(job.id), nothing), over=job.id in over
-            ),
+            lambda node: _node(node, used.get(node.name)),
+            rows,
+            lambda job: self._job(job, once.get(str(job.id), _NOTHING), over, before),
         )
         try:
             reservations = tuple(map(_reservation, kept.values()))
@@ -126,6 +154,23 @@ class PyslurmBackend:
             # pyslurm does not show flags of which it does not know one.
             reservations = read_reservations()
         return replace(state, reservations=reservations)
+
+    def _job(
+        self,
+        job: Any,
+        untold: Untold,
+        over: Collection[int],
+        before: Mapping[int, tuple[object, SlurmJob]],
+    ) -> SlurmJob:
+        """Return a job: the same one as before, if nothing is shown otherwise, or in its turn."""
+        told = self._user(job), job.id in over, untold
+        row = *_shown(job), _text(job, "name"), _text(job, "submit_line"), *told
+        known = before.get(job.id)
+        in_turn = (job.id + self._reads) % _ANEW == 0
+        if in_turn or known is None or known[0] != row:
+            known = row, _job(job, *told)
+        self._read[job.id] = known
+        return known[1]
 
     def _user(self, job: Any) -> str:
         # pyslurm asks the system for a name each time, which costs more than all else of a job.
@@ -169,9 +214,12 @@ class PyslurmBackend:
         """Make one change."""
         if isinstance(change, Hold):
             return self._hold(change)
-        if isinstance(change, Drop | Leave | Depend) or not change.job.isdecimal():
-            # pyslurm takes no job out of a reservation, and int() would read 10_1, an element of an
-            # array, as another job.
+        if (
+            isinstance(change, Drop | Leave | Depend | Requeue | RequeueEnded)
+            or not change.job.isdecimal()
+        ):
+            # pyslurm takes no job out of a reservation, queues again what has ended, too, and int()
+            # would read 10_1, an element of an array, as another job.
             return change_by_command(change)
         if isinstance(change, Enter) and not _simple(change):
             return change_by_command(change)
@@ -193,8 +241,6 @@ class PyslurmBackend:
                     )
                 case Signal(_, signal, to):
                     job.send_signal(f"SIG{signal}", steps=to.value)
-                case Requeue():
-                    job.requeue()
                 case Release():
                     job.release()
                 case Cancel():
@@ -293,12 +339,15 @@ def _types(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(name.partition(":")[2] for name in names if ":" in name))
 
 
-def _count(held: Any) -> int:
-    """Return how much a trackable resource of pyslurm's stands for; 0 for None."""
-    return 0 if held is None else int(held.count or 0)
+def _gpus_and_mb(tres: Any) -> tuple[dict[str, int], int]:
+    """Return the GPUs of trackable resources of pyslurm's, by type, and the MiB."""
+    if tres is None:
+        return {}, 0
+    gpus = {name: held.count for name, held in tres.gres.items()}
+    return gpus, 0 if tres.mem is None else int(tres.mem.count or 0)
 
 
-def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
+def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
     state = _STATES.get(job.state, JobState.ENDED)
     per_node = ",".join(f"{name}:{count}" for name, count in (job.gres_per_node or {}).items())
     cpus_by_gpu, memory_by_gpu = map(last_number, (untold.cpus_per_gpu, untold.memory_per_gpu))
@@ -306,8 +355,7 @@ def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
     others = ("", "", "") if entered else (untold.per_job, untold.per_socket, untold.per_task)
     per_job, per_socket, per_task = map(gpu_part, others)
     nodes = () if state is JobState.PENDING else node_names(job.allocated_nodes)
-    tres = job.allocated_tres if nodes else job.requested_tres
-    gpus = {name: held.count for name, held in (tres.gres if tres else {}).items()}
+    gpus, memory_mb = _gpus_and_mb(job.allocated_tres if nodes else job.requested_tres)
     array = str(job.array_id or "")
     elements = elements_of(str(job.id), array, job.array_task_id, job.array_tasks_waiting or "")
     return SlurmJob(
@@ -338,7 +386,7 @@ def _job(job: Any, user: str, untold: Untold, *, over: bool) -> SlurmJob:
             cpus_by_gpu,
         ),
         cpus=job.cpus or 0,
-        memory_mb=_count(tres.mem) if tres else 0,
+        memory_mb=memory_mb,
         submit_line=_text(job, "submit_line"),
         qos=job.qos or "",
         array=array,
@@ -409,13 +457,18 @@ _asked = lru_cache(maxsize=4096)(Asked)
 _request = lru_cache(maxsize=4096)(Resources)
 
 
-def _node(node: Any) -> SlurmNode:
+def _shares(node: Any) -> bool:
+    """Whether a node's GPUs are given in shares, too."""
+    return any(name.partition(":")[0] in SHARES for name in node.configured_gres or ())
+
+
+def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode:
     words = str(node.state).split("+")
     return SlurmNode(
         name=node.name,
         condition=condition(words),
         gpus=_gpus(node.configured_gres),
-        gpus_used=_gpus(node.allocated_gres),
+        gpus_used=_gpus(node.allocated_gres) if gpus_used is None else gpus_used,
         cpus=node.effective_cpus or node.total_cpus,
         cpus_used=node.allocated_cpus or 0,
         memory_mb=node.real_memory - (node.memory_reserved_for_system or 0),

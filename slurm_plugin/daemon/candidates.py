@@ -45,7 +45,7 @@ def candidates(jobs: Mapping[str, SlurmJob]) -> dict[str, SlurmJob]:
                 continue
             taken[job.array] += 1
         found[job_id] = job
-    for job in jobs.values():
+    for job in jobs.values() if arrays else ():
         left = min(most, limits.get(job.array, math.inf) - taken[job.array])
         for element in islice(elements(job), int(max(0, left))):
             found[element.id] = element

@@ -138,7 +138,8 @@ def blocked(known: Managed) -> Reason | None:
 
 def startable(known: Managed) -> int:
     """Return how many copies a job could have now: those that run, and those that may start."""
-    free = 0 if _kept_back(known) else sum(map(_may_start, known.copies.values()))
+    copies = known.copies.values()
+    free = sum(map(_may_start, copies)) if copies and not _kept_back(known) else 0
     return free + len(known.runs)
 
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hetsched_core.types import NodeView
-from slurm_plugin.backend import Enter, JobState, Leave, SlurmJob
+from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
+from slurm_plugin.daemon.slurm_reasons import partition_is_closed
 
 _AGAIN_S = 60.0
 """How long one is not placed again that Slurm did not start."""
@@ -58,8 +59,8 @@ class CpuJobs:
         partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]],
         start_timeout_s: float,
         now: float,
-    ) -> Iterator[Enter | Leave]:
-        """Yield which of them start now, and which give their places back.
+    ) -> Iterator[Enter | Leave | Release]:
+        """Yield which of them start now, which give their places back, and which are let go.
 
         Args:
             waiting: jobs without GPUs that wait.
@@ -77,6 +78,9 @@ class CpuJobs:
         self._not_before = {job: s for job, s in self._not_before.items() if s > now}
         for each in waiting:
             job = each.job
+            if job.held_by_slurm:
+                # Nothing else would let go of it; how often Slurm tries is its MaxBatchRequeue.
+                yield Release(job.id)
             if not job.entered:
                 if each.request.placed(job):
                     yield each.leave
@@ -128,6 +132,7 @@ def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:
         for each in waiting
         if each.job.state is JobState.PENDING
         and not each.job.held
+        and not partition_is_closed(each.job.reason)
         and not each.job.dependency
         and not each.job.reason.startswith("Dependency")
     ]

@@ -431,7 +431,8 @@ class Daemon:
     def _passing(self, now: float) -> tuple[Change, ...]:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
         world, settings = self._world, self._settings
-        asked = [known.request for known in world.managed.values()]
+        managed = (known.request for known in world.managed.values())
+        asked = [each for each in managed if each.own.gpus or not each.rigid]
         needs = (
             max((each.cpus_per_gpu for each in asked), default=1),
             max((each.memory_mb_per_gpu for each in asked), default=0),

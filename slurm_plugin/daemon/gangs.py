@@ -23,6 +23,7 @@ from slurm_plugin.backend import (
     Leave,
     Release,
     Requeue,
+    RequeueEnded,
     SlurmJob,
     Together,
 )
@@ -245,7 +246,7 @@ def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> I
                 yield Requeue(name)
             case Part.ENDED | Part.PAST if seen.state is JobState.PENDING and _returns(member):
                 # As its leader was stopped or lost, which goes on and needs it.
-                yield Requeue(name)
+                yield RequeueEnded(name)
             case _:
                 pass
         if member.held_by_slurm and not runs:

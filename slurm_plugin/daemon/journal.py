@@ -39,6 +39,9 @@ _MOST_UNWRITTEN = 10_000
 _FORGET_EVERY = 500
 _AGAIN_S = 10.0
 
+_BEFORE = "what was before is not known, since the database is a new one"
+"""What is told of a job that is there when the database is replaced."""
+
 _PLACED = "placed"
 """What is told of a job whose GPUs are kept for it, and which Slurm has not started yet."""
 
@@ -60,7 +63,7 @@ class Journal:
 
     def __init__(self) -> None:
         """Begin with nothing known; the first store that is given tells what was before."""
-        self._recalled = False
+        self._store: Store | None = None
         self._followed: dict[str, _Followed] = {}
         self._jobs: deque[StoredJob] = deque(maxlen=_MOST_UNWRITTEN)
         self._events: deque[JobEvent] = deque(maxlen=_MOST_UNWRITTEN)
@@ -121,7 +124,7 @@ class Journal:
         Returns:
             Nonce and time of the jobs that have started since.
         """
-        self.recall(store)
+        self._recall(store, snapshot.now, decisions)
         self._ranges.extend(given)
         started = []
         seen = set()
@@ -227,18 +230,26 @@ class Journal:
 
     # -- the store ---------------------------------------------------------------------------------
 
-    def recall(self, store: Store | None) -> None:
-        """Take in what a store knows of jobs, once."""
-        if store is None or self._recalled:
+    def _recall(self, store: Store | None, now: float, decisions: int) -> None:
+        """Take in what a store knows of jobs, once; tell one that comes later of those it lacks."""
+        if store is None or store is self._store:
             return
-        self._recalled = True
+        first, self._store = self._store is None, store
         try:
-            for stored in store.jobs(most=REMEMBERED):
-                self._learn(stored)
-            for stored in store.jobs(since_s=math.inf, most=KEEP_JOBS):
-                self._there[stored.nonce] = stored
+            if first:
+                for stored in store.jobs(most=REMEMBERED):
+                    self._learn(stored)
+            there = {job.nonce: job for job in store.jobs(since_s=math.inf, most=KEEP_JOBS)}
         except StoreError as error:
             self.trouble = str(error)
+            return
+        unwritten = {job.nonce for job in self._jobs}
+        for each in self._followed.values():
+            if there.pop(each.nonce, None) is None and each.nonce not in unwritten:
+                self._jobs.append(StoredJob(each.nonce, each.job))
+                self._event(each, now, decisions, "goes on", _BEFORE)
+                each.held = each.planned = ("", "")
+        self._there = there
 
     def _write(self, store: Store | None, now: float) -> None:
         """Write what is new; those that left while nobody looked left by now."""

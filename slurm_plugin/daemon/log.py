@@ -20,6 +20,7 @@ from slurm_plugin.backend import (
     Leave,
     Release,
     Requeue,
+    RequeueEnded,
     Signal,
     Together,
 )
@@ -142,7 +143,7 @@ def _tell_change(log: FilteringBoundLogger, prefix: str, change: Change, number:
             )
         case Signal(job, name, to):
             log.info(f"{prefix}signal", job=job, signal=name, to=to.name.lower(), decision=number)
-        case Requeue(job):
+        case Requeue(job) | RequeueEnded(job):
             log.info(f"{prefix}requeue", job=job, decision=number)
         case Release(job):
             log.warning(f"{prefix}release", job=job, words=_RELEASED)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from operator import attrgetter
 
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
@@ -23,10 +24,13 @@ from hetsched_core.types import (
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import finishing, spares
 from slurm_plugin.daemon.request import Request
-from slurm_plugin.daemon.slurm_reasons import code_of
+from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm did not start for a limit, or did not place."""
+
+BELIEVED_S = 600.0
+"""How long Slurm's word of a limit keeps a job back that is not placed."""
 
 LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
 """Reasons that other jobs' ends take away; Slurm names them only of what is placed."""
@@ -46,7 +50,8 @@ class Managed:
     the present run holds, by node. `refused` is why limits let it start in no way, `quota` the
     limit, or why it was not started or placed, that Slurm named last, and when the job is tried
     again; `shunned` are the nodes on which Slurm has not started it, with its word, until it is
-    tried there again. `partial_s` is when a part of its run was first seen without the rest,
+    tried there again. `limited_s` is since when Slurm has named a limit of it while it was not
+    placed. `partial_s` is when a part of its run was first seen without the rest,
     `ending_s` when it was first seen to end. `stopped` is the number of the run that Slurm was last
     told to stop. Of a job of copies `copies` are its elements that have not ended, by id, which
     have the runs, and `surplus` those beyond what the policy may give a job, which are to have
@@ -69,6 +74,7 @@ class Managed:
     refused: Reason | None = None
     quota: tuple[Reason, float] | None = None
     shunned: dict[str, tuple[Reason, float]] = field(default_factory=dict)
+    limited_s: float | None = None
     blocked: Reason | None = None
     placed_s: float | None = None
     partial_s: float | None = None
@@ -88,8 +94,9 @@ class Managed:
     @property
     def runs(self) -> tuple[Run, ...]:
         """What it holds: one run, or those of its copies."""
-        units = self.copies.values() or (self,)
-        return tuple(unit.run for unit in units if unit.run is not None)
+        if not self.copies:
+            return () if self.run is None else (self.run,)
+        return tuple(unit.run for unit in self.copies.values() if unit.run is not None)
 
     @property
     def leading(self) -> Managed:
@@ -152,6 +159,32 @@ class Managed:
             self.quota = why, again_s
         if there:
             self.shunned |= dict.fromkeys(nodes, (why, again_s))
+
+    def limited(self, seen: SlurmJob, now: float) -> Reason | None:
+        """Return the limit, or closed partition, that Slurm names of it while it is not placed.
+
+        That is believed for a while: behind many others Slurm looks at a job again only now and
+        then. Of a set of counts Slurm knows the submitted one alone.
+        """
+        alone = seen.gpus <= self.request.counts.smallest
+        if seen.entered or not alone or not keeps_back(seen.reason):
+            self.limited_s = None
+            return None
+        if self.limited_s is None:
+            self.limited_s = now
+        if not now < self.limited_s + BELIEVED_S <= now + BELIEVED_S:
+            return None
+        return Reason(code_of(seen.reason) or ReasonCode.QUOTA, detail=seen.reason)
+
+    def limit_may_be_gone(self, ended: SlurmJob, now: float) -> None:
+        """Believe Slurm's last word of a limit no more where a job that had a part in it ends."""
+        seen, word = self.slurm, self.slurm.reason.partition(" ")[0]
+        if self.limited_s is None or code_of(word) is not ReasonCode.QUOTA:
+            return
+        of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")
+        if of(ended) == of(seen):
+            self.limited_s = now - BELIEVED_S
+            self.quota = None
 
     def shunned_at(self, now: float) -> frozenset[str]:
         """Return the nodes on which it is not tried now."""
@@ -263,7 +296,8 @@ def blocked_by(seen: SlurmJob) -> Reason | None:
     code = code_of(seen.reason)
     # An element of a gang that is held keeps the others from starting without it.
     if code is ReasonCode.HELD or seen.held or any(member.held for member in seen.members):
-        return Reason(ReasonCode.HELD, detail=seen.reason if code is ReasonCode.HELD else "")
+        told = code is ReasonCode.HELD or seen.held_by_slurm
+        return Reason(ReasonCode.HELD, detail=seen.reason if told else "")
     # Of limits it has nothing to say before it has been placed: Slurm has not tried to start it.
     if code in LIMITS and not seen.entered:
         return None

@@ -131,9 +131,9 @@ class SpoolFolder:
         return account
 
     def note(self, user: str, job: str, nonce: str, move: Move) -> None:
-        """Add a decision to what a job may read of itself."""
+        """Add a decision to what a job may read of itself: one with a nonce, which others lack."""
         account = self.welcome(user)
-        if account is None or not _JOB.fullmatch(job):
+        if account is None or not nonce or not _JOB.fullmatch(job):
             return
         secret = hashlib.sha256(f"{SCHEMA} {nonce}".encode()).hexdigest()[:32]
         path = self._moves(account) / f"{job}.{secret}.json"

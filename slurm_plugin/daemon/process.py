@@ -28,6 +28,7 @@ from slurm_plugin.daemon.lock import DaemonLock
 from slurm_plugin.daemon.log import open_log, tell
 from slurm_plugin.daemon.notify import notify
 from slurm_plugin.daemon.settings import Mode
+from slurm_plugin.daemon.site import check_partitions
 
 _FIXED = ("database", "backend", "log", "socket", "metrics")
 """Settings that a running daemon keeps."""
@@ -54,11 +55,14 @@ def serve(read: Callable[[], Configuration]) -> None:
         claim = stack.enter_context(Claim())
         if configuration.mode is Mode.ENFORCE:
             claim.hold()
+        backend = claim.watched(open_backend(configuration.backend.value))
+        # One that is refused here leaves no database behind.
+        check_partitions(backend, configuration)
         database = stack.enter_context(Database(configuration.database))
         for words in database.open(time.time()):
             log.warning("database", words=words)
         daemon = Daemon(
-            claim.watched(open_backend(configuration.backend.value)),
+            backend,
             policy,
             configuration,
             mode=configuration.mode,
@@ -67,7 +71,6 @@ def serve(read: Callable[[], Configuration]) -> None:
             store=database.store,
             stopwatch=time.perf_counter,
         )
-        daemon.check_partitions(configuration)
         audience = Audience(configuration, time.time(), lambda: database.store, time.perf_counter)
         try:
             server = AnswerServer(configuration.socket, audience.publisher.answer)

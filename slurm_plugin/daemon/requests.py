@@ -10,8 +10,6 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-import cattrs
-
 from hetsched_core.errors import InputError
 from hetsched_core.store import Store
 from hetsched_core.values.records import from_json, to_json, to_text
@@ -196,7 +194,7 @@ def _read(document: str) -> _Known | None:
     """Read what an earlier daemon has written; None for what this one cannot read."""
     try:
         found: _Known = from_json(json.loads(document), _Known)
-    except (ValueError, KeyError, TypeError, cattrs.BaseValidationError):
+    except (ValueError, InputError):
         return None
     return found
 

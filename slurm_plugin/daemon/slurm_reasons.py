@@ -7,6 +7,7 @@ Slurm 24.11 to 26.05 print them; a test asks the library of the testbed's Slurm 
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from hetsched_core.types import ReasonCode
 
@@ -103,6 +104,25 @@ def limits_together(said: str) -> bool:
     return said.partition(" ")[0] in _TOGETHER
 
 
+_CLOSED_PARTITION = frozenset({"PartitionDown", "PartitionInactive"})
+
+
+def keeps_back(said: str) -> bool:
+    """Whether Slurm's word of a job that is not placed keeps it back wherever it may be placed.
+
+    A limit, a licence, or its partition. The throttle of an array is said of elements that wait
+    behind others, and so of more than it keeps back.
+    """
+    if said.partition(" ")[0] == "JobArrayTaskLimit":
+        return False
+    return partition_is_closed(said) or code_of(said) in (ReasonCode.QUOTA, ReasonCode.LICENSES)
+
+
+def partition_is_closed(said: str) -> bool:
+    """Whether Slurm's word is that a job's partition takes no jobs now."""
+    return said.partition(" ")[0] in _CLOSED_PARTITION
+
+
 _THERE = (
     *("ReqNodeNotAvail", "NodeDown", "FrontEndDown", "NvidiaImexChannels", "MpiPortsBusy"),
     *("Reservation", "MaxPoweredUpNodes", "Resources", "Priority"),
@@ -115,6 +135,7 @@ def of_nodes(said: str) -> bool:
     return word is not None and word[0] in _THERE
 
 
+@lru_cache(maxsize=4096)
 def code_of(said: str) -> ReasonCode | None:
     """Return the reason that Slurm's word stands for.
 

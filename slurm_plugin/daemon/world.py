@@ -89,7 +89,7 @@ from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
 from slurm_plugin.daemon.site import site_warnings
-from slurm_plugin.daemon.slurm_reasons import limits_together
+from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.terms import limit_min
@@ -105,6 +105,9 @@ _NO_GPUS = (
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
+_DOUBTED_S = 300.0
+"""How long nothing is started on a node on which Slurm could launch no job."""
+
 _FAILED = "its node went down, and its last run may still be ending there"
 
 
@@ -175,6 +178,7 @@ class LiveWorld:
         self._now = 0.0
         self.odd: dict[str, str] = {}
         self._limits: dict[_Peers, tuple[Reason, int, float]] = {}
+        self._unlaunched: dict[str, dict[str, float]] = {}
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -215,11 +219,11 @@ class LiveWorld:
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
             if seen is not None and seen.state is not JobState.ENDED:
-                request = self.requests.of(seen)
+                request = known.request if seen is known.slurm else self.requests.of(seen)
                 if request is not None and request.key == known.request.key:
-                    waits = JobState.PENDING in (seen.state, known.slurm.state)
-                    if waits and not self._wants(seen):
-                        # It began elsewhere, or its user wants other nodes for it.
+                    ends = seen.state is JobState.COMPLETING
+                    if not ends and not self._wants(seen):
+                        # It runs elsewhere, or its user wants other nodes for it.
                         self._leave(job_id)
                     continue
                 seen = None
@@ -227,6 +231,8 @@ class LiveWorld:
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)
+        doubted = self._note_unlaunched(state, now)
+        self._observe_windows(changed=doubted or windows != before_them)
         # Anew each time: others may look at the old one.
         self.later, self.aside = {}, {}
         for seen in state.jobs.values():
@@ -250,7 +256,6 @@ class LiveWorld:
         }
         self.aside |= {job: f"it is left out: {words}" for job, words in odd.items()}
         self.requests.forget_all_but(state.jobs.keys() | odd.keys())
-        self._observe_windows(changed=windows != before_them)
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
         self._observe_nodes(state.nodes, before)
@@ -556,6 +561,8 @@ class LiveWorld:
         self._limits = {
             peers: limit for peers, limit in self._limits.items() if had.isdisjoint(peers[:3])
         }
+        for known in self.managed.values():
+            known.limit_may_be_gone(ended, self._now)
 
     def _note_failed(self, state: SlurmState, now: float) -> None:
         """Let jobs wait whose node went down under them: Slurm queues them again at once.
@@ -575,6 +582,37 @@ class LiveWorld:
             if again and was.state is not JobState.PENDING and not down.isdisjoint(held):
                 waits_s = min(self._settings.grace_s, QUOTA_S)
                 known.quota = Reason(ReasonCode.RESTARTING, detail=_FAILED), now + waits_s
+
+    def _note_unlaunched(self, state: SlurmState, now: float) -> bool:
+        """Note where Slurm could not launch jobs; return whether that closes nodes, or opens some.
+
+        It may be for the node or for the job: only what several users met closes a node to all.
+        """
+        before = {name: frozenset(users) for name, users in self._unlaunched.items()}
+        found: defaultdict[str, dict[str, float]] = defaultdict(dict)
+        for name, users in self._unlaunched.items():
+            lasting = {user: s for user, s in users.items() if now - _DOUBTED_S < s <= now}
+            if lasting:
+                found[name] = lasting
+        for job in state.jobs.values():
+            for each in (job, *job.members, *job.copies):
+                if each.held_by_slurm and each.entered:
+                    for name in each.pinned:
+                        found[name][each.user] = now
+        self._unlaunched = dict(found)
+        for name, users in found.items():
+            if len(users) > 1:
+                self.odd[f"node {name}"] = (
+                    f"Slurm could not launch jobs of {len(users)} users there; it is tried again "
+                    f"{_DOUBTED_S / 60:.0f} minutes after the last"
+                )
+        return before != {name: frozenset(users) for name, users in found.items()}
+
+    def _doubted(self, user: str) -> frozenset[str]:
+        """Return the nodes on which a user's jobs are not started, since none could be launched."""
+        return frozenset(
+            name for name, users in self._unlaunched.items() if user in users or len(users) > 1
+        )
 
     def _observe_job(self, seen: SlurmJob, cluster: Cluster, now: float) -> None:
         known = self.managed.get(seen.id)
@@ -598,13 +636,13 @@ class LiveWorld:
                 if later:
                     self._note_intruder(seen, request)
                 elif seen.state is JobState.PENDING:
-                    self.aside[seen.id] = _NO_GPUS
+                    self.aside[seen.id] = f"Slurm says {seen.reason}" if seen.held else _NO_GPUS
                     was = self._cpu_jobs.get(seen.id, seen)
                     if editable(seen) != editable(was):
                         self.requests.edited(seen, was)
                         request = self.requests.of(seen) or request
                     where = self._where.of(seen, request.own.nodes)
-                    where = self._open(where, seen.time_limit_s)
+                    where = self._open(where, seen)
                     self.without_gpus.append(CpuJob(seen, request, where))
                 return
             if later:
@@ -617,8 +655,9 @@ class LiveWorld:
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         was = known.slurm
-        edited = editable(seen) != editable(was)
-        if edited or seen.id not in self.jobs:
+        edited = seen is not was and editable(seen) != editable(was)
+        reread = edited or seen.id not in self.jobs
+        if reread:
             self._reread(known, seen, was)
         held, could = known.runs, startable(known)
         if seen.copies:
@@ -649,16 +688,19 @@ class LiveWorld:
             self.triggers.add(Trigger.END)
             known.placement = None
         known.slurm, known.run, known.blocked = seen, run, kept_back
-        self._describe(known, seen)
+        if held or holds or seen.copies or not reread:
+            self._describe(known, seen)
         if known.first_start_s is None:
             known.first_start_s = min((run.since_s for run in holds if run.begun), default=None)
         self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
         self.changed.add(seen.id)
 
-    def _open(self, where: frozenset[str] | None, limit_s: float | None) -> frozenset[str] | None:
+    def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
         """Return the nodes on which a run that starts now ends before they are closed."""
+        limit_s = seen.time_limit_s
         ends_s = math.inf if limit_s is None else self._now + limit_s
         closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
+        closed |= self._doubted(seen.user)
         return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
@@ -676,7 +718,8 @@ class LiveWorld:
         run = run_of(known, seen, cluster, self.speeds, self._settings, now)
         if run is not None:
             run = self.elements.named(run, cluster)
-        kept_back = self._quota(known, seen, now) or blocked_by(seen)
+        named = blocked_by(seen)
+        kept_back = self._quota(known, seen, named, now) or named
         if kept_back is None and run is None:
             kept_back = self._shut_out(known, cluster, now)
         if seen.state is JobState.PENDING:
@@ -718,21 +761,31 @@ class LiveWorld:
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
     def _shut_out(self, known: Managed, cluster: Cluster, now: float) -> Reason | None:
-        """Return what Slurm said of a job that fits nowhere but where it was not started."""
-        shunned = known.shunned_at(now)
-        if not shunned or self.speeds is None:
-            return None
-        job = replace(known.whole, closed=shunned | known.closed.nodes)
-        out = shut_out(job, cluster, self.speeds, LIVE_SHAPES)
-        return next(iter(known.shunned.values()))[0] if out else None
+        """Return why a job fits nowhere now: windows, or nodes on which Slurm has not started it.
 
-    def _quota(self, known: Managed, seen: SlurmJob, now: float) -> Reason | None:
+        No policy is to keep others off the rest of its nodes meanwhile.
+        """
+        shunned = known.shunned_at(now)
+        closed = shunned | known.closed.nodes
+        if not closed or self.speeds is None:
+            return None
+        if not shut_out(replace(known.whole, closed=closed), cluster, self.speeds, LIVE_SHAPES):
+            return None
+        if shunned:
+            return next(iter(known.shunned.values()))[0]
+        names = [each.name for each in self.windows if each.nodes & closed]
+        if self._doubted(known.slurm.user) & closed:
+            names.append("jobs could not be launched there")
+        return Reason(ReasonCode.CLOSED, detail=", ".join(dict.fromkeys(names)))
+
+    def _quota(
+        self, known: Managed, seen: SlurmJob, named: Reason | None, now: float
+    ) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
         Slurm names it once the job is placed. To place it again in each cycle would not help, nor
         to place others of which the same limit holds, until one of them ends.
         """
-        named = blocked_by(seen)
         peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
         if named is not None and named.code in LIMITS:
             known.quota = named, now + QUOTA_S
@@ -745,6 +798,12 @@ class LiveWorld:
             known.quota = None
         if seen.state is not JobState.PENDING:
             return None
+        if (believed := known.limited(seen, now)) is not None:
+            return believed
+        looked_at = not seen.entered and seen.reason.startswith("ReqNodeNotAvail")
+        if looked_at and known.quota is not None and partition_is_closed(known.quota[0].detail):
+            # Its partition is open again.
+            known.quota = None
         if known.quota is not None:
             return known.quota[0]
         reason, gpus, until_s = self._limits.get(peers, (None, 0, 0.0))
@@ -806,6 +865,10 @@ class LiveWorld:
         )
         lead_s = self._settings.grace_s + self._settings.checkpoint_wait_s
         closed = closed_to(known.whole, held, self.windows, self._now, lead_s)
+        # What runs there already stays.
+        runs_on = {name for configuration, _ in held for name, _ in configuration}
+        if doubted := self._doubted(known.slurm.user) - runs_on:
+            closed = Closed(closed.nodes | doubted, closed.until_s)
         for unit in (known, *known.copies.values()):
             if shunned := unit.shunned_at(self._now):
                 again_s = min(again_s for _, again_s in unit.shunned.values())

@@ -8,6 +8,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.explain import Remedy, why
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policies.hops.hops import Hops
+from hetsched_core.policy import Policy
 from hetsched_core.types import (
     Cluster,
     JobView,
@@ -309,6 +310,21 @@ def test_nodes_that_are_down_are_named_if_they_are_the_jobs() -> None:
     snapshot = world(limited, nodes={"n2": down, "n1": down})
     (reason,) = why(Fifo(), snapshot, plan_of({}), "a").reasons
     assert (reason.code, reason.detail) == (ReasonCode.NODES_DOWN, "n2")
+
+
+@pytest.mark.parametrize("policy", [Fifo(), Hops(profile_iterations=0)], ids=["fifo", "hops"])
+def test_a_window_to_come_is_named_first_by_every_policy(policy: Policy) -> None:
+    windows = (Window(frozenset({"n0", "n1"}), 3600.0, 7200.0, "maintenance"),)
+    limited = on_own(view("a", gpu_types=frozenset({"a100"})), closed=frozenset({"n0", "n1"}))
+    snapshot = replace(world(limited), windows=windows)
+    reason = why(policy, snapshot, policy.plan(snapshot), "a").reasons[0]
+    assert reason.code is ReasonCode.CLOSED
+    assert reason.detail.startswith("maintenance on n0, n1 from ")
+    # One that is down besides is what counts where the job would not fit without the window.
+    down = world(limited, nodes={name: {"condition": NodeCondition.DOWN} for name in ("n0", "n1")})
+    snapshot = replace(down, windows=windows)
+    reasons = why(policy, snapshot, policy.plan(snapshot), "a").reasons
+    assert ReasonCode.NODES_DOWN in [reason.code for reason in reasons]
 
 
 @pytest.mark.parametrize("blocked", [None, Reason(ReasonCode.CLOSED, detail="maintenance")])

@@ -79,7 +79,7 @@ def test_a_placed_job_shows_what_was_chosen_among_its_options() -> None:
         (
             (view("a", blocked=Reason(ReasonCode.HELD)),),
             {},
-            "constraint: not yet: its user or an admin holds it",
+            "constraint: not yet: its user, an admin or Slurm holds it",
         ),
     ],
 )

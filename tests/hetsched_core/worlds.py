@@ -122,6 +122,15 @@ def placed(**pieces: int) -> Placed:
     return Placed((Placement(on(**pieces)),))
 
 
+def where(plan: Plan) -> dict[str, str]:
+    """Return where each gang is placed, as text, by job."""
+    return {
+        job: str(entry.placements[0].configuration)
+        for job, entry in sorted(plan.entries.items())
+        if isinstance(entry, Placed)
+    }
+
+
 def held(configuration: Configuration, *, number: int = 0, **more: object) -> Run:
     """Build a run that has been making progress at 1 sample/s since time 0."""
     run = Run(number, configuration, since_s=0.0, progress_from_s=0.0, speed=1.0)
@@ -154,6 +163,14 @@ def view(
         tasks=tasks,
     ).job
     return JobView(job, observed_s=0.0, runs=runs, progress=progress, blocked=blocked)
+
+
+def sized(
+    job_id: str, samples: float, *runs: Run, counts: tuple[int, ...] = (1,), **more: object
+) -> JobView:
+    """Build what is known of an active job of known size; `more` are fields of the view."""
+    bare = view(job_id, *runs, counts=counts)
+    return replace(bare, job=replace(bare.job, total_samples=samples), **more)  # type: ignore[arg-type]
 
 
 def snapshot_of(

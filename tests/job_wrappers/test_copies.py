@@ -7,13 +7,11 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.policies.hadar.copies import split_steps, within_slot
@@ -32,10 +30,8 @@ from job_wrappers.consolidation.rounds import (
     divided,
     next_act,
 )
-from job_wrappers.consolidation.track import Done, place, track
-from tests.job_wrappers.test_stub import environment
-
-NONCE = "ab12cd34ef56"
+from job_wrappers.consolidation.tracker import Done, place, track
+from tests.job_wrappers.worlds import NONCE, environment
 
 
 @given(
@@ -97,121 +93,6 @@ BOTH = {"a": 1.0, "b": 2.0}
 )
 def test_what_is_next(seen: Standing, act: object) -> None:
     assert next_act(seen, RULES) == act
-
-
-@dataclass
-class Node:
-    """A copy in a made-up world: when it joins, how fast it is, and when it dies or leaves."""
-
-    rate: float
-    joins_s: float
-    dies_s: float
-    leaves_s: float
-
-
-@dataclass
-class World:
-    """Rounds of a job as `next_act` runs them, second by second, with nothing but numbers."""
-
-    nodes: Mapping[str, Node]
-    rules: Rules
-    now_s: float = 0.0
-    round: Round | None = None
-    begun_s: float = 0.0
-    averaged: bool = False
-    done: int = 0
-    present: dict[str, float] = field(default_factory=dict)
-    arrived: dict[str, int] = field(default_factory=dict)
-    rates: dict[str, float] = field(default_factory=dict)
-    lost: int = 0
-    rounds: int = 0
-
-    def run(self, most_s: float) -> bool:
-        """Run to the end of the job, or to the end of time; return which."""
-        while self.now_s < most_s:
-            self._move()
-            seen = Standing(
-                *(self.now_s, self.round, self.averaged, self.done),
-                *(dict(self.present), dict(self.arrived), dict(self.rates)),
-            )
-            act = next_act(seen, self.rules)
-            if isinstance(act, Over):
-                return True
-            if isinstance(act, (Begin, Finish)):
-                steps = act.steps if isinstance(act, Begin) else {}
-                assert self.round is None or self.averaged
-                assert sum(steps.values()) <= self.rules.steps - self.done
-                assert set(steps) <= set(self.present)
-                ends_s = act.ends_s if isinstance(act, Begin) else None
-                shares = {name: Share(own, 0) for name, own in steps.items()}
-                self.round = Round(self.rounds, self.done, shares, ends_s)
-                self.rounds, self.begun_s, self.averaged = self.rounds + 1, self.now_s, False
-                self.arrived = {}
-            elif isinstance(act, Consolidate):
-                self._average()
-            self.now_s += 1.0
-        return False
-
-    def _move(self) -> None:
-        now = self.now_s
-        for name, node in self.nodes.items():
-            alive = node.joins_s <= now < node.dies_s
-            share = self.round.shares.get(name) if self.round and not self.averaged else None
-            if share is not None and alive and name not in self.arrived:
-                assert self.round is not None
-                does = int(node.rate * (now - self.begun_s))
-                over = self.round.ends_s is not None and now >= self.round.ends_s
-                if does >= share.steps or over or now >= node.leaves_s:
-                    self.arrived[name] = min(does, share.steps)
-            elif alive and now < node.leaves_s:
-                self.present.setdefault(name, now)
-            if now >= node.leaves_s and alive and (share is None or name in self.arrived):
-                self.present.pop(name, None)
-
-    def _average(self) -> None:
-        assert self.round is not None
-        for name, share in self.round.shares.items():
-            if name not in self.arrived:
-                self.present.pop(name, None)
-                self.lost += share.steps
-            elif self.arrived[name]:
-                self.rates[name] = self.arrived[name] / max(1.0, self.now_s - self.begun_s)
-        self.done += sum(self.arrived.values())
-        self.averaged = True
-
-
-TIMES = st.floats(0.0, 900.0)
-NODES = st.builds(
-    Node,
-    rate=st.floats(0.2, 30.0),
-    joins_s=st.floats(0.0, 300.0),
-    dies_s=st.one_of(st.just(float("inf")), TIMES),
-    leaves_s=st.one_of(st.just(float("inf")), TIMES),
-)
-
-
-@settings(max_examples=60, deadline=None)
-@given(nodes=st.lists(NODES, min_size=1, max_size=5), steps=st.integers(1, 3000))
-def test_whatever_copies_do_the_job_ends_with_exactly_its_steps(
-    nodes: list[Node], steps: int
-) -> None:
-    steady = Node(rate=1.0, joins_s=0.0, dies_s=float("inf"), leaves_s=float("inf"))
-    named = {f"n{at}": node for at, node in enumerate([steady, *nodes])}
-    world = World(named, Rules(steps, round_s=60.0, late_s=5.0, gather_s=5.0))
-    assert world.run(most_s=20_000.0)
-    assert world.done == steps
-    # A copy that dies costs one part in a round, and nobody else's.
-    gone = [node for node in nodes if node.dies_s < float("inf")]
-    if not gone:
-        assert world.lost == 0
-
-
-def test_without_copies_the_job_waits_and_goes_on_with_the_next() -> None:
-    first = Node(rate=2.0, joins_s=0.0, dies_s=100.0, leaves_s=float("inf"))
-    second = Node(rate=2.0, joins_s=400.0, dies_s=float("inf"), leaves_s=float("inf"))
-    world = World({"a": first, "b": second}, Rules(500, 60.0, 5.0, 5.0))
-    assert world.run(most_s=1000.0)
-    assert (world.done, world.now_s > 400) == (500, True)
 
 
 def worked(copy: Copy, steps: int | None = None) -> Turn:
@@ -298,13 +179,22 @@ def test_two_copies_on_one_node_are_two(tmp_path: Path) -> None:
 
 
 class Crowd:
-    """Copies and their trackers in one process, by turns; a clock that only they move."""
+    """Copies and their trackers in one process, by turns; a clock that only they move.
+
+    Copies die in the middle of a turn, leave with a part of it, and join; one is always there.
+    """
 
     def __init__(self, folder: Path, seed: int) -> None:
         # Copies note down by the wall clock when they joined.
         self.folder, self.now_s, self.random = folder, time.time(), random.Random(seed)
         self.copies: dict[str, Copy] = {}
         self.acts: list[Done] = []
+        for name in "abcd":
+            self.join(name)
+
+    def join(self, name: str) -> None:
+        self.copies[name] = Copy(self.folder, NONCE, name)
+        self.copies[name].offer({"steps": 0})
 
     def work(self, seconds: float) -> None:
         """Let time pass, in which each living copy may do its turn."""
@@ -316,29 +206,31 @@ class Crowd:
                 continue
             if turn is None:
                 continue
-            if self.random.random() < 0.15 and len(self.copies) > 1:
-                del self.copies[name]  # it dies in the middle of its turn
+            fate = self.random.random() if len(self.copies) > 1 else 1.0
+            if fate < 0.15:
+                del self.copies[name]
                 return
             own = self.random.randint(1, turn.steps)
             copy.report(turn, own, {"steps": turn.done + own})
+            if fate < 0.25:
+                copy.leave()
+                del self.copies[name]
+            elif self.random.random() < 0.2:
+                self.join(f"e{len(self.acts)}")
+
+    def look(self, seconds: float) -> None:
+        """Let time pass between two looks of a tracker, which may be killed there."""
+        self.work(seconds)
+        if self.random.random() < 0.5:
+            raise InterruptedError
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_trackers_beside_copies_that_die_come_to_one_sequence_of_rounds(
+@pytest.mark.parametrize("seed", range(8))
+def test_trackers_beside_copies_that_die_leave_and_join_come_to_one_sequence_of_rounds(
     tmp_path: Path, seed: int
 ) -> None:
     crowd = Crowd(tmp_path, seed)
-    for name in "abcd":
-        crowd.copies[name] = Copy(tmp_path, NONCE, name)
-        crowd.copies[name].offer({"steps": 0})
     tracker, rules = Tracker(tmp_path, NONCE), Rules(200, 60.0, 5.0, 5.0)
-
-    def other(seconds: float) -> None:
-        """Between two looks of one tracker another one may do all that is next, or be killed."""
-        crowd.work(seconds)
-        if crowd.random.random() < 0.5:
-            raise InterruptedError
-
     done = None
     while done is None:
         beside = crowd.random.choice([*crowd.copies, None])
@@ -347,15 +239,19 @@ def test_trackers_beside_copies_that_die_come_to_one_sequence_of_rounds(
                 *(tracker, rules, beside),
                 tell=crowd.acts.append,
                 clock=lambda: crowd.now_s,
-                sleep=other,
+                sleep=crowd.look,
             )
         except InterruptedError:
             continue
     assert done == 200
-    numbers = [act.result.number for act in crowd.acts if isinstance(act.act, Begin)]
+    begun = [act.result for act in crowd.acts if isinstance(act.act, Begin)]
+    numbers = [each.number for each in begun]
     assert numbers == sorted(set(numbers))
     averaged = [act.result.number for act in crowd.acts if isinstance(act.act, Consolidate)]
     assert averaged == numbers
+    # No round gives out more than is left.
+    rounds = [each for each in begun if isinstance(each, Round)]
+    assert all(sum(s.steps for s in each.shares.values()) <= 200 - each.done for each in rounds)
     assert {copy.await_turn(0.0) for copy in crowd.copies.values()} == {None}
     assert tracker.present() == {}
 

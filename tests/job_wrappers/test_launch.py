@@ -17,10 +17,20 @@ from pathlib import Path
 
 import pytest
 
-from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, free_port
-from job_wrappers.launch.worker import NodeShare, torchrun_command
+from job_wrappers.launch import meeting
+from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, Part, free_port, own_part
+from job_wrappers.launch.options import read_options
+from job_wrappers.launch.workers import NodeShare, torchrun_command
 from job_wrappers.learning_rate import LearningRateRule
-from tests.job_wrappers.test_stub import JOB_PYTHON, ROOT, environment, wait_for
+from tests.job_wrappers.worlds import (
+    JOB_PYTHON,
+    NONCE,
+    ROOT,
+    allocation,
+    environment,
+    tool,
+    wait_for,
+)
 
 MODULE = (JOB_PYTHON, "-m", "job_wrappers.launch")
 SHOW = "import os, json; print(json.dumps(dict(os.environ)))"
@@ -51,6 +61,22 @@ def shown(
     done = run(*words, "--", sys.executable, "-c", SHOW, gpus=gpus, more=more)
     assert (done.returncode, done.stderr) == (0, "")
     return sorted(map(json.loads, done.stdout.splitlines()), key=lambda one: int(one["RANK"]))
+
+
+def begin(
+    folder: Path, script: str, *words: str, gpus: int = 2, ready: str = ""
+) -> subprocess.Popen[str]:
+    """Start workers that run `ready`, leave their process id in `folder/up.RANK`, run `script`."""
+    up = f"{ready} echo $$ >{folder}/part.$RANK; mv {folder}/part.$RANK {folder}/up.$RANK;"
+    process = subprocess.Popen(
+        [*MODULE, "--no-requeue", *words, "--", "bash", "-c", f"{up} {script}"],
+        env=environment(gpus=gpus),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for rank in range(gpus):
+        wait_for(folder / f"up.{rank}")
+    return process
 
 
 def test_each_worker_is_told_its_place_and_what_the_run_holds() -> None:
@@ -108,38 +134,23 @@ def test_a_learning_rate_without_a_rule_is_said_to_stay_as_it_is() -> None:
         ("--kill-after=inf", "argument --kill-after: inf: expected seconds, 0 or more"),
         ("--spool=", "argument --spool: expected the name of a folder"),
         ("--logs=", "argument --logs: expected the name of a folder"),
+        ("--logs=/etc/passwd", "--logs /etc/passwd is a file; give a folder"),
     ],
 )
 def test_an_option_that_makes_no_sense_is_named_with_what_was_expected(
-    words: str, said: str
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = run(*words.split(), "--", "true")
-    assert done.returncode == 2
-    assert said in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("SLURM_JOB_ID", "../../77"),
-        ("SLURM_GPUS_ON_NODE", "1000000"),
-        ("SLURM_GPUS_ON_NODE", "1e6"),
-        ("SLURM_GPUS_ON_NODE", "0"),
-        ("SLURM_RESTART_COUNT", "9" * 5000),
-    ],
-)
-def test_what_slurm_would_not_say_starts_nothing(tmp_path: Path, name: str, value: str) -> None:
-    done = run("--", "touch", str(tmp_path / "began"), more={name: value})
-    assert done.returncode == 2
-    assert f"{name} is {value[:40]!r}: expected" in done.stderr
-    assert not (tmp_path / "began").exists()
+    with pytest.raises(SystemExit) as end:
+        read_options([*words.split(), "--", "true"], {})
+    assert end.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [
         ("exit 0", 0, ""),
-        ("exit 3", 3, "rank 0 ended with 3"),
+        ("exit 3", 3, " ended with 3"),
         ("exit 99", 99, "stopped; Slurm shows the job as gone"),
         ("kill -SEGV $$", 139, "was ended by SIGSEGV"),
         ("[ $RANK = 1 ] && exit 7; exec sleep 60", 7, "rank 1 ended with 7; the other 1 have"),
@@ -173,20 +184,15 @@ def test_a_job_that_only_ever_asks_to_be_started_again_comes_to_an_end(
     assert ("queued" in done.stderr or "Slurm shows" in done.stderr) == (code == 99)
 
 
-def test_logs_in_a_file_are_refused_before_anything_runs(tmp_path: Path) -> None:
-    file = tmp_path / "logs"
-    file.touch()
-    done = run(f"--logs={file}", "--", "true")
-    assert done.returncode == 2
-    assert f"--logs {file} is a file; give a folder" in done.stderr
-
-
 def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
     assert run("--", "no-such-program").stderr == (
         "hetsched-run: no-such-program: No such file or directory\n"
     )
     assert run("--", "no-such-program").returncode == 127
     assert run("--", "/etc/passwd").returncode == 126
+    alone = run("--", "true", more={"SLURM_JOB_NUM_NODES": "2", "PATH": "/nowhere"})
+    assert alone.returncode == 127
+    assert "srun: No such file or directory; it starts the workers on the" in alone.stderr
     assert "nothing to run" in run().stderr
     bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     words = [*MODULE, "--", "true"]
@@ -196,9 +202,7 @@ def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
 
 
 def test_torchrun_without_torch_is_told_which_python_lacks_it(tmp_path: Path) -> None:
-    bare = tmp_path / "python-without"
-    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S -E "$@"\n')
-    bare.chmod(0o755)
+    bare = tool(tmp_path, "python-without", f'exec {sys.executable} -S -E "$@"')
     done = run("--torchrun", "--", str(bare), "train.py")
     assert done.returncode == 2
     assert f"--torchrun needs torch, which {bare} does not have" in done.stderr
@@ -206,15 +210,11 @@ def test_torchrun_without_torch_is_told_which_python_lacks_it(tmp_path: Path) ->
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 def test_signals_reach_every_worker(tmp_path: Path, number: signal.Signals) -> None:
-    script = (
-        f"trap 'echo {number.name} >{tmp_path}/got.$RANK; exit 0' {number.name[3:]};"
-        f"touch {tmp_path}/up.$RANK; while :; do sleep 0.05; done"
-    )
-    process = subprocess.Popen([*MODULE, "--", "bash", "-c", script], env=environment(gpus=3))
-    for rank in range(3):
-        wait_for(tmp_path / f"up.{rank}")
+    ready = f"trap 'echo {number.name} >{tmp_path}/got.$RANK; exit 0' {number.name[3:]};"
+    process = begin(tmp_path, "while :; do sleep 0.05; done", gpus=3, ready=ready)
     process.send_signal(number)
-    assert process.wait(30) == 0
+    process.communicate(timeout=30)
+    assert process.returncode == 0
     assert [(tmp_path / f"got.{rank}").read_text() for rank in range(3)] == [f"{number.name}\n"] * 3
 
 
@@ -223,31 +223,20 @@ def test_asked_to_save_before_there_is_anything_to_save_it_saves_as_soon_as_ther
 ) -> None:
     # Python needs a while until it listens; bash does not take the signal before it is told to.
     script = (
-        f"touch {tmp_path}/up.$RANK; until [ -e {tmp_path}/go ]; do sleep 0.05; done;"
+        f"until [ -e {tmp_path}/go ]; do sleep 0.05; done;"
         f"trap 'touch {tmp_path}/saved.$RANK' USR1;"
         f"until [ -e {tmp_path}/saved.$RANK ]; do sleep 0.05; done"
     )
-    process = subprocess.Popen([*MODULE, "--", "bash", "-c", script], env=environment(gpus=2))
-    wait_for(tmp_path / "up.0")
-    wait_for(tmp_path / "up.1")
+    process = begin(tmp_path, script)
     process.send_signal(signal.SIGUSR1)
     (tmp_path / "go").touch()
-    assert process.wait(30) == 0
+    process.communicate(timeout=30)
+    assert process.returncode == 0
 
 
-def test_who_does_not_stop_when_told_to_is_named(tmp_path: Path) -> None:
-    script = (
-        f"[ $RANK = 1 ] && trap '' TERM; touch {tmp_path}/up.$RANK;"
-        f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
-    )
-    process = subprocess.Popen(
-        [*MODULE, "--kill-after=0.5", "--no-requeue", "--", "bash", "-c", script],
-        env=environment(gpus=2),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    wait_for(tmp_path / "up.0")
-    wait_for(tmp_path / "up.1")
+def test_a_worker_that_does_not_stop_when_told_to_is_named(tmp_path: Path) -> None:
+    script = f"until [ -e {tmp_path}/go ]; do sleep 0.05; done"
+    process = begin(tmp_path, script, "--kill-after=0.5", ready="[ $RANK = 1 ] && trap '' TERM;")
     process.send_signal(signal.SIGTERM)
     assert process.stderr is not None
     said = process.stderr.readline()
@@ -261,27 +250,18 @@ def test_told_to_stop_before_there_is_anything_to_save_it_counts_as_stopped(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     # Rank 1 could take the signal, and fails for want of rank 0.
-    script = (
-        f"[ $RANK = 1 ] && trap 'sleep 0.5; exit 1' {number.name[3:]}; touch {tmp_path}/up.$RANK;"
-        "for i in $(seq 600); do sleep 0.1; done"
-    )
-    process = subprocess.Popen([*MODULE, "--", "bash", "-c", script], env=environment(gpus=2))
-    wait_for(tmp_path / "up.0")
-    wait_for(tmp_path / "up.1")
+    ready = f"[ $RANK = 1 ] && trap 'sleep 0.5; exit 1' {number.name[3:]};"
+    process = begin(tmp_path, "for i in $(seq 600); do sleep 0.1; done", ready=ready)
     process.send_signal(number)
-    assert process.wait(30) == 99
+    process.communicate(timeout=30)
+    assert process.returncode == 99
 
 
 def test_told_to_stop_before_there_are_workers_it_counts_as_stopped(tmp_path: Path) -> None:
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    asked = tools / "scontrol"
-    asked.write_text(f"#!/bin/sh\ntouch {tmp_path}/asked\nsleep 1\n")
-    asked.chmod(0o755)
-    path = f"{tools}:{os.environ['PATH']}"
+    tool(tmp_path, "scontrol", f"touch {tmp_path}/asked\nsleep 1")
     process = subprocess.Popen(
         [*MODULE, "--no-requeue", "--", "sleep", "60"],
-        env=environment(gpus=2, more={"PATH": path}),
+        env=environment(more={"PATH": f"{tmp_path}:{os.environ['PATH']}"}),
     )
     wait_for(tmp_path / "asked")
     process.send_signal(signal.SIGUSR2)
@@ -291,40 +271,33 @@ def test_told_to_stop_before_there_are_workers_it_counts_as_stopped(tmp_path: Pa
 @pytest.mark.parametrize("worker", ["exec sleep 600", "trap '' TERM; sleep 600; true"])
 def test_workers_do_not_outlive_a_launcher_that_was_killed(tmp_path: Path, worker: str) -> None:
     # What workers have started goes with them, even if they would not end for SIGTERM.
-    script = f"echo $$ >{tmp_path}/part.$RANK; mv {tmp_path}/part.$RANK {tmp_path}/up.$RANK; "
-    process = subprocess.Popen(
-        [*MODULE, "--kill-after=0.5", "--", "bash", "-c", script + worker],
-        env=environment(gpus=3),
-    )
-    groups = []
-    for rank in range(3):
-        wait_for(tmp_path / f"up.{rank}")
-        groups.append(int((tmp_path / f"up.{rank}").read_text()))
+    process = begin(tmp_path, worker, "--kill-after=0.5", gpus=3)
+    groups = [int((tmp_path / f"up.{rank}").read_text()) for rank in range(3)]
     process.kill()
     assert process.wait(30) == -signal.SIGKILL
     # Of the last one the guardian may not have been told yet.
     last = groups.pop()
-    deadline = time.monotonic() + 20
     try:
-        while any(map(_in_group, groups)):
-            assert time.monotonic() < deadline, "workers outlive their launcher"
-            time.sleep(0.1)
+        await_end_of(groups)
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(last, signal.SIGKILL)
+        process.communicate()
 
 
-@pytest.mark.parametrize("dead", ["torchrun", "both"])
-def test_workers_do_not_outlive_a_torchrun_that_was_killed(tmp_path: Path, dead: str) -> None:
+@pytest.mark.parametrize("dead", ["torchrun", "launcher", "both"])
+def test_workers_do_not_outlive_a_torchrun_or_its_launcher_that_was_killed(
+    tmp_path: Path, dead: str
+) -> None:
     # What torchrun does: workers in sessions of their own, which know nothing of each other.
-    python = tmp_path / "python"
-    python.write_text(
-        f'#!/bin/sh\n[ "$1" = -c ] && exit 0\n'
+    python = tool(
+        tmp_path,
+        "python",
+        f'[ "$1" = -c ] && exit 0\n'
         f'for rank in 0 1; do setsid sh -c \'trap "" TERM; echo $$ >{tmp_path}/part;'
         f"mv {tmp_path}/part {tmp_path}/up.$1; sleep 600; true' sh $rank & sleep 0.3; done\n"
-        f"echo $$ >{tmp_path}/torchrun\nwait\n"
+        f"echo $$ >{tmp_path}/torchrun\nwait\nexec sleep 600",
     )
-    python.chmod(0o755)
     process = subprocess.Popen(
         [*MODULE, "--torchrun", "--kill-after=0.5", "--", str(python), "train.py"],
         env=environment(gpus=2),
@@ -336,24 +309,31 @@ def test_workers_do_not_outlive_a_torchrun_that_was_killed(tmp_path: Path, dead:
     looked = _naps(process.pid)
     while _naps(process.pid) < looked + 3:  # the launcher has looked for children since
         time.sleep(0.02)
-    if dead == "both":
+    if dead != "torchrun":
         process.kill()
-    os.kill(int((tmp_path / "torchrun").read_text()), signal.SIGKILL)
+    groups.append(int((tmp_path / "torchrun").read_text()))
+    if dead != "launcher":
+        os.kill(groups[-1], signal.SIGKILL)
     _, said = process.communicate(timeout=30)
     if dead == "torchrun":
         assert process.returncode == 128 + signal.SIGKILL
         assert "was ended by SIGKILL; its workers have 0.5 s to end" in said
         assert not any(map(_in_group, groups))
-    deadline = time.monotonic() + 20
-    while any(map(_in_group, groups)):
-        assert time.monotonic() < deadline, "workers outlive their launcher"
-        time.sleep(0.1)
+    await_end_of(groups)
 
 
 def _naps(pid: int) -> int:
     """How often a process has gone to sleep."""
     said = Path(f"/proc/{pid}/status").read_text()
     return int(said.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+
+def await_end_of(groups: list[int]) -> None:
+    """Wait until no process of these groups is left."""
+    deadline = time.monotonic() + 30
+    while any(map(_in_group, groups)):
+        assert time.monotonic() < deadline, "workers outlive their launcher"
+        time.sleep(0.1)
 
 
 def _in_group(group: int) -> bool:
@@ -434,18 +414,22 @@ def test_a_port_that_somebody_listens_on_is_passed_over() -> None:
 
 
 def test_the_second_node_has_the_later_ranks() -> None:
-    share = NodeShare(1, 2, 4, "10.0.0.7", 29_500)
-    assert list(share.ranks()) == [4, 5, 6, 7]
-    assert share.environment(6) == {
-        "RANK": "6",
-        "LOCAL_RANK": "2",
-        "WORLD_SIZE": "8",
-        "LOCAL_WORLD_SIZE": "4",
-        "GROUP_RANK": "1",
-        "GROUP_WORLD_SIZE": "2",
-        "MASTER_ADDR": "10.0.0.7",
-        "MASTER_PORT": "29500",
-    }
+    more = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "1"}
+    found = shown("--meet=10.0.0.7:29500", gpus=4, more=more)
+    assert [one["RANK"] for one in found] == ["4", "5", "6", "7"]
+    assert (
+        found[2].items()
+        >= {
+            "RANK": "6",
+            "LOCAL_RANK": "2",
+            "WORLD_SIZE": "8",
+            "LOCAL_WORLD_SIZE": "4",
+            "GROUP_RANK": "1",
+            "GROUP_WORLD_SIZE": "2",
+            "MASTER_ADDR": "10.0.0.7",
+            "MASTER_PORT": "29500",
+        }.items()
+    )
 
 
 @pytest.mark.parametrize(
@@ -460,7 +444,7 @@ def test_the_second_node_has_the_later_ranks() -> None:
 def test_torchrun_gets_scripts_modules_and_programs(
     command: tuple[str, ...], python: str, tail: list[str]
 ) -> None:
-    words = torchrun_command(NodeShare(0, 1, 2, "127.0.0.1", 29_500), command)
+    words = torchrun_command(NodeShare(0, 1, range(2), 2, "127.0.0.1", 29_500), command)
     assert words[0] == python
     assert words[-len(tail) :] == tail
     assert "--max-restarts=0" in words
@@ -469,17 +453,111 @@ def test_torchrun_gets_scripts_modules_and_programs(
 def test_asked_to_save_while_the_launchers_of_several_nodes_begin_none_of_them_ends(
     tmp_path: Path,
 ) -> None:
-    srun = tmp_path / "srun"
     # As Slurm does it: the signal goes to what is there by now, here a Python that has just begun.
-    srun.write_text(
-        '#!/bin/sh\nwhile [ "${1#--}" != "$1" ]; do shift; done\n'
-        '"$@" &\n'
+    tool(
+        tmp_path,
+        "srun",
+        'while [ "${1#--}" != "$1" ]; do shift; done\n"$@" &\n'
         "until tr '\\0' ' ' </proc/$!/cmdline | grep -q '^[^ ]*python'; do sleep 0.005; done\n"
-        "kill -USR1 $!\nwait $!\n"
+        "kill -USR1 $!\nwait $!",
     )
-    srun.chmod(0o755)
     told = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NODEID": "0"}
     told["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
     done = run("--", "touch", str(tmp_path / "ran"), gpus=1, more=told)
     assert (done.returncode, done.stderr) == (0, "")
     assert (tmp_path / "ran").exists()
+
+
+# -- a run over several elements -------------------------------------------------------------------
+
+ROWS = "0|1|gpu:2|n0|2026-11-22T07:00:00\\n1|1|gpu:a100:3|n1|2026-11-22T07:00:01\\n"
+
+
+@pytest.fixture
+def element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
+    """Element 0 of two, of a Slurm that answers; the commands of Slurm lie in `tmp_path`."""
+    tool(tmp_path, "squeue", f"case $* in *%T) echo RUNNING;; *) printf '{ROWS}';; esac")
+    tool(
+        tmp_path,
+        "scontrol",
+        'case "$1 $2" in "requeue 77") touch "$(dirname "$0")/requeued";;'
+        ' "show hostnames") echo n0;; *) echo NodeName=n0 NodeAddr=127.0.0.1;; esac',
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    monkeypatch.setenv("PATH", path)
+    own = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "0", "HETSCHED_ELEMENTS": "2"}
+    return {**own, "PATH": path, "HETSCHED_NONCE": NONCE}
+
+
+def part_of(element: Mapping[str, str]) -> Part:
+    return own_part(allocation(**element), element, "", lambda: False)
+
+
+def test_slurm_is_asked_again_while_it_does_not_answer(
+    element: Mapping[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(meeting, "_AGAIN_S", 0.01)
+    down = (
+        'asked="$(dirname "$0")/asked"; echo >>"$asked"; [ "$(wc -l <"$asked")" -gt 3 ] ||'
+        f" {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}; printf '{ROWS}'"
+    )
+    tool(tmp_path, "squeue", down)
+    part = part_of(element)
+    assert (part.first_rank, part.gpus, part.nodes) == (0, 5, 2)
+    said = capsys.readouterr().err
+    assert said.count("Unable to contact slurm controller; asked again") == 1
+
+
+def test_slurm_is_not_asked_for_ever(
+    element: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(meeting, "_AGAIN_S", 0.01)
+    monkeypatch.setattr(meeting, "PATIENCE_S", 0.1)
+    tool(tmp_path, "squeue", "exit 3")
+    with pytest.raises(ValueError, match="squeue: it ended with 3"):
+        part_of(element)
+    (tmp_path / "squeue").unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(meeting, "PATIENCE_S", 600.0)
+    with pytest.raises(ValueError, match="No such file"):
+        part_of(element)
+
+
+def test_told_to_stop_while_slurm_does_not_answer_it_is_queued_again_and_asks_no_more(
+    element: Mapping[str, str], tmp_path: Path
+) -> None:
+    asked = '>"$(dirname "$0")/asked"; exit 1'
+    tool(tmp_path, "squeue", f"case $* in *%T) echo RUNNING;; *) {asked};; esac")
+    words = (*MODULE, "--", "touch", str(tmp_path / "ran"))
+    process = subprocess.Popen(
+        words, env=environment(more=element), stderr=subprocess.PIPE, text=True
+    )
+    wait_for(tmp_path / "asked")
+    process.send_signal(signal.SIGUSR2)
+    said = process.communicate(timeout=60)[1]
+    assert process.returncode == 99, said
+    assert "stopped before Slurm had said which elements run" in said
+    assert [name for name in ("ran", "requeued") if (tmp_path / name).exists()] == ["requeued"]
+
+
+def test_the_leader_whose_port_is_taken_has_itself_queued_again(
+    element: Mapping[str, str], tmp_path: Path
+) -> None:
+    port = part_of(element).meet.rpartition(":")[2]
+    with socket.socket() as other:
+        other.bind(("", int(port)))
+        other.listen()
+        for words, again in ((("--no-requeue",), False), ((), True)):
+            done = run(*words, "--", "touch", str(tmp_path / "ran"), more=element)
+            assert (done.returncode, (tmp_path / "requeued").exists()) == (99, again), done.stderr
+            assert f":{port} already" in done.stderr
+        # The others meet on that node, not on their own.
+        member = {**element, "SLURM_ARRAY_TASK_ID": "1"}
+        assert shown(gpus=3, more=member)[0]["RANK"] == "2"
+    assert not (tmp_path / "ran").exists()
+    found = shown(more=element)
+    assert [one["WORLD_SIZE"] for one in found] == ["5", "5"]
+    assert {one["MASTER_PORT"] for one in found} == {port}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import stat
@@ -14,20 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import Rejection, SpoolName, SpoolValidator
+from hetsched_core.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, Start
 from hetsched_core.throughput.iteration import IterationTimes, Pattern, iteration_s
 from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError
 from job_wrappers.session.batches import BatchOrder
 from job_wrappers.session.errors import torch_here
-from job_wrappers.session.folder import CheckpointFolder, FoundCheckpoint
-from job_wrappers.session.lock import FolderLock
+from job_wrappers.session.folder import CheckpointFolder, FolderLock, FoundCheckpoint
 from job_wrappers.session.phases import StepTimes
 from job_wrappers.session.profile import profile_of
 from job_wrappers.session.raw import checksum
-from job_wrappers.session.telling import MOST_WAITING, Telling
-from job_wrappers.spool import MOST_BYTES, SpoolWriter
-from tests.job_wrappers.test_stub import NONCE, allocation
+from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
+from tests.job_wrappers.worlds import accepted, allocation, environment, fill
 
 
 def test_without_torch_it_says_which_python_lacks_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +92,7 @@ def test_a_file_is_on_disk_before_it_gets_its_name_and_the_name_before_it_counts
 
     monkeypatch.setattr("os.fsync", on_flush)
     monkeypatch.setattr(Path, "replace", on_rename)
-    write_whole(tmp_path / "state", lambda file: file.write(b"all of it"))
+    write_whole(tmp_path / "state", [b"all of it"])
     assert done == ["file", "name", "folder"]
 
 
@@ -106,7 +103,7 @@ def put(folder: CheckpointFolder, step: int, content: bytes = b"x" * 100) -> Pat
     """Write a checkpoint as a saver would; return it."""
     part = folder.part_of(step)
     part.mkdir()
-    write_whole(part / "rank-0.tensors", lambda file: file.write(content))
+    write_whole(part / "rank-0.tensors", [content])
     files = {"rank-0.tensors": checksum(part / "rank-0.tensors")}
     folder.finish(step, 1, {"steps": step}, files)
     return folder.path_of(step)
@@ -196,34 +193,37 @@ def test_a_kill_while_a_step_is_saved_again_leaves_the_earlier_one(tmp_path: Pat
 def test_the_lock_of_a_killed_process_is_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
+    monkeypatch.setattr("job_wrappers.session.folder.WAIT_S", 0.3)
     hold = (
         "import sys, time; from pathlib import Path\n"
-        "from job_wrappers.session.lock import FolderLock\n"
-        "lock = FolderLock(Path(sys.argv[1]), {'job': '5', 'run': '2', 'pid': 1, 'host': 'n7'})\n"
+        "from job_wrappers.session.folder import FolderLock\n"
+        "lock = FolderLock(Path(sys.argv[1]))\n"
         "print('held', flush=True); time.sleep(60)"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", hold, tmp_path], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", hold, tmp_path],
+        env=environment(run=2),
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
-    with pytest.raises(SessionError, match=r"in use by job 5 run 2 \(process 1 on n7\)"):
-        FolderLock(tmp_path, {})
+    with pytest.raises(SessionError, match=rf"by job 77 run 2 \(process {process.pid} on n0\)"):
+        FolderLock(tmp_path)
     process.kill()
     process.communicate()
-    FolderLock(tmp_path, {}).release()
+    FolderLock(tmp_path).release()
 
 
 def test_a_lock_that_was_let_go_is_free_though_a_forked_process_lives_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
-    lock = FolderLock(tmp_path, {})
+    monkeypatch.setattr("job_wrappers.session.folder.WAIT_S", 0.3)
+    lock = FolderLock(tmp_path)
     # As a process that loads has it, inherited.
     inherited = os.dup(lock._file.fileno())
     lock.release()
-    FolderLock(tmp_path, {}).release()
+    FolderLock(tmp_path).release()
     os.close(inherited)
 
 
@@ -293,14 +293,6 @@ def test_waiting_is_what_goes_beyond_the_least_of_it() -> None:
 # -- the spool -------------------------------------------------------------------------------------
 
 
-def lines_of(path: Path) -> list[bytes]:
-    """The lines of a spool file, each of which the scheduler accepts."""
-    validator = SpoolValidator(SpoolName("77", 0, 0), NONCE)
-    lines = path.read_bytes().splitlines(keepends=True)
-    assert not [line for line in lines if isinstance(validator.take(line), Rejection)]
-    return lines
-
-
 def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
     small_disk: Callable[[str], Path],
 ) -> None:
@@ -315,13 +307,13 @@ def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
         assert count < 1000
         spool.tell("loss", training_round=count, loss=0.125)
     assert "No space" in spool.why_not
-    written = len(lines_of(spool.path))
+    written = len(accepted(spool.path))
     assert written == count  # the start line, and all but the last one
     (disk / "filler").unlink()
     spool.tell("loss", training_round=count + 1, loss=0.125)
     assert spool.why_not == ""
     spool.close()
-    assert len(lines_of(spool.path)) == written + 1
+    assert len(accepted(spool.path)) == written + 1
 
 
 def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
@@ -329,29 +321,33 @@ def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
 ) -> None:
     disk = small_disk("64k")
     (disk / str(os.getuid())).mkdir()
-    filler = disk / "filler"
-    with pytest.raises(OSError, match="No space"):
-        filler.write_bytes(bytes(1 << 20))
+    filler = fill(disk)
     spool = SpoolWriter(disk, allocation())
     assert "No space" in spool.why_not
     spool.tell("loss", training_round=1, loss=0.5)
     filler.unlink()
     spool.tell("loss", training_round=2, loss=0.5)
     spool.close()
-    start, loss = map(json.loads, lines_of(spool.path))
-    assert (start["type"], loss["training_round"]) == ("start", 2)
+    start, loss = accepted(spool.path)
+    assert isinstance(start, Start)
+    assert isinstance(loss, Loss)
+    assert loss.training_round == 2
 
 
-def test_a_file_ends_before_the_scheduler_would_stop_reading_it(tmp_path: Path) -> None:
+def test_a_file_ends_before_the_scheduler_would_stop_reading_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = MAX_LINE_BYTES
+    assert MOST_BYTES + 2 * longest < MAX_FILE_BYTES
+    monkeypatch.setattr("job_wrappers.spool.MOST_BYTES", 100_000)
     spool = SpoolWriter(tmp_path, allocation())
     values = [0.123456789] * 64
-    for _ in range(MOST_BYTES // 1000):
+    for _ in range(100):
         spool.tell("progress", samples=1, samples_per_s=1.0, data_s=values, wait_s=values)
     spool.tell("end", samples=1, how="completed")
     spool.close()
-    size = spool.path.stat().st_size
-    assert MOST_BYTES <= size < MOST_BYTES + 4096
-    assert b'"end"' in lines_of(spool.path)[-1]
+    assert 100_000 <= spool.path.stat().st_size < 100_000 + longest
+    assert isinstance(accepted(spool.path)[-1], End)
 
 
 @pytest.mark.parametrize("gone", ["file", "folder"])
@@ -373,7 +369,8 @@ def test_a_file_that_was_removed_is_put_back_as_it_was_and_goes_on(
     assert spool.why_not == ""
     spool.close()
     assert spool.path.read_bytes().startswith(before)
-    assert [json.loads(line).get("training_round") for line in lines_of(spool.path)] == [None, 1, 3]
+    told = [line.training_round for line in accepted(spool.path) if isinstance(line, Loss)]
+    assert told == [1, 3]
     assert [each.name for each in spool.path.parent.iterdir()] == [spool.path.name]
 
 
@@ -391,7 +388,7 @@ def test_a_spool_that_hangs_holds_nobody_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Opening a pipe that nobody reads hangs as a dead file server does.
-    monkeypatch.setattr("job_wrappers.session.telling.CLOSE_S", 0.1)
+    monkeypatch.setattr("job_wrappers.spool.CLOSE_S", 0.1)
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
@@ -399,7 +396,7 @@ def test_a_spool_that_hangs_holds_nobody_up(
         pipe.open("wb").close()
         raise OSError("gone")
 
-    monkeypatch.setattr("job_wrappers.session.telling.SpoolWriter", hang)
+    monkeypatch.setattr("job_wrappers.spool.SpoolWriter", hang)
     monkeypatch.setattr("threading.excepthook", lambda _: None)
     telling = Telling(tmp_path, allocation(), 0, 1)
     for at in range(MOST_WAITING + 5):

@@ -4,49 +4,32 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import (
-    Checkpoint,
-    End,
-    Profile,
-    Progress,
-    Rejection,
-    SpoolLine,
-    SpoolName,
-    SpoolValidator,
-    Start,
-)
-from job_wrappers import checkpoint
-from job_wrappers.allocation import Allocation, gpu_type_of
+from hetsched_core.spool import Checkpoint, End, Profile, Progress, Start
 from job_wrappers.moves import path_of, read_moves
+from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter
-from job_wrappers.stub import speeds_of
+from job_wrappers.stub import load, save, speeds_of
+from tests.job_wrappers.worlds import (
+    JOB_PYTHON,
+    NONCE,
+    ROOT,
+    allocation,
+    environment,
+    spool_of,
+    spooled,
+    wait_for,
+)
 
-ROOT = Path(__file__).resolve().parents[2]
-NONCE = "ab12cd34ef56"
-JOB_PYTHON = os.environ.get("HETSCHED_JOB_PYTHON", sys.executable)
-"""A job's own Python may be older than that of these tests."""
 BY_MODULE = ("-m", "job_wrappers.stub")
 BY_PATH = (str(ROOT / "job_wrappers" / "stub.py"),)
-
-
-def environment(
-    run: int = 0, gpus: int = 2, more: Mapping[str, str] | None = None
-) -> dict[str, str]:
-    """What Slurm gives to a run of job 77."""
-    own = {"SLURM_JOB_ID": "77", "SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1"}
-    own |= {"SLURM_GPUS_ON_NODE": str(gpus), "HETSCHED_NONCE": NONCE, "SLURMD_NODENAME": "n0"}
-    if run:
-        own["SLURM_RESTART_COUNT"] = str(run)
-    return own | {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | dict(more or {})
 
 
 def begin(
@@ -72,25 +55,6 @@ def finish(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-def spooled(folder: Path, run: int = 0) -> list[SpoolLine]:
-    """Return the lines of a run's spool file, each of which the scheduler accepts."""
-    name = SpoolName("77", run, 0)
-    validator = SpoolValidator(name, NONCE)
-    path = folder / "spool" / str(os.getuid()) / str(name)
-    lines = [validator.take(line) for line in path.read_bytes().splitlines(keepends=True)]
-    accepted = [line for line in lines if not isinstance(line, Rejection)]
-    assert accepted == lines
-    return accepted
-
-
-def wait_for(path: Path, text: str = "") -> None:
-    """Wait until a file is there and holds a text."""
-    deadline = time.monotonic() + 30
-    while not (path.exists() and text in path.read_text()):
-        assert time.monotonic() < deadline, f"{path} does not come"
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("how", [BY_MODULE, BY_PATH], ids=["module", "path"])
 def test_it_runs_to_its_end_and_tells_its_speed(tmp_path: Path, how: tuple[str, ...]) -> None:
     out = finish(begin(tmp_path, "--samples=800", "--batch=8", how=how))
@@ -111,7 +75,7 @@ def test_it_runs_to_its_end_and_tells_its_speed(tmp_path: Path, how: tuple[str, 
 
 def test_told_to_stop_it_saves_and_goes_on_from_there_on_other_gpus(tmp_path: Path) -> None:
     first = begin(tmp_path, "--samples=1200")
-    wait_for(tmp_path / "spool" / str(os.getuid()) / "77.0.0.jsonl", "progress")
+    wait_for(spool_of(tmp_path), "progress")
     first.send_signal(signal.SIGTERM)
     stopped = finish(first)[-1]
     ended = spooled(tmp_path)[-1]
@@ -127,10 +91,9 @@ def test_told_to_stop_it_saves_and_goes_on_from_there_on_other_gpus(tmp_path: Pa
 
 def test_a_signal_to_save_does_not_stop_it(tmp_path: Path) -> None:
     process = begin(tmp_path, "--samples=1600")
-    wait_for(tmp_path / "spool" / str(os.getuid()) / "77.0.0.jsonl", "progress")
+    wait_for(spool_of(tmp_path), "progress")
     process.send_signal(signal.SIGUSR1)
-    wait_for(tmp_path / "stub.77.json")
-    saved = json.loads((tmp_path / "stub.77.json").read_text())
+    saved = json.loads(wait_for(tmp_path / "stub.77.json"))
     assert finish(process)[-1] == "done at 1600 samples"
     assert 0 < saved["samples"] < 1600
     checkpoints = [line for line in spooled(tmp_path) if isinstance(line, Checkpoint)]
@@ -139,23 +102,22 @@ def test_a_signal_to_save_does_not_stop_it(tmp_path: Path) -> None:
 
 def test_killed_at_any_moment_it_has_a_whole_checkpoint_and_loses_little(tmp_path: Path) -> None:
     done = 0.0
-    for run in range(6):
+    for run in range(4):
         process = begin(tmp_path, "--samples=1e9", "--save-every=0.05", run=run)
-        wait_for(tmp_path / "spool" / str(os.getuid()) / f"77.{run}.0.jsonl", "checkpoint")
+        wait_for(spool_of(tmp_path, run), "checkpoint")
         time.sleep(0.03 * run)
         process.kill()
         process.communicate()
-        state = checkpoint.load(tmp_path / "stub.77.json", NONCE)
-        assert state is not None
+        saved = load(tmp_path / "stub.77.json", NONCE)
         told = [line for line in spooled(tmp_path, run) if isinstance(line, Checkpoint)]
-        assert state["samples"] >= told[-1].samples > done
-        done = state["samples"]
+        assert saved >= told[-1].samples > done
+        done = saved
     # A kill may leave a half-written file beside the checkpoint, never in its place.
     assert {path.name[:13] for path in tmp_path.glob(".*.part")} <= {".stub.77.json"}
 
 
 def test_the_checkpoint_of_another_job_of_the_same_id_is_not_taken(tmp_path: Path) -> None:
-    checkpoint.save(tmp_path / "stub.77.json", {"nonce": "another", "samples": 500.0})
+    save(tmp_path / "stub.77.json", "another", 500.0)
     out = finish(begin(tmp_path, "--samples=80"))
     assert out[0].endswith("0 of 80 samples done")
 
@@ -163,9 +125,8 @@ def test_the_checkpoint_of_another_job_of_the_same_id_is_not_taken(tmp_path: Pat
 def test_what_is_no_checkpoint_is_not_written_over(tmp_path: Path) -> None:
     (tmp_path / "stub.77.json").write_text("my diary")
     process = begin(tmp_path, "--samples=80")
-    _, err = process.communicate(timeout=30)
+    assert "is no checkpoint" in process.communicate(timeout=30)[1]
     assert process.returncode == 2
-    assert "is no checkpoint" in err
     assert (tmp_path / "stub.77.json").read_text() == "my diary"
 
 
@@ -198,10 +159,6 @@ def test_outside_of_a_job_it_says_what_to_do(tmp_path: Path) -> None:
 # -- parts -----------------------------------------------------------------------------------------
 
 
-def allocation(**changes: str) -> Allocation:
-    return Allocation.of(environment(more=changes))
-
-
 def test_what_slurm_kept_from_the_submission_is_not_looked_at() -> None:
     found = allocation(SLURM_GPUS="16", SLURM_NTASKS="9", SLURM_JOB_NUM_NODES="3")
     assert (found.gpus, found.gpus_per_node, found.run) == (6, 2, 0)
@@ -225,12 +182,20 @@ def test_a_job_is_named_as_the_daemon_names_it_whatever_number_slurm_gave_to_the
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"SLURM_GPUS_ON_NODE": "0"}, {"SLURM_GPUS_ON_NODE": "two"}, {"SLURM_RESTART_COUNT": "-1"}],
+    ("name", "value"),
+    [
+        ("SLURM_JOB_ID", "../../77"),
+        ("SLURM_GPUS_ON_NODE", "two"),
+        ("SLURM_GPUS_ON_NODE", "1000000"),
+        ("SLURM_GPUS_ON_NODE", "1e6"),
+        ("SLURM_GPUS_ON_NODE", "0"),
+        ("SLURM_RESTART_COUNT", "-1"),
+        ("SLURM_RESTART_COUNT", "9" * 5000),
+    ],
 )
-def test_an_allocation_that_is_none_is_refused(changes: dict[str, str]) -> None:
-    with pytest.raises(ValueError, match=next(iter(changes))):
-        allocation(**changes)
+def test_what_slurm_would_not_say_is_refused(name: str, value: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"{name} is {value[:40]!r}: expected")):
+        allocation(**{name: value})
 
 
 def test_speeds_are_read_by_type_and_for_all_others() -> None:

@@ -25,10 +25,7 @@ echo "$SLURM_JOB_NODELIST $SLURM_GPUS_ON_NODE ${{SLURM_RESTART_COUNT:-0}} $HETSC
 while [ $done -lt {steps} ]; do sleep 0.1; done=$((done + 1)); done
 echo $done >$saved
 """
-"""A job of steps of 0.1 s, which saves how many it has done when it is told to stop.
-
-It does so at its end, too: what ends in the moment that it is stopped is queued again.
-"""
+"""A job of steps of 0.1 s, which saves how many it has done when it is told to stop, or ends."""
 
 SLACK = 4.0
 """Deadlines are meant for a quick machine that is idle; another may take so many times as long."""

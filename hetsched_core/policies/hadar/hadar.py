@@ -31,17 +31,16 @@ import numpy as np
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus, Way, rigid_way
-from hetsched_core.placement.assign import immovable, present, staying
-from hetsched_core.placement.keep import may_keep
-from hetsched_core.placement.pack import NEVER, NO_ROOM, fastest_fit
-from hetsched_core.policies.hadar.market import Bids, OpenNodes
+from hetsched_core.placement.entries import NEVER, NO_ROOM, revise
+from hetsched_core.placement.keep import immovable, may_keep, present, staying
+from hetsched_core.placement.pack import fastest_fit
+from hetsched_core.policies.hadar.market import OpenNodes, bids
 from hetsched_core.policies.hadar.prices import UTILITIES, Utility
 from hetsched_core.policies.hadar.queue import Limits, Outcome, plan_queue
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
-    Entry,
     Job,
     JobView,
     Knowledge,
@@ -132,7 +131,15 @@ class Hadar:
             placed = _on_nodes(snapshot, kept, jobs, nodes, outcome)
             left = {jobs[at][0].id: payoff for at, payoff in outcome.left.items()}
             diagnostics = _diagnostics(outcome, nodes)
-        return _revise(snapshot, placed, left, diagnostics)
+
+        def waits(snapshot: Snapshot, view: JobView) -> Waiting:
+            way = rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+            if way is None:
+                return NEVER
+            return NO_ROOM if left.get(view.id) == -np.inf else NOT_AT_THIS_PRICE
+
+        replan = Replan(on=frozenset({Trigger.ROUND, Trigger.NODE}))
+        return revise(snapshot, placed, waits, replan, diagnostics=diagnostics)
 
     def _plan_queue(
         self,
@@ -144,7 +151,7 @@ class Hadar:
     ) -> tuple[Outcome, OpenNodes]:
         nodes = OpenNodes.of(snapshot, kept, [view.job for view, _ in jobs])
         utility = UTILITIES[self.utility]
-        market = Bids.of(snapshot, nodes, jobs, has, utility, self.communication).market
+        market = bids(snapshot, nodes, jobs, has, utility, self.communication)
         if self.order is Order.DENSITY:
             best = np.maximum(
                 market.one_node.max(axis=1, initial=0.0), market.several.max(axis=1, initial=0.0)
@@ -187,10 +194,7 @@ def _on_nodes(
     Nodes that share a host share its CPUs and memory, which prices do not see: who finds these
     taken goes wherever else it fits.
     """
-    free = FreeGpus.of(snapshot)
-    placed = dict(kept)
-    for job_id, entry in kept.items():
-        free.take(snapshot.jobs[job_id].job, entry.placements[0].configuration)
+    free, placed = FreeGpus.beside(snapshot, kept), dict(kept)
     for at, pieces in outcome.placed.items():
         view, way = jobs[at]
         found: Configuration | None = Configuration.of(
@@ -213,32 +217,4 @@ def _diagnostics(outcome: Outcome, nodes: OpenNodes) -> Diagnostics:
             f"{nodes.gpu_types[nodes.type_of_sort[sort]]} {used}/{capacity}": price
             for (sort, capacity, used), price in sorted(outcome.prices.items())
         },
-    )
-
-
-def _revise(
-    snapshot: Snapshot,
-    placed: Mapping[str, Placed],
-    left: Mapping[str, float],
-    diagnostics: Diagnostics,
-) -> Plan:
-    before = snapshot.previous.entries
-    changes: dict[str, Entry] = {}
-    for job_id, view in snapshot.jobs.items():
-        entry: Entry
-        if job_id in placed:
-            entry = placed[job_id]
-        elif view.blocked is not None:
-            entry = Waiting(view.blocked)
-        elif rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes) is None:
-            entry = NEVER
-        else:
-            entry = NO_ROOM if left.get(job_id) == -np.inf else NOT_AT_THIS_PRICE
-        if entry != before.get(job_id):
-            changes[job_id] = entry
-    return snapshot.previous.revise(
-        changes,
-        snapshot.gone,
-        replan=Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
-        diagnostics=diagnostics,
     )

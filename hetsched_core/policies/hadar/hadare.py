@@ -29,15 +29,14 @@ from typing import ClassVar
 
 from hetsched_core.errors import InputError
 from hetsched_core.placement import FreeGpus
-from hetsched_core.placement.free import PerGpu
-from hetsched_core.placement.pack import AHEAD, NEVER, NO_ROOM
+from hetsched_core.placement.entries import AHEAD, NEVER, NO_ROOM, revise
+from hetsched_core.placement.free import PerGpu, idle_cluster, on_one_node
 from hetsched_core.policies.hadar.copies import consolidation_s, split_steps, within_slot
 from hetsched_core.policies.hadar.tracker import Tracker
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Configuration,
     Diagnostics,
-    Entry,
     ExecutionModel,
     Job,
     JobView,
@@ -131,7 +130,21 @@ class Hadare:
                 placed[fork.view.id] = Placed(tuple(p for p, _ in found))
                 assigned[fork.view.id] = {str(p.copy): steps for p, steps in found}
         memory = Tracker(tracker.parents, tracker.measured, assigned).as_memory()
-        return _revise(snapshot, placed, {fork.view.id for fork in able}, memory)
+        possible = {fork.view.id for fork in able}
+
+        def waits(_: Snapshot, view: JobView) -> Waiting:
+            if view.id not in possible:
+                return _never(view.job)
+            return AHEAD if placed else NO_ROOM
+
+        return revise(
+            snapshot,
+            placed,
+            waits,
+            Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
+            diagnostics=Diagnostics(method="most time remaining first"),
+            memory=memory,
+        )
 
     def _average_s(self, job: Job) -> float:
         return consolidation_s(job.profile, self.bandwidth_gb_s)
@@ -150,7 +163,7 @@ class Hadare:
         self, snapshot: Snapshot, job: Job, tracker: Tracker
     ) -> tuple[tuple[str, float], ...]:
         """Nodes that could hold a copy if they were idle, with its samples/s, the fastest first."""
-        empty, speeds = FreeGpus.empty(snapshot.cluster), snapshot.speeds
+        empty, speeds = idle_cluster(snapshot.cluster), snapshot.speeds
         known = {}
         for node in snapshot.cluster:
             if not node.gpus or not job.accepts_type(node.gpu_type) or job.min_nodes > 1:
@@ -159,7 +172,7 @@ class Hadare:
                 continue
             if job.copies is not None and node.gpus not in job.requirements:
                 continue
-            whole = Configuration(((node.name, node.gpus),))
+            whole = on_one_node(node.name, node.gpus)
             rate = speeds.speed(job.profile, whole)
             if rate > 0 and empty.fits(job, whole):
                 known[node.name] = rate
@@ -230,7 +243,7 @@ class _Fork:
             (steps,) = within_slot([part], [rate], working_s)
             if steps:
                 done = _done(self.view, run, snapshot.now) if run else 0.0
-                where = Configuration(((name, snapshot.cluster[name].gpus),))
+                where = on_one_node(name, snapshot.cluster[name].gpus)
                 budget = done + steps + _CRUMB
                 found.append((Placement(where, index(name), budget=budget), steps))
         return found
@@ -285,13 +298,13 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
     def able(fork: _Fork, name: str) -> bool:
         if name in taken or name in fork.view.job.closed:
             return False
-        whole = Configuration(((name, snapshot.cluster[name].gpus),))
+        whole = on_one_node(name, snapshot.cluster[name].gpus)
         if not free.fits(fork.view.job, whole):
             return False
         return name in fork.runs or not free.closed(whole)
 
     def take(fork: _Fork, name: str, rate: float) -> None:
-        free.take(fork.view.job, Configuration(((name, snapshot.cluster[name].gpus),)))
+        free.take(fork.view.job, on_one_node(name, snapshot.cluster[name].gpus))
         taken.add(name)
         fork.nodes[name] = rate
 
@@ -341,32 +354,3 @@ def _never(job: Job) -> Waiting:
         return NEVER
     words = f"no node that it can use has {job.requirements} GPUs, and it gets all GPUs of a node"
     return Waiting(Reason(ReasonCode.NEVER_FITS, detail=words))
-
-
-def _revise(
-    snapshot: Snapshot,
-    placed: Mapping[str, Placed],
-    possible: set[str],
-    memory: Mapping[str, object],
-) -> Plan:
-    before = snapshot.previous.entries
-    changes: dict[str, Entry] = {}
-    for view in snapshot.by_submission():
-        entry: Entry
-        if view.id in placed:
-            entry = placed[view.id]
-        elif view.blocked is not None:
-            entry = Waiting(view.blocked)
-        elif view.id not in possible:
-            entry = _never(view.job)
-        else:
-            entry = AHEAD if placed else NO_ROOM
-        if entry != before.get(view.id):
-            changes[view.id] = entry
-    return snapshot.previous.revise(
-        changes,
-        snapshot.gone,
-        replan=Replan(on=frozenset({Trigger.ROUND, Trigger.NODE})),
-        diagnostics=Diagnostics(method="most time remaining first"),
-        memory=memory,
-    )

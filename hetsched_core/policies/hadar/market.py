@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hetsched_core.kernels.payoff import MOST_LOST, Market
 from hetsched_core.placement import Way
 from hetsched_core.placement.pools import set_order
-from hetsched_core.policies.hadar.prices import Bounds, Jobs, UtilityOf, price_bounds
+from hetsched_core.policies.hadar.prices import Jobs, UtilityOf, price_bounds
 from hetsched_core.policies.hadar.queue import PLENTY, Nodes
 from hetsched_core.types import Configuration, Job, JobView, Placed, Shape, Snapshot
 
@@ -91,13 +91,6 @@ class OpenNodes:
             tuple(dict(own) for _, own, _ in sorts),
             tuple(example),
         )
-
-
-def _order(
-    which: tuple[frozenset[str] | None, frozenset[str]],
-) -> tuple[bool, list[str], list[str]]:
-    nodes, closed = which
-    return nodes is None, sorted(nodes or ()), sorted(closed)
 
 
 def _used(snapshot: Snapshot, kept: Mapping[str, Placed]) -> dict[str, tuple[int, float, float]]:
@@ -180,108 +173,93 @@ def _pools(rates: Floats, shapes: frozenset[Shape], count: int) -> list[int]:
     return pools
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Bids:
-    """What the active jobs that can run want of the open nodes.
+def bids(
+    snapshot: Snapshot,
+    nodes: OpenNodes,
+    jobs: Sequence[tuple[JobView, Way]],
+    has: Mapping[int, Configuration],
+    utility: UtilityOf,
+    communication: float,
+) -> Market:
+    """Return what the active jobs that can run want of the open nodes, a row for each job.
 
-    Attributes:
-        market: the arrays that a queue is planned from, a row for each job.
-        bounds: between what prices move, by GPU type.
+    All that can run, since prices depend on those that run, too.
+
+    Args:
+        snapshot: the state.
+        nodes: the open nodes.
+        jobs: at least one job, and the way in which it runs.
+        has: what jobs have that they may keep without a restart, by their place in `jobs`.
+        utility: what a job is worth.
+        communication: share of utility that each further node costs where speeds say nothing.
     """
+    kind_of: dict[tuple[int, frozenset[str]], int] = {}
+    examples: list[tuple[Job, Way]] = []
+    for view, way in jobs:
+        # Jobs of one kind share the way.
+        which = id(way), view.job.closed
+        if kind_of.setdefault(which, len(examples)) == len(examples):
+            examples.append((view.job, way))
+    kinds = Kinds.of(snapshot, nodes, examples, communication)
+    kind = np.array([kind_of[id(way), view.job.closed] for view, way in jobs], np.int64)
+    gpus = np.array([way.count for _, way in jobs], np.int64)
+    fastest = (kinds.rates.max(axis=1)[kind] * gpus).tolist()
+    work, left, aged_s, delay_s = np.array(
+        [_size(view, fast, snapshot) for (view, _), fast in zip(jobs, fastest, strict=True)]
+    ).T
+    priced = Jobs(work, gpus.astype(np.float64), kinds.rates[kind])
+    # Within it all of them would end at their slowest, those that do not fit beside others too.
+    horizon_s = float((priced.longest_s * gpus).sum()) / snapshot.cluster.gpus
+    horizon_s += float(priced.longest_s.max())
+    # Below one slot U_min could be above what anybody is worth, and nobody would ever run.
+    slot_s = snapshot.round.end_s - snapshot.round.start_s
+    horizon_s = max(horizon_s, slot_s)
+    bounds = price_bounds(
+        priced,
+        utility,
+        gpus=snapshot.cluster.gpus,
+        horizon_s=horizon_s,
+        until_horizon_s=aged_s + horizon_s,
+        slot_s=slot_s,
+    )
 
-    market: Market
-    bounds: Bounds
+    def worth(rates: Floats, delay_s: Floats) -> Floats:
+        """Utilities, (J, S), at these rates per GPU after this delay."""
+        with np.errstate(divide="ignore"):
+            run_s = left[:, None] / (rates * gpus[:, None])
+        return np.where(rates > 0, utility(priced, aged_s[:, None] + delay_s + run_s), 0.0)
 
-    @classmethod
-    def of(
-        cls,
-        snapshot: Snapshot,
-        nodes: OpenNodes,
-        jobs: Sequence[tuple[JobView, Way]],
-        has: Mapping[int, Configuration],
-        utility: UtilityOf,
-        communication: float,
-    ) -> Bids:
-        """Return what the jobs want, all that can run: prices depend on those that run, too.
-
-        Args:
-            snapshot: the state.
-            nodes: the open nodes.
-            jobs: at least one job, and the way in which it runs.
-            has: what jobs have that they may keep without a restart, by their place in `jobs`.
-            utility: what a job is worth.
-            communication: share of utility that each further node costs where speeds say nothing.
-        """
-        kind_of: dict[tuple[int, frozenset[str]], int] = {}
-        examples: list[tuple[Job, Way]] = []
-        for view, way in jobs:
-            # Jobs of one kind share the way.
-            which = id(way), view.job.closed
-            if kind_of.setdefault(which, len(examples)) == len(examples):
-                examples.append((view.job, way))
-        kinds = Kinds.of(snapshot, nodes, examples, communication)
-        kind = np.array([kind_of[id(way), view.job.closed] for view, way in jobs], np.int64)
-        gpus = np.array([way.count for _, way in jobs], np.int64)
-        fastest = (kinds.rates.max(axis=1)[kind] * gpus).tolist()
-        work, left, aged_s, delay_s = np.array(
-            [_size(view, fast, snapshot) for (view, _), fast in zip(jobs, fastest, strict=True)]
-        ).T
-        priced = Jobs(work, gpus.astype(np.float64), kinds.rates[kind])
-        # Within it all of them would end at their slowest, those that do not fit beside others too.
-        horizon_s = float((priced.longest_s * gpus).sum()) / snapshot.cluster.gpus
-        horizon_s += float(priced.longest_s.max())
-        # Below one slot U_min could be above what anybody is worth, and nobody would ever run.
-        slot_s = snapshot.round.end_s - snapshot.round.start_s
-        horizon_s = max(horizon_s, slot_s)
-        bounds = price_bounds(
-            priced,
-            utility,
-            gpus=snapshot.cluster.gpus,
-            horizon_s=horizon_s,
-            until_horizon_s=aged_s + horizon_s,
-            slot_s=slot_s,
-        )
-
-        def worth(rates: Floats, delay_s: Floats) -> Floats:
-            """Utilities, (J, S), at these rates per GPU after this delay."""
-            with np.errstate(divide="ignore"):
-                run_s = left[:, None] / (rates * gpus[:, None])
-            return np.where(rates > 0, utility(priced, aged_s[:, None] + delay_s + run_s), 0.0)
-
-        stays, stay_from, present = _stays(snapshot, nodes, jobs, has)
-        extra = kinds.extra[kind]
-        stay_utility = worth((present[:, 0] / gpus)[:, None], np.zeros((len(jobs), 1)))[:, 0]
-        stay_utility *= 1.0 - np.minimum(extra * present[:, 1], MOST_LOST)
-        types = nodes.type_of_sort
-        return cls(
-            Market(
-                demand=np.column_stack(
-                    (
-                        gpus,
-                        stay_from[:-1],
-                        stay_from[1:],
-                        [view.job.min_nodes for view, _ in jobs],
-                        [view.job.max_nodes or way.count for view, way in jobs],
-                    )
-                ),
-                needs=np.array(
-                    [
-                        (view.job.cpus_per_gpu, view.job.memory_mb_per_gpu, lost)
-                        for (view, _), lost in zip(jobs, extra.tolist(), strict=True)
-                    ]
-                ),
-                one_node=worth(kinds.one_node[kind], delay_s[:, None]),
-                several=worth(kinds.several[kind], delay_s[:, None]),
-                pools=kinds.pools[kind],
-                stays=stays,
-                stay_utility=stay_utility,
-                type_of_sort=types,
-                lowest=bounds.lowest[types],
-                highest=bounds.highest[types],
-                even=Shape.UNEVEN not in snapshot.shapes,
-            ),
-            bounds,
-        )
+    stays, stay_from, present = _stays(snapshot, nodes, jobs, has)
+    extra = kinds.extra[kind]
+    stay_utility = worth((present[:, 0] / gpus)[:, None], np.zeros((len(jobs), 1)))[:, 0]
+    stay_utility *= 1.0 - np.minimum(extra * present[:, 1], MOST_LOST)
+    types = nodes.type_of_sort
+    return Market(
+        demand=np.column_stack(
+            (
+                gpus,
+                stay_from[:-1],
+                stay_from[1:],
+                [view.job.min_nodes for view, _ in jobs],
+                [view.job.max_nodes or way.count for view, way in jobs],
+            )
+        ),
+        needs=np.array(
+            [
+                (view.job.cpus_per_gpu, view.job.memory_mb_per_gpu, lost)
+                for (view, _), lost in zip(jobs, extra.tolist(), strict=True)
+            ]
+        ),
+        one_node=worth(kinds.one_node[kind], delay_s[:, None]),
+        several=worth(kinds.several[kind], delay_s[:, None]),
+        pools=kinds.pools[kind],
+        stays=stays,
+        stay_utility=stay_utility,
+        type_of_sort=types,
+        lowest=bounds.lowest[types],
+        highest=bounds.highest[types],
+        even=Shape.UNEVEN not in snapshot.shapes,
+    )
 
 
 def _size(view: JobView, fastest: float, snapshot: Snapshot) -> tuple[float, float, float, float]:

@@ -24,9 +24,9 @@ import numpy as np
 
 from hetsched_core.optimize import (
     Limits,
-    Matrix,
     Point,
     Program,
+    Rows,
     Solution,
     SolverError,
     Status,
@@ -170,82 +170,36 @@ def _program(instance: Instance, grid: Floats, columns: _Columns, latest: Floats
     rest = np.clip(grid[1:] - np.maximum(grid[:-1], arrival[:, None]), 0.0, None)
     z, c = np.arange(count), count + np.arange(jobs)
 
-    rows = _Rows()
-    rows.add(n, z, np.ones(count), np.ones(jobs), np.ones(jobs))
+    rows = Rows()
+    rows.add(n, z, 1.0, np.ones(jobs), 1.0)
     load = tasks[n] * train
     gpus = np.bincount(kinds).astype(np.float64)
     room = (gpus[:, None] * length).ravel()
     # Both sides by what is there: rows of long intervals and of short ones alike.
     at = k * intervals + q
-    rows.add(at, z, load / room[at], np.full(len(room), -np.inf), np.ones(len(room)))
+    rows.add(at, z, load / room[at], -np.inf, np.ones(len(room)))
     own = (instance.scale[:, None] * rest).ravel()
     at = n * intervals + q
     full = np.where(own > 0, own, 1.0)
-    rows.add(at, z, load / full[at], np.full(len(own), -np.inf), np.ones(len(own)))
+    rows.add(at, z, load / full[at], -np.inf, np.ones(len(own)))
     most = (instance.scale[:, None] * (rest / short[:, None] + 2.0)).ravel() / np.repeat(
         tasks, intervals
     )
     binding = most < 1.0
     where = np.cumsum(binding) - 1
     chosen = binding[at]
-    rows.add(
-        where[at[chosen]],
-        z[chosen],
-        np.ones(int(chosen.sum())),
-        np.full(int(binding.sum()), -np.inf),
-        most[binding],
-    )
+    rows.add(where[at[chosen]], z[chosen], 1.0, -np.inf, most[binding])
     after = (rounds - 1) * short / 2.0
-    free = np.full(jobs, np.inf)
-    rows.add(
-        np.concatenate([n, np.arange(jobs)]),
-        np.concatenate([z, c]),
-        np.concatenate([-(begins + train / 2.0 + sync), np.ones(jobs)]),
-        after,
-        free,
-    )
-    rows.add(
-        np.concatenate([n, np.arange(jobs)]),
-        np.concatenate([z, c]),
-        np.concatenate([-rounds[n] * (train + sync), np.ones(jobs)]),
-        arrival,
-        free,
-    )
+    with_c = np.concatenate([n, np.arange(jobs)]), np.concatenate([z, c])
+    middle = np.concatenate([-(begins + train / 2.0 + sync), np.ones(jobs)])
+    rows.add(*with_c, middle, after, np.inf)
+    alone = np.concatenate([-rounds[n] * (train + sync), np.ones(jobs)])
+    rows.add(*with_c, alone, arrival, np.inf)
     return Program(
         cost=np.concatenate([np.zeros(count), instance.weight]),
         lower=np.concatenate([np.zeros(count), arrival + rounds * short]),
         upper=np.concatenate([np.ones(count), latest]),
         matrix=rows.matrix(),
-        row_lower=np.concatenate(rows.lower),
-        row_upper=np.concatenate(rows.upper),
+        row_lower=rows.lower,
+        row_upper=rows.upper,
     )
-
-
-class _Rows:
-    """Groups of rows, put one after another."""
-
-    def __init__(self) -> None:
-        self.lower: list[Floats] = []
-        self.upper: list[Floats] = []
-        self._count = 0
-        self._row: list[Ints] = []
-        self._column: list[Ints] = []
-        self._value: list[Floats] = []
-
-    def add(self, row: Ints, column: Ints, value: Floats, lower: Floats, upper: Floats) -> None:
-        """Add rows, numbered from 0 in `row`, with their bounds."""
-        self._row.append(row + self._count)
-        self._column.append(column)
-        self._value.append(value)
-        self.lower.append(lower)
-        self.upper.append(upper)
-        self._count += len(lower)
-
-    def matrix(self) -> Matrix:
-        """Return all rows as a matrix."""
-        return Matrix.of(
-            self._count,
-            np.concatenate(self._row),
-            np.concatenate(self._column),
-            np.concatenate(self._value),
-        )

@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.optimize import Limits, Matrix, Program, Status, solve
+from hetsched_core.optimize import Limits, Program, Rows, Status, solve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -135,37 +135,26 @@ def solved(types: Floats, counts: Ints, known: Ints) -> tuple[Ints, bool]:
     groups = len(known)
     cells = groups * kinds
     lo, hi, d = cells + np.arange(jobs), cells + jobs + np.arange(jobs), cells + 2 * jobs
-    row: list[int] = []
-    column: list[int] = []
-    value: list[float] = []
-    lower: list[float] = []
-    upper: list[float] = []
-
-    def add(columns: list[int], values: list[float], least: float, most: float) -> None:
-        row.extend([len(lower)] * len(columns))
-        column.extend(columns)
-        value.extend(values)
-        lower.append(least)
-        upper.append(most)
-
+    rows = Rows()
     for k in range(kinds):
-        add([j * kinds + k for j in range(groups)], [1.0] * groups, counts[k], counts[k])
+        rows.add(0, np.arange(groups) * kinds + k, 1.0, counts[k], counts[k])
     for j in range(groups):
-        mine = [j * kinds + k for k in range(kinds)]
-        add(mine, [1.0] * kinds, 1.0, math.inf)
+        mine = j * kinds + np.arange(kinds)
+        rows.add(0, mine, 1.0, 1.0, np.inf)
         for n in range(jobs):
-            add([*mine, int(lo[n])], [*types[n].tolist(), -1.0], 0.0, math.inf)
-            add([*mine, int(hi[n])], [*types[n].tolist(), -1.0], -math.inf, 0.0)
+            speed = np.append(types[n], -1.0)
+            rows.add(0, np.append(mine, lo[n]), speed, 0.0, np.inf)
+            rows.add(0, np.append(mine, hi[n]), speed, -np.inf, 0.0)
     for n in range(jobs):
-        add([int(hi[n]), int(lo[n]), d], [1.0, -1.0, -1.0], -math.inf, 0.0)
+        rows.add(0, [hi[n], lo[n], d], [1.0, -1.0, -1.0], -np.inf, 0.0)
     size = d + 1
     program = Program(
         cost=np.eye(1, size, d).ravel(),
         lower=np.zeros(size),
         upper=np.concatenate([np.tile(counts, groups), np.full(2 * jobs + 1, np.inf)]),
-        matrix=Matrix.of(len(lower), row, column, value),
-        row_lower=np.array(lower),
-        row_upper=np.array(upper),
+        matrix=rows.matrix(),
+        row_lower=rows.lower,
+        row_upper=rows.upper,
         integer=np.arange(size) < cells,
     )
     solution = solve(program, limits=Limits(nodes=_MOST_NODES))

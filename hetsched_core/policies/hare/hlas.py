@@ -16,17 +16,15 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from immutables import Map
 
-from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.pack import AHEAD, NEVER
-from hetsched_core.placement.task_gpus import Gpu, runs_somewhere, task_times
+from hetsched_core.placement.entries import AHEAD, NEVER
+from hetsched_core.placement.free import FreeGpus, on_one_node
+from hetsched_core.placement.task_gpus import AT_EVERY_CHANGE, Gpu, runs_somewhere, task_times
 from hetsched_core.policies.hare.grouping import Grouping, group_gpus
 from hetsched_core.policies.hare.queues import Queues, Thresholds, check_parameters
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Cluster,
-    Configuration,
     Diagnostics,
     Entry,
     ExecutionModel,
@@ -35,20 +33,17 @@ from hetsched_core.types import (
     Plan,
     Reason,
     ReasonCode,
-    Replan,
     Snapshot,
     Speeds,
     TaskBlock,
     TaskItem,
     TaskProgress,
     TaskSequence,
-    Trigger,
     Waiting,
     submission_order,
 )
 
 _IN_ROUND = Waiting(Reason(ReasonCode.NO_ROOM, detail="all tasks of its round are begun"))
-_REPLAN = Replan(on=frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.BUDGET}))
 
 
 @dataclass(frozen=True)
@@ -107,25 +102,19 @@ class Hlas:
             method=f"{len(grouping.groups)} groups, {'proven' if grouping.proven else 'annealed'}, "
             f"spread {grouping.spread:g}"
         )
-        gone = [job for job in snapshot.gone if job in snapshot.previous.entries]
-        if fresh or len(snapshot.previous.entries) - len(gone) + len(
-            [job for job in entries if job not in snapshot.previous.entries]
-        ) != len(snapshot.jobs):
+        previous = snapshot.previous.entries
+        gone = [job for job in snapshot.gone if job in previous]
+        new = sum(job not in previous for job in entries)
+        if fresh or len(previous) - len(gone) + new != len(snapshot.jobs):
+            gone = [job for job in previous if job not in snapshot.jobs]
             entries = {
                 job: self._entry(snapshot, view, queues, placed)
                 for job, view in snapshot.jobs.items()
             }
-            return Plan(
-                Map(entries),
-                sequences=sequences,
-                replan=self._replan(),
-                diagnostics=diagnostics,
-                memory=queues.as_memory(),
-            )
         return snapshot.previous.revise(
             entries,
             gone,
-            replan=self._replan(),
+            replan=AT_EVERY_CHANGE,
             sequences=sequences,
             diagnostics=diagnostics,
             memory=queues.as_memory(),
@@ -153,9 +142,6 @@ class Hlas:
         at = _profiles(snapshot.speeds).index(view.job.profile)
         speed = grouping.mean_speed[at]
         return (view.job.tasks.scale if view.job.tasks else 1) / speed if speed > 0 else 0.0
-
-    def _replan(self) -> Replan:
-        return _REPLAN
 
     def _look_at(self, snapshot: Snapshot, queues: Queues, view: JobView) -> None:
         """Queue a job whose round has tasks that are not begun, and only that."""
@@ -274,7 +260,7 @@ class _Service:
             return True
         # Most jobs need nothing beside their GPUs, and looking for it costs more than all the rest.
         self._room = self._room or self._room_beside_runs()
-        one = Configuration(((gpu.node, 1),))
+        one = on_one_node(gpu.node, 1)
         if not self._room.fits(view.job, one):
             return False
         self._room.take(view.job, one)

@@ -22,21 +22,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from hetsched_core.placement import Packing, pack
+from hetsched_core.placement.pack import pack_rounds
 from hetsched_core.policies.hare.queues import Thresholds, check_parameters
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     JobView,
     Plan,
     Purpose,
-    Replan,
     Snapshot,
     Trigger,
     submission_order,
 )
 
 _VERSION = 1
-_REPLAN = Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE}))
 
 
 @dataclass(frozen=True)
@@ -79,12 +77,7 @@ class HlasSlots:
                 return since_s, -1, at[view.id]
             return math.inf, self.queue_of(snapshot, view), at[view.id]
 
-        plan = pack(
-            snapshot,
-            sorted(snapshot.jobs.values(), key=turn),
-            Packing.PREEMPT if slot_over else Packing.FILL,
-            _REPLAN,
-        )
+        plan = pack_rounds(snapshot, turn)
         return replace(plan, memory={"version": _VERSION, "line": [*map(list, line.items())]})
 
     def queue_of(self, snapshot: Snapshot, view: JobView) -> int:

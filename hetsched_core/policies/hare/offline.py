@@ -14,20 +14,19 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from immutables import Map
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.placement.pack import AHEAD, NEVER
 from hetsched_core.placement.task_gpus import (
     Gpu,
     busy_gpus,
     open_task_gpus,
+    runs_beside,
     runs_somewhere,
+    task_plan,
     task_times,
     tasks_left,
 )
-from hetsched_core.placement.task_shares import runs_beside
 from hetsched_core.policies.hare.bound import relax
 from hetsched_core.policies.hare.instance import Instance
 from hetsched_core.policies.hare.order import by_fluid_wspt, by_rounds_around, by_rounds_spread
@@ -35,25 +34,17 @@ from hetsched_core.policies.hare.schedule import GpuChoice, Schedule, blocks_of,
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import (
     Diagnostics,
-    Entry,
     ExecutionModel,
     Job,
     JobView,
     Knowledge,
     OfflineSnapshot,
-    Placed,
     Plan,
-    Reason,
-    ReasonCode,
     Replan,
     Snapshot,
-    TaskProgress,
     TaskSequence,
     Trigger,
-    Waiting,
 )
-
-_LAST_TASKS = Waiting(Reason(ReasonCode.NO_ROOM, detail="its last tasks are running"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +97,7 @@ class Hare:
         """Schedule everything that is left, from now to the end."""
         work = _work(snapshot)
         gpus = open_task_gpus(snapshot)
-        able = runs_beside(
-            snapshot,
-            gpus,
-            [each.job for each in work],
-            lambda job, node: task_times(snapshot, job, node) is not None,
-        )
+        able = runs_beside(snapshot, gpus, [each.job for each in work])
         served = [n for n in range(len(work)) if able[n].any()]
         all_served = len(served) == len(work)
         work = [work[n] for n in served]
@@ -127,12 +113,8 @@ class Hare:
             )
         # A job that found no room beside the others is tried again when one of them has gone.
         others = frozenset() if all_served else frozenset({Trigger.ARRIVAL, Trigger.END})
-        return Plan(
-            Map(_entries(snapshot, {each.job.id for each in work})),
-            sequences=sequences,
-            replan=Replan(on=others | {Trigger.NODE}),
-            diagnostics=diagnostics,
-        )
+        replan = Replan(on=others | {Trigger.NODE})
+        return task_plan(snapshot, sequences, replan, diagnostics=diagnostics)
 
     def best(self, instance: Instance) -> tuple[Schedule, Diagnostics]:
         """Return the best of three list schedules, and what is proven of it.
@@ -219,18 +201,3 @@ def _in_step_s(snapshot: Snapshot, view: JobView) -> float:
         if times is not None:
             ends.append(run.since_s + times.train_s + times.sync_s)
     return max(ends)
-
-
-def _entries(snapshot: Snapshot, scheduled: set[str]) -> dict[str, Entry]:
-    entries: dict[str, Entry] = {}
-    for view in snapshot.by_submission():
-        begun = (view.progress or TaskProgress()).rounds_done or view.runs
-        if view.id in scheduled:
-            entries[view.id] = Placed(())
-        elif view.blocked is not None:
-            entries[view.id] = Waiting(view.blocked)
-        elif not runs_somewhere(snapshot, view.job):
-            entries[view.id] = NEVER
-        else:
-            entries[view.id] = _LAST_TASKS if begun and not any(tasks_left(view)) else AHEAD
-    return entries

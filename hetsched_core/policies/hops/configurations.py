@@ -16,12 +16,18 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, on_classes
-from hetsched_core.kernels.options import of_jobs
+from hetsched_core.choose.problem import runs_of, starts_of
+from hetsched_core.kernels.configurations import EVEN, ONE_NODE, UNEVEN, of_jobs, on_classes
 from hetsched_core.placement.free import PerGpu
-from hetsched_core.policies.hops.classes import Classes, NodeSpeeds, classes_of
 from hetsched_core.policies.hops.demand import Demand
-from hetsched_core.policies.hops.room import Layout, Room
+from hetsched_core.policies.hops.room import (
+    Classes,
+    Layout,
+    NodeSpeeds,
+    Room,
+    classes_of,
+    node_speeds,
+)
 from hetsched_core.types import Shape
 
 Floats = NDArray[np.float64]
@@ -73,11 +79,11 @@ class Catalogue:
     def with_more(self, configurations: Sequence[Sequence[tuple[int, int]]]) -> Catalogue:
         """Return the catalogue with more configurations, (class, GPUs) each, behind the others."""
         pieces = [piece for configuration in configurations for piece in sorted(configuration)]
-        ends = self.piece_from[-1] + np.cumsum([len(each) for each in configurations])
+        ends = self.piece_from[-1] + starts_of([len(each) for each in configurations])
         return Catalogue(
             self.starts,
             self.spread_from,
-            np.concatenate([self.piece_from, ends.astype(np.int64)]),
+            np.concatenate([self.piece_from, ends[1:]]),
             np.concatenate([self.pieces, np.array(pieces, np.int64).reshape(-1, 2)]),
         )
 
@@ -126,7 +132,8 @@ def limits_of(
     largest = np.zeros((len(needs), types), np.int64)
     for row, usable in zip(largest, room.usable(needs), strict=True):
         np.maximum.at(row, layout.type_of, usable)
-    classes = classes_of(room, needs, NodeSpeeds.equal(layout), by_node=neighbours is Neighbours.ID)
+    equal = node_speeds((), layout, 0.0)
+    classes = classes_of(room, needs, equal, by_node=neighbours is Neighbours.ID)
     least = np.array([need.min_nodes for need in needs], np.int64)
     most = np.array([need.max_nodes or _ANY_NUMBER for need in needs], np.int64)
     everywhere = np.ones((len(needs) * types, len(wants)), np.int64)
@@ -202,6 +209,10 @@ class Segments:
         """(K,) whether each kind can run in any configuration."""
         return np.diff(self.start) > 0
 
+    def sums(self, values: Ints) -> Ints:
+        """Return (K,) the sum of (S,) values over the segments of each kind."""
+        return np.diff(starts_of(values)[self.start])
+
 
 def segments_of(
     demand: Demand, catalogue: Catalogue, limits: Limits, most_sensitive: float
@@ -216,12 +227,8 @@ def segments_of(
             of the type could hold them.
     """
     kind, gpu_type = np.nonzero(demand.types)
-    wants = np.diff(demand.want_from)[kind]
-    row = np.repeat(np.arange(len(kind)), wants)
-    # Of each row, the wants one after another.
-    nth = np.arange(len(row)) - np.repeat(np.cumsum(wants) - wants, wants)
-    kind, gpu_type = kind[row], gpu_type[row]
-    want = demand.want[demand.want_from[kind] + nth]
+    row, nth = runs_of(demand.want_from, kind)
+    kind, gpu_type, want = kind[row], gpu_type[row], demand.want[nth]
     need, profile = demand.need[kind], demand.profile[kind]
     types = demand.types.shape[1]
     entry = (need * types + gpu_type) * len(demand.wants) + want
@@ -236,12 +243,69 @@ def segments_of(
     speed = (demand.per_gpu[profile, gpu_type, :, want] * gpus[:, None]).ravel()
     keep = (end > begin) & (speed > 0)
     segments = np.bincount(np.repeat(kind, 2)[keep], minlength=len(demand.profile))
-    return Segments(
-        np.concatenate([[0], np.cumsum(segments)]).astype(np.int64),
-        begin[keep],
-        end[keep],
-        speed[keep],
-    )
+    return Segments(starts_of(segments), begin[keep], end[keep], speed[keep])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generated:
+    """All configurations on what is idle, with the nodes' classes and what each kind can take."""
+
+    classes: Classes
+    catalogue: Catalogue
+    segments: Segments
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generator:
+    """What configurations depend on besides what is idle.
+
+    Attributes:
+        demand: what the jobs ask for; jobs are known by their positions in it.
+        speeds: of single nodes.
+        limits: what the healthy, idle cluster holds.
+        shapes: shapes that can be realised.
+        neighbours: which nodes a distributed configuration may take.
+        most_sensitive: sensitivity up to which a job may be spread (sigma).
+    """
+
+    demand: Demand
+    speeds: NodeSpeeds
+    limits: Limits
+    shapes: frozenset[Shape]
+    neighbours: Neighbours
+    most_sensitive: float
+
+    def on(self, room: Room) -> Generated:
+        """Return the configurations on what is idle."""
+        demand, by_node = self.demand, self.neighbours is Neighbours.ID
+        classes = classes_of(room, demand.needs, self.speeds, by_node=by_node)
+        catalogue = catalogue_of(classes, demand.wants, self.limits, self.shapes, self.neighbours)
+        segments = segments_of(demand, catalogue, self.limits, self.most_sensitive)
+        return Generated(classes, catalogue, segments)
+
+
+def generator_of(
+    demand: Demand,
+    layout: Layout,
+    shapes: frozenset[Shape],
+    neighbours: Neighbours,
+    *,
+    most_sensitive: float,
+    speed_step: float,
+) -> Generator:
+    """Return what generates the configurations of these jobs.
+
+    Args:
+        demand: what the jobs ask for.
+        layout: the cluster.
+        shapes: shapes that can be realised.
+        neighbours: which nodes a distributed configuration may take.
+        most_sensitive: sensitivity up to which a job may be spread (sigma).
+        speed_step: by what part the mean speeds of interchangeable nodes may differ.
+    """
+    limits = limits_of(layout, demand.needs, tuple(demand.wants.tolist()), shapes, neighbours)
+    speeds = node_speeds(demand.tables, layout, speed_step)
+    return Generator(demand, speeds, limits, shapes, neighbours, most_sensitive)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,14 +314,14 @@ class JobOptions:
 
     Attributes:
         job: (Q,) whose option it is.
-        code: (Q,) `Catalogue.code` of its configuration.
+        stays: (Q,) 1 where it is what the job has, else 0.
         speed: (Q,) samples/s.
         piece_from: (Q+1,) where the pieces of each option begin.
         pieces: (P, 2) class and GPUs of each piece.
     """
 
     job: Ints
-    code: Ints
+    stays: Ints
     speed: Floats
     piece_from: Ints
     pieces: Ints
@@ -273,35 +337,26 @@ class JobOptions:
 
 
 def options_of(
-    kind: Ints,
-    demand: Demand,
-    segments: Segments,
-    catalogue: Catalogue,
-    classes: Classes,
-    factor_row: Ints,
-    own: Ints,
-    own_speed: Floats,
+    generator: Generator, generated: Generated, jobs: Ints, own: Ints, own_speed: Floats
 ) -> JobOptions:
     """Return what each job could get.
 
     Args:
-        kind: (J,) of each job.
-        demand: the kinds.
-        segments: what each can take.
-        catalogue: the configurations, those among them that jobs have.
-        classes: the nodes.
-        factor_row: (P,) row of `classes.factor` for each profile.
+        generator: what the jobs ask for, and on what nodes.
+        generated: the configurations, those among them that jobs have.
+        jobs: (J,) positions of the jobs.
         own: (J,) the configuration that each job has, -1 for none.
         own_speed: (J,) samples/s there.
     """
+    demand, kind = generator.demand, generator.demand.kind[jobs]
+    classes, catalogue, segments = generated.classes, generated.catalogue, generated.segments
     slowest = np.minimum.reduceat(
         classes.factor[:, catalogue.pieces[:, 0]], catalogue.piece_from[:-1], axis=1
     )
-    lengths = segments.end - segments.begin
     pieces = catalogue.piece_from[segments.end] - catalogue.piece_from[segments.begin]
-    own_pieces = np.diff(catalogue.piece_from)[own[own >= 0]].sum()
-    most = int(_sums(lengths, segments.start)[kind].sum()) + int((own >= 0).sum())
-    most_pieces = int(_sums(pieces, segments.start)[kind].sum()) + int(own_pieces)
+    own_pieces = np.diff(catalogue.piece_from)[own[own >= 0]]
+    most = segments.sums(segments.end - segments.begin)[kind].sum() + len(own_pieces)
+    most_pieces = segments.sums(pieces)[kind].sum() + own_pieces.sum()
     found = JobOptions(
         np.empty(most, np.int64),
         np.empty(most, np.int64),
@@ -316,7 +371,7 @@ def options_of(
         segments.begin,
         segments.end,
         segments.speed,
-        factor_row[demand.profile],
+        generator.speeds.row[demand.profile],
         slowest,
         catalogue.piece_from,
         catalogue.pieces,
@@ -324,7 +379,7 @@ def options_of(
         own,
         own_speed,
         found.job,
-        found.code,
+        found.stays,
         found.speed,
         found.piece_from,
         found.pieces,
@@ -333,14 +388,8 @@ def options_of(
     many, used = size.tolist()
     return JobOptions(
         found.job[:many],
-        found.code[:many],
+        found.stays[:many],
         found.speed[:many],
         found.piece_from[: many + 1],
         found.pieces[:used],
     )
-
-
-def _sums(values: Ints, start: Ints) -> Ints:
-    """Sum runs of values, each from one start to the next."""
-    total = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
-    return np.diff(total[start])

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,49 +93,30 @@ def demand_of(
         layout: the cluster.
         only_profiled: leave out GPU types on which a profile has not been measured yet.
     """
-    kinds: dict[tuple[object, ...], int] = {}
-    firsts: list[Job] = []
-    kind = np.empty(len(views), np.int64)
-    for at, view in enumerate(views):
-        job = view.job
-        key = (
-            job.profile,
-            job.requirements.counts,
-            job.gpu_types,
-            job.cpus_per_gpu,
-            job.memory_mb_per_gpu,
-            job.nodes,
-            job.closed,
-            job.min_nodes,
-            job.max_nodes,
-        )
-        known = kinds.get(key)
-        if known is None:
-            known = kinds[key] = len(firsts)
-            firsts.append(job)
-        kind[at] = known
-    profiles = _Numbered(job.profile for job in firsts)
-    needs = _Numbered(PerGpu.of(job) for job in firsts)
+    kind, _ = _numbered(_asked_of(view.job) for view in views)
+    firsts = [views[at].job for at in np.unique(kind, return_index=True)[1].tolist()]
+    profile, profiles = _numbered(job.profile for job in firsts)
+    need, needs = _numbered(PerGpu.of(job) for job in firsts)
     counts = [job.requirements.counts for job in firsts]
     wants = np.unique(np.array([1, 2, *(count for each in counts for count in each)], np.int64))
-    tables = tuple(speeds.table(profile) for profile in profiles.names)
+    tables = tuple(speeds.table(name) for name in profiles)
     asked = tuple(wants.tolist())
     per_gpu = np.zeros((len(tables), len(layout.gpu_types), 2, len(wants)))
     runs = np.zeros(per_gpu.shape[:2], np.bool_)
     for at, table in enumerate(tables):
         per_gpu[at] = _per_gpu(table, layout.gpu_types, asked)
         runs[at] = _runs(table, layout.gpu_types, only_profiled)
-    types = runs[profiles.number]
+    types = runs[profile]
     for at, job in enumerate(firsts):
         if job.gpu_types is not None:
             types[at] &= [t in job.gpu_types for t in layout.gpu_types]
     return Demand(
         kind=kind,
         tables=tables,
-        needs=tuple(needs.names),
+        needs=tuple(needs),
         wants=wants,
-        profile=profiles.number,
-        need=needs.number,
+        profile=profile,
+        need=need,
         types=types,
         want_from=np.cumsum([0, *map(len, counts)], dtype=np.int64),
         want=np.searchsorted(wants, [count for each in counts for count in each]),
@@ -171,12 +152,23 @@ def _runs(table: SpeedTable, gpu_types: tuple[str, ...], only_profiled: bool) ->
     )
 
 
-class _Numbered(Generic[Thing]):
-    """Equal things get equal numbers, in the order in which they come."""
+def _asked_of(job: Job) -> tuple[object, ...]:
+    """Return what jobs of one kind have in common."""
+    return (
+        job.profile,
+        job.requirements.counts,
+        job.gpu_types,
+        job.cpus_per_gpu,
+        job.memory_mb_per_gpu,
+        job.nodes,
+        job.closed,
+        job.min_nodes,
+        job.max_nodes,
+    )
 
-    def __init__(self, things: Iterable[Thing]) -> None:
-        numbers: dict[Thing, int] = {}
-        self.number = np.array(
-            [numbers.setdefault(thing, len(numbers)) for thing in things], np.int64
-        )
-        self.names = list(numbers)
+
+def _numbered(things: Iterable[Thing]) -> tuple[Ints, list[Thing]]:
+    """Return the number of each thing, equal ones having one, and the things by number."""
+    numbers: dict[Thing, int] = {}
+    number = [numbers.setdefault(thing, len(numbers)) for thing in things]
+    return np.array(number, np.int64), list(numbers)

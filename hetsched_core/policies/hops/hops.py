@@ -6,17 +6,13 @@ start of a round every GPU counts as idle, and the jobs of the service window, r
 compete for configurations. Then, and whenever jobs come or end within the round, the GPUs that are
 left over are planned again, for jobs that hold none. What holds each part:
 
-    moment               one call: what is done in which order, and the answer
-    priorities           latency ratio and the other priorities, and their weights
-    standing             who keeps what it has, and why others wait
-    window               service window, sensitivity adjustment
-    profiling_queue      the profiling queue
+    round                one call: what is done in which order, and the answer
+    queue                priorities and their weights, service window, notes for the next plan
+    profiling            the profiling queue
     demand               what jobs ask for, sensitivity to being spread
-    room                 what there is to share out
-    classes              nodes sorted into classes of interchangeable ones
+    room                 what there is to share out, in classes of interchangeable nodes
     configurations       what each job could get, and how fast it is there
     solve                one plan: the programme, and nodes for what it chose
-    notes                what is written down for the next plan
 
 It knows speeds, by node where they were measured, and sizes as far as the priority asks for them.
 
@@ -31,9 +27,9 @@ from typing import ClassVar
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.hops.configurations import Neighbours
-from hetsched_core.policies.hops.moment import Moment
-from hetsched_core.policies.hops.priorities import Priority
-from hetsched_core.policy import PolicyInfo, parameter
+from hetsched_core.policies.hops.queue import Priority
+from hetsched_core.policies.hops.round import HopsRound
+from hetsched_core.policy import Policy, PolicyInfo, parameter
 from hetsched_core.types import (
     Knowledge,
     Plan,
@@ -46,6 +42,20 @@ MOST_AHEAD = 0.9
 """What part of a round a plan may be made ahead: in the rest, later plans use what falls idle."""
 
 _TRIGGERS = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE, Trigger.PROFILE})
+
+
+def refuse_outside(policy: Policy, **ranges: tuple[float, float]) -> None:
+    """Refuse a policy's parameters that are not within their least and most values.
+
+    Raises:
+        InputError: one is not.
+    """
+    for name, (least, most) in ranges.items():
+        value = getattr(policy, name)
+        if not least <= value <= most:
+            raise InputError(
+                f"{policy.info.name}.{name}={value} is not between {least:g} and {most:g}"
+            )
 
 
 @dataclass(frozen=True)
@@ -92,21 +102,18 @@ class Hops:
 
     def __post_init__(self) -> None:
         """Refuse numbers that mean nothing."""
-        for name, least, most in (
-            ("lam", 0.0, math.inf),
-            ("gap", 0.0, 1.0),
-            ("sensitivity", 0.0, math.inf),
-            ("window", 1e-6, math.inf),
-            ("restart_weight", 0.0, 1e3),
-            ("speed_step", 0.0, math.inf),
-            ("plan_ahead_s", 0.0, 1e9),
-            ("profile_iterations", 0, 1e9),
-            ("profile_limit_s", 1e-3, 1e9),
-        ):
-            if not least <= getattr(self, name) <= most:
-                raise InputError(
-                    f"hops.{name}={getattr(self, name)} is not between {least:g} and {most:g}"
-                )
+        refuse_outside(
+            self,
+            lam=(0.0, math.inf),
+            gap=(0.0, 1.0),
+            sensitivity=(0.0, math.inf),
+            window=(1e-6, math.inf),
+            restart_weight=(0.0, 1e3),
+            speed_step=(0.0, math.inf),
+            plan_ahead_s=(0.0, 1e9),
+            profile_iterations=(0, 1e9),
+            profile_limit_s=(1e-3, 1e9),
+        )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Plan a whole round when one starts, or ahead of it; else what is left over."""
@@ -115,14 +122,14 @@ class Hops:
         ahead = self.plan_ahead_s > 0 and snapshot.now >= begin_s
         if ahead:
             begin_s += end_s - start_s
-        moment = Moment(
+        hops_round = HopsRound(
             self,
             snapshot,
             new_round=ahead or (Trigger.ROUND in snapshot.triggers and self.plan_ahead_s == 0),
             from_s=end_s if ahead else snapshot.now,
         )
-        moment.share_out()
-        return moment.answer(
+        hops_round.share_out()
+        return hops_round.answer(
             Replan(on=_TRIGGERS, at_s=begin_s if self.plan_ahead_s > 0 else None),
             valid_from_s=end_s if ahead else -math.inf,
         )

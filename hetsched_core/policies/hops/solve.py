@@ -9,7 +9,7 @@ what the programme becomes for lambda towards infinity.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -24,19 +24,15 @@ from hetsched_core.choose import (
     choose,
     choose_in_order,
 )
-from hetsched_core.policies.hops.classes import Classes, NodeSpeeds, classes_of
+from hetsched_core.choose.problem import starts_of
 from hetsched_core.policies.hops.configurations import (
     Catalogue,
+    Generator,
     JobOptions,
-    Limits,
-    Neighbours,
-    catalogue_of,
     options_of,
-    segments_of,
 )
 from hetsched_core.policies.hops.demand import Demand
-from hetsched_core.policies.hops.room import Room
-from hetsched_core.types import Shape
+from hetsched_core.policies.hops.room import Classes, Room
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -49,15 +45,10 @@ SMALLEST_GAP = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
-    """What all plans of one moment have in common.
+    """What all plans of one round have in common.
 
     Attributes:
-        demand: what the jobs ask for; jobs are known by their positions in it.
-        speeds: of single nodes.
-        limits: what the healthy, idle cluster holds.
-        shapes: shapes that can be realised.
-        neighbours: which nodes a distributed configuration may take.
-        most_sensitive: sensitivity up to which a job may be spread (sigma).
+        generator: what the jobs ask for, and what generates their configurations.
         gap: relative gap at which a solution is good enough.
         held: what each job has, as nodes and GPUs, whether it got there or not.
         held_speed: (J,) samples/s there.
@@ -67,12 +58,7 @@ class Setting:
         gain: (M,) positions of jobs, and their Q options -> (Q,) what each is worth, unweighted.
     """
 
-    demand: Demand
-    speeds: NodeSpeeds
-    limits: Limits
-    shapes: frozenset[Shape]
-    neighbours: Neighbours
-    most_sensitive: float
+    generator: Generator
     gap: float
     held: Mapping[int, tuple[Ints, Ints]]
     held_speed: Floats
@@ -85,7 +71,7 @@ class Setting:
 class Outcome:
     """Where jobs go: job -> nodes and GPUs; and how that was found.
 
-    `choice` is None where jobs were served in turn alone. `bound` is what no plan could exceed.
+    `bound` is what no plan could exceed; None where jobs were served in turn alone.
     """
 
     placed: Mapping[int, tuple[Ints, Ints]] = field(default_factory=dict)
@@ -123,7 +109,7 @@ def plan_once(
         outcome = task.programme(head, weights, prices)
     if head < len(jobs):
         left = room.copy()
-        take(left, setting.demand, outcome.placed)
+        take(left, setting.generator.demand, outcome.placed)
         in_turn = _Task.of(setting, jobs[head:], left).in_turn(weights[head:])
         tail = float(best[head:].sum()) if outcome.bound is not None else 0.0
         outcome = Outcome(
@@ -170,33 +156,16 @@ class _Task:
 
     @classmethod
     def of(cls, setting: Setting, jobs: Ints, room: Room) -> _Task:
-        demand = setting.demand
-        classes = classes_of(
-            room,
-            demand.needs,
-            setting.speeds,
-            by_node=setting.neighbours is Neighbours.ID,
-        )
-        catalogue = catalogue_of(
-            classes, demand.wants, setting.limits, setting.shapes, setting.neighbours
-        )
+        generator = setting.generator
+        generated = generator.on(room)
         own = np.full(len(jobs), -1, np.int64)
         if setting.offer_held:
-            catalogue, own = _with_held(setting, jobs, room, classes, catalogue)
-        options = options_of(
-            demand.kind[jobs],
-            demand,
-            segments_of(demand, catalogue, setting.limits, setting.most_sensitive),
-            catalogue,
-            classes,
-            setting.speeds.row,
-            own,
-            setting.held_speed[jobs],
-        )
-        code = np.append(catalogue.code(), -1)[own]
-        stays = options.code == code[options.job]
-        worth = setting.gain(jobs, options) * (1.0 + stays * setting.credit[jobs][options.job])
-        return cls(setting, jobs, room, classes, options, worth)
+            catalogue, own = _add_held(setting, jobs, room, generated.classes, generated.catalogue)
+            generated = replace(generated, catalogue=catalogue)
+        options = options_of(generator, generated, jobs, own, setting.held_speed[jobs])
+        credit = options.stays * setting.credit[jobs][options.job]
+        worth = setting.gain(jobs, options) * (1.0 + credit)
+        return cls(setting, jobs, room, generated.classes, options, worth)
 
     def best(self, weights: Floats) -> Floats:
         """Return (M,) the most that each job could add to the objective."""
@@ -208,7 +177,7 @@ class _Task:
         """Choose for the first `head` jobs by the integer programme."""
         problem = self._problem(head, weights)
         labels = self.classes.nodes.label
-        choice = choose(problem, gap=self.setting.gap, prices=_warm(labels, prices))
+        choice = choose(problem, gap=self.setting.gap, prices=_warm_prices(labels, prices))
         return Outcome(
             placed=self._nodes(problem, choice.option),
             objective=choice.objective,
@@ -221,7 +190,7 @@ class _Task:
     def in_turn(self, weights: Floats) -> Outcome:
         """Give each job its best configuration that is still free, in queue order."""
         problem = self._problem(len(self.jobs), np.ones(len(self.jobs)))
-        option = choose_in_order(problem, np.arange(len(self.jobs))).option
+        option = choose_in_order(problem)
         placed = option >= 0
         return Outcome(
             placed=self._nodes(problem, option),
@@ -263,11 +232,12 @@ class _Task:
             if b > a
         }
         left = self.room.copy()
-        take(left, self.setting.demand, placed)
-        return _mended(self.room, self.setting.demand, placed) if left.overdrawn else placed
+        demand = self.setting.generator.demand
+        take(left, demand, placed)
+        return _drop_overdrawn(self.room, demand, placed) if left.overdrawn else placed
 
     def _held_pieces(self, jobs: Ints) -> JobPieces:
-        """Return what jobs have of the members of the classes; nothing of who has other nodes."""
+        """Return what jobs have of the members of the classes; nothing of a job on other nodes."""
         members, held = self.classes.members, self.setting.held
         pieces = [held.get(job, _NOTHING) for job in jobs.tolist()]
         sizes = np.array([len(nodes) for nodes, _ in pieces], np.int64)
@@ -277,11 +247,10 @@ class _Task:
         elsewhere = np.unique(owner[~np.isin(nodes, members)])
         sizes[elsewhere] = 0
         here = ~np.isin(owner, elsewhere)
-        starts = np.concatenate([_NOTHING[0], [0], np.cumsum(sizes)])
-        return JobPieces(starts, np.searchsorted(members, nodes[here]), gpus[here])
+        return JobPieces(starts_of(sizes), np.searchsorted(members, nodes[here]), gpus[here])
 
 
-def _with_held(
+def _add_held(
     setting: Setting, jobs: Ints, room: Room, classes: Classes, catalogue: Catalogue
 ) -> tuple[Catalogue, Ints]:
     """Add what the jobs have to the catalogue, and return where it is for each, -1 for nothing."""
@@ -314,7 +283,7 @@ def take(room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]) ->
         )
 
 
-def _mended(
+def _drop_overdrawn(
     room: Room, demand: Demand, placed: Mapping[int, tuple[Ints, Ints]]
 ) -> dict[int, tuple[Ints, Ints]]:
     """Leave out jobs for which CPUs or memory are too few, the last in the queue first."""
@@ -327,7 +296,7 @@ def _mended(
     return kept
 
 
-def _warm(labels: Sequence[str], prices: Mapping[str, float]) -> Floats | None:
+def _warm_prices(labels: Sequence[str], prices: Mapping[str, float]) -> Floats | None:
     """Return earlier prices, the mean of the known ones for a class that is new."""
     known = [prices[label] for label in labels if label in prices]
     if not known:

@@ -81,7 +81,6 @@ class Allocation:
         job_id: The id as displayed: `123`, `123_4` (array task), `123+1` (heterogeneous job);
             `parse_job_id` takes it apart.
         job_id_raw: The number that Slurm itself uses: task 83_3 may be job 83.
-        state_text: The state as displayed, such as `CANCELLED by 1000`, or the unknown word.
         submit_s: When this run was submitted; a requeue submits anew.
         end_s: None while the job runs (or where Slurm lost its end).
         elapsed_s: Time on the GPUs without suspensions; up to the log's own time where there is
@@ -102,9 +101,7 @@ class Allocation:
     user: str
     account: str
     partition: str
-    qos: str
     state: JobState
-    state_text: str
     submit_s: float
     eligible_s: float | None
     start_s: float
@@ -119,8 +116,6 @@ class Allocation:
     gpus: GpuCounts
     requested_gpus: GpuCounts
     restarts: int | None
-    comment: str
-    admin_comment: str
     doubts: tuple[Doubt, ...]
     line: int
 

@@ -42,8 +42,7 @@ def quote(text: str) -> str:
 # Job ids ------------------------------------------------------------------------------------------
 
 _JOB_ID = re.compile(
-    r"(?P<job>[0-9]{1,10})(?:_(?P<task>[0-9]{1,10})|_\[(?P<tasks>[^\]]*)\]|\+(?P<offset>[0-9]{1,10}))?"
-    r"(?:\.(?P<step>[^|\s]+))?"
+    r"(?P<job>[0-9]{1,10})(?:_[0-9]{1,10}|_\[[^\]]*\]|\+[0-9]{1,10})?(?:\.(?P<step>[^|\s]+))?"
 )
 
 
@@ -53,16 +52,10 @@ class JobId:
 
     Attributes:
         job: The number of the job, of the whole array, or of a heterogeneous job's first component.
-        array_task: `4` in `123_4`.
-        array_tasks: `1-3,8%2` in `123_[1-3,8%2]`, the tasks of an array that have not started.
-        het_offset: `1` in `123+1`.
         step: `batch` in `123.batch`; empty for the job itself.
     """
 
     job: int
-    array_task: int | None
-    array_tasks: str
-    het_offset: int | None
     step: str
 
 
@@ -78,14 +71,7 @@ def parse_job_id(text: str) -> JobId:
             Flaw.JOB_ID,
             f"{quote(text)} is no job id such as 123, 123_4, 123_[5-9], 123+1 or 123.batch",
         )
-    task, offset = match["task"], match["offset"]
-    return JobId(
-        job=int(match["job"]),
-        array_task=None if task is None else int(task),
-        array_tasks=match["tasks"] or "",
-        het_offset=None if offset is None else int(offset),
-        step=match["step"] or "",
-    )
+    return JobId(int(match["job"]), match["step"] or "")
 
 
 # States -------------------------------------------------------------------------------------------

@@ -18,8 +18,8 @@ from hetsched_core.traces.sacct.fields import (
     quote,
 )
 from hetsched_core.traces.sacct.json_stream import BrokenJsonError, iterate_list
-from hetsched_core.traces.sacct.judgement import check_order, credible_end, find_doubts
 from hetsched_core.traces.sacct.report import Flaw, Tally
+from hetsched_core.traces.sacct.runs import check_order, credible_end, find_doubts
 
 Record = Mapping[str, Any]
 """A JSON object; what is in it is checked where it is read."""
@@ -100,8 +100,6 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
     state = parse_state(state_text)
     nodes = node_lists.expand(node_list)
     requested = _tres(_object(record, "tres").get("requested"))
-    comment = record.get("comment")
-    comments = comment if isinstance(comment, dict) else {"job": comment}
     return Allocation(
         job_id=_displayed_id(record, job_id),
         job_id_raw=str(job_id),
@@ -109,9 +107,7 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
         user=_text(record, "user") or _text(_object(record, "association", {}), "user"),
         account=_text(record, "account"),
         partition=_text(record, "partition"),
-        qos=_text(record, "qos"),
         state=state,
-        state_text=state_text,
         submit_s=submit_s,
         eligible_s=_time(time, "eligible"),
         start_s=start_s,
@@ -126,8 +122,6 @@ def _read_record(record: object, tally: Tally, node_lists: NodeLists) -> Allocat
         gpus=held.gpus,
         requested_gpus=requested.gpus,
         restarts=_count(record, "restart_cnt"),
-        comment=_text(comments, "job"),
-        admin_comment=_text(comments, "administrator"),
         doubts=find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
         line=tally.lines,
     )

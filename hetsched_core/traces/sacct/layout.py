@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations_with_replacement
+from math import comb
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.traces.sacct.fields import quote
+from hetsched_core.traces.sacct.fields import FieldError, quote
 
 IGNORED = "-"
 """Stands for one column that is not read."""
@@ -91,13 +93,11 @@ class Layout:
         names: Column names in lower case, `IGNORED` for a column that is not read.
         delimiter: What separates the fields.
         trailing: Whether one more delimiter ends each line (sacct -p).
-        header: The header line as it stands in the log; empty where there is none.
     """
 
     names: tuple[str, ...]
     delimiter: str
     trailing: bool
-    header: str
 
     @property
     def delimiters(self) -> int:
@@ -159,7 +159,7 @@ def find_layout(
                 f"{where} is a header, {quote(first)}, and names other columns than "
                 "--sacct-fields; leave --sacct-fields out"
             )
-        layout = Layout(names, header.delimiter, header.trailing, first)
+        layout = Layout(names, header.delimiter, header.trailing)
     elif fields is not None:
         layout = _fit_fields(where, sample, fields, delimiter)
     else:
@@ -256,11 +256,11 @@ def _fit_fields(
             continue
         if open_ended and usual + 1 >= len(names):
             rest = usual + 1 - len(names)
-            return Layout(names + (IGNORED,) * rest, candidate, False, "")
+            return Layout(names + (IGNORED,) * rest, candidate, False)
         if usual + 1 == len(names):
-            return Layout(names, candidate, False, "")
+            return Layout(names, candidate, False)
         if usual == len(names) and any(line.endswith(candidate) for line in sample):
-            return Layout(names, candidate, True, "")
+            return Layout(names, candidate, True)
     found = ", ".join(
         f"{sample[0].count(candidate) + 1} with {candidate!r}"
         for candidate in ((delimiter,) if delimiter is not None else _candidates(sample[0]))
@@ -283,3 +283,51 @@ def _candidates(line: str) -> list[str]:
     found += _COMMON_DELIMITERS
     found += sorted({c for c in line if not c.isascii() and not c.isalnum()}, key=line.index)
     return list(dict.fromkeys(found))
+
+
+# Rows with more fields than columns ---------------------------------------------------------------
+
+_MOST_WAYS = 256
+
+
+def repair(
+    cells: Sequence[str],
+    layout: Layout,
+    check: Callable[[Sequence[str]], None],
+    read_columns: frozenset[int],
+) -> list[str] | None:
+    """Put the pieces of names together again where only one way of doing so makes sense.
+
+    Args:
+        cells: The fields as split at every delimiter, more than the layout has columns.
+        layout: The layout of the log.
+        check: Raises FieldError for a row whose values do not fit their columns.
+        read_columns: Columns that are read; ways that differ only in others are the same.
+
+    Returns:
+        The row, of one field for each column; None where no way or more than one makes sense.
+    """
+    free = [at for at, name in enumerate(layout.names) if name in FREE_TEXT]
+    surplus = len(cells) - len(layout.names)
+    if not free or comb(surplus + len(free) - 1, surplus) > _MOST_WAYS:
+        return None
+    found: dict[tuple[str, ...], list[str]] = {}
+    for widened in combinations_with_replacement(free, surplus):
+        row = _join(cells, layout, widened)
+        try:
+            check(row)
+        except FieldError:
+            continue
+        found[tuple(row[at] for at in sorted(read_columns))] = row
+    return next(iter(found.values())) if len(found) == 1 else None
+
+
+def _join(cells: Sequence[str], layout: Layout, widened: tuple[int, ...]) -> list[str]:
+    """Return the row in which each column takes one field, and one more each time it is widened."""
+    row = []
+    at = 0
+    for column in range(len(layout.names)):
+        width = 1 + widened.count(column)
+        row.append(layout.delimiter.join(cells[at : at + width]))
+        at += width
+    return row

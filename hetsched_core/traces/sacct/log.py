@@ -16,9 +16,8 @@ from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct.allocation import Allocation
 from hetsched_core.traces.sacct.clock import Clock
 from hetsched_core.traces.sacct.json_records import read_json
-from hetsched_core.traces.sacct.lines import CHUNK
 from hetsched_core.traces.sacct.report import Form, ReadReport, Tally, Unusable
-from hetsched_core.traces.sacct.text import read_text
+from hetsched_core.traces.sacct.text import CHUNK, read_text
 
 _GZIP = b"\x1f\x8b"
 _BOM = b"\xef\xbb\xbf"

@@ -115,26 +115,19 @@ class Tally:
     def __init__(self, source: str, on_unusable: Callable[[Unusable], None] | None) -> None:
         self.source = source
         self.form = Form.TEXT
-        self.lines = 0
-        self.headers = 0
-        self.blank = 0
-        self.steps = 0
-        self.never_started = 0
-        self.no_gpu = 0
-        self.used = 0
-        self.unusable = 0
+        self.lines = self.headers = self.blank = self.steps = 0
+        self.never_started = self.no_gpu = self.used = self.unusable = 0
         self.complete = False
         self._on_unusable = on_unusable
+        self._counts: Counter[Flaw | Doubt] = Counter()
         self._flaws: dict[Flaw, list[Unusable]] = {}
-        self._flaw_counts: Counter[Flaw] = Counter()
         self._doubts: dict[Doubt, list[int]] = {}
-        self._doubt_counts: Counter[Doubt] = Counter()
 
     def use(self, allocation: Allocation) -> None:
         """Count a line that became an allocation."""
         self.used += 1
         for doubt in allocation.doubts:
-            self._doubt_counts[doubt] += 1
+            self._counts[doubt] += 1
             first = self._doubts.setdefault(doubt, [])
             if len(first) < EXAMPLES:
                 first.append(allocation.line)
@@ -143,7 +136,7 @@ class Tally:
         """Count a line that cannot be used, and tell whoever asked."""
         unusable = Unusable(self.form, line, flaw, message)
         self.unusable += 1
-        self._flaw_counts[flaw] += 1
+        self._counts[flaw] += 1
         first = self._flaws.setdefault(flaw, [])
         if len(first) < EXAMPLES:
             first.append(unusable)
@@ -164,12 +157,12 @@ class Tally:
             used=self.used,
             unusable=self.unusable,
             flaws=tuple(
-                FlawCount(flaw, self._flaw_counts[flaw], tuple(self._flaws[flaw]))
+                FlawCount(flaw, self._counts[flaw], tuple(self._flaws[flaw]))
                 for flaw in Flaw
                 if flaw in self._flaws
             ),
             doubts=tuple(
-                DoubtCount(doubt, self._doubt_counts[doubt], tuple(self._doubts[doubt]))
+                DoubtCount(doubt, self._counts[doubt], tuple(self._doubts[doubt]))
                 for doubt in Doubt
                 if doubt in self._doubts
             ),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct.allocation import Allocation, Doubt, GpuCounts, JobState
@@ -22,11 +23,16 @@ from hetsched_core.traces.sacct.fields import (
     parse_tres,
     quote,
 )
-from hetsched_core.traces.sacct.judgement import check_order, credible_end, find_doubts
-from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, Layout, find_layout
-from hetsched_core.traces.sacct.lines import MAX_LINE, OVERLONG, split_lines
-from hetsched_core.traces.sacct.repair import repair
+from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, Layout, find_layout, repair
 from hetsched_core.traces.sacct.report import Flaw, Tally
+from hetsched_core.traces.sacct.runs import check_order, credible_end, find_doubts
+
+CHUNK = 1 << 18
+MAX_LINE = 1 << 20
+"""Longest line that is read, in bytes (give or take a chunk)."""
+
+OVERLONG = b"\n"
+"""Stands for a line that is longer than that; no line holds a line break."""
 
 _SAMPLE = 256
 # The bulk of a log: told apart before anything is decoded. Rarer forms are parsed as job ids.
@@ -34,6 +40,40 @@ _STEP = re.compile(rb"[0-9]+(?:[_+][0-9]+)?\.[^\s|]")
 _JOB = re.compile(r"[0-9]{1,10}(?:[_+][0-9]{1,10})?")
 _NEVER = frozenset({"", "Unknown", "None", "N/A", "0", str(NO_VALUE), str(NO_VALUE + 1)})
 _NOT_ASSIGNED = "None assigned"
+
+_Parse = Callable[..., object]
+_COLUMNS: Mapping[str, tuple[tuple[str, ...], _Parse | None]] = {
+    "JobID": (("JobID", "JobIDRaw"), parse_job_id),
+    "JobIDRaw": (("JobIDRaw", "JobID"), parse_job_id),
+    "State": (("State",), parse_state),
+    "Submit": (("Submit",), Clock.read),
+    "Eligible": (("Eligible",), Clock.read),
+    "Start": (("Start",), Clock.read),
+    "End": (("End",), Clock.read),
+    "ElapsedRaw": (("ElapsedRaw",), parse_number),
+    "Elapsed": (("Elapsed",), parse_duration),
+    "Suspended": (("Suspended",), parse_duration),
+    "TimelimitRaw": (("TimelimitRaw",), parse_number),
+    "Timelimit": (("Timelimit",), parse_duration),
+    "NodeList": (("NodeList",), expand_nodes),
+    "NNodes": (("AllocNodes", "NNodes"), parse_number),
+    "AllocCPUS": (("AllocCPUS", "NCPUS"), parse_number),
+    "ReqMem": (("ReqMem",), partial(parse_memory, cpus=None, nodes=None)),
+    "AllocTRES": (("AllocTRES",), parse_tres),
+    "AllocGRES": (("AllocGRES",), parse_gres),
+    "ReqTRES": (("ReqTRES",), parse_tres),
+    "Restarts": (("Restarts",), parse_number),
+    "JobName": (("JobName",), None),
+    "User": (("User",), None),
+    "Account": (("Account",), None),
+    "Partition": (("Partition",), None),
+    # Of no use to a job, but a row in which one of them is not certain is refused.
+    "QOS": (("QOS",), None),
+    "Comment": (("Comment",), None),
+    "AdminComment": (("AdminComment",), None),
+}
+"""What is read: the columns that have it, the first that a log has counts, and the form of its
+values; None for text."""
 
 
 def read_text(
@@ -71,6 +111,28 @@ def read_text(
         raise InputError(f"{tally.source}: the log is empty; export one with: {EXPORT}")
 
 
+def split_lines(read: Callable[[int], bytes]) -> Iterator[tuple[list[bytes], bool]]:
+    """Yield batches of lines without their line breaks.
+
+    The flag is False for what follows the last line break of the stream, which comes in a batch of
+    its own: such a line may be cut off.
+    """
+    tail = b""
+    overlong = False
+    while chunk := read(CHUNK):
+        lines = chunk.split(b"\n")
+        if len(lines) > 1:
+            lines[0] = OVERLONG if overlong else tail + lines[0]
+            tail, overlong = lines.pop(), False
+            yield lines, True
+        elif not overlong:
+            tail += chunk
+        if len(tail) > MAX_LINE:
+            tail, overlong = b"", True
+    if tail or overlong:
+        yield [OVERLONG if overlong else tail], False
+
+
 def _find_layout(
     where: str, lines: list[bytes], fields: tuple[str, ...] | None, delimiter: str | None
 ) -> Layout:
@@ -95,79 +157,25 @@ class _Rows:
     """
 
     def __init__(self, layout: Layout, clock: Clock, tally: Tally) -> None:
-        column = layout.column
         self._layout = layout
         self._clock = clock
         self._tally = tally
         self._node_lists = NodeLists()
-        self._job_id = column("JobID", "JobIDRaw")
-        self._job_id_raw = column("JobIDRaw", "JobID")
-        self._name = column("JobName")
-        self._user = column("User")
-        self._account = column("Account")
-        self._partition = column("Partition")
-        self._qos = column("QOS")
-        self._state = column("State")
-        self._submit = column("Submit")
-        self._eligible = column("Eligible")
-        self._start = column("Start")
-        self._end = column("End")
-        self._elapsed_raw = column("ElapsedRaw")
-        self._elapsed = column("Elapsed")
-        self._suspended = column("Suspended")
-        self._limit_raw = column("TimelimitRaw")
-        self._limit = column("Timelimit")
-        self._nodes = column("NodeList")
-        self._n_nodes = column("AllocNodes", "NNodes")
-        self._cpus = column("AllocCPUS", "NCPUS")
-        self._memory = column("ReqMem")
-        self._tres = column("AllocTRES")
-        self._gres = column("AllocGRES")
-        self._requested = column("ReqTRES")
-        self._restarts = column("Restarts")
-        self._comment = column("Comment")
-        self._admin_comment = column("AdminComment")
-        checks: tuple[tuple[str, int, Callable[[str], object]], ...] = (
-            ("JobID", self._job_id, parse_job_id),
-            ("JobIDRaw", self._job_id_raw, parse_job_id),
-            ("State", self._state, parse_state),
-            ("Submit", self._submit, clock.read),
-            ("Eligible", self._eligible, clock.read),
-            ("Start", self._start, clock.read),
-            ("End", self._end, clock.read),
-            ("ElapsedRaw", self._elapsed_raw, parse_number),
-            ("Elapsed", self._elapsed, parse_duration),
-            ("Suspended", self._suspended, parse_duration),
-            ("TimelimitRaw", self._limit_raw, parse_number),
-            ("Timelimit", self._limit, parse_duration),
-            ("NodeList", self._nodes, expand_nodes),
-            ("NNodes", self._n_nodes, parse_number),
-            ("AllocCPUS", self._cpus, parse_number),
-            ("ReqMem", self._memory, lambda text: parse_memory(text, None, None)),
-            ("AllocTRES", self._tres, parse_tres),
-            ("AllocGRES", self._gres, parse_gres),
-            ("ReqTRES", self._requested, parse_tres),
-            ("Restarts", self._restarts, parse_number),
-        )
-        texts = (
-            self._name,
-            self._user,
-            self._account,
-            self._partition,
-            self._qos,
-            self._comment,
-            self._admin_comment,
-        )
+        self._at = {name: layout.column(*names) for name, (names, _) in _COLUMNS.items()}
         absent = len(layout.names)
         # What is checked column by column, where a row as a whole does not make sense.
-        self._checks = tuple(check for check in checks if check[1] != absent)
-        self._read_columns = frozenset({*texts, *(at for _, at, _ in checks)} - {absent})
+        self._checks = tuple(
+            (name, self._at[name], clock.read if parse is Clock.read else parse)
+            for name, (_, parse) in _COLUMNS.items()
+            if parse is not None and self._at[name] != absent
+        )
+        self._read_columns = frozenset(self._at.values()) - {absent}
 
     def read(self, batch: list[bytes], complete: bool) -> Iterator[Allocation]:
         """Yield the allocations among some lines; the last line may not be complete."""
         tally, layout = self._tally, self._layout
         delimiter, delimiters = layout.delimiter.encode(), layout.delimiters
-        before_id = self._job_id
+        before_id = self._at["JobID"]
         is_step = _STEP.match
         number, steps = tally.lines, 0
         for line in batch:
@@ -214,8 +222,8 @@ class _Rows:
             else:
                 tally.refuse(tally.lines, Flaw.CUT_OFF, counts)
             return None
-        if _STEP.match(cells[self._job_id].encode()) and not any(
-            name in FREE_TEXT for name in layout.names[: self._job_id]
+        if _STEP.match(cells[self._at["JobID"]].encode()) and not any(
+            name in FREE_TEXT for name in layout.names[: self._at["JobID"]]
         ):
             tally.steps += 1
             return None
@@ -242,14 +250,14 @@ class _Rows:
 
     def _row(self, row: list[str], doubts: tuple[Doubt, ...]) -> Allocation | None:
         """Count a row; return the allocation that it is."""
-        tally = self._tally
+        tally, at = self._tally, self._at
         try:
-            if not _JOB.fullmatch(row[self._job_id]) and self._is_no_job(row):
+            if not _JOB.fullmatch(row[at["JobID"]]) and self._is_no_job(row):
                 return None
-            if row[self._start] in _NEVER or row[self._nodes] == _NOT_ASSIGNED:
+            if row[at["Start"]] in _NEVER or row[at["NodeList"]] == _NOT_ASSIGNED:
                 tally.never_started += 1
                 return None
-            if "gres/" in row[self._tres] or "gpu" in row[self._gres]:
+            if "gres/" in row[at["AllocTRES"]] or "gpu" in row[at["AllocGRES"]]:
                 gpus, tres = self._gpus(row)
                 if gpus:
                     return self._allocation(row, gpus, tres, doubts)
@@ -268,18 +276,19 @@ class _Rows:
         if tuple(cell.casefold() for cell in row[:-1]) == self._layout.names:
             self._tally.headers += 1
             return True
-        if parse_job_id(row[self._job_id]).step:
+        if parse_job_id(row[self._at["JobID"]]).step:
             self._tally.steps += 1
             return True
         return False
 
     def _gpus(self, row: list[str]) -> tuple[GpuCounts, Tres]:
-        tres = parse_tres(row[self._tres])
-        gpus = tres.gpus or parse_gres(row[self._gres])
+        held = row[self._at["AllocTRES"]]
+        tres = parse_tres(held)
+        gpus = tres.gpus or parse_gres(row[self._at["AllocGRES"]])
         if not gpus and tres.part_of_gpu:
             raise FieldError(
                 Flaw.PART_OF_GPU,
-                f"AllocTRES: {quote(row[self._tres])} holds shards or MPS of a GPU, "
+                f"AllocTRES: {quote(held)} holds shards or MPS of a GPU, "
                 "and only whole GPUs are scheduled",
             )
         return gpus, tres
@@ -287,11 +296,11 @@ class _Rows:
     def _allocation(
         self, row: list[str], gpus: GpuCounts, tres: Tres, doubts: tuple[Doubt, ...]
     ) -> Allocation:
-        clock = self._clock
-        seconds = parse_number(row[self._elapsed_raw])
-        elapsed_s = parse_duration(row[self._elapsed]) if seconds is None else float(seconds)
-        suspended_s = parse_duration(row[self._suspended])
-        times = row[self._submit], row[self._eligible], row[self._start], row[self._end]
+        clock, at = self._clock, self._at
+        seconds = parse_number(row[at["ElapsedRaw"]])
+        elapsed_s = parse_duration(row[at["Elapsed"]]) if seconds is None else float(seconds)
+        suspended_s = parse_duration(row[at["Suspended"]])
+        times = row[at["Submit"]], row[at["Eligible"]], row[at["Start"]], row[at["End"]]
         submit_s, start_s, end_s = clock.read(times[0]), clock.read(times[2]), clock.read(times[3])
         eligible_s = clock.read(times[1]) if times[1] else None
         if clock.change_days and not clock.change_days.isdisjoint([time[:10] for time in times]):
@@ -306,26 +315,24 @@ class _Rows:
         check_order(submit_s, start_s, end_s)
         if elapsed_s is None and end_s is not None:
             elapsed_s = end_s - start_s - (suspended_s or 0.0)
-        limit = parse_number(row[self._limit_raw])
+        limit = parse_number(row[at["TimelimitRaw"]])
         if limit is not None:
             time_limit_s = limit * 60.0 if limit < NO_VALUE else None
         else:
-            time_limit_s = parse_duration(row[self._limit])
-        state = parse_state(row[self._state])
-        nodes = self._node_lists.expand(row[self._nodes])
-        requested = parse_tres(row[self._requested])
-        n_nodes = len(nodes) or tres.nodes or parse_number(row[self._n_nodes])
-        cpus = tres.cpus or parse_number(row[self._cpus])
+            time_limit_s = parse_duration(row[at["Timelimit"]])
+        state = parse_state(row[at["State"]])
+        nodes = self._node_lists.expand(row[at["NodeList"]])
+        requested = parse_tres(row[at["ReqTRES"]])
+        n_nodes = len(nodes) or tres.nodes or parse_number(row[at["NNodes"]])
+        cpus = tres.cpus or parse_number(row[at["AllocCPUS"]])
         return Allocation(
-            job_id=row[self._job_id],
-            job_id_raw=row[self._job_id_raw],
-            name=row[self._name],
-            user=row[self._user],
-            account=row[self._account],
-            partition=row[self._partition],
-            qos=row[self._qos],
+            job_id=row[at["JobID"]],
+            job_id_raw=row[at["JobIDRaw"]],
+            name=row[at["JobName"]],
+            user=row[at["User"]],
+            account=row[at["Account"]],
+            partition=row[at["Partition"]],
             state=state,
-            state_text=row[self._state],
             submit_s=submit_s,
             eligible_s=eligible_s,
             start_s=start_s,
@@ -338,12 +345,10 @@ class _Rows:
             cpus=cpus,
             memory_mb=tres.memory_mb
             or requested.memory_mb
-            or parse_memory(row[self._memory], cpus, n_nodes),
+            or parse_memory(row[at["ReqMem"]], cpus, n_nodes),
             gpus=gpus,
             requested_gpus=requested.gpus,
-            restarts=parse_number(row[self._restarts]),
-            comment=row[self._comment],
-            admin_comment=row[self._admin_comment],
+            restarts=parse_number(row[at["Restarts"]]),
             doubts=doubts
             + find_doubts(state, start_s, end_s, elapsed_s, suspended_s, time_limit_s),
             line=self._tally.lines,

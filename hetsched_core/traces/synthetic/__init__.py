@@ -2,8 +2,12 @@
 
 from hetsched_core.traces.synthetic.cluster import synthetic_cluster
 from hetsched_core.traces.synthetic.jobs import SyntheticWorkload
-from hetsched_core.traces.synthetic.options import SyntheticOptions
-from hetsched_core.traces.synthetic.statistics import TRACES, GpuClass, TraceStatistics
+from hetsched_core.traces.synthetic.options import (
+    TRACES,
+    GpuClass,
+    SyntheticOptions,
+    TraceStatistics,
+)
 
 __all__ = [
     "TRACES",

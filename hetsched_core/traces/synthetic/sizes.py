@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scipy.optimize import brentq, root
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.synthetic.statistics import TraceStatistics
+from hetsched_core.traces.synthetic.options import TraceStatistics
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,8 +42,6 @@ class Sizes:
 
     Attributes:
         gpus: (C,) numbers of GPUs, ascending.
-        jobs: (C,) share of jobs with each.
-        mean_s: (C,) mean run time with each, seconds.
         quantiles: (K,) ascending from 0 to 1.
         log_s: (K,) logarithm of the run time at each, linear in between.
         edges: (E + 1,) quantiles between which the odds are constant.
@@ -51,17 +49,10 @@ class Sizes:
     """
 
     gpus: Ints
-    jobs: Floats
-    mean_s: Floats
     quantiles: Floats
     log_s: Floats
     edges: Floats
     cumulative: Floats
-
-    @property
-    def mean_gpu_s(self) -> float:
-        """GPU seconds of a job, on average."""
-        return float(np.sum(self.jobs * self.gpus * self.mean_s))
 
     def draw(self, first: Floats, second: Floats) -> tuple[Floats, Ints]:
         """Return the jobs that uniform numbers in [0, 1) stand for.
@@ -97,7 +88,7 @@ def fit_sizes(trace: TraceStatistics) -> Sizes:
     mean_s = gpu_hours / (jobs * gpus)
     mean_s *= trace.mean_s / np.sum(jobs * mean_s)
     odds = _fit_odds(trace.name, weights, seconds, jobs, mean_s)
-    return Sizes(gpus, jobs, mean_s, quantiles, log_s, edges, np.cumsum(odds, axis=1))
+    return Sizes(gpus, quantiles, log_s, edges, np.cumsum(odds, axis=1))
 
 
 def _quantile_function(trace: TraceStatistics) -> tuple[Floats, Floats]:

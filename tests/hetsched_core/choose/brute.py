@@ -17,17 +17,16 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose import JobPieces, NodeClasses, assign_nodes, choose, solver
-from hetsched_core.choose.exchange import exchanged
-from hetsched_core.choose.offers import Offers
-from hetsched_core.choose.prices import Priced
+from hetsched_core.choose import JobPieces, assign_nodes, choose, solver
+from hetsched_core.choose.offers import Offers, improve_by_exchange
 from tests.hetsched_core.choose.naive import best_value, faults, pooled_problem, small_problem
 
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
 
-def as_it_is(_c: NodeClasses, _o: Offers, _p: Priced, option: Ints, _t: Bools, _e: float) -> Ints:
+def as_it_is(_o: Offers, _p: Floats, _b: Floats, option: Ints, _t: Bools, _e: float) -> Ints:
     """In place of exchanges: what was chosen so far."""
     return option
 
@@ -40,10 +39,10 @@ def main(problems: int, seed: int = 1) -> None:
     solver.FIRST_OPEN, solver.MORE_OPEN = 0, 2
     for at in range(problems):
         solver.FEW_OPTIONS, solver.ENOUGH_OPEN = ((few, enough), (0, 0), (0, enough))[at % 4 % 3]
-        vars(solver)["exchanged"] = (exchanged, as_it_is)[at // 12 % 2]
+        vars(solver)["improve_by_exchange"] = (improve_by_exchange, as_it_is)[at // 12 % 2]
         problem = pooled_problem(draw) if at % 3 == 2 else small_problem(draw)
         found, best = choose(problem, gap=0.0), best_value(problem)
-        node_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
+        node_class = problem.classes.of_node
         nothing = JobPieces.none(problem.jobs)
         placed = assign_nodes(problem, found.option, node_class, nothing)
         again = assign_nodes(problem, found.option, node_class, placed)

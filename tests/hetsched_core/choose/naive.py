@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.choose import ChooseProblem, JobPieces, NodeClasses, Options
+from hetsched_core.choose import ChooseProblem, JobPieces, NodeClasses, Options, assign_nodes
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -102,7 +102,7 @@ def pieces_of(problem: ChooseProblem, q: int) -> list[tuple[int, int]]:
 def best_value(problem: ChooseProblem) -> float:
     """The optimum of the per-node programme: every way to put every option on nodes is tried."""
     classes = problem.classes
-    of_class = np.repeat(np.arange(len(classes)), classes.count).tolist()
+    of_class = classes.of_node.tolist()
     options: list[list[int]] = [[] for _ in range(problem.jobs)]
     for q, j in enumerate(problem.options.job.tolist()):
         options[j].append(q)
@@ -158,6 +158,13 @@ def faults(
     yield from (f"node {n} is {-left} GPUs short" for n, left in enumerate(free) if left < 0)
 
 
+def placement_faults(problem: ChooseProblem, option: Ints) -> list[str]:
+    """What is wrong with the nodes that a choice is given on an idle cluster."""
+    of_node = problem.classes.of_node
+    placed = assign_nodes(problem, option, of_node, JobPieces.none(problem.jobs))
+    return list(faults(problem, option, of_node, placed))
+
+
 def soft_surplus(offers: Sequence[tuple[float, float]], softness: float) -> float:
     """What a chooser among (value, cost) gains, softened."""
     return softness * math.log(
@@ -194,7 +201,7 @@ def fill_in_turn(
     A piece goes to the node that it fills best, of those the one that changed last.
     """
     classes, value = problem.classes, problem.options.value.tolist()
-    of_class = np.repeat(np.arange(len(classes)), classes.count).tolist()
+    of_class = classes.of_node.tolist()
     free = [int(classes.capacity[c]) for c in of_class]
     touched = [-n for n in range(len(free))]
     result, held = list(choice), [[] for _ in choice]  # type: list[int], list[list[int]]

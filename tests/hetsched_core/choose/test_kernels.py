@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetsched_core.choose.instances import random_problem
 from hetsched_core.choose.offers import offers_of
 from hetsched_core.kernels.fill import fill
 from hetsched_core.kernels.prices import (
     add_soft_surplus,
     best_offers,
-    node_worth,
     number_bundles,
 )
+from tests.hetsched_core.choose.instances import random_problem
 from tests.hetsched_core.choose.naive import Floats, bound_at, fill_in_turn, pieces_of, soft_surplus
 
 SEEDS = range(5)
@@ -43,14 +42,13 @@ def test_bundles_are_numbered_by_their_pieces(seed: int) -> None:
 def test_the_bound_is_that_of_every_job_and_every_cut(seed: int) -> None:
     problem = random_problem(seed, 80, 30)
     offers, draw = offers_of(problem), np.random.default_rng(seed)
-    slot = draw.uniform(0, 4, len(offers.slots)) * offers.slots.gpus
+    slot = draw.uniform(0, 4, len(offers.slot_gpus)) * offers.slot_gpus
     best, second = np.empty(problem.jobs), np.empty(problem.jobs)
     choice = np.empty(problem.jobs, np.int64)
-    worth = np.empty((len(problem.classes), int(problem.classes.capacity.max()) + 1))
     cost = offers.cost(slot)
     best_offers(offers.starts, offers.value, offers.bundle, cost, best, second, choice)
-    node_worth(problem.classes.capacity, offers.slots.starts, offers.slots.gpus, slot, worth)
-    names = zip(offers.slots.of_class.tolist(), offers.slots.gpus.tolist(), strict=True)
+    worth = offers.idle_worth(slot)
+    names = zip(offers.slot_class.tolist(), offers.slot_gpus.tolist(), strict=True)
     price = dict(zip(names, slot.tolist(), strict=True))
     total = best.sum() + worth[:, -1] @ problem.classes.count
     assert total == pytest.approx(bound_at(problem, price))
@@ -69,7 +67,7 @@ def test_the_bound_is_that_of_every_job_and_every_cut(seed: int) -> None:
 def test_soft_surplus_and_its_derivatives(softness: float) -> None:
     problem = random_problem(0, 80, 12)
     offers = offers_of(problem)
-    x = np.random.default_rng(1).uniform(1, 3, len(offers.slots)) * offers.slots.gpus
+    x = np.random.default_rng(1).uniform(1, 3, len(offers.slot_gpus)) * offers.slot_gpus
     weight = np.arange(1.0, problem.jobs + 1)
     terms = np.ones(len(offers.bundle_slots))
 
@@ -121,7 +119,7 @@ def test_jobs_fill_nodes_in_turn(seed: int, sweeps: int) -> None:
         for a, b in zip(offers.starts[:-1], offers.starts[1:], strict=True)
     ]
     cost = draw.uniform(0, 30, len(offers.bundle_starts) - 1)
-    of_class = np.repeat(np.arange(len(problem.classes)), problem.classes.count)
+    of_class = problem.classes.of_node
     free = problem.classes.capacity[of_class]
     choice, held = np.array(some), np.empty((problem.jobs, 2), np.int64)
     fill(
@@ -132,8 +130,8 @@ def test_jobs_fill_nodes_in_turn(seed: int, sweeps: int) -> None:
         offers.bundle,
         cost,
         offers.bundle_starts,
-        offers.slots.of_class[offers.bundle_slots],
-        offers.slots.gpus[offers.bundle_slots],
+        offers.slot_class[offers.bundle_slots],
+        offers.slot_gpus[offers.bundle_slots],
         sweeps,
         choice,
         free,

@@ -12,7 +12,7 @@ from hetsched_core.choose import (
     assign_nodes,
     choose,
 )
-from hetsched_core.choose.instances import random_problem
+from tests.hetsched_core.choose.instances import random_problem
 from tests.hetsched_core.choose.naive import Ints, Pieces, faults, problem_of
 
 
@@ -88,7 +88,7 @@ def test_whoever_keeps_all_keeps_its_nodes_when_everybody_does(seed: int) -> Non
     problem = random_problem(seed, 512, 500)
     option = choose(problem, gap=1e-2).option
     draw = np.random.default_rng(seed)
-    node_class = draw.permutation(np.repeat(np.arange(len(problem.classes)), problem.classes.count))
+    node_class = draw.permutation(problem.classes.of_node)
     first = assign_nodes(problem, option, node_class, JobPieces.none(problem.jobs))
     assert list(faults(problem, option, node_class, first)) == []
     again = assign_nodes(problem, option, node_class, first)

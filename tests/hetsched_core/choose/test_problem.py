@@ -60,3 +60,19 @@ def test_classes_with_negative_numbers_are_refused() -> None:
 def test_pieces_of_jobs_that_end_early_are_refused() -> None:
     with pytest.raises(ProblemError, match="starts runs from 0 to 1; expected 0 to 2"):
         JobPieces(np.array([0, 1]), np.array([0, 1]), np.array([1, 1]))
+
+
+@pytest.mark.parametrize(
+    ("kind", "pool", "message"),
+    [
+        ([0, 0], None, "kinds and pools, or neither"),
+        ([0, 0], [1, 1], "make them one class"),
+        ([0, 0], [0, 1], "others of its kind have 4"),
+    ],
+)
+def test_kinds_that_cannot_be_are_refused(
+    kind: list[int], pool: list[int] | None, message: str
+) -> None:
+    where = None if pool is None else np.array(pool)
+    with pytest.raises(ProblemError, match=message):
+        NodeClasses(np.array([4, 8]), np.array([1, 1]), ("a", "b"), np.array(kind), where)

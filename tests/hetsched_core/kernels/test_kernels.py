@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetsched_core.kernels import FLOATS, FLOATS_OUT, float64, kernel, scalar, void
-from tests.hetsched_core.throughput.naive import Floats
+from hetsched_core.kernels import Floats, FloatsOut, kernel, scalar
 
 KERNELS = Path(__file__).parents[3] / "hetsched_core/kernels"
 MAY_IMPORT = {"__future__", "math", "numpy", "numpy.typing", "typing", "hetsched_core.kernels"}
@@ -34,8 +33,8 @@ def twice(value: float) -> float:
     return 2 * value
 
 
-@kernel(void(FLOATS, float64, FLOATS_OUT))
-def scaled(values: Floats, factor: float, out: Floats) -> None:
+@kernel()
+def scaled(values: Floats, factor: float, out: FloatsOut) -> None:
     """Multiply."""
     for i in range(len(values)):
         out[i] = twice(values[i]) * factor

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from random import Random
 
@@ -13,8 +14,9 @@ from hypothesis import strategies as st
 from hetsched_core.placement import rigid_way
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
-from hetsched_core.placement.starts import Queue, Start
+from hetsched_core.placement.starts import Queue, Start, Starts
 from hetsched_core.placement.timeline import OVERDUE_S, Timeline
+from hetsched_core.placement.waiting_line import WaitingLine
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
@@ -23,6 +25,7 @@ from hetsched_core.types import (
     Node,
     NodeCondition,
     RequirementSet,
+    Reservation,
     Shape,
     Snapshot,
     Window,
@@ -297,7 +300,7 @@ def windows_of(seed: int) -> list[Window]:
     ]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) -> None:
     timeline, naive, queue = timelines(seed)
@@ -305,7 +308,6 @@ def test_the_starts_are_those_of_the_naive_twin(seed: int, reserve_all: bool) ->
     assert found == naive.earliest_starts(queue, 950.0, reserve_all=reserve_all)
 
 
-@settings(max_examples=100)
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_who_is_behind_makes_nobody_ahead_start_later(seed: int, reserve_all: bool) -> None:
     timeline, _, queue = timelines(seed)
@@ -315,7 +317,6 @@ def test_who_is_behind_makes_nobody_ahead_start_later(seed: int, reserve_all: bo
         assert starts == all_starts[: len(starts)]
 
 
-@settings(max_examples=150)
 @given(seed=st.integers(0, 10**9), reserve_all=st.booleans())
 def test_a_timeline_that_is_used_again_says_what_a_new_one_would(
     seed: int, reserve_all: bool
@@ -340,3 +341,87 @@ def test_a_timeline_that_is_used_again_says_what_a_new_one_would(
         found = earliest(timeline, ahead, now_s, reserve_all=reserve_all, windows=windows)
         naive = NaiveTimeline(snapshot.cluster, present, closed, windows)
         assert found == naive.earliest_starts(ahead, now_s, reserve_all=reserve_all)
+
+
+# -- starts and promises read from arrays ----------------------------------------------------------
+
+
+CLUSTER = cluster_of(n0=("a100", 4), n1=("a100", 4))
+
+
+@pytest.fixture
+def starts() -> Starts:
+    """Of four jobs the second starts now, the first and the last keep something."""
+    queue = Queue(["a", "b", "c", "d"], np.zeros(4, np.int64), np.array([10.0, 20.0, 30.0, 40.0]))
+    pieces = np.array([(0, 0, 4), (0, 1, 4), (1, 1, 2), (3, 0, 1)], np.int64)
+    return Starts(queue, np.array([50.0, 5.0, math.inf, 60.0]), pieces, CLUSTER)
+
+
+def test_pieces_of_one_job_are_one_start(starts: Starts) -> None:
+    assert list(starts) == [
+        Start("a", on(n0=4, n1=4), 50.0),
+        Start("b", on(n1=2), 5.0),
+        Start("d", on(n0=1), 60.0),
+    ]
+
+
+def test_who_starts_now_is_told_from_who_is_promised_something(starts: Starts) -> None:
+    assert [start.job for start in starts.by(5.0)] == ["b"]
+    assert list(starts.promised_after(5.0)) == [
+        Reservation("a", on(n0=4, n1=4), 50.0, 60.0),
+        Reservation("d", on(n0=1), 60.0, 100.0),
+    ]
+
+
+def test_promises_can_be_taken_back_one_after_the_other(starts: Starts) -> None:
+    promises = starts.promised_after(5.0)
+    fewer = promises.without({"a", "nobody"})
+    assert [promise.job for promise in fewer] == ["d"]
+    assert len(fewer.without({"d"})) == 0
+    assert len(promises) == 2
+    assert promises[0].job == "a"
+    assert [promise.job for promise in promises[1:]] == ["d"]
+
+
+def test_nobody_in_the_queue_is_nobody_who_starts() -> None:
+    empty = Queue([], np.zeros(0, np.int64), np.zeros(0))
+    starts = Starts(empty, np.zeros(0), np.zeros((0, 3), np.int64), CLUSTER)
+    assert list(starts) == []
+    assert list(starts.by(math.inf)) == []
+    assert not starts.promised_after(0.0)
+
+
+# -- the line of waiting jobs against a sorted list ------------------------------------------------
+
+
+@given(seed=st.integers(0, 10**9), near=st.sampled_from([1, 5, 10**6]))
+def test_the_first_of_the_line_are_those_of_a_list_sorted_anew(seed: int, near: int) -> None:
+    rng, line = Random(seed), WaitingLine()
+    there: list[tuple[float, str, int, float]] = []
+    for number in range(200):
+        if there and rng.random() < 0.45:
+            line.remove(there.pop(rng.randrange(min(near, len(there))))[1])
+        else:
+            # Most come at the end; no key comes twice.
+            key = rng.random() if rng.random() < 0.2 else 1.0 + number
+            there = sorted([*there, (key, f"j{number}", number, rng.random())])
+            line.put(*there[[job for _, job, *_ in there].index(f"j{number}")])
+        line.remove("nobody")
+        most = rng.randint(0, 40)
+        found, expected = line.first(most), there[:most]
+        assert list(found.jobs) == [job for _, job, *_ in expected]
+        assert found.kinds.tolist() == [kind for *_, kind, _ in expected]
+        assert found.limits_s.tolist() == [limit_s for *_, limit_s in expected]
+        assert len(line._order) <= len(there) + max(64, len(there) + 1)
+
+
+def test_what_was_first_stays_as_it_was_when_the_line_moves_on() -> None:
+    line = WaitingLine()
+    line.put(1.0, "a", 5, 60.0)
+    line.put(2.0, "b", 6, 70.0)
+    found = line.first(2)
+    line.remove("a")
+    line.put(0.0, "c", 7, 80.0)
+    assert list(found.jobs) == ["a", "b"]
+    assert found.kinds.tolist() == [5, 6]
+    assert found.limits_s.tolist() == [60.0, 70.0]

@@ -10,8 +10,9 @@ import pytest
 
 from hetsched_core.contract import random_scenario
 from hetsched_core.placement import InTurn, Packing, pack
+from hetsched_core.placement.entries import NEVER
 from hetsched_core.placement.fewest import fewest_fit
-from hetsched_core.placement.pack import NEVER, Fit, fastest_fit
+from hetsched_core.placement.pack import Fit, fastest_fit
 from hetsched_core.policy import PolicyInfo, check_plan
 from hetsched_core.simulate import simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
@@ -70,7 +71,6 @@ class Compared:
         placed = {job for job, entry in plan.entries.items() if isinstance(entry, Placed)}
         assert set(self.turns.placed) == placed
         waiting = in_line(self.turns)
-        assert len(waiting) == self.turns.queue_length
         views = [snapshot.jobs[job] for job in waiting]
         assert views == sorted(views, key=lambda view: self.turns.key(view, snapshot))
         return plan

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.policies.allox import Allox, match
@@ -50,7 +50,6 @@ def total(queues: list[list[int]], durations: list[list[float]], free_in_s: list
     return sum_s
 
 
-@settings(max_examples=60)
 @given(data=st.data())
 def test_the_matching_is_as_good_as_the_best_by_enumeration(data: st.DataObject) -> None:
     draw = data.draw

@@ -7,10 +7,12 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.errors import InputError
+from hetsched_core.placement.fewest import fewest_of_idle
+from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hare.hlas_slots import HlasSlots
 from hetsched_core.policies.las import Las
 from hetsched_core.policies.las_2d import Las2D
-from hetsched_core.policies.tiresias import Tiresias, least_nodes
+from hetsched_core.policies.tiresias import Tiresias
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
@@ -18,8 +20,6 @@ from hetsched_core.types import (
     Cluster,
     Node,
     NodeCondition,
-    Placed,
-    Plan,
     Round,
     Shape,
     Trigger,
@@ -32,17 +32,10 @@ from tests.hetsched_core.worlds import (
     snapshot_of,
     submission,
     view,
+    where,
 )
 
 ROUND = frozenset({Trigger.ROUND})
-
-
-def where(plan: Plan) -> dict[str, str]:
-    return {
-        job: str(entry.placements[0].configuration)
-        for job, entry in sorted(plan.entries.items())
-        if isinstance(entry, Placed)
-    }
 
 
 @pytest.mark.parametrize(
@@ -145,17 +138,25 @@ def test_a_job_that_suffers_from_being_spread_waits_for_one_node_and_another_doe
     assert where(plan) == {"wide": "a:4+b:4"}
 
 
-def test_the_fewest_nodes_are_those_of_the_healthy_cluster() -> None:
+@pytest.mark.parametrize(
+    ("count", "cpus_per_gpu", "uneven", "nodes"),
+    [
+        (4, 0.0, True, 1),
+        (6, 0.0, True, 2),
+        (7, 0.0, True, 2),
+        (4, 4.0, True, 2),
+        (99, 0.0, True, 0),
+        (9, 0.0, False, 3),
+        (7, 0.0, False, 0),
+    ],
+)
+def test_the_fewest_nodes_are_those_of_the_healthy_cluster(
+    count: int, cpus_per_gpu: float, uneven: bool, nodes: int
+) -> None:
     cluster = Cluster(tuple(Node(f"n{at}", "v100", 4, cpus=8) for at in range(4)))
-    light, heavy = view("light").job, view("heavy", cpus_per_gpu=4.0).job
-    assert least_nodes(cluster, ALL_SHAPES, "v100", 4, light) == 1
-    assert least_nodes(cluster, ALL_SHAPES, "v100", 6, light) == 2
-    assert least_nodes(cluster, ALL_SHAPES, "v100", 4, heavy) == 2
-    assert least_nodes(cluster, ALL_SHAPES, "v100", 99, light) is None
-    even = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
-    assert least_nodes(cluster, even, "v100", 9, light) == 3
-    assert least_nodes(cluster, ALL_SHAPES, "v100", 7, light) == 2
-    assert least_nodes(cluster, even, "v100", 7, light) is None
+    shapes = ALL_SHAPES if uneven else frozenset({Shape.SINGLE_NODE, Shape.EVEN})
+    needs = PerGpu(cpus_per_gpu)
+    assert fewest_of_idle(cluster, shapes, ("v100",), count, needs) == nodes
 
 
 def test_a_lost_node_moves_jobs_at_once() -> None:

@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import linprog
@@ -168,7 +168,6 @@ def normalised(demand: Demand, weights: Floats) -> Floats:
     return np.asarray(demand.speeds * (demand.counts / weights / equal)[:, None])
 
 
-@settings(max_examples=40)
 @given(demands(), st.data(), st.sampled_from(Point))
 def test_max_min_fairness_equals_the_programme_written_out_job_by_job(
     demand: Demand, data: st.DataObject, point: Point
@@ -186,7 +185,6 @@ def test_max_min_fairness_equals_the_programme_written_out_job_by_job(
     assert (gains * found.time).sum(axis=1).min() == pytest.approx(found.objective, rel=1e-4)
 
 
-@settings(max_examples=40)
 @given(demands(), st.data(), st.sampled_from(Point))
 def test_makespan_equals_the_programme_written_out_job_by_job(
     demand: Demand, data: st.DataObject, point: Point
@@ -200,7 +198,6 @@ def test_makespan_equals_the_programme_written_out_job_by_job(
     )
 
 
-@settings(max_examples=20)
 @given(demands(), st.data(), st.sampled_from(Point))
 def test_finish_time_fairness_equals_bisection(
     demand: Demand, data: st.DataObject, point: Point
@@ -229,7 +226,6 @@ def test_finish_time_fairness_equals_bisection(
     assert ((elapsed + left / speeds) / alone).max() == pytest.approx(found.objective)
 
 
-@settings(max_examples=10)
 @given(demands(most_jobs=2))
 def test_no_shares_on_a_grid_are_better(demand: Demand) -> None:
     """Brute force: every allocation in steps of a tenth."""

@@ -12,8 +12,6 @@ from hetsched_core.policy import Policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     NodeCondition,
-    Placed,
-    Plan,
     Reason,
     ReasonCode,
     Shape,
@@ -30,20 +28,13 @@ from tests.hetsched_core.worlds import (
     snapshot_of,
     submission,
     view,
+    where,
 )
 
 BEHIND = Waiting(Reason(ReasonCode.AHEAD))
 CLUSTER = cluster_of(k=("k80", 2), v=("v100", 2), w=("v100", 2))
 SPEEDS = linear_speeds(CLUSTER, {"m": {"v100": 4.0, "k80": 1.0}}, several_nodes=0.5)
 LINES = pytest.mark.parametrize("policy", [GavelFifo(), YarnCs()], ids=["gavel-fifo", "yarn-cs"])
-
-
-def where(plan: Plan) -> dict[str, str]:
-    return {
-        job: str(entry.placements[0].configuration)
-        for job, entry in sorted(plan.entries.items())
-        if isinstance(entry, Placed)
-    }
 
 
 def test_gavel_fifo_takes_the_fastest_type_that_is_idle_and_yarn_cs_the_first_node() -> None:

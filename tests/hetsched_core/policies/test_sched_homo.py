@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from immutables import Map
 
@@ -37,7 +37,6 @@ from tests.hetsched_core.worlds import (
 )
 
 
-@settings(max_examples=60)
 @given(
     st.lists(
         st.builds(

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -18,7 +18,7 @@ from hetsched_core.optimize import Limits
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.sia import Options, Priced, Sia, choose, options_of, restart_factor
-from hetsched_core.types import Placed, Plan, Trigger
+from hetsched_core.types import Trigger
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,
@@ -28,6 +28,7 @@ from tests.hetsched_core.worlds import (
     plan_of,
     snapshot_of,
     view,
+    where,
 )
 
 Floats = NDArray[np.float64]
@@ -81,7 +82,6 @@ def test_w7_table_1_of_hops_under_the_objective_of_sia(
         assert best[1] == pytest.approx(second, abs=1e-9)
 
 
-@settings(max_examples=80)
 @given(data=st.data())
 def test_the_choice_is_as_good_as_the_best_by_enumeration(data: st.DataObject) -> None:
     draw = data.draw
@@ -138,17 +138,13 @@ def test_the_restart_factor_is_the_share_of_time_that_is_not_lost_to_one_more_re
     assert restart_factor(job, 970.0) == pytest.approx(factor)
 
 
+def test_a_job_that_starts_now_and_restarts_at_no_cost_loses_nothing() -> None:
+    assert restart_factor(replace(view("j"), first_start_s=970.0, restart_cost_s=0.0), 970.0) == 1.0
+
+
 def test_what_is_placed_is_not_moved_as_if_it_only_waited() -> None:
     kept = replace(view("j", held(on(a=1), begun=False)), restart_cost_s=30.0)
     assert restart_factor(kept, 970.0) == 0.0
-
-
-def where(plan: Plan) -> dict[str, str]:
-    return {
-        job: str(entry.placements[0].configuration)
-        for job, entry in sorted(plan.entries.items())
-        if isinstance(entry, Placed)
-    }
 
 
 def test_elastic_jobs_grow_when_there_is_room_and_shrink_when_others_come() -> None:

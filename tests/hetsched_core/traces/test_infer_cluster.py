@@ -11,9 +11,10 @@ from hypothesis import given
 from hetsched_core.errors import InputError
 from hetsched_core.traces.infer_cluster import InferredCluster, infer_cluster
 from hetsched_core.traces.node_types import NodeTypes
-from hetsched_core.traces.sacct import Allocation, SacctOptions, parse_fields, read_sacct
+from hetsched_core.traces.sacct import Allocation, read_sacct
 from hetsched_core.traces.slurm_nodes import SlurmNode, read_scontrol, read_sinfo
 from hetsched_core.types import Node
+from tests.hetsched_core.traces.worlds import FOX, columns
 
 HEADER = "JobID|State|Submit|Start|End|TimelimitRaw|NodeList|AllocTRES"
 
@@ -265,17 +266,9 @@ def test_no_gpu_in_any_source_is_an_error_that_says_where_gpus_are_shown() -> No
 
 # Real clusters ------------------------------------------------------------------------------------
 
-FOX = (
-    "JobID,JobIDRaw,User,Account,State,Start,End,AveCPU,AveDiskRead,AveDiskWrite,AveRSS,AveVMSize,"
-    "ElapsedRaw,ExitCode,Layout,MaxRSS,MaxVMSize,MinCPU,ReqCPUS,ReqMem,ReqNodes,Reservation,Submit,"
-    "Suspended,SystemCPU,TimelimitRaw,UserCPU,NodeList,Partition,AllocTRES,Priority,JobName"
-)
-
 
 def test_fox_from_an_hour_of_its_log_and_its_list_of_nodes(data_dir: Path) -> None:
-    allocations = read_sacct(
-        data_dir / "sacct/fox_sacct_P_noheader.txt", SacctOptions(fields=parse_fields(FOX))
-    )
+    allocations = read_sacct(data_dir / "sacct/fox_sacct_P_noheader.txt", columns(FOX))
     sinfo = read_sinfo((data_dir / "sacct/fox_node_output.txt").read_text())
     inferred = infer_cluster(allocations, sinfo=sinfo, rules=NodeTypes.of({"gpu-10": "h100"}))
     types = {node.name: node.gpu_type for node in inferred.cluster}

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
+from hetsched_core.traces.jobs import Assumption, LogOptions, LogTypes, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobState
@@ -27,6 +27,7 @@ from hetsched_core.types import (
     RequirementSet,
     Submission,
 )
+from tests.hetsched_core.traces.worlds import allocation as of_log
 
 CLUSTER = ClusterFile(
     Cluster(
@@ -45,37 +46,23 @@ HOUR = 3600.0
 
 def allocation(**changes: Any) -> Allocation:
     """A completed hour on one V100 that any type would have done for."""
-    job_id = changes.get("job_id", "7")
     values: dict[str, Any] = {
-        "job_id": job_id,
-        "job_id_raw": job_id,
-        "name": "train",
+        "job_id": "7",
         "user": "ann",
         "account": "ml",
-        "partition": "gpu",
-        "qos": "normal",
-        "state": JobState.COMPLETED,
-        "state_text": "COMPLETED",
         "submit_s": 1000.0,
         "eligible_s": 1000.0,
         "start_s": 1100.0,
         "end_s": 1100.0 + HOUR,
-        "elapsed_s": HOUR,
-        "suspended_s": 0.0,
         "time_limit_s": 86_400.0,
         "nodes": ("v0",),
-        "n_nodes": 1,
         "cpus": 4,
         "memory_mb": 32_000.0,
         "gpus": (("v100", 1),),
         "requested_gpus": ((None, 1),),
-        "restarts": 0,
-        "comment": "",
-        "admin_comment": "",
-        "doubts": (),
         "line": 1,
     }
-    return Allocation(**(values | changes))
+    return of_log(**(values | changes))
 
 
 def convert(*allocations: Allocation, **options: Any) -> Workload:
@@ -223,7 +210,7 @@ def test_a_job_of_zero_seconds_counts_for_one() -> None:
 def test_a_state_says_how_a_job_ends(
     state: JobState, ends_as: EndState, assumption: Assumption | None
 ) -> None:
-    log = allocation(state=state, state_text=state)
+    log = allocation(state=state)
     assert only(log).ends_as is ends_as
     for possible in (Assumption.CUT_SHORT, Assumption.FAILED):
         assert counted(convert(log), possible) == (possible is assumption)
@@ -280,7 +267,6 @@ def test_the_seed_changes_what_is_drawn_and_nothing_else_does() -> None:
 
 
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=30, unique=True), st.integers(0, 5))
-@settings(max_examples=30)
 def test_one_more_job_in_the_log_changes_no_other(ids: list[int], seed: int) -> None:
     logs = [allocation(job_id=str(n), line=n + 1, submit_s=500.0 + n % 7) for n in ids]
     fewer = convert(*logs[:-1], seed=seed)
@@ -516,3 +502,31 @@ def test_a_rule_that_no_job_follows_is_told_with_its_patterns() -> None:
     ]
     both = convert(allocation(), allocation(job_id="8", name="x"), rules=rules)
     assert not [text for text in both.assumptions if "Rule 3" in text]
+
+
+# GPU types in the words of a cluster --------------------------------------------------------------
+
+
+def types_of(*gpu_types: str) -> LogTypes:
+    return LogTypes(ClusterFile(Cluster(tuple(Node(t, t, 1) for t in gpu_types))))
+
+
+@pytest.mark.parametrize(
+    ("log", "cluster", "known_as"),
+    [
+        ("A100", ("a100", "v100"), "a100"),
+        ("nvidia_a100-sxm4-40gb", ("v100", "a100"), "a100"),
+        ("v100", ("tesla_v100-sxm2-16gb",), "tesla_v100-sxm2-16gb"),
+        ("a100", ("a100_80",), "a100"),
+        ("h100", ("a100",), "h100"),
+        ("mystery", ("v100",), "mystery"),
+        ("a100", ("a100_1g.5gb",), "a100"),
+        ("other", ("mystery",), "other"),
+        # What is taken to be as fast as a V100 is none for all that.
+        ("v100", ("mystery",), "v100"),
+    ],
+)
+def test_two_names_are_one_type_only_where_both_are_certain(
+    log: str, cluster: tuple[str, ...], known_as: str
+) -> None:
+    assert types_of(*cluster).known_as(log) == known_as

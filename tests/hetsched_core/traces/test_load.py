@@ -4,18 +4,25 @@ import gzip
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
-from hetsched_core.traces.load import Kind, Loaded, LoadOptions, load_workload, recognise
-from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
+from hetsched_core.traces.load import (
+    Kind,
+    LoadOptions,
+    limited_to_partitions,
+    load_workload,
+    recognise,
+)
+from hetsched_core.traces.workload import Workload
 from hetsched_core.traces.workload_file import workload_lines
-from hetsched_core.types import Cluster, Node
-
-UTC = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
+from hetsched_core.types import Cluster, Job, Node, Window
+from tests.hetsched_core.traces.worlds import FOX, HABROK, UTC, columns
+from tests.hetsched_core.worlds import cluster_of, submission
 
 SACCT = """JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES
 1|ann|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|2024-01-01T03:00:00|n1|gres/gpu=1|gres/gpu:a100=1,gres/gpu=1
@@ -32,15 +39,6 @@ NATIVE = (
 TRACE = "LM\tcd x\t--steps\t0\t700\t12.5\t2\n"
 TABLE = json.dumps({"v100": {"('LM', 2)": {"null": 10.0}}})
 
-FOX = (
-    "JobID,JobIDRaw,User,Account,State,Start,End,AveCPU,AveDiskRead,AveDiskWrite,AveRSS,AveVMSize,"
-    "ElapsedRaw,ExitCode,Layout,MaxRSS,MaxVMSize,MinCPU,ReqCPUS,ReqMem,ReqNodes,Reservation,Submit,"
-    "Suspended,SystemCPU,TimelimitRaw,UserCPU,NodeList,Partition,AllocTRES,Priority,JobName"
-)
-HABROK = (
-    "JobID,JobName,User,Partition,NodeList,NNodes,NCPUs,NTasks,State,Submit,Start,End,Timelimit,"
-    "Elapsed,TotalCPU,CPUTime,UserCPU,SystemCPU,ReqMem,MaxRSS,MaxVMSize,ReqTRES,AllocTRES,..."
-)
 V100S = ClusterFile(Cluster((Node("a", "v100", 4), Node("b", "v100", 4))))
 
 
@@ -89,8 +87,8 @@ def test_a_log_brings_its_cluster_and_what_it_cannot_use(tmp_path: Path) -> None
     assert [report.used for report in found.reports] == [2]
     (reject,) = found.rejects()
     assert reject.startswith(f"{tmp_path}/log: line 5: ")
-    for submission in found.workload.submissions:
-        assert submission.job.profile in found.speeds.profiles
+    for one in found.workload.submissions:
+        assert one.job.profile in found.speeds.profiles
 
 
 def test_several_logs_are_one_workload_and_the_overlap_counts_once(tmp_path: Path) -> None:
@@ -105,8 +103,8 @@ def test_a_converted_log_loads_as_the_same_workload(tmp_path: Path) -> None:
     text = "\n".join(workload_lines(log.workload)) + "\n"
     native = load_workload(write(tmp_path, native=text), ClusterFile(log.cluster))
     assert native.workload == log.workload
-    for submission in log.workload.submissions:
-        profile = submission.job.profile
+    for one in log.workload.submissions:
+        profile = one.job.profile
         assert native.speeds.per_gpu(profile, "v100", 2) == log.speeds.per_gpu(profile, "v100", 2)
 
 
@@ -195,20 +193,6 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
             load_workload([path])
 
 
-def test_a_damaged_gzip_file_is_an_error(tmp_path: Path) -> None:
-    path = tmp_path / "log.gz"
-    path.write_bytes(gzip.compress(SACCT.encode() * 999)[:-99])
-    with pytest.raises(InputError, match="damaged or cut off"):
-        load_workload([path], None, UTC)
-
-
-def test_a_rules_file_with_an_unknown_model_is_an_error(tmp_path: Path) -> None:
-    rules = 'schema = "hetsched-rules/1"\n[[rules]]\nprofile = "resnet"\n'
-    log, rules_path = write(tmp_path, log=SACCT, rules=rules)
-    with pytest.raises(InputError, match="unknown profile 'resnet'"):
-        load_workload([log], None, LoadOptions(rules=rules_path))
-
-
 def test_a_cluster_on_which_nothing_runs_is_an_error_that_lists_the_types(tmp_path: Path) -> None:
     other = ClusterFile(Cluster((Node("a", "h100", 4),)))
     with pytest.raises(InputError, match=r"\(h100\); there are speeds for: v100"):
@@ -216,16 +200,6 @@ def test_a_cluster_on_which_nothing_runs_is_an_error_that_lists_the_types(tmp_pa
 
 
 # Real logs ----------------------------------------------------------------------------------------
-
-
-def accounted_for(loaded: Loaded) -> tuple[int, int]:
-    """Lines of the logs, and lines that are in one of the report's classes."""
-    lines = sum(report.lines for report in loaded.reports)
-    classes = sum(
-        r.used + r.steps + r.no_gpu + r.never_started + r.headers + r.blank + r.unusable
-        for r in loaded.reports
-    )
-    return lines, classes
 
 
 @pytest.mark.parametrize(
@@ -238,14 +212,15 @@ def accounted_for(loaded: Loaded) -> tuple[int, int]:
 def test_every_line_of_a_real_log_is_a_job_or_is_accounted_for(
     data_dir: Path, name: str, fields: str, zone: str, jobs: int, lines: int
 ) -> None:
-    sacct = SacctOptions(fields=parse_fields(fields), zone=parse_zone(zone))
-    found = load_workload([data_dir / "sacct" / name], None, LoadOptions(sacct=sacct))
-    assert accounted_for(found) == (lines, lines)
+    found = load_workload(
+        [data_dir / "sacct" / name], None, LoadOptions(sacct=columns(fields, zone))
+    )
+    assert [report.lines for report in found.reports] == [lines]
     assert not list(found.rejects())
     submissions = found.workload.submissions
     assert len(submissions) == jobs == sum(report.used for report in found.reports)
-    for submission in submissions:
-        job = submission.job
+    for one in submissions:
+        job = one.job
         on_cluster = [t for t in found.cluster.gpu_types if job.accepts_type(t)]
         assert any(found.speeds.per_gpu(job.profile, t, job.asked_count or 1) for t in on_cluster)
 
@@ -257,23 +232,94 @@ def test_the_real_slurms_text_and_json_give_the_same_jobs(data_dir: Path) -> Non
     assert len(text.workload.submissions) == 56
     of_text, of_json = ({s.job.id: s for s in x.workload.submissions} for x in (text, json_))
     assert of_text.keys() == of_json.keys()
-    for job_id, submission in of_text.items():
+    for job_id, one in of_text.items():
         other = of_json[job_id]
-        assert (submission.job.profile, submission.ends_as) == (other.job.profile, other.ends_as)
-        assert submission.job.requirements == other.job.requirements
-
-
-def test_the_bundled_log_is_used_whole_on_its_own_cluster() -> None:
-    bundled = Path(__file__).parents[3] / "hetsched_core/traces/bundled"
-    cluster = read_cluster(bundled / "cluster.toml")
-    found = load_workload([bundled / "sacct.txt"], cluster, UTC)
-    lines, classes = accounted_for(found)
-    assert lines == classes
-    assert not list(found.rejects())
-    assert {s.job.profile for s in found.workload.submissions} == set(found.speeds.profiles)
+        assert (one.job.profile, one.ends_as) == (other.job.profile, other.ends_as)
+        assert one.job.requirements == other.job.requirements
 
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
 def test_a_file_that_never_ends_is_refused_at_its_beginning() -> None:
     with pytest.raises(InputError, match="/dev/zero: a binary file"):
         load_workload([Path("/dev/zero")])
+
+
+# Partitions ---------------------------------------------------------------------------------------
+
+CLUSTER = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
+AB, BC = frozenset({"a", "b"}), frozenset({"b", "c"})
+SITE = ClusterFile(CLUSTER, partitions={"ab": AB, "bc": BC, "all": AB | BC})
+
+
+def placed(
+    *partitions: str, file: ClusterFile = SITE, **limits: object
+) -> tuple[list[Job], Workload]:
+    submissions = tuple(
+        replace(given, job=replace(given.job, partition=partition, **limits))  # type: ignore[arg-type]
+        for n, partition in enumerate(partitions)
+        for given in [submission(f"j{n}", 1.0)]
+    )
+    found = limited_to_partitions(Workload(submissions), SITE)
+    return [s.job for s in found.submissions], found
+
+
+def test_jobs_run_on_the_nodes_of_their_partition_or_partitions() -> None:
+    jobs, found = placed("ab", "bc", "ab,bc", "all", "ab", "")
+    assert [job.nodes for job in jobs] == [AB, BC, None, None, AB, None]
+    assert jobs[0].nodes is jobs[4].nodes
+    assert found.assumptions == ()
+
+
+def test_jobs_of_partitions_that_are_not_described_run_anywhere_and_that_is_said() -> None:
+    jobs, found = placed("ab", "xx", "yy", "xx", "xx,bc")
+    assert [job.nodes for job in jobs] == [AB, None, None, None, BC]
+    assert found.assumptions == (
+        "3 jobs of partitions without nodes in the cluster file (xx, yy) may run on all nodes.",
+    )
+
+
+def test_a_job_that_says_itself_where_it_may_run_keeps_to_that() -> None:
+    (job,), _ = placed("ab", nodes=frozenset({"c"}))
+    assert job.nodes == frozenset({"c"})
+
+
+def test_without_partitions_the_workload_is_as_it_was() -> None:
+    workload = Workload((submission("j", 1.0),))
+    assert limited_to_partitions(workload, ClusterFile(CLUSTER)) is workload
+
+
+def test_a_node_that_the_cluster_does_not_have_is_refused() -> None:
+    with pytest.raises(InputError, match="job 'j0' may run on z: no such node in cluster"):
+        placed("", nodes=frozenset({"a", "z"}))
+
+
+PARTITIONED = """JobID|User|Partition|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES
+1|ann|small|COMPLETED|2024-05-01T08:00:00|2024-05-01T08:00:00|2024-05-01T09:00:00|n1|gres/gpu=1|gres/gpu:v100=1
+2|ann|large|COMPLETED|2024-05-01T08:00:00|2024-05-01T08:00:00|2024-05-01T09:00:00|n2|gres/gpu=1|gres/gpu:v100=1
+"""
+SITE_TEXT = """schema = "hetsched-cluster/1"
+[[nodes]]
+nodes = "n[1-2]"
+gpu_type = "v100"
+gpus = 4
+[[partitions]]
+name = "small"
+nodes = "n1"
+[[windows]]
+nodes = "n2"
+from = 2024-05-01T10:00:00Z
+until = 2024-05-01T11:00:00Z
+"""
+
+
+def test_a_log_is_read_with_its_partitions_and_the_windows_of_the_site(tmp_path: Path) -> None:
+    log, cluster = tmp_path / "log", tmp_path / "cluster.toml"
+    log.write_text(PARTITIONED)
+    cluster.write_text(SITE_TEXT)
+    loaded = load_workload([log], read_cluster(cluster), UTC)
+    assert {s.job.id: s.job.nodes for s in loaded.workload.submissions} == {
+        "1": frozenset({"n1"}),
+        "2": None,
+    }
+    ten = 1714557600.0
+    assert loaded.windows == (Window(frozenset({"n2"}), ten, ten + 3600.0),)

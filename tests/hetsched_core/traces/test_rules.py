@@ -76,17 +76,17 @@ def test_the_first_matching_rule_counts_and_no_other() -> None:
         pytest.param("x = ", "not valid TOML", id="no TOML"),
         pytest.param("", "hetsched-rules/1", id="no schema"),
         pytest.param('schema = "hetsched-rules/9"', "hetsched-rules/9", id="another schema"),
-        pytest.param(HEAD, "expected one [[rules]]", id="no rules"),
+        pytest.param(HEAD, "rules is missing; expected one or more [[rules]]", id="no rules"),
         pytest.param(HEAD + "rules = 3", "rules is 3", id="rules are no tables"),
         pytest.param(
             'note = "x"\n' + HEAD + '[[rules]]\nprofile = "gpt2"', "'note'", id="unknown key at top"
         ),
         pytest.param(
             HEAD + '[[rules]]\nprofile = "gpt2"\n[[rules]]\nprofil = "gpt2"',
-            "rule 2: unknown key 'profil': did you mean 'profile'",
+            "rules 2: unknown key 'profil': did you mean 'profile'",
             id="unknown key in a rule",
         ),
-        pytest.param(HEAD + '[[rules]]\nuser = "x"', "rule 1: it decides nothing", id="no effect"),
+        pytest.param(HEAD + '[[rules]]\nuser = "x"', "rules 1: it decides nothing", id="no effect"),
         pytest.param(
             HEAD + '[[rules]]\nprofile = "gpt3"', "did you mean 'gpt2'", id="unknown profile"
         ),

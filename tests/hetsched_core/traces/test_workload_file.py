@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
@@ -129,7 +129,6 @@ def parts(table: SpeedTable) -> tuple[object, ...]:
 
 
 @given(workloads())
-@settings(max_examples=60)
 def test_what_is_written_is_read_back(workload: Workload) -> None:
     lines = list(workload_lines(workload))
     assert all("\n" not in line for line in lines)
@@ -179,7 +178,7 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(JOB | {"job": 5}, "job: 5 is not text", id="id is a number"),
         pytest.param(JOB | {"job": ""}, "job is empty", id="id is empty"),
         pytest.param(without(JOB, "submit_s"), "submit_s: missing", id="no submission time"),
-        pytest.param(without(JOB, "samples"), "samples is missing", id="no work"),
+        pytest.param(without(JOB, "samples"), "samples: missing", id="no work"),
         pytest.param(without(JOB, "profile"), "profile: missing", id="no profile"),
         pytest.param(
             JOB | {"submit_s": "5"}, "submit_s: '5' is not a number", id="text for number"
@@ -211,11 +210,12 @@ def without(line: dict[str, Any], key: str) -> dict[str, Any]:
         pytest.param(JOB | {"ends_as": "never"}, "expected completed or failed", id="end state"),
         pytest.param(JOB | {"ends_as": "lost"}, "'lost' is none of completed", id="no end state"),
         pytest.param(JOB | {"colour": 1}, "unknown key 'colour'", id="unknown key"),
+        pytest.param(JOB | {"loss": None}, "unknown key 'loss'", id="no key of a file"),
         pytest.param(JOB | {"profil": "lm"}, "did you mean 'profile'", id="misspelt key"),
         pytest.param(JOB | {"tasks": {"scal": 1}}, "tasks", id="key inside tasks"),
         pytest.param(JOB | {"learning_rate": {"given": [[1]]}}, "2 parts", id="half a pair"),
         pytest.param(JOB | {"profile": "lmm"}, "did you mean 'lm'", id="unknown profile"),
-        pytest.param(without(SPEEDS, "counts"), "counts is missing", id="speeds without counts"),
+        pytest.param(without(SPEEDS, "counts"), "counts: missing", id="speeds without counts"),
         pytest.param(SPEEDS | {"counts": [1, 10**30]}, "not a whole number", id="huge count"),
         pytest.param(SPEEDS | {"counts": [4, 1]}, "not ascending", id="descending counts"),
         pytest.param(SPEEDS | {"one_node": [[1], [2, 3]]}, "all of one length", id="ragged"),

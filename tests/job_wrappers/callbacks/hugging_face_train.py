@@ -1,10 +1,5 @@
 """A small model in Hugging Face's Trainer with the callback; leaves its weights behind."""
 
-import argparse
-import os
-import signal
-import time
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,18 +8,7 @@ from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from job_wrappers.callbacks.hugging_face import newest_checkpoint, trainer_callback
-
-parser = argparse.ArgumentParser()
-parser.add_argument("out", type=Path)
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--accumulate", type=int, default=1)
-parser.add_argument(
-    "--signal-at", type=int, default=-1, help="step at which the last rank gets SIGTERM"
-)
-parser.add_argument("--save-at", type=int, default=-1, help="step at which rank 0 gets SIGUSR1")
-parser.add_argument("--nap", type=float, default=0.0, help="seconds that each step takes longer")
-given = parser.parse_args()
-rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+from tests.job_wrappers.callbacks.words import end_step, given, rank
 
 
 class Samples(Dataset[dict[str, Any]]):
@@ -61,11 +45,7 @@ class Witness(TrainerCallback):
         if rank == 0:
             with (given.out / "steps.txt").open("a") as file:
                 file.write(f"{step}\n")
-        if step == given.signal_at and rank == size - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        if step == given.save_at and rank == 0:
-            os.kill(os.getpid(), signal.SIGUSR1)
-        time.sleep(given.nap)
+        end_step(step)
 
 
 torch.set_num_threads(1)

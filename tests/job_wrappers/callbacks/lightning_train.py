@@ -1,11 +1,7 @@
 """A small module in Lightning's Trainer with the callback; leaves its weights behind."""
 
-import argparse
 import os
-import signal
-import time
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import lightning
@@ -14,18 +10,7 @@ from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from torch import nn
 
 from job_wrappers.callbacks.lightning import lightning_callback, newest_checkpoint
-
-parser = argparse.ArgumentParser()
-parser.add_argument("out", type=Path)
-parser.add_argument("--epochs", type=int, default=3)
-parser.add_argument("--accumulate", type=int, default=1)
-parser.add_argument(
-    "--signal-at", type=int, default=-1, help="step at which the last rank gets SIGTERM"
-)
-parser.add_argument("--save-at", type=int, default=-1, help="step at which rank 0 gets SIGUSR1")
-parser.add_argument("--nap", type=float, default=0.0, help="seconds that each step takes longer")
-given = parser.parse_args()
-rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+from tests.job_wrappers.callbacks.words import end_step, given, rank, size
 
 
 class Batches:
@@ -81,14 +66,8 @@ class Witness(lightning.Callback):
     """Sends the signals."""
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        if trainer.fit_loop._should_accumulate():
-            return
-        step = trainer.global_step
-        if step == given.signal_at and rank == size - 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-        if step == given.save_at and rank == 0:
-            os.kill(os.getpid(), signal.SIGUSR1)
-        time.sleep(given.nap)
+        if not trainer.fit_loop._should_accumulate():
+            end_step(trainer.global_step)
 
 
 torch.set_num_threads(1)

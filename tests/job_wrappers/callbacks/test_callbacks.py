@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.spool import Checkpoint, End, Loss, Profile, Progress
-from tests.job_wrappers.torch.runs import launch, spooled, weights
+from tests.job_wrappers.worlds import launch, same, spooled, weights
 
 FRAMEWORKS = {"transformers": "hugging_face_train.py", "lightning": "lightning_train.py"}
 STEPS_OF_AN_EPOCH = 26
@@ -31,27 +31,17 @@ def script(request: pytest.FixtureRequest) -> Path:
     return Path(__file__).with_name(FRAMEWORKS[name])
 
 
-def equal(one: Path, other: Path) -> bool:
-    """Whether two trainings have left the same weights, bit for bit."""
-    import torch
-
-    a, b = weights(one)["model"], weights(other)["model"]
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in b)
-
-
 @pytest.mark.parametrize("gpus", [1, 2])
 def test_stopped_in_mid_epoch_it_goes_on_from_the_frameworks_own_checkpoint(
     tmp_path: Path, script: Path, gpus: int
 ) -> None:
     whole, moved = tmp_path / "whole", tmp_path / "moved"
-    ended = launch(whole, gpus=gpus, script=script)
-    assert ended.code == 0, ended.said
+    launch(whole, gpus=gpus, script=script)
     at = 2 * STEPS_OF_AN_EPOCH // gpus - 5
-    stopped = launch(moved, f"--signal-at={at}", "--nap=0.03", gpus=gpus, script=script)
-    assert stopped.code == 99, stopped.said
-    assert "all of it is saved" in stopped.said
+    stopped = launch(moved, f"--signal-at={at}", "--nap=0.03", gpus=gpus, script=script, code=99)
+    assert "all of it is saved" in stopped
     assert not (moved / "weights.pt").exists()
-    done = re.search(r"stopped after (\d+) steps", stopped.said)
+    done = re.search(r"stopped after (\d+) steps", stopped)
     assert done is not None
     assert at <= int(done[1]) < 3 * STEPS_OF_AN_EPOCH // gpus
     *_, saved, end = spooled(moved)
@@ -59,9 +49,8 @@ def test_stopped_in_mid_epoch_it_goes_on_from_the_frameworks_own_checkpoint(
     assert isinstance(end, End)
     assert (end.samples, end.how) == (saved.samples, "stopped")
     assert end.samples >= at * 8 * gpus
-    resumed = launch(moved, gpus=gpus, run=1, script=script)
-    assert resumed.code == 0, resumed.said
-    assert equal(moved, whole)
+    launch(moved, gpus=gpus, run=1, script=script)
+    assert same(weights(moved)["model"], weights(whole)["model"])
     *_, last = spooled(moved, 1)
     assert isinstance(last, End)
     assert last.how == "completed"
@@ -69,8 +58,7 @@ def test_stopped_in_mid_epoch_it_goes_on_from_the_frameworks_own_checkpoint(
 
 def test_what_it_measures_is_told_as_a_session_tells_it(tmp_path: Path, script: Path) -> None:
     words = ("--nap=0.02", "--accumulate=2", "--save-at=10", "--epochs=3")
-    ended = launch(tmp_path, *words, script=script)
-    assert ended.code == 0, ended.said
+    launch(tmp_path, *words, script=script)
     lines = spooled(tmp_path)
     (profile,) = [line for line in lines if isinstance(line, Profile)]
     assert (profile.gpus, profile.batch_size, profile.iterations) == (1, 16, 20)

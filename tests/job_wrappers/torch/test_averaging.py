@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from job_wrappers.averaging import Mean, leaves
+from job_wrappers.averaging import Mean
+from job_wrappers.states import leaves
 
 numbers = st.floats(-1e6, 1e6, width=32)
 rows = st.integers(1, 4).flatmap(

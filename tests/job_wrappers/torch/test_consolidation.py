@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
 import sys
-import time
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -17,11 +13,10 @@ import torch
 from torch import nn
 
 from job_wrappers import tensor_file
-from job_wrappers.averaging import Mean, leaves
-from job_wrappers.consolidation import Averaging, Copy, Share, Tracker, Turn
-
-ROOT = Path(__file__).resolve().parents[3]
-NONCE = "ab12cd34ef56"
+from job_wrappers.averaging import Mean
+from job_wrappers.consolidation import Averaging, Copy, Tracker, Turn
+from job_wrappers.consolidation.__main__ import main
+from tests.job_wrappers.worlds import NONCE, same
 
 
 class Training:
@@ -52,15 +47,6 @@ class Training:
         for step in range(turn.steps):
             self.step(turn.first + step)
         return self.state()
-
-
-def same(left: object, right: object) -> bool:
-    """Whether two states are equal bit for bit."""
-    ours, others = dict(leaves(left)), dict(leaves(right))
-    return ours.keys() == others.keys() and all(
-        torch.equal(leaf, others[path]) if isinstance(leaf, torch.Tensor) else leaf == others[path]
-        for path, leaf in ours.items()
-    )
 
 
 def begun(folder: Path, **steps: int) -> tuple[Tracker, dict[str, Copy]]:
@@ -99,35 +85,6 @@ def test_a_round_ends_with_the_mean_of_what_its_copies_made(
     assert done == 8
     assert same(state, twin.result())
     assert state["model"]["1.num_batches_tracked"].item() == 8
-
-
-def test_every_batch_is_given_out_once_and_the_next_round_begins_with_the_mean(
-    tmp_path: Path,
-) -> None:
-    tracker, copies = begun(tmp_path, a=3, b=2)
-    for copy in copies.values():
-        reported(copy)
-    tracker.consolidate()
-    now = tracker.begin({"b": 4, "c": 1})
-    assert (now.number, now.done) == (1, 5)
-    assert now.shares == {"b": Share(4, 5), "c": Share(1, 9)}
-    turn = copies["b"].await_turn(0.0)
-    assert turn is not None
-    assert (turn.steps, turn.first, turn.done) == (4, 5, 5)
-    assert same(turn.state, tracker.newest_model()[1])
-    with pytest.raises(TimeoutError):
-        copies["a"].await_turn(0.0)
-
-
-def test_copies_are_told_that_the_job_is_over(tmp_path: Path) -> None:
-    tracker, copies = begun(tmp_path, a=3)
-    reported(copies["a"])
-    tracker.consolidate()
-    tracker.begin({})
-    assert copies["a"].await_turn(0.0) is None
-    done, state = copies["a"].newest_model()
-    assert done == 3
-    assert same(state, tracker.newest_model()[1])
 
 
 def test_the_first_start_that_is_offered_is_everybodys(tmp_path: Path) -> None:
@@ -235,21 +192,6 @@ def test_a_round_of_which_nothing_came_is_begun_again_from_the_same_model(tmp_pa
     assert turn.first == 5
 
 
-def test_a_tracker_killed_anywhere_is_replaced_by_another(tmp_path: Path) -> None:
-    tracker, copies = begun(tmp_path, a=2, b=3)
-    turns = [reported(copy) for copy in copies.values()]
-    tracker.consolidate()
-    between = tmp_path.with_name("between")
-    shutil.copytree(tmp_path, between)
-    (between / ".model-000001.tensors.n0.1.part").write_bytes(b"half")
-    for folder in (tmp_path, between):
-        another = Tracker(folder, NONCE)
-        assert another.consolidate().steps == {"a": 2, "b": 3}
-        assert another.begin({"a": 1}).number == 1
-    assert same(Tracker(between, NONCE).newest_model(), tracker.newest_model())
-    assert len(turns) == 2
-
-
 def test_a_copy_started_anew_does_its_turn_once(tmp_path: Path) -> None:
     _, copies = begun(tmp_path, a=2, b=3)
     assert copies["a"].await_turn(0.0) is not None
@@ -302,87 +244,56 @@ def test_files_of_rounds_long_over_are_deleted(tmp_path: Path) -> None:
     ]
 
 
-COPY = """
-import os, sys
-sys.path[:0] = sys.argv[1:3]
-from pathlib import Path
-from job_wrappers.consolidation import Copy
-from test_consolidation import NONCE, Training
-name, dies_in = sys.argv[4], int(sys.argv[5])
-copy, training = Copy(Path(sys.argv[3]), NONCE, name), Training()
-copy.offer(training.state())
-while (turn := copy.await_turn(60.0, poll_s=0.02)) is not None:
-    training.load(turn.state)
-    for step in range(turn.steps):
-        if turn.number == dies_in and step == 3:
-            os.kill(os.getpid(), 9)
-        training.step(turn.first + step)
-    copy.report(turn, turn.steps, training.state())
-"""
-
-
-def test_a_process_killed_in_mid_round_costs_its_own_steps_only(tmp_path: Path) -> None:
+def test_over_rounds_with_a_copy_that_dies_and_comes_back_the_model_is_as_in_one_process(
+    tmp_path: Path,
+) -> None:
     shares = {"a": 12, "b": 6, "c": 3}
     tracker = Tracker(tmp_path, NONCE)
-    copies = {name: Copy(tmp_path, NONCE, name) for name in ("a", "c")}
-    here, name, dies_in = str(Path(__file__).parent), "b", "1"
-    process = subprocess.Popen(
-        [sys.executable, "-c", COPY, str(ROOT), here, str(tmp_path), name, dies_in],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
+    copies = {name: Copy(tmp_path, NONCE, name) for name in shares}
     for copy in copies.values():
         copy.offer(Training().state())
     twin, done = Training().state(), 0
-    try:
-        for number in range(3):
-            tracker.begin(shares)
-            for copy in copies.values():
-                reported(copy)
-            if number == 1:
-                assert process.wait(120) == -9
-                copies["b"] = Copy(tmp_path, NONCE, "b")  # its next process
-            while number == 0 and "b" not in tracker.arrived():
-                time.sleep(0.05)
-            expected = {"a": 12, "c": 3} if number == 1 else shares
-            ended = tracker.consolidate()
-            assert ended.steps == expected
-            # The same in one process, without any files.
-            mean = Mean(twin)
-            for name, first in (("a", 0), ("b", 12), ("c", 18)):
-                if name in expected:
-                    turn = Turn(number, shares[name], 21 * number + first, done, None, twin)
-                    mean.add(Training().made_of(turn), shares[name])
-            twin, done = mean.result(), done + sum(expected.values())
-            assert ended.done == done
-            assert same(tracker.newest_model()[1], twin)
-        assert done == 21 + 15 + 21
-    finally:
-        process.kill()
-        process.wait()
+    for number in range(3):
+        tracker.begin(shares)
+        expected = {"a": 12, "c": 3} if number == 1 else shares
+        for name in expected:
+            reported(copies[name])
+        if number == 1:
+            assert copies["b"].await_turn(0.0) is not None
+            copies["b"] = Copy(tmp_path, NONCE, "b")  # its next process
+        ended = tracker.consolidate()
+        assert ended.steps == expected
+        # The same without any files.
+        mean = Mean(twin)
+        for name, first in (("a", 0), ("b", 12), ("c", 18)):
+            if name in expected:
+                turn = Turn(number, shares[name], 21 * number + first, done, None, twin)
+                mean.add(Training().made_of(turn), shares[name])
+        twin, done = mean.result(), done + sum(expected.values())
+        assert ended.done == done
+        assert same(tracker.newest_model()[1], twin)
+    assert done == 21 + 15 + 21
 
 
-def test_a_scheduler_without_torch_drives_rounds_by_commands(tmp_path: Path) -> None:
-    def command(*words: str, torch_there: bool = True) -> Any:
-        code = "import sys\n" + ("" if torch_there else "sys.modules['torch'] = None\n")
-        code += "from job_wrappers.consolidation.__main__ import main\nsys.exit(main())"
-        environment = {**os.environ, "HETSCHED_NONCE": NONCE}
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(tmp_path), *words],
-            cwd=ROOT,
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
-        return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+def test_a_scheduler_without_torch_drives_rounds_by_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def command(*words: str) -> Any:
+        with monkeypatch.context() as without:
+            if words != ("consolidate",):
+                without.setitem(sys.modules, "torch", None)
+            code = main([str(tmp_path), f"--nonce={NONCE}", *words])
+        said = capsys.readouterr()
+        return said.err if code else json.loads(said.out)
 
     copy = Copy(tmp_path, NONCE, "n0")
     copy.offer(Training().state())
-    assert command("begin", "n0=4", torch_there=False)["shares"] == {"n0": {"steps": 4, "first": 0}}
-    assert command("show", torch_there=False)["arrived"] == {}
+    assert command("begin", "n0=4")["shares"] == {"n0": {"steps": 4, "first": 0}}
+    assert command("show")["arrived"] == {}
     reported(copy)
-    assert command("show", torch_there=False)["arrived"] == {"n0": 4}
-    assert "goes on" in command("finish", torch_there=False)
+    assert command("show")["arrived"] == {"n0": 4}
+    assert "goes on" in command("finish")
     assert command("consolidate")["done"] == 4
-    assert command("finish", torch_there=False)["shares"] == {}
+    assert command("finish")["shares"] == {}
     assert copy.await_turn(0.0) is None
     assert command("begin", "n0") == "consolidation: n0: expected COPY=STEPS\n"

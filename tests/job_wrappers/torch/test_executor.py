@@ -9,20 +9,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import torch
 
-from job_wrappers.averaging import leaves
 from job_wrappers.executor import Executor, Outcome, Task, TaskJob
 from job_wrappers.executor.rounds import Rounds
 from job_wrappers.executor.trainer import Trainer
+from tests.job_wrappers.worlds import ROOT, same
 
-ROOT = Path(__file__).resolve().parents[3]
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
 
 
@@ -37,14 +36,6 @@ def by_turns(*jobs: TaskJob) -> list[Task]:
     while any(left):
         order += [tasks.pop(0) for tasks in left if tasks]
     return order
-
-
-def same(left: object, right: object) -> bool:
-    ours, others = dict(leaves(left)), dict(leaves(right))
-    return ours.keys() == others.keys() and all(
-        torch.equal(leaf, others[path]) if isinstance(leaf, torch.Tensor) else leaf == others[path]
-        for path, leaf in ours.items()
-    )
 
 
 def final(folder: Path, job: TaskJob) -> Any:
@@ -105,7 +96,7 @@ VANDALS = {
     "exits": "its process ended with exit code 7",
     "raises": "RuntimeError: its data is gone",
     "diverges": "is not finite",
-    "hangs": "no answer in 20 s",
+    "hangs": "no answer in 8 s",
 }
 
 
@@ -114,7 +105,7 @@ def test_a_job_that_crashes_takes_no_other_with_it(tmp_path: Path) -> None:
     unmade = [job("no_work", 1, 1), TaskJob("gone", "no.such:thing", 1)]
     well = THREE[0]
     names = [made.name for made in (*vandals, *unmade, well)]
-    with Executor(tmp_path, [*vandals, *unmade, well], task_timeout_s=20.0) as executor:
+    with Executor(tmp_path, [*vandals, *unmade, well], task_timeout_s=8.0) as executor:
         outcomes = list(executor.run(by_turns(*vandals, *unmade, well)))
     failed = {name: [o.failed for o in outcomes if o.task.job == name] for name in names}
     for made, why in zip(vandals, VANDALS.values(), strict=True):
@@ -165,7 +156,7 @@ def test_what_was_killed_goes_on_where_it_was_and_no_process_stays_behind(tmp_pa
 
 def test_a_job_that_hangs_does_not_outlive_an_executor_that_was_killed(tmp_path: Path) -> None:
     hangs = job("vandal", 2, 1, how="hangs", in_round=0)
-    plan = {"jobs": [hangs.as_json()], "order": [["vandal", 0, 0]]}
+    plan = {"jobs": [asdict(hangs)], "order": [["vandal", 0, 0]]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     script = (
         "import sys\nfrom job_wrappers.executor import process\n"
@@ -217,7 +208,7 @@ def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:
 
 def test_the_command_runs_a_plan_and_tells_each_task(tmp_path: Path) -> None:
     well = THREE[0]
-    plan = {"jobs": [well.as_json()], "order": [[t.job, t.round, t.number] for t in well.tasks()]}
+    plan = {"jobs": [asdict(well)], "order": [[t.job, t.round, t.number] for t in well.tasks()]}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (tmp_path / "bad.json").write_text(json.dumps({"jobs": [], "order": [["x", 0, 0]]}))
 

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from job_wrappers import tensor_file
-from job_wrappers.averaging import leaves
 from job_wrappers.executor import TaskJob
 from job_wrappers.executor.cleaning import Cleaner
+from job_wrappers.executor.executor import kept
 from job_wrappers.executor.layers import Layers
-from job_wrappers.executor.memory import kept
 from job_wrappers.executor.rounds import Advance, Rounds
 from job_wrappers.executor.trainer import Trainer
+from tests.job_wrappers.worlds import same
 
 JOBS = str(Path(__file__).with_name("executor_jobs.py"))
 
@@ -72,15 +72,6 @@ def mean(parts: list[torch.Tensor]) -> torch.Tensor:
     doubles = [part.double() for part in parts]
     away = torch.stack([part - doubles[0] for part in doubles]).sum(0) / len(parts)
     return (doubles[0] + away).to(parts[0].dtype)
-
-
-def same(left: object, right: object) -> bool:
-    ours, others = dict(leaves(left)), dict(leaves(right))
-    return ours.keys() == others.keys() and all(
-        torch.equal(leaf, others[path])
-        for path, leaf in ours.items()
-        if isinstance(leaf, torch.Tensor)
-    )
 
 
 @pytest.mark.parametrize("make", ["classifier", "convolution", "transformer"])
@@ -240,6 +231,8 @@ def test_an_error_of_the_transfer_reaches_who_waits(monkeypatch: pytest.MonkeyPa
     layers.load()
     with pytest.raises(MemoryError, match="full"), layers.forward_pass():
         pass
+    with pytest.raises(MemoryError, match="full"):
+        layers.evict()
 
 
 def test_a_state_of_another_model_is_refused() -> None:

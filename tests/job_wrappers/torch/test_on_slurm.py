@@ -10,14 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.policy import make_policy
+from hetsched_core.policy import Policy, make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
-from tests.job_wrappers.torch.runs import ROOT, SCRIPT, launch, losses, weights
+from tests.job_wrappers.worlds import (
+    ROOT,
+    SCRIPT,
+    assert_same_training,
+    launch,
+    losses,
+    same,
+    weights,
+)
 from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
 from tests.slurm_plugin.jobs import Submitter
 
@@ -59,20 +67,28 @@ def runs(out: Path) -> list[tuple[str, int]]:
     return [(nodes, int(gpus)) for _, _, nodes, gpus in lines]
 
 
-def daemon_of(backend: SlurmBackend, policy: str, out: Path, store: Store) -> Daemon:
+def daemon_of(
+    backend: SlurmBackend,
+    policy: Policy,
+    out: Path,
+    store: Store,
+    *,
+    grace_s: float = 5.0,
+    round_s: float = 4.0,
+) -> Daemon:
     """A daemon that holds the nodes, and listens to the jobs that leave what they do in `out`."""
     settings = DaemonSettings(
         partitions=frozenset({"gpu"}),
         restart_cost_s=0.0,
-        grace_s=5.0,
-        round_s=4.0,
+        grace_s=grace_s,
+        round_s=round_s,
         spool=out / "spool",
         spool_s=0.5,
     )
     (out / "spool").mkdir(parents=True, exist_ok=True)
     daemon = Daemon(
         backend,
-        make_policy(policy),
+        policy,
         settings,
         mode=Mode.ENFORCE,
         clock=time.time,
@@ -91,7 +107,7 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --profile-key=tiny --can-checkpoint"
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        daemon = daemon_of(backend, "hops", out, store)
+        daemon = daemon_of(backend, make_policy("hops"), out, store)
         job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         drive(daemon, ended(backend, [job]), timeout_s=240, every_s=0.3)
         measured = store.profiles()
@@ -107,15 +123,7 @@ def test_measured_on_each_type_and_run_on_another_count_and_node_it_is_the_same_
     assert any(steps % 20 for steps in begun), said
     assert "on 2 GPUs (1 before)" in said
     launch(tmp_path / "whole", *words, gpus=2)
-    one, other = losses(out), losses(tmp_path / "whole")
-    assert [row[:2] for row in one] == [row[:2] for row in other]
-    assert [row[2] for row in one] == pytest.approx([row[2] for row in other], rel=1e-6)
-    a, b = weights(out), weights(tmp_path / "whole")
-    assert a["lr"] == b["lr"]
-    for name in b["model"]:
-        assert a["model"][name].flatten().tolist() == pytest.approx(
-            b["model"][name].flatten().tolist(), rel=1e-5, abs=1e-8
-        )
+    assert_same_training(out, tmp_path / "whole", rel=1e-6)
 
 
 def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_left_alone(
@@ -125,7 +133,7 @@ def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_
     out = tmp_path / "moved"
     options = "#HETSCHED --gpu-set=2 --can-checkpoint --learning-rate=0.04 --lr-scaling=sqrt"
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        daemon = daemon_of(backend, "fifo", out, store)
+        daemon = daemon_of(backend, make_policy("fifo"), out, store)
         job = submit(testbed, out, " ".join((*words, "--nap=0.1")), options=options)
         begun = out / "losses.txt"
         drive(daemon, lambda: begun.exists() and len(losses(out)) > 4, timeout_s=90)
@@ -145,11 +153,7 @@ def test_two_processes_moved_to_another_node_in_mid_epoch_end_bit_for_bit_as_if_
     assert int(steps) % 13
     launch(tmp_path / "whole", *words, gpus=2)
     assert losses(out) == losses(tmp_path / "whole")
-    import torch
-
-    one, other = weights(out), weights(tmp_path / "whole")
-    assert all(torch.equal(one["model"][name], other["model"][name]) for name in other["model"])
-    assert (one["lr"], one["steps"]) == (other["lr"], other["steps"])
+    assert same(weights(out), weights(tmp_path / "whole"))
 
 
 def test_the_template_trains_on_what_it_is_given_to_its_end(
@@ -170,7 +174,7 @@ def test_the_template_trains_on_what_it_is_given_to_its_end(
     sbatch = testbed.installed.program("sbatch")
     words: list[str | Path] = [sbatch, "--parsable", f"--chdir={tmp_path}", "training.sbatch"]
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        daemon = daemon_of(backend, "fifo", tmp_path, store)
+        daemon = daemon_of(backend, make_policy("fifo"), tmp_path, store)
         job = run(words, env=environment, cwd=tmp_path).strip()
         drive(daemon, ended(backend, [job]), timeout_s=120)
     said = (tmp_path / f"training-{job}.out").read_text()

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.spool import Checkpoint, End, Loss, Profile, Progress, Start
-from tests.job_wrappers.torch.runs import launch, losses, spooled, weights
+from tests.job_wrappers.worlds import (
+    assert_same_training,
+    launch,
+    losses,
+    same,
+    spooled,
+    weights,
+)
 
 Whole = Callable[..., Path]
 
@@ -25,20 +32,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
         key: tuple[str | int, ...] = (*words, gpus)
         if key not in done:
             done[key] = tmp_path_factory.mktemp("whole")
-            ended = launch(done[key], *words, gpus=gpus)
-            assert ended.code == 0, ended.said
+            launch(done[key], *words, gpus=gpus)
         return done[key]
 
     return run
-
-
-def equal(one: Path, other: Path) -> bool:
-    """Whether two trainings have left the same, bit for bit."""
-    import torch
-
-    a, b = weights(one), weights(other)
-    same = all(torch.equal(a["model"][name], b["model"][name]) for name in b["model"])
-    return same and all(a[key] == b[key] for key in ("lr", "steps", "samples"))
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -47,17 +44,15 @@ def test_stopped_in_mid_epoch_it_goes_on_bit_for_bit_and_tells_the_scheduler(
 ) -> None:
     left_alone = whole(*USUAL, gpus=gpus)
     at = 40 if gpus == 1 else 25
-    stopped = launch(tmp_path, *USUAL, f"--signal-at={at}", "--nap=0.03", gpus=gpus)
-    assert stopped.code == 99, stopped.said
-    assert "all of it is saved" in stopped.said
+    stopped = launch(tmp_path, *USUAL, f"--signal-at={at}", "--nap=0.03", gpus=gpus, code=99)
+    assert "all of it is saved" in stopped
     done = losses(tmp_path)
     assert at <= len(done) < len(losses(left_alone))
     resumed = launch(tmp_path, *USUAL, gpus=gpus, run=1)
-    assert resumed.code == 0, resumed.said
-    assert f"resumed after {len(done)} steps" in resumed.said
+    assert f"resumed after {len(done)} steps" in resumed
     # No step is done twice and none is left out.
     assert losses(tmp_path) == losses(left_alone)
-    assert equal(tmp_path, left_alone)
+    assert same(weights(tmp_path), weights(left_alone))
 
     lines = spooled(tmp_path)
     assert isinstance(lines[0], Start)
@@ -88,37 +83,24 @@ def test_on_another_number_of_gpus_with_the_same_global_batch_it_is_the_same_tra
 ) -> None:
     words = ("--global-batch=16", "--samples=192", "--epochs=2")
     left_alone = whole(*words, gpus=2)
-    stopped = launch(tmp_path, *words, "--signal-at=4", "--nap=0.04", "--shard", gpus=before)
-    assert stopped.code == 99, stopped.said
+    launch(tmp_path, *words, "--signal-at=4", "--nap=0.04", "--shard", gpus=before, code=99)
     # Each rank has written a part of what they have in common.
     sizes = [path.stat().st_size for path in tmp_path.glob("checkpoints/step-*/*.tensors")]
     assert len(sizes) == before
     assert min(sizes) > 2000
     resumed = launch(tmp_path, *words, gpus=after, run=1)
-    assert resumed.code == 0, resumed.said
-    assert f"on {after} GPUs ({before} before)" in resumed.said
-    one, other = losses(tmp_path), losses(left_alone)
-    assert [row[:2] for row in one] == [row[:2] for row in other]
-    # Sums in another order, in double precision.
-    assert [row[2] for row in one] == pytest.approx([row[2] for row in other], rel=1e-7)
-    a, b = weights(tmp_path), weights(left_alone)
-    for name in b["model"]:
-        assert a["model"][name].flatten().tolist() == pytest.approx(
-            b["model"][name].flatten().tolist(), rel=1e-6, abs=1e-9
-        )
-    assert a["lr"] == b["lr"]
+    assert f"on {after} GPUs ({before} before)" in resumed
+    assert_same_training(tmp_path, left_alone, rel=1e-7)
 
 
 def test_with_twice_the_gpus_the_global_batch_and_by_its_rule_the_learning_rate_grow(
     tmp_path: Path,
 ) -> None:
     words = ("--samples=160", "--lr-scaling=sqrt")
-    stopped = launch(tmp_path, *words, "--signal-at=25", "--nap=0.01")
-    assert stopped.code == 99, stopped.said
+    launch(tmp_path, *words, "--signal-at=25", "--nap=0.01", code=99)
     done = losses(tmp_path)[-1]
     resumed = launch(tmp_path, *words, gpus=2, run=1)
-    assert resumed.code == 0, resumed.said
-    assert "on 2 GPUs (1 before, learning rate times 1.41421)" in resumed.said
+    assert "on 2 GPUs (1 before, learning rate times 1.41421)" in resumed
     found = weights(tmp_path)
     assert found["lr"] == pytest.approx(0.01 * 0.8**3 * 2**0.5)
     # 160 samples an epoch, 8 a step before and 16 afterwards; the second epoch is shared by both.
@@ -127,21 +109,21 @@ def test_with_twice_the_gpus_the_global_batch_and_by_its_rule_the_learning_rate_
     assert found["steps"] == done[0] + 1 + -(-left // 16) + 10
 
 
-def test_killed_without_warning_it_loses_the_steps_since_its_last_checkpoint_alone(
+def test_stopped_under_torchrun_and_then_killed_it_loses_the_steps_since_its_last_checkpoint_alone(
     tmp_path: Path, whole: Whole
 ) -> None:
     left_alone = whole(*USUAL, gpus=2)
     words = (*USUAL, "--nap=0.03")
-    killed = launch(tmp_path, *words, "--save-at=10", "--kill-at=30", gpus=2)
-    assert killed.code == 128 + 9, killed.said
-    (saved,) = (tmp_path / "checkpoints").glob("step-*")
+    launch(tmp_path, *words, "--signal-at=6", gpus=2, options=("--torchrun",), code=99)
+    assert 6 <= len(losses(tmp_path)) < 30
+    launch(tmp_path, *words, "--save-at=30", "--kill-at=50", gpus=2, run=1, code=128 + 9)
+    _, saved = sorted((tmp_path / "checkpoints").glob("step-*"))
     at = int(saved.name[5:])
-    assert 10 <= at < 30
-    resumed = launch(tmp_path, *words, gpus=2, run=1)
-    assert resumed.code == 0, resumed.said
+    assert 30 <= at < 50
+    launch(tmp_path, *USUAL, gpus=2, run=2)
     expected = losses(left_alone)
-    assert losses(tmp_path) == expected[:30] + expected[at:]
-    assert equal(tmp_path, left_alone)
+    assert losses(tmp_path) == expected[:50] + expected[at:]
+    assert same(weights(tmp_path), weights(left_alone))
 
 
 def test_loading_processes_and_accumulated_gradients_change_nothing(
@@ -149,28 +131,18 @@ def test_loading_processes_and_accumulated_gradients_change_nothing(
 ) -> None:
     words = ("--samples=192", "--epochs=2", "--accumulate=2")
     left_alone = whole(*words)
-    beside = launch(tmp_path, *words, "--workers=1", "--signal-at=15", "--nap=0.01")
-    assert beside.code == 99, beside.said
-    done = launch(tmp_path, *words, "--workers=1", run=1)
-    assert done.code == 0, done.said
+    launch(tmp_path, *words, "--workers=1", "--signal-at=15", "--nap=0.01", code=99)
+    launch(tmp_path, *words, "--workers=1", run=1)
     assert losses(tmp_path) == losses(left_alone)
-    assert equal(tmp_path, left_alone)
-
-
-def test_torchrun_starts_the_same_training_and_lets_it_save(tmp_path: Path, whole: Whole) -> None:
-    left_alone = whole(*USUAL, gpus=2)
-    by = ("--torchrun",)
-    words = (*USUAL, "--nap=0.03")
-    stopped = launch(tmp_path, *words, "--signal-at=20", gpus=2, options=by)
-    assert stopped.code == 99, stopped.said
-    assert launch(tmp_path, *words, gpus=2, run=1).code == 0
-    assert losses(tmp_path) == losses(left_alone)
+    assert same(weights(tmp_path), weights(left_alone))
 
 
 def test_a_rank_that_cannot_write_holds_no_other_up_and_is_named(tmp_path: Path) -> None:
-    words = ("--epochs=2", "--nap=0.03")
-    stopped = launch(tmp_path, *words, "--spoil", "--signal-at=10", gpus=2)
-    assert stopped.code == 99, stopped.said
-    assert "could not be written: rank 1: read-only here; there is none" in stopped.said
-    assert "NOT saved" in stopped.said
+    words = ("--epochs=2", "--nap=0.03", "--spoil", "--signal-at=10")
+    nowhere = ("--spool=/nowhere/at/all",)
+    stopped = launch(tmp_path, *words, gpus=2, options=nowhere, code=99)
+    # Nor does a spool that is not there.
+    assert "told nothing: /nowhere/at/all" in stopped
+    assert "could not be written: rank 1: read-only here; there is none" in stopped
+    assert "NOT saved" in stopped
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["lock"]

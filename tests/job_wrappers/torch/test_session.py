@@ -14,7 +14,7 @@ import pytest
 from job_wrappers.session import SessionError, TrainingSession
 from job_wrappers.session.phases import CpuMarks, PhaseTimer
 from job_wrappers.session.run import Stopped
-from tests.job_wrappers.torch.runs import launch, losses, weights
+from tests.job_wrappers.worlds import fill
 
 
 @pytest.fixture(autouse=True)
@@ -90,9 +90,7 @@ def test_a_full_disk_costs_a_checkpoint_and_no_training(
     session, model, optimizer = session_of(disk / "checkpoints")
     train(session, model, optimizer, 3)
     session.save()
-    filler = disk / "filler"
-    with pytest.raises(OSError, match="No space"):
-        filler.write_bytes(bytes(2 << 20))
+    filler = fill(disk)
     train(session, model, optimizer, 2)
     session.save()
     assert "step 5 could not be written" in capfd.readouterr().err
@@ -110,8 +108,7 @@ def test_an_end_that_cannot_be_saved_is_told_and_what_a_restart_would_begin_with
 ) -> None:
     disk = small_disk("1m")
     session, model, optimizer = session_of(disk / "checkpoints")
-    with pytest.raises(OSError, match="No space"):
-        (disk / "filler").write_bytes(bytes(2 << 20))
+    fill(disk)
     train(session, model, optimizer, 2)
     session.finish()
     said = capfd.readouterr().err
@@ -129,7 +126,7 @@ def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_sav
     session, model, optimizer = session_of(tmp_path)
     train(session, model, optimizer, 2)
     session.save()
-    monkeypatch.setattr("job_wrappers.session.saver.write_tensors", odd)
+    monkeypatch.setattr("job_wrappers.session.checkpoints.pieces_of", odd)
     for x, _ in session:
         model(x).sum().backward()
         optimizer.step()
@@ -144,30 +141,10 @@ def test_whatever_keeps_a_checkpoint_from_being_written_it_is_not_said_to_be_sav
     assert [path.name for path in tmp_path.glob("*step-*")] == ["step-000000000002"]
 
 
-def test_a_corrupt_checkpoint_gives_way_to_the_one_before_and_is_kept(tmp_path: Path) -> None:
-    assert launch(tmp_path / "whole", "--epochs=2").code == 0
-    out = tmp_path / "moved"
-    stopped = launch(out, "--epochs=2", "--save-at=10", "--signal-at=30", "--nap=0.01")
-    assert stopped.code == 99, stopped.said
-    first, last = sorted((out / "checkpoints").glob("step-*"))
-    tensors = last / "rank-0.tensors"
-    content = bytearray(tensors.read_bytes())
-    content[100] ^= 1
-    tensors.write_bytes(content)
-    resumed = launch(out, "--epochs=2", run=1)
-    assert resumed.code == 0, resumed.said
-    assert f"{last} is damaged (rank-0.tensors has another checksum" in resumed.said
-    assert f"resumed after {int(first.name[5:])} steps" in resumed.said
-    assert (out / "checkpoints" / f"{last.name}.damaged" / "rank-0.tensors").exists()
-    again = 52 - int(first.name[5:])
-    assert losses(out)[-again:] == losses(tmp_path / "whole")[-again:]
-    assert weights(out)["steps"] == 52
-
-
 def test_a_second_run_on_one_directory_is_told_who_is_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("job_wrappers.session.lock.WAIT_S", 0.3)
+    monkeypatch.setattr("job_wrappers.session.folder.WAIT_S", 0.3)
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     session, model, optimizer = session_of(tmp_path)
     train(session, model, optimizer, 2)
@@ -203,13 +180,6 @@ def test_a_learning_rate_rule_that_is_none_is_told_with_the_choices(
     monkeypatch.setenv("HETSCHED_LR_SCALING", "cubic")
     with pytest.raises(SessionError, match="'cubic': expected one of linear, sqrt, none"):
         session_of()
-
-
-def test_a_spool_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
-    ended = launch(tmp_path, "--epochs=1", options=("--spool=/nowhere/at/all",))
-    assert ended.code == 0, ended.said
-    assert "told nothing: /nowhere/at/all" in ended.said
-    assert weights(tmp_path)["steps"] == 26
 
 
 @pytest.mark.parametrize(("workers", "pattern"), [(0, 2), (1, 1)])

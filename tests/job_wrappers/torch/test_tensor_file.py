@@ -6,7 +6,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 import zlib
 from pathlib import Path
 
@@ -14,8 +13,8 @@ import pytest
 import torch
 
 from job_wrappers import tensor_file
+from tests.job_wrappers.worlds import ROOT, wait_for
 
-ROOT = Path(__file__).resolve().parents[3]
 STATE = {"w": torch.arange(5.0), 3: [torch.tensor(7), "text", None, 1.5]}
 
 
@@ -71,34 +70,28 @@ def test_code_in_a_file_is_not_run(path: Path) -> None:
 WRITER = """
 import sys, time
 from pathlib import Path
-import torch
 from job_wrappers import tensor_file
 path, number = Path(sys.argv[1]), int(sys.argv[2])
 path.with_name(f"ready-{number}").touch()
 while not path.with_name("go").exists():
     time.sleep(0.001)
-print(int(tensor_file.write_once(path, {"by": number}, torch.full((10_000,), number))))
+print(int(tensor_file.write_once(path, {"by": number}, [number] * 10_000)))
 """
 
 
 def test_of_several_processes_that_write_once_one_succeeds_and_its_file_stays(path: Path) -> None:
+    words = [sys.executable, "-c", WRITER, str(path)]
     writers = [
-        subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(path), str(number)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        subprocess.Popen([*words, str(number)], cwd=ROOT, stdout=subprocess.PIPE, text=True)
         for number in range(3)
     ]
-    while len(list(path.parent.glob("ready-*"))) < len(writers):
-        time.sleep(0.01)
+    for number in range(3):
+        wait_for(path.with_name(f"ready-{number}"))
     path.with_name("go").touch()
     won = [number for number, writer in enumerate(writers) if writer.communicate()[0] == "1\n"]
     assert len(won) == 1
     header, found = tensor_file.read(path)
-    assert header["by"] == won[0]
-    assert torch.equal(found, torch.full((10_000,), won[0]))
+    assert (header["by"], found) == (won[0], won * 10_000)
 
 
 def test_the_header_is_read_without_torch(path: Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from job_wrappers.session import TrainingSession, raw, saver
+from job_wrappers.session import TrainingSession, checkpoints, raw
 
 parser = argparse.ArgumentParser()
 parser.add_argument("out", type=Path)
@@ -37,7 +37,7 @@ parser.add_argument("--shard", action="store_true", help="have all ranks write c
 parser.add_argument("--spoil", action="store_true", help="rank 1 can write no checkpoint")
 args = parser.parse_args()
 if args.shard:
-    saver.SHARD_BYTES = 0
+    checkpoints.SHARD_BYTES = 0
 
 torch.set_num_threads(1)
 torch.manual_seed(3)
@@ -48,12 +48,12 @@ rank = int(os.environ.get("RANK", "0"))
 
 if args.spoil:
     # Rank 1 fails before rank 0 begins.
-    write = raw.write_tensors
+    pieces_of = raw.pieces_of
 
-    def spoiled(file: raw.Summing, tensors: Mapping[int, Any]) -> Any:
+    def spoiled(tensors: Mapping[int, Any]) -> Any:
         if rank == 1:
             raise OSError("read-only here")
-        return write(file, tensors)
+        return pieces_of(tensors)
 
     make = Path.mkdir
 
@@ -62,7 +62,7 @@ if args.spoil:
             time.sleep(0.5)
         make(path, *how, **more)
 
-    vars(saver)["write_tensors"] = spoiled
+    vars(checkpoints)["pieces_of"] = spoiled
     Path.mkdir = late  # type: ignore[assignment,method-assign]
 
 inputs = torch.randn(args.samples, 12)

@@ -168,7 +168,7 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
 
 
 @pytest.mark.usefixtures("held")
-def test_a_cancelled_job_is_over_while_its_processes_still_end(
+def test_a_cancelled_job_is_over_while_its_processes_still_end_and_not_queued_again(
     backend: SlurmBackend, submitter: Submitter
 ) -> None:
     seen_to_end = submitter.folder / "seen"
@@ -180,9 +180,14 @@ def test_a_cancelled_job_is_over_while_its_processes_still_end(
     ending = await_job(backend, job, lambda job: job.state is not JobState.RUNNING)
     assert (ending.state, ending.over, ending.outcome) == (JobState.COMPLETING, True, "")
     assert ending.nodes == ("n1",)
+    # The daemon may have seen it run a moment ago.
+    backend.apply(Requeue(job))
+    assert backend.read().jobs[job].over
     seen_to_end.touch()
     ended = await_job(backend, job, lambda job: job.state is JobState.ENDED)
     assert (ended.over, ended.outcome) == (False, "CANCELLED")
+    backend.apply(Requeue(job))
+    assert backend.read().jobs[job].state is JobState.ENDED
 
 
 @pytest.mark.usefixtures("held")
@@ -440,3 +445,39 @@ def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter
         assert shown(read.jobs[job]) == shown(reference.jobs[job])
     assert read.jobs[held].held
     assert read.nodes == reference.nodes
+
+
+@pytest.mark.usefixtures("held")
+def test_what_changes_of_a_job_is_seen_though_it_was_read_before(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, request: pytest.FixtureRequest
+) -> None:
+    in_all = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
+    by_node = submitter.submit("--gpu-set=1", "--gres=gpu:1")
+    seen = backend.read().jobs
+    for job, change, field in (
+        (by_node, "TresPerNode=gres/gpu:3", "gpus"),
+        (by_node, "JobName=b", "name"),
+        (by_node, "TimeLimit=7", "time_limit_s"),
+        (by_node, "MinMemoryNode=300", "memory_mb"),
+        (by_node, "NumCPUs=3", "cpus"),
+        (by_node, "NumNodes=2", "resources"),
+        (by_node, "ReqNodeList=n1", "pinned"),
+        (by_node, "ExcNodeList=n2", "excluded"),
+        (by_node, "Priority=7", "priority"),
+        (by_node, "AdminComment=x", "mark"),
+        (by_node, f"Dependency=afterany:{in_all}", "dependency"),
+        (by_node, "StartTime=now+1hour", "begin_s"),
+        (in_all, "TimeLimit=7", "time_limit_s"),
+    ):
+        testbed.command("scontrol", "update", f"JobId={job}", change)
+        before, seen = seen[job], backend.read().jobs
+        assert getattr(seen[job], field) != getattr(before, field), change
+        fresh = open_backend(request.node.callspec.params["backend"]).read().jobs[job]
+        # Its reason, its place in the queue and the most nodes Slurm changes by itself.
+        own = {name: getattr(seen[job], name) for name in ("reason", "priority", "resources")}
+        assert seen[job] == replace(fresh, **own), change
+    # With the first change Slurm forgets its reason, so the second shows in nothing else, and is
+    # seen in a moment.
+    for gpus in (3, 4):
+        testbed.command("scontrol", "update", f"JobId={in_all}", f"TresPerJob=gres/gpu:{gpus}")
+        assert gpus in {backend.read().jobs[in_all].gpus for _ in range(8)}

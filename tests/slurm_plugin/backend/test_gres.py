@@ -9,6 +9,7 @@ from slurm_plugin.backend.gres import (
     gpu_counts,
     gpu_part,
     gpus_in,
+    gpus_in_use,
     memory_mb_in,
     node_names,
     node_range,
@@ -35,6 +36,23 @@ from slurm_plugin.backend.gres import (
 )
 def test_gpus_are_counted_by_type(text: str, counts: tuple[tuple[str, int], ...]) -> None:
     assert gpu_counts(text) == counts
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        ("gpu:a100:1(IDX:2),shard:a100:6(4/4,2/4,-/4,0/4)", (("a100", 3),)),
+        ("gpu:v100:0(IDX:N/A),shard:v100:3(3/4,0/4)", (("v100", 1),)),
+        ("gpu:0(IDX:N/A),mps:100(50/100,50/100)", (("gpu", 2),)),
+        ("shard:3090:1(1/4),gpu:a100:2(IDX:0-1)", (("3090", 1), ("a100", 2))),
+        ("gpu:a100:0(IDX:N/A),shard:a100:0(0/4,0/4)", ()),
+        ("", ()),
+    ],
+)
+def test_a_gpu_of_which_a_share_is_in_use_is_in_use(
+    text: str, counts: tuple[tuple[str, int], ...]
+) -> None:
+    assert gpus_in_use(text) == counts
 
 
 @pytest.mark.parametrize(
@@ -91,14 +109,16 @@ def test_node_lists_are_expanded_and_sorted() -> None:
     [
         (["IDLE", "RESERVED"], NodeCondition.UP),
         (["IDLE", "POWERED_DOWN", "RESERVED"], NodeCondition.UP),
-        (["IDLE", "POWERING_DOWN", "NOT_RESPONDING"], NodeCondition.UP),
-        (["IDLE", "POWER_DOWN"], NodeCondition.UP),
+        (["IDLE", "CLOUD", "POWERED_DOWN"], NodeCondition.UP),
+        (["MIXED", "CLOUD", "NOT_RESPONDING", "POWERING_UP"], NodeCondition.UP),
+        (["IDLE", "POWERING_DOWN", "NOT_RESPONDING"], NodeCondition.DRAINED),
+        (["IDLE", "POWER_DOWN"], NodeCondition.DRAINED),
         (["MIXED*", "POWERING_UP"], NodeCondition.UP),
         (["DOWN", "POWERED_DOWN"], NodeCondition.DOWN),
         (["IDLE", "DRAIN", "POWERED_DOWN"], NodeCondition.DRAINED),
     ],
 )
-def test_a_node_that_is_reserved_or_powered_down_is_not_closed(
+def test_a_node_that_is_reserved_or_powered_down_is_not_closed_but_one_on_its_way_down(
     words: list[str], means: NodeCondition
 ) -> None:
     assert condition(words) is means

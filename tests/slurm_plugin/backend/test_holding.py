@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
     Drop,
     Enter,
@@ -350,12 +351,12 @@ def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(savi
     site = saving
 
     def is_off() -> bool:
-        nodes = {node.name: node for node in site.operator.read().nodes}
-        assert nodes["n5"].condition.value == "up", nodes["n5"]
         return "POWERED_DOWN" in site.testbed.command("scontrol", "show", "node", "n5")
 
     site.testbed.command("scontrol", "update", "node=n5", "state=power_down")
     wait_until(is_off, "a node that is off", PATIENCE_S)
+    nodes = {node.name: node for node in site.operator.read().nodes}
+    assert nodes["n5"].condition is NodeCondition.UP
     job = site.submit("--gpus=1")
     site.await_waiting(job)
     site.enter(job, "n5")

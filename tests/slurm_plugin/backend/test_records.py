@@ -132,3 +132,10 @@ def test_however_a_record_is_bent_the_job_that_waits_is_placed(data: st.DataObje
     report = daemon_of(FakeBackend(read(bent)), clock).cycle()
     assert (report.away, report.violations) == ("", ())
     assert OURS in {change.job for change in report.changes if isinstance(change, Enter)}
+
+
+def test_gpus_that_other_jobs_use_in_shares_are_in_use() -> None:
+    bent = deepcopy(RECORDED)
+    row = bent["nodes"]["nodes"][0]
+    row["gres_used"] = "gpu:v100:1(IDX:2),shard:v100:6(4/4,2/4,-/4,0/4)"
+    assert read(bent).nodes[0].gpus_used == (("v100", 3),)

@@ -155,6 +155,8 @@ def test_a_second_daemon_is_refused_though_slurm_conf_is_a_new_file_under_anothe
         said = (two / "daemon.log").read_text()
         assert f"another daemon holds nodes of this cluster: process {first.pid} of " in said
         assert first.poll() is None
+        # It has begun no database.
+        assert [path.name for path in two.glob("*.duckdb*")] == ["daemon.duckdb.lock"]
     finally:
         for process in (first, second):
             if process is not None:

@@ -82,8 +82,8 @@ def test_a_job_without_gpus_that_shares_no_node_waits_for_an_empty_one_and_keeps
     runs = submitter.submit("--gpu-set=1 --no-move", "--gpus=1", seconds=600)
     drive(daemon, started(submitter, [runs]), 20)
     (node,) = backend.read().jobs[runs].nodes
-    script = "--wrap=sleep 600"
-    alone = testbed.command("sbatch", "--parsable", "--exclusive", f"-w{node}", script).strip()
+    script = ("--output=/dev/null", "--wrap=sleep 600")
+    alone = testbed.command("sbatch", "--parsable", "--exclusive", f"-w{node}", *script).strip()
     gpus = sum(count for each in backend.read().nodes for _, count in each.gpus)
     later = [submitter.submit("--gpu-set=1", "--gpus=1", seconds=600) for _ in range(gpus - 4)]
     drive(daemon, started(submitter, later), 20)

@@ -13,6 +13,7 @@ from slurm_plugin.backend import (
     Leave,
     Release,
     Requeue,
+    RequeueEnded,
     SlurmJob,
     SlurmNode,
     SlurmState,
@@ -122,14 +123,14 @@ def test_a_gang_whose_leader_was_cancelled_before_the_split_is_cancelled() -> No
     ("member", "wanted"),
     [
         (due(1, "n3", 1, dependency="after:7_0"), Leave("7_1")),
-        (element(1, JobState.ENDED, outcome="COMPLETED", end_s=1.0), Requeue("7_1")),
-        (element(1, JobState.ENDED, outcome="FAILED", end_s=1.0), Requeue("7_1")),
+        (element(1, JobState.ENDED, outcome="COMPLETED", end_s=1.0), RequeueEnded("7_1")),
+        (element(1, JobState.ENDED, outcome="FAILED", end_s=1.0), RequeueEnded("7_1")),
         (running(1, ("n3",), 1), Requeue("7_1")),
     ],
     ids=["placed", "ended", "failed", "running"],
 )
 def test_a_member_whose_leader_waits_is_brought_back_to_it(
-    member: SlurmJob, wanted: Leave | Requeue
+    member: SlurmJob, wanted: Leave | Requeue | RequeueEnded
 ) -> None:
     assert list(tidied(gang(element(0), member), None, starting=False)) == [wanted]
     assert list(tidied(gang(element(0), element(1)), None, starting=False)) == []
@@ -210,7 +211,7 @@ def test_a_gang_that_loses_its_leader_waits_for_its_elements_and_for_its_node() 
     backend.state = shown(replace(again, pinned=()), failed)
     backend.calls.clear()
     assert cycles(daemon, clock, 20) == []
-    assert Requeue("7_1") in backend.calls
+    assert RequeueEnded("7_1") in backend.calls
     assert not any(isinstance(call, Enter | Together | Cancel) for call in backend.calls)
     assert "its node went down" in str(daemon.world.jobs["7"].blocked)
     assert cycles(daemon, clock, 20) == []

@@ -139,6 +139,20 @@ def test_before_maintenance_a_job_that_may_be_moved_goes_where_slurm_starts_it()
     assert placed.nodes == ("n1",)
 
 
+def test_a_job_that_a_window_shuts_out_keeps_no_other_job_off_the_rest_of_its_nodes() -> None:
+    shape = replace(RIGID.resources, nodes=(2, 2))
+    wide = replace(RIGID, gpus=8, resources=shape, time_limit_s=6000.0, submit_s=800.0)
+    behind = replace(RIGID, id="6", time_limit_s=6000.0)
+    nodes, both = (node("n0"), node("n1")), held("n0", "n1")
+    backend = FakeBackend(state(wide, behind, nodes=nodes, reservations=(both, WINDOW)))
+    daemon = daemon_of(backend, Clock())
+    daemon.cycle()
+    assert [(c.job, c.nodes) for c in backend.calls if isinstance(c, Enter)] == [("6", ("n1",))]
+    blocked = daemon.world.jobs["5"].blocked
+    assert blocked is not None
+    assert blocked.detail == "upgrade"
+
+
 def test_a_job_that_may_not_be_moved_stays_and_none_is_placed_that_would_reach_in() -> None:
     long, short = replace(RIGID, id="6", time_limit_s=6000.0), replace(RIGID, time_limit_s=400.0)
     runs = running(replace(RIGID, id="8", time_limit_s=6000.0), "n0")

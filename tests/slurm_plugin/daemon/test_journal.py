@@ -149,6 +149,36 @@ def test_an_active_job_that_the_database_does_not_have_is_not_said_to_be_unknown
         other.close()
 
 
+def test_of_what_goes_on_when_the_database_is_replaced_it_is_said_that_nothing_before_is_known(
+    bench: Bench,
+) -> None:
+    first, second = job(1), job(2)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as replaced:
+        stores = [bench.store]
+        bench.audience.close()
+        bench.audience = Audience(
+            CONFIGURATION, bench.clock(), lambda: stores[-1], time.perf_counter
+        )
+        run = running(first, bench.clock.now)
+        bench.cycle(run, second)
+        stores.append(replaced)
+        bench.cycle(run, second)
+        bench.cycle(run, second)
+        for job_id, now in (("1", "runs"), ("2", "waits")):
+            (said,) = bench.ask("history", job_id)["jobs"]
+            assert [each["event"] for each in said["events"]] == ["goes on", now]
+            assert said["events"][0]["detail"].startswith("what was before is not known")
+        bench.cycle(run)
+        assert [each.event for each in replaced.events("2")] == ["goes on", "waits", "left"]
+        # A store that is opened again has it all.
+        stores.append(bench.store)
+        bench.cycle(run)
+        assert "goes on" not in {each.event for each in bench.store.events("1")}
+        with pytest.raises(InputError, match="'9'; it was never managed here, or before the"):
+            bench.ask("history", "9")
+        bench.audience.close()
+
+
 def test_a_job_is_suspended_for_as_long_as_slurm_says_so(bench: Bench) -> None:
     run = running(job(1), bench.clock.now)
     for now, letter in ((JobState.SUSPENDED, "S"), (JobState.RUNNING, "R")):
@@ -240,7 +270,7 @@ def test_a_job_that_may_not_start_is_given_no_range_but_the_reason(bench: Bench)
     bench.cycle(running(job(1), 1000.0), held)
     said = bench.ask("when", "2")
     assert said["range"] is None
-    assert said["why_none"] == "not yet: its user or an admin holds it: JobHeldUser"
+    assert said["why_none"] == "not yet: its user, an admin or Slurm holds it: JobHeldUser"
 
 
 def test_the_next_daemon_goes_on_with_what_the_last_one_knew(bench: Bench) -> None:

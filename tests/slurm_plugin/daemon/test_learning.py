@@ -27,7 +27,7 @@ from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.test_daemon_live import drive, ended
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
-from tests.slurm_plugin.jobs import Submitter, deadline
+from tests.slurm_plugin.jobs import Submitter, await_hold, deadline
 from tests.slurm_plugin.submit.asking import as_nobody
 
 pytestmark = pytest.mark.slurm
@@ -328,6 +328,7 @@ def test_an_ordinary_user_tells_and_is_told(
         )
         with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
             daemon = daemon_of(backend, store, spool)
+            daemon.cycle()
             done = as_nobody(testbed, "sbatch", "--parsable", f"--output={own}/out", script)
             assert done.returncode == 0, done.stderr
             drive(daemon, ended(backend, [done.stdout.strip()]), timeout_s=40)
@@ -354,7 +355,10 @@ def queued(testbed: Testbed) -> bool:
 
 def kill_after(testbed: Testbed, folder: Path, life_s: float, *options: str) -> None:
     """Start a daemon, and kill it after so many seconds, or once no job is left."""
+    log = folder / "daemon.log"
+    said = len(log.read_text()) if log.exists() else 0
     daemon = hetschedd(testbed, folder, *options)
+    wait_until(lambda: "event=up" in log.read_text()[said:], "a daemon", 120)
     until = time.monotonic() + life_s
     while (left_s := until - time.monotonic()) > 0 and queued(testbed):
         time.sleep(min(0.5, left_s))
@@ -368,6 +372,10 @@ def test_a_daemon_that_is_killed_again_and_again_takes_each_line_in_once(
 ) -> None:
     rng = random.Random(5)
     options = ("--mode=enforce", "--cycle-s=0.1", "--spool-s=0.1", f"--spool={stubs.spool}")
+    first = hetschedd(testbed, tmp_path, *options)
+    await_hold(testbed)
+    first.kill()
+    first.wait()
     jobs = [
         stubs.submit("--gpu-set=1 --profile-key=stubnet", "--samples 3000 --report-every 0.02")
         for _ in range(5)
@@ -437,8 +445,8 @@ def test_jobs_under_hops_are_measured_moved_and_end_whatever_happens_to_the_daem
     assert moves >= 5
     with Store.open(tmp_path / "daemon.duckdb") as store:
         assert store.faults() == ()
-        measured = {(p.profile.name, p.gpu_type) for p in store.profiles() if p.profiled}
-        assert len(measured) >= 6
+        measured = {p.profile.name for p in store.profiles() if p.profiled}
+        assert measured == {"net0", "net1", "net2"}
         for _, decision in store.decisions():
             recorded = read_decision(decision.document)
             assert differences(recorded.again(), recorded.plan) == ()

@@ -35,6 +35,7 @@ from slurm_plugin.backend import (
     Recipients,
     Release,
     Requeue,
+    RequeueEnded,
     Resources,
     Signal,
     Together,
@@ -104,6 +105,7 @@ def test_every_change_to_a_job_is_on_record() -> None:
     made: tuple[Change, ...] = (
         Signal("1", "USR1", Recipients.SCRIPT),
         Requeue("2"),
+        RequeueEnded("11_1"),
         LEAVE,
         Depend("7", ""),
         Release("8"),
@@ -119,6 +121,7 @@ def test_every_change_to_a_job_is_on_record() -> None:
     assert named == {
         ("signal", "1"),
         ("requeue", "2"),
+        ("requeue", "11_1"),
         ("leave", "5"),
         ("depend", "7"),
         ("release", "8"),

@@ -75,6 +75,11 @@ def test_a_job_with_an_odd_id_gets_no_file(tmp_path: Path, name: str) -> None:
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
+def test_a_job_without_a_nonce_gets_no_file_since_others_could_find_it(tmp_path: Path) -> None:
+    folder(tmp_path).note("me", "7", "", MOVE)
+    assert list(tmp_path.glob("moves/*/*.json")) == []
+
+
 def test_users_whom_nobody_knows_get_nothing(tmp_path: Path) -> None:
     folder(tmp_path).note("eve", "7", "abcdefgh", MOVE)
     assert list(tmp_path.iterdir()) == []

@@ -217,13 +217,51 @@ def test_a_job_that_slurm_does_not_start_on_a_node_is_tried_on_others_at_once_bu
     assert len(tried(1110.0)) == 2
 
 
+@pytest.mark.parametrize("said", ["Licenses", "QOSGrpGRES", "PartitionDown"])
+def test_a_job_that_slurm_keeps_back_is_not_placed_before_slurm_says_otherwise(said: str) -> None:
+    limited = replace(RIGID, reason=said)
+    backend, clock = FakeBackend(state(limited)), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    blocked = daemon.world.jobs["5"].blocked
+    assert blocked is not None
+    assert blocked.detail == said
+    clock.now += 590
+    daemon.cycle()
+    assert backend.calls == []
+    backend.state = state(RIGID)
+    daemon.cycle()
+    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
+
+
+def test_a_limit_is_tried_in_time_and_as_soon_as_a_job_of_its_kind_has_ended() -> None:
+    limited = replace(RIGID, reason="QOSGrpGRES", qos="night")
+    peer = replace(running(RIGID, "n0"), id="6", qos="night", user="bob")
+    other = replace(peer, id="7", qos="day")
+    for ends, s in (((), 601.0), ((peer,), 1.0)):
+        backend, clock = FakeBackend(state(limited, peer, other, nodes=(node("n0", 2),))), Clock()
+        daemon = daemon_of(backend, clock)
+        daemon.cycle()
+        backend.state = state(limited, peer, nodes=(node("n0", 1),))
+        clock.now += 1
+        daemon.cycle()
+        assert backend.calls == []
+        backend.state = state(limited, *({peer} - {*ends}), nodes=(node("n0", 1),))
+        clock.now += s
+        daemon.cycle()
+        daemon.cycle()
+        assert {call.job for call in backend.calls} == {"5"}
+
+
 def test_a_job_without_gpus_that_shares_no_node_is_placed_on_one_that_is_empty() -> None:
     alone = replace(RIGID, gpus=0, gpu_types=(), exclusive="node", cpus=1, memory_mb=60_000)
-    nodes = (node("n0", used=1), node("n1"))
-    backend = FakeBackend(state(alone, nodes=nodes))
+    backend = FakeBackend(state(alone, nodes=(node("n0", used=1),)))
     daemon = daemon_of(backend, Clock())
     daemon.cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n1",), Leave("5"))]
+    assert backend.calls == []
+    backend.state = state(alone, nodes=(node("n0", used=1), node("n1")))
+    daemon.cycle()
+    assert backend.calls[-1] == Enter("5", HOLD, ("n1",), Leave("5"))
     backend.calls.clear()
     runs = running(alone, "n1", gpus=4)
     backend.state = state(runs, replace(RIGID, id="6"), nodes=(node("n0", 1), node("n1", 4)))

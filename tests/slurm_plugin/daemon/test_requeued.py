@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import Enter, Release
+from slurm_plugin.backend import Enter, Release, SlurmJob
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
     WAITING,
@@ -28,12 +28,50 @@ def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back()
     backend.state = state(failed)
     daemon.cycle()
     assert backend.calls == [left(WAITING), Release("1")]
+    # One without GPUs has left already.
+    backend.calls.clear()
+    backend.state = state(replace(failed, gpus=0, mark="", reservation="", pinned=()))
+    daemon.cycle()
+    assert backend.calls == [Release("1")]
     # Who holds a job oneself keeps it held.
     backend.calls.clear()
     for reason in ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue"):
         backend.state = state(replace(WAITING, held=True, restarts=1, reason=reason))
         daemon.cycle()
     assert backend.calls == []
+
+
+def test_where_launches_fail_no_more_jobs_of_that_user_go_and_after_two_users_nobody_s() -> None:
+    nodes = (node("n0"), node("n1"))
+    backend, clock = FakeBackend(state(WAITING, nodes=nodes)), Clock()
+    daemon = daemon_of(backend, clock)
+
+    def of_user(number: int, user: str) -> SlurmJob:
+        mark = WAITING.mark.replace("a1", f"m{number}")
+        return replace(WAITING, id=f"{number}", mark=mark, user=user)
+
+    def goes_to(failed: SlurmJob, name: str, job: SlurmJob) -> set[str]:
+        held = placed(replace(failed, held=True, restarts=1), name)
+        held = replace(held, reason="launch failed requeued held")
+        backend.state = state(held, nodes=nodes)
+        daemon.cycle()
+        backend.calls.clear()
+        # Jobs are placed on what was idle longest, so more than one is needed to see where.
+        others = [
+            replace(job, id=f"{job.id}{k}", mark=job.mark.replace("m", f"m{k}")) for k in "123"
+        ]
+        backend.state = state(*others, nodes=nodes)
+        daemon.cycle()
+        return {name for call in backend.calls if isinstance(call, Enter) for name in call.nodes}
+
+    full = (node("n0"), node("n1", used=4))
+    assert goes_to(of_user(1, "alice"), "n0", of_user(2, "alice")) == {"n1"}
+    nodes = full
+    assert goes_to(of_user(3, "alice"), "n0", of_user(4, "bob")) == {"n0"}
+    assert goes_to(of_user(5, "carol"), "n0", of_user(6, "bob")) == set()
+    assert "could not launch jobs of 2 users" in daemon.world.odd["node n0"]
+    clock.now += 301
+    assert goes_to(of_user(7, "carol"), "n0", of_user(8, "bob")) == {"n0"}
 
 
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (

@@ -18,4 +18,4 @@ def test_three_hundred_jobs_finish_however_often_the_daemon_is_killed(site: Site
     # Each kill struck while there were jobs.
     assert len(at) == 20
     # Some were moved, and so were stopped while a daemon died.
-    assert verdict.runs > 320
+    assert verdict.runs > verdict.jobs

@@ -17,6 +17,7 @@ import pytest
 from slurm_plugin.testbed import Installation, Layout, Testbed, TestbedError, fake_nodes
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.faults.site import SETS, Site, end_all, of_one_job, shared_gpus
+from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 
@@ -110,6 +111,7 @@ def _jobs(site: Site, state: str) -> set[str]:
 def test_the_daemon_and_its_jobs_go_on_when_the_backup_takes_over(available: Site) -> None:
     site, layout = available, available.cluster.layout
     site.start_daemon()
+    await_hold(site.cluster)
     # Some run for longer than a take-over takes, and keep others waiting.
     for size, jobs in ((1600.0, 4), (200.0, 6)):
         site.samples = (size, size)

@@ -23,6 +23,23 @@ return slurm.SUCCESS
 """A job_submit.lua that does nothing."""
 
 
+NOT_ON_THE_PAGE = [
+    ("--gpu-set=0", "--gpu-set=0: counts go from 1 to 1000000"),
+    (
+        "--gpu-set=2 --gpu-types=a100,",
+        "--gpu-types=a100,: expected GPU types, for example a100,v100",
+    ),
+    ("--gpu-set=2 --learning-rate=fast", "--learning-rate=fast: expected a number above 0"),
+    (
+        "--gpu-set=2 --learning-rate=0.1 --lr-scaling=cubic",
+        "--lr-scaling=cubic: expected linear, sqrt or none",
+    ),
+    ("--gpu-set=2 --total-samples=-5", "--total-samples=-5: expected a number above 0"),
+    ("--gpu-set=2 --total-samples=1e308", "--total-samples=1e308: expected at most 1e15 samples"),
+]
+"""Options that are refused, with the answers, beside those that the page on submitting shows."""
+
+
 def mark_of(backend: SlurmBackend, job: str) -> Mark:
     """The mark that a job was given."""
     jobs = backend.read().jobs

@@ -260,7 +260,7 @@ def test_who_gets_into_the_reservation_unplaced_is_taken_out_though_there_is_no_
         late = submitted(testbed, "nobody", *words)
         update = ("scontrol", "update", f"JobId={late}", "ReservationName=hetsched")
         assert as_user(testbed, "nobody", *update).returncode == 0
-        without_gpus = ("--exclusive", "--nodelist=n0", "--wrap=sleep 300")
+        without_gpus = ("--cpus-per-task=32", "--nodelist=n0", "--wrap=sleep 300")
         plain = submitted(testbed, "nobody", *without_gpus, "--reservation=hetsched")
     jobs = (bold, late, plain)
     assert all(backend.read().jobs[job].entered for job in jobs)

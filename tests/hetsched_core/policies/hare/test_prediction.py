@@ -8,8 +8,13 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.hare.hlas import Hlas
-from hetsched_core.policies.hare.hlas_p import HlasL, HlasP, by_the_past, does_badly
-from hetsched_core.policies.hare.loss_curve import rounds_to_converge
+from hetsched_core.policies.hare.hlas_p import (
+    HlasL,
+    HlasP,
+    by_the_past,
+    does_badly,
+    rounds_to_converge,
+)
 from hetsched_core.policies.hare.queues import Queues
 from hetsched_core.policy import make_policy
 from hetsched_core.runlog import RunLog

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations, product
 
 Config = tuple[tuple[int, int], ...]
@@ -99,21 +99,3 @@ def choices(
                     used[node] += gpus
         if all(u <= i for u, i in zip(used, idle, strict=True)):
             yield value, choice
-
-
-def one_after_another(
-    jobs: Iterable[Mapping[Config, float]], idle: Sequence[int]
-) -> list[float | None]:
-    """The value each job gets that takes its best configuration that is still free."""
-    left, got = list(idle), []
-    for options in jobs:
-        fits = [
-            (value, config)
-            for config, value in options.items()
-            if all(left[node] >= gpus for node, gpus in config)
-        ]
-        best = max(fits, default=None)
-        got.append(None if best is None else best[0])
-        for node, gpus in best[1] if best else ():
-            left[node] -= gpus
-    return got

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hetsched_core.choose import ChooseProblem, NodeClasses, Options, choose, choose_in_order
+from hetsched_core.choose import ChooseProblem, choose, choose_in_order
 from hetsched_core.fairness import priority_weights
-from hetsched_core.policies.hops.classes import node_speeds
-from hetsched_core.policies.hops.configurations import Neighbours, limits_of
-from hetsched_core.policies.hops.demand import demand_of
-from hetsched_core.policies.hops.priorities import weights_of
+from hetsched_core.policies.hops.configurations import Neighbours
+from hetsched_core.policies.hops.queue import weights_of
 from hetsched_core.policies.hops.room import Room, layout_of
 from hetsched_core.policies.hops.solve import (
     SMALLEST_GAP,
@@ -27,17 +25,10 @@ from hetsched_core.policies.hops.solve import (
     plan_once,
     take,
 )
-from hetsched_core.types import (
-    ALL_SHAPES,
-    Cluster,
-    Configuration,
-    JobView,
-    Layer,
-    Node,
-    Speeds,
-    SpeedTable,
-)
+from hetsched_core.types import Cluster, Node
+from tests.hetsched_core.choose.naive import problem_of
 from tests.hetsched_core.policies.hops import naive
+from tests.hetsched_core.policies.hops.worlds import World, nodes_of, table_of, worlds
 from tests.hetsched_core.worlds import view
 
 Floats = NDArray[np.float64]
@@ -56,31 +47,15 @@ def table_1(order: Sequence[int]) -> list[dict[naive.Config, float]]:
     ]
 
 
-def problem_of(
-    jobs: Sequence[Mapping[naive.Config, float]], idle: Sequence[int], weights: Floats
+def weighted(
+    jobs: Sequence[dict[naive.Config, float]], idle: Sequence[int], weights: Sequence[float]
 ) -> ChooseProblem:
     """Every job with its options, on nodes that are classes of their own."""
     options = [
-        (at, weight * gain, config)
-        for at, (each, weight) in enumerate(zip(jobs, weights.tolist(), strict=True))
-        for config, gain in each.items()
+        [(weight * gain, config) for config, gain in each.items()]
+        for each, weight in zip(jobs, weights, strict=True)
     ]
-    pieces = [piece for *_, config in options for piece in config]
-    return ChooseProblem(
-        NodeClasses(
-            np.array(idle, np.int64),
-            np.ones(len(idle), np.int64),
-            tuple(map(str, range(len(idle)))),
-        ),
-        Options(
-            np.array([job for job, *_ in options], np.int64),
-            np.array([value for _, value, _ in options], float),
-            np.cumsum([0, *(len(config) for *_, config in options)]),
-            np.array([node for node, _ in pieces], np.int64),
-            np.array([gpus for _, gpus in pieces], np.int64),
-        ),
-        len(jobs),
-    )
+    return problem_of([(gpus, 1) for gpus in idle], options)
 
 
 def in_words(order: Sequence[int], options: Sequence[int]) -> str:
@@ -118,7 +93,7 @@ def test_w7_the_programme_on_table_1(
 ) -> None:
     by_priority = np.array(priorities, float)
     scaled = weights_of(by_priority, lam)
-    found = choose(problem_of(table_1(range(4)), idle, scaled), gap=0.0)
+    found = choose(weighted(table_1(range(4)), idle, scaled.tolist()), gap=0.0)
     assert in_words(range(4), found.option.tolist()) == answer
     unscaled = found.objective * priority_weights(by_priority).max() ** lam
     assert unscaled == pytest.approx(objective, abs=1e-9)
@@ -139,9 +114,8 @@ def test_w7_lambda_at_infinity_is_the_greedy_in_order_of_priority(
     priorities: tuple[float, ...], answer: str
 ) -> None:
     order = np.argsort(-np.array(priorities), kind="stable").tolist()
-    problem = problem_of(table_1(order), (4, 4), np.ones(4))
-    found = choose_in_order(problem, np.arange(4))
-    assert in_words(order, found.option.tolist()) == answer
+    problem = weighted(table_1(order), (4, 4), [1.0] * 4)
+    assert in_words(order, choose_in_order(problem).tolist()) == answer
 
 
 def test_w7_at_lambda_20_the_first_job_alone_is_beyond_the_gap() -> None:
@@ -171,101 +145,18 @@ def test_those_left_to_their_turn_are_worth_no_more_than_the_gap(
 # -- whole plans against enumeration ---------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class World:
-    cluster: Cluster
-    speeds: Speeds
-    views: list[JobView]
-
-    def setting(self, neighbours: Neighbours, **changed: object) -> Setting:
-        layout = layout_of(self.cluster, True)
-        demand = demand_of(self.views, self.speeds, layout, only_profiled=True)
-        setting = Setting(
-            demand=demand,
-            speeds=node_speeds(demand.tables, self.cluster, layout, 0.0),
-            limits=limits_of(
-                layout, demand.needs, tuple(demand.wants.tolist()), ALL_SHAPES, neighbours
-            ),
-            shapes=ALL_SHAPES,
-            neighbours=neighbours,
-            most_sensitive=1.4,
-            gap=0.0,
-            held={},
-            held_speed=np.zeros(len(self.views)),
-            credit=np.zeros(len(self.views)),
-            offer_held=False,
-            gain=lambda _, options: options.gain(),
-        )
-        return replace(setting, **changed)  # type: ignore[arg-type]
-
-    def gains(self, neighbours: Neighbours) -> list[dict[naive.Config, float]]:
-        """Of each job, every configuration on the idle nodes with its gain."""
-        found = []
-        spread = naive.on_any_nodes if neighbours is Neighbours.ANY else naive.on_neighbours
-        for each in self.views:
-            job, speed_of = each.job, {}
-            for gpu_type in self.cluster.gpu_types:
-                idle = [
-                    n.gpus if n.gpu_type == gpu_type and job.may_start_on(n.name) else 0
-                    for n in self.cluster
-                ]
-                pool = [at for at, n in enumerate(self.cluster) if n.gpu_type == gpu_type]
-                ratio = self.speeds.per_gpu(job.profile, gpu_type, 1) / self.speeds.per_gpu(
-                    job.profile, gpu_type, 2, nodes=2
-                )
-                for count in job.requirements:
-                    configs = naive.on_one_node(idle, count)
-                    spreads = ratio <= 1.4 or job.requirements.smallest > max(idle)
-                    if spreads and job.max_nodes != 1:
-                        configs |= spread(idle, [pool], count)
-                    for pieces in configs:
-                        named = {self.cluster.nodes[n].name: gpus for n, gpus in pieces}
-                        speed_of[pieces] = self.speeds.speed(job.profile, Configuration.of(named))
-            least = min(speed_of.values(), default=1.0)
-            found.append({pieces: speed / least for pieces, speed in speed_of.items()})
-        return found
-
-    @property
-    def idle(self) -> list[int]:
-        return [node.gpus for node in self.cluster]
-
-
-@st.composite
-def worlds(draw: st.DrawFn) -> World:
-    types = ["a", "b"][: draw(st.integers(1, 2))]
-    nodes = draw(
-        st.lists(st.tuples(st.sampled_from(types), st.integers(1, 4)), min_size=1, max_size=4)
+def setting_of(world: World, neighbours: Neighbours, **changed: object) -> Setting:
+    nothing = np.zeros(len(world.views))
+    setting = Setting(
+        generator=world.generator(neighbours),
+        gap=0.0,
+        held={},
+        held_speed=nothing,
+        credit=nothing,
+        offer_held=False,
+        gain=lambda _, options: options.gain(),
     )
-    cluster = Cluster(tuple(Node(f"n{k}", t, gpus) for k, (t, gpus) in enumerate(nodes)))
-    tables = {}
-    # The same for both: nodes that differ by profile, and not on the mean, are not told apart.
-    factor = {n.name: 0.8 for n in cluster if draw(st.booleans())}
-    for name in "mn":
-        each = np.array([[draw(st.sampled_from([1.0, 1.7, 2.6]))] for _ in cluster.gpu_types])
-        one = each * np.array([1.0, 0.9, 0.75])
-        tables[name] = SpeedTable(
-            cluster.gpu_types,
-            np.array([1, 2, 4], np.int64),
-            one,
-            one * draw(st.sampled_from([0.5, 0.9])),
-            np.full(one.shape, Layer.TRUTH, np.int8),
-            node_factor=factor if draw(st.booleans()) else {},
-        )
-    names = st.sampled_from(cluster.names)
-    sets = [draw(st.frozensets(names, min_size=1)) for _ in range(2)]
-    views = []
-    for at in range(draw(st.integers(1, 4))):
-        wants = tuple(sorted(draw(st.sets(st.sampled_from([1, 2, 3, 4, 6]), min_size=1))))
-        plain = view(f"j{at}", counts=wants)
-        job = replace(
-            plain.job,
-            profile=draw(st.sampled_from("mn")),
-            nodes=draw(st.sampled_from([None, *sets])),
-            closed=draw(st.sampled_from([frozenset(), frozenset({"n0"})])),
-            max_nodes=draw(st.sampled_from([None, None, 1])),
-        )
-        views.append(replace(plain, job=job))
-    return World(cluster, Speeds(cluster, tables), views)
+    return replace(setting, **changed)  # type: ignore[arg-type]
 
 
 def planned(
@@ -277,7 +168,7 @@ def planned(
         setting,
         np.arange(len(world.views)),
         weights,
-        Room.healthy(layout_of(world.cluster, True)),
+        world.room(),
         {},
         strict=lam == math.inf,
     )
@@ -290,13 +181,12 @@ def planned(
 PRIORITIES = st.lists(st.sampled_from([0.1, 0.5, 1.0, 2.0]), min_size=4, max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds(), PRIORITIES, st.sampled_from([0.0, 1.0, 2.0]), st.sampled_from(list(Neighbours)))
 def test_a_plan_is_worth_as_much_as_the_best_of_all(
     world: World, priorities: list[float], lam: float, neighbours: Neighbours
 ) -> None:
     priorities = priorities[: len(world.views)]
-    outcome, got, weights = planned(world, world.setting(neighbours), priorities, lam)
+    outcome, got, weights = planned(world, setting_of(world, neighbours), priorities, lam)
     gains = world.gains(neighbours)
     values = [
         {c: w * gain for c, gain in each.items()} for w, each in zip(weights, gains, strict=True)
@@ -311,11 +201,10 @@ def test_a_plan_is_worth_as_much_as_the_best_of_all(
     assert all(price >= 0 for price in outcome.prices.values())
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_in_turn_everybody_has_the_best_that_those_before_leave(world: World) -> None:
     priorities = [2.0**-at for at in range(len(world.views))]
-    outcome, got, _ = planned(world, world.setting(Neighbours.ID), priorities, math.inf)
+    outcome, got, _ = planned(world, setting_of(world, Neighbours.ID), priorities, math.inf)
     assert outcome.bound is None
     left = world.idle
     for options, chosen in zip(world.gains(Neighbours.ID), got, strict=True):
@@ -327,11 +216,10 @@ def test_in_turn_everybody_has_the_best_that_those_before_leave(world: World) ->
                 left[node] -= gpus
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds())
 def test_at_large_lambda_whoever_weighs_nothing_takes_what_is_left(world: World) -> None:
     priorities = [2.0**-at for at in range(len(world.views))]
-    setting = world.setting(Neighbours.ID, gap=5e-4)
+    setting = setting_of(world, Neighbours.ID, gap=5e-4)
     outcome, got, _ = planned(world, setting, priorities, 60.0)
     gains = world.gains(Neighbours.ID)
     # 2^-60 is beyond the gap: the first job has its best, and the programme knew no other.
@@ -352,13 +240,12 @@ def test_at_large_lambda_whoever_weighs_nothing_takes_what_is_left(world: World)
         assert outcome.objective <= outcome.bound <= outcome.objective * (1 + 6e-4)
 
 
-@settings(max_examples=60, deadline=None)
 @given(worlds(), PRIORITIES)
 def test_the_bound_counts_those_who_are_left_to_their_turn(
     world: World, priorities: list[float]
 ) -> None:
     # With so wide a gap the programme chooses for the first jobs alone.
-    setting = world.setting(Neighbours.ID, gap=0.6)
+    setting = setting_of(world, Neighbours.ID, gap=0.6)
     outcome, _, weights = planned(world, setting, priorities[: len(world.views)], 2.0)
     values = [
         {c: w * gain for c, gain in each.items()}
@@ -369,42 +256,31 @@ def test_the_bound_counts_those_who_are_left_to_their_turn(
     assert outcome.bound >= best * (1 - 1e-9)
 
 
-def test_a_job_moves_when_the_gain_is_more_than_the_restart_takes() -> None:
+@pytest.mark.parametrize(("factor", "moves"), [(1.02, False), (1.04, True)])
+def test_a_job_moves_when_the_gain_is_more_than_the_restart_takes(
+    factor: float, moves: bool
+) -> None:
     """On the slow node 1 sample/s; on the fast one 1.02 or 1.04: a restart takes 1 part in 36."""
-    for factor, moves in ((1.02, False), (1.04, True)):
-        cluster = Cluster((Node("slow", "t", 2), Node("fast", "t", 2)))
-        one = np.ones((1, 1))
-        table = SpeedTable(
-            ("t",),
-            np.array([1], np.int64),
-            one,
-            one * 0.5,
-            np.full((1, 1), Layer.TRUTH, np.int8),
-            node_factor={"fast": factor},
-        )
-        world = World(cluster, Speeds(cluster, {"m": table}), [view("j", counts=(2,))])
-        at_slow = (np.array([0]), np.array([2]))
-        setting = world.setting(
-            Neighbours.ANY,
-            held={0: at_slow},
-            held_speed=np.array([2.0]),
-            credit=np.array([10 / 360]),
-            offer_held=True,
-        )
-        _, got, _ = planned(world, setting, [1.0], 1.0)
-        assert got == [((1 if moves else 0, 2),)]
-        free = replace(setting, credit=np.zeros(1), offer_held=False)
-        assert planned(world, free, [1.0], 1.0)[1] == [((1, 2),)]
+    table = table_of(["t"], sensitivity=2.0, node_factor={"n1": factor})
+    world = World.of(nodes_of(2, 2), table, view("j", counts=(2,)))
+    setting = setting_of(
+        world,
+        Neighbours.ANY,
+        held={0: (np.array([0]), np.array([2]))},
+        held_speed=np.array([2.0]),
+        credit=np.array([10 / 360]),
+        offer_held=True,
+    )
+    assert planned(world, setting, [1.0], 1.0)[1] == [((1 if moves else 0, 2),)]
+    free = replace(setting, credit=np.zeros(1), offer_held=False)
+    assert planned(world, free, [1.0], 1.0)[1] == [((1, 2),)]
 
 
 def test_what_a_job_has_stays_on_offer_though_it_would_not_be_generated() -> None:
     """Spread over two nodes while one holds it: kept only where moving costs."""
-    cluster = Cluster((Node("a", "t", 4), Node("b", "t", 4)))
-    one = np.ones((1, 1))
-    layers = np.full((1, 1), Layer.TRUTH, np.int8)
-    table = SpeedTable(("t",), np.array([1], np.int64), one, one, layers)
-    world = World(cluster, Speeds(cluster, {"m": table}), [view("j", counts=(4,))])
-    setting = world.setting(
+    world = World.of(nodes_of(4, 4), table_of(["t"]), view("j", counts=(4,)))
+    setting = setting_of(
+        world,
         Neighbours.ANY,
         held={0: (np.array([0, 1]), np.array([1, 3]))},
         held_speed=np.array([4.0]),
@@ -414,7 +290,6 @@ def test_what_a_job_has_stays_on_offer_though_it_would_not_be_generated() -> Non
     assert planned(world, setting, [1.0], 1.0)[1] == [((0, 1), (1, 3))]
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     nodes=st.lists(st.tuples(st.integers(1, 4), st.integers(0, 8)), min_size=1, max_size=3),
     jobs=st.lists(
@@ -425,18 +300,15 @@ def test_jobs_for_which_cpus_are_too_few_are_left_out(
     nodes: list[tuple[int, int]], jobs: list[tuple[int, float]]
 ) -> None:
     cluster = Cluster(tuple(Node(f"n{k}", "t", g, cpus=c) for k, (g, c) in enumerate(nodes)))
-    one = np.ones((1, 1))
-    layers = np.full((1, 1), Layer.TRUTH, np.int8)
-    table = SpeedTable(("t",), np.array([1], np.int64), one, one, layers)
     views = [
         view(f"j{at}", counts=(count,), cpus_per_gpu=cpus) for at, (count, cpus) in enumerate(jobs)
     ]
-    world = World(cluster, Speeds(cluster, {"m": table}), views)
+    world = World.of(cluster, table_of(["t"]), *views)
     for neighbours in Neighbours:
-        setting = world.setting(neighbours)
+        setting = setting_of(world, neighbours)
         outcome, got, _ = planned(world, setting, [1.0] * len(jobs), 1.0)
         room = Room.healthy(layout_of(cluster, True))
-        take(room, setting.demand, outcome.placed)
+        take(room, setting.generator.demand, outcome.placed)
         assert not room.overdrawn
         # Whatever one job alone could have is not refused to all.
         if any(

@@ -1,56 +1,73 @@
 """What the columns of a log are, and when that is not certain."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.layout import EXPORT, FREE_TEXT, KNOWN, find_layout, parse_fields
+from hetsched_core.traces.sacct.fields import FieldError
+from hetsched_core.traces.sacct.layout import (
+    EXPORT,
+    FREE_TEXT,
+    KNOWN,
+    Layout,
+    find_layout,
+    parse_fields,
+    repair,
+)
+from hetsched_core.traces.sacct.report import Flaw
 
 HEADER = "JobID|State|Submit|Start|End|AllocTRES|JobName"
 ROW = "1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|train"
 FIELDS = tuple(HEADER.split("|"))
 
 
+def layout_of(
+    lines: list[str], fields: tuple[str, ...] | None = None, delimiter: str | None = None
+) -> Layout:
+    return find_layout("log: line 1", lines, fields, delimiter)
+
+
 def test_a_header_tells_everything() -> None:
-    layout = find_layout("log: line 1", [HEADER, ROW], None, None)
+    layout = layout_of([HEADER, ROW])
     assert layout.names == tuple(name.casefold() for name in FIELDS)
     assert (layout.delimiter, layout.trailing, layout.delimiters) == ("|", False, 6)
     assert layout.column("AllocNodes", "End") == 4
     assert layout.column("QOS") == 7
-    trailing = find_layout("log: line 1", [HEADER + "|", ROW + "|"], None, None)
+    trailing = layout_of([HEADER + "|", ROW + "|"])
     assert (trailing.names, trailing.trailing, trailing.delimiters) == (layout.names, True, 7)
 
 
 def test_a_header_may_have_columns_that_nobody_knew() -> None:
-    layout = find_layout("log: line 1", [HEADER + "|NewIn2030", ROW + "|x"], None, None)
+    layout = layout_of([HEADER + "|NewIn2030", ROW + "|x"])
     assert layout.names[-1] == "newin2030"
 
 
 def test_fields_that_are_named_are_taken_for_a_log_without_header() -> None:
-    layout = find_layout("log: line 1", [ROW] * 3, FIELDS, None)
+    layout = layout_of([ROW] * 3, FIELDS)
     assert layout.names == tuple(name.casefold() for name in FIELDS)
-    assert not layout.header
 
 
 def test_fields_may_be_left_out_at_the_end_and_one_by_one() -> None:
     wide = ROW + "|x|y|"
-    layout = find_layout("log: line 1", [wide], (*FIELDS, "..."), None)
+    layout = layout_of([wide], (*FIELDS, "..."))
     assert (len(layout.names), layout.delimiters) == (10, 9)
-    layout = find_layout("log: line 1", [wide], (*FIELDS, "-", "Comment"), None)
+    layout = layout_of([wide], (*FIELDS, "-", "Comment"))
     assert (layout.column("Comment"), layout.trailing) == (8, True)
 
 
 def test_one_odd_first_line_does_not_hide_what_the_others_are() -> None:
-    assert find_layout("log: line 1", ["1|FAI", ROW, ROW], FIELDS, None).delimiters == 6
+    assert layout_of(["1|FAI", ROW, ROW], FIELDS).delimiters == 6
 
 
 def test_fields_may_be_named_though_the_header_is_there() -> None:
-    assert find_layout("log: line 1", [HEADER, ROW], FIELDS, None).header == HEADER
-    assert find_layout("log: line 1", [HEADER, ROW], ("jobid", "-", "..."), None).header == HEADER
+    named = layout_of([HEADER, ROW], FIELDS)
+    assert named == layout_of([HEADER, ROW], ("jobid", "-", "..."))
+    assert named == layout_of([HEADER, ROW])
     with pytest.raises(InputError, match="names other columns than --sacct-fields"):
-        find_layout("log: line 1", [HEADER, ROW], (*FIELDS[:-1], "User"), None)
+        layout_of([HEADER, ROW], (*FIELDS[:-1], "User"))
 
 
 @pytest.mark.parametrize(
@@ -65,12 +82,12 @@ def test_fields_may_be_named_though_the_header_is_there() -> None:
 )
 def test_columns_of_fixed_width_are_refused_with_the_option_to_use(lines: list[str]) -> None:
     with pytest.raises(InputError, match=r"columns of fixed width.*--parsable2"):
-        find_layout("log: line 1", lines, None, None)
+        layout_of(lines)
 
 
 def test_a_log_without_header_needs_the_names_of_its_columns() -> None:
     with pytest.raises(InputError, match=r"log: line 1 is '1\|FAILED.*--sacct-fields"):
-        find_layout("log: line 1", [ROW], None, None)
+        layout_of([ROW])
 
 
 @pytest.mark.parametrize(
@@ -78,34 +95,34 @@ def test_a_log_without_header_needs_the_names_of_its_columns() -> None:
 )
 def test_other_files_are_told_what_was_expected(line: str) -> None:
     with pytest.raises(InputError, match=r"not a header such as JobID\|User\|State"):
-        find_layout("log: line 1", [line], None, None)
+        layout_of([line])
 
 
 def test_too_few_names_say_how_many_fields_there_are() -> None:
     with pytest.raises(InputError, match=r"has 7 with '\|', but --sacct-fields names 6;"):
-        find_layout("log: line 1", [ROW], FIELDS[:-1], None)
+        layout_of([ROW], FIELDS[:-1])
     with pytest.raises(InputError, match=r"has 7 with '\|', but --sacct-fields names 8 or more;"):
-        find_layout("log: line 1", [ROW], (*FIELDS, "User", "..."), None)
+        layout_of([ROW], (*FIELDS, "User", "..."))
     with pytest.raises(InputError, match="has one field"):
-        find_layout("log: line 1", ["abc"], FIELDS, None)
+        layout_of(["abc"], FIELDS)
 
 
 def test_missing_columns_are_named_with_the_command_that_has_them() -> None:
     with pytest.raises(
         InputError, match=r"no column Submit, AllocTRES or AllocGRES among 4.*sacct"
     ):
-        find_layout("log: line 1", ["JobID|State|Start|End"], None, None)
+        layout_of(["JobID|State|Start|End"])
 
 
 @pytest.mark.parametrize("delimiter", [",", " ", "", ":", "a", "=", "\n", '"', "||_"])
 def test_a_delimiter_that_values_hold_is_refused(delimiter: str) -> None:
     with pytest.raises(InputError, match=r"--sacct-delimiter is .*values hold"):
-        find_layout("log: line 1", [ROW], FIELDS, delimiter)
+        layout_of([ROW], FIELDS, delimiter)
 
 
 def test_a_header_with_such_a_delimiter_is_refused() -> None:
     with pytest.raises(InputError, match="separated by ',', which values hold"):
-        find_layout("log: line 1", [HEADER.replace("|", ",")], None, None)
+        layout_of([HEADER.replace("|", ",")])
 
 
 def test_names_of_fields_are_those_of_sacct() -> None:
@@ -134,4 +151,20 @@ def test_the_columns_that_errors_and_the_documentation_tell_to_export_can_be_rea
     for names in shown:
         fields = parse_fields(names)
         row = "|".join("1" for _ in fields)
-        assert find_layout("log: line 1", [row], fields, None).column("AllocTRES") < len(fields)
+        assert layout_of([row], fields).column("AllocTRES") < len(fields)
+
+
+def test_a_row_that_could_be_put_together_in_thousands_of_ways_is_not_tried() -> None:
+    tried = 0
+    layout = Layout(("jobname", "jobid", "comment", "workdir"), "|", False)
+
+    def count(row: Sequence[str]) -> None:
+        nonlocal tried
+        tried += 1
+        raise FieldError(Flaw.JOB_ID, "never right")
+
+    assert repair(["x"] * 20, layout, count, frozenset({1})) is None
+    assert 100 < tried < 300
+    tried = 0
+    assert repair(["x"] * 200, layout, count, frozenset({1})) is None
+    assert tried == 0

@@ -1,13 +1,9 @@
 """Runs of one job put together."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from hetsched_core.traces.sacct import Doubt, JobState, link_runs
-
-Read = Callable[..., Any]
+from tests.hetsched_core.traces.worlds import read_rows
 
 
 def run(hour: int, **changes: str) -> dict[str, str]:
@@ -21,7 +17,7 @@ def run(hour: int, **changes: str) -> dict[str, str]:
     } | changes
 
 
-def test_runs_are_put_in_order_whatever_the_order_of_the_log(read_rows: Read) -> None:
+def test_runs_are_put_in_order_whatever_the_order_of_the_log() -> None:
     rows = [
         run(3, Restarts="2", State="COMPLETED"),
         run(1, Restarts="0", State="REQUEUED"),
@@ -33,7 +29,7 @@ def test_runs_are_put_in_order_whatever_the_order_of_the_log(read_rows: Read) ->
     assert (job.reuse, job.repeated) == (0, ())
 
 
-def test_jobs_come_in_order_of_their_first_submission(read_rows: Read) -> None:
+def test_jobs_come_in_order_of_their_first_submission() -> None:
     rows = [
         run(5, JobID="2", JobIDRaw="2"),
         run(4, JobID="1_7", JobIDRaw="1"),
@@ -43,7 +39,7 @@ def test_jobs_come_in_order_of_their_first_submission(read_rows: Read) -> None:
     assert [job.job_id for job in jobs] == ["1_7", "2", "3+1"]
 
 
-def test_tasks_of_an_array_are_jobs_of_their_own(read_rows: Read) -> None:
+def test_tasks_of_an_array_are_jobs_of_their_own() -> None:
     rows = [run(1, JobID="83_3", JobIDRaw="83"), run(1, JobID="83_0", JobIDRaw="90")]
     assert len(link_runs(read_rows(*rows).allocations)) == 2
 
@@ -51,33 +47,31 @@ def test_tasks_of_an_array_are_jobs_of_their_own(read_rows: Read) -> None:
 @pytest.mark.parametrize(
     "second", [{"JobName": "other"}, {"User": "bob"}, {"Restarts": "0"}], ids=str
 )
-def test_an_id_that_was_handed_out_again_is_another_job(
-    read_rows: Read, second: dict[str, str]
-) -> None:
+def test_an_id_that_was_handed_out_again_is_another_job(second: dict[str, str]) -> None:
     later = run(2, Restarts="1") | second
     first, other = link_runs(read_rows(run(1), later).allocations)
     assert (first.reuse, other.reuse) == (0, 1)
     assert (len(first.runs), len(other.runs)) == (1, 1)
 
 
-def test_a_resized_job_goes_on_without_a_restart(read_rows: Read) -> None:
+def test_a_resized_job_goes_on_without_a_restart() -> None:
     (job,) = link_runs(read_rows(run(1, State="RESIZING"), run(2)).allocations)
     assert [one.state for one in job.runs] == [JobState.RESIZING, JobState.COMPLETED]
 
 
-def test_a_job_resized_within_a_second_keeps_both_of_its_rows(read_rows: Read) -> None:
+def test_a_job_resized_within_a_second_keeps_both_of_its_rows() -> None:
     resized = run(1, State="RESIZING", End="2025-09-12T01:00:00")
     (job,) = link_runs(read_rows(resized, run(1)).allocations)
     assert [one.state for one in job.runs] == [JobState.RESIZING, JobState.COMPLETED]
     assert not job.repeated
 
 
-def test_without_restarts_user_and_name_decide(read_rows: Read) -> None:
+def test_without_restarts_user_and_name_decide() -> None:
     rows = [run(1, Restarts=""), run(2, Restarts=""), run(3, Restarts="", JobName="other")]
     assert [len(job.runs) for job in link_runs(read_rows(*rows).allocations)] == [2, 1]
 
 
-def test_a_run_seen_in_two_exports_is_one_run(read_rows: Read) -> None:
+def test_a_run_seen_in_two_exports_is_one_run() -> None:
     running = run(1, State="RUNNING", End="Unknown")
     for rows in ([run(1), run(1)], [running, run(1)], [run(1), running]):
         (job,) = link_runs(read_rows(*rows).allocations)
@@ -87,14 +81,14 @@ def test_a_run_seen_in_two_exports_is_one_run(read_rows: Read) -> None:
         assert Doubt.RUNAWAY not in kept.doubts
 
 
-def test_a_run_without_end_before_another_of_its_id_is_a_runaway(read_rows: Read) -> None:
+def test_a_run_without_end_before_another_of_its_id_is_a_runaway() -> None:
     rows = [run(1, State="RUNNING", End="Unknown"), run(2, Restarts="1")]
     (job,) = link_runs(read_rows(*rows).allocations)
     assert job.runs[0].doubts == (Doubt.STILL_RUNNING, Doubt.RUNAWAY)
     assert job.runs[1].doubts == ()
 
 
-def test_the_last_run_may_still_be_running(read_rows: Read) -> None:
+def test_the_last_run_may_still_be_running() -> None:
     rows = [run(1, State="REQUEUED"), run(2, Restarts="1", State="RUNNING", End="Unknown")]
     (job,) = link_runs(read_rows(*rows).allocations)
     assert job.runs[1].doubts == (Doubt.STILL_RUNNING,)

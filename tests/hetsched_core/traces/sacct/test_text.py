@@ -1,14 +1,11 @@
 """Rows of text: which are used, which are not, and the exact reason."""
 
-from collections.abc import Callable
 from io import BytesIO
-from typing import Any
 
 import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct import (
-    Allocation,
     Doubt,
     JobState,
     SacctOptions,
@@ -16,58 +13,31 @@ from hetsched_core.traces.sacct import (
     parse_zone,
     read_sacct,
 )
+from tests.hetsched_core.traces.worlds import NOON, allocation, read_log, read_rows
 
-Read = Callable[..., Any]
-
-NOON = 1_757_678_400.0  # 2025-09-12 12:00:00 UTC
-
-
-def test_a_sound_row_becomes_an_allocation(read_rows: Read) -> None:
-    assert read_rows({}).only == Allocation(
-        job_id="100",
-        job_id_raw="100",
-        name="train",
-        user="ada",
-        account="lab",
-        partition="gpu",
-        qos="normal",
-        state=JobState.COMPLETED,
-        state_text="COMPLETED",
-        submit_s=NOON + 7_200,
-        eligible_s=NOON + 7_200,
-        start_s=NOON + 7_800,
-        end_s=NOON + 11_400,
-        elapsed_s=3_600.0,
-        suspended_s=0.0,
-        time_limit_s=7_200.0,
-        nodes=("n1",),
-        n_nodes=1,
-        cpus=8,
-        memory_mb=65_536.0,
-        gpus=(("a100", 2),),
-        requested_gpus=((None, 2),),
-        restarts=0,
-        comment="",
-        admin_comment="",
-        doubts=(),
-        line=2,
-    )
+HEADER = b"JobID|State|Submit|Start|End|AllocTRES"
+ROW = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1"
+OSLO = SacctOptions(zone=parse_zone("Europe/Oslo"))
 
 
-def test_the_zone_of_the_cluster_moves_all_times(read_rows: Read) -> None:
-    oslo = read_rows({}, options=SacctOptions(zone=parse_zone("Europe/Oslo")))
+def test_a_sound_row_becomes_an_allocation() -> None:
+    assert read_rows({}).only == allocation()
+
+
+def test_the_zone_of_the_cluster_moves_all_times() -> None:
+    oslo = read_rows({}, options=OSLO)
     assert oslo.only.submit_s == NOON
     assert oslo.only.end_s == NOON + 4_200
     assert not oslo.report.warnings
 
 
-def test_times_without_a_zone_are_taken_for_utc_with_a_warning(read_rows: Read) -> None:
+def test_times_without_a_zone_are_taken_for_utc_with_a_warning() -> None:
     (warning,) = read_rows({}).report.warnings
     assert "read as UTC" in warning
     assert "--tz" in warning
 
 
-def test_epoch_seconds_need_no_zone(read_rows: Read) -> None:
+def test_epoch_seconds_need_no_zone() -> None:
     outcome = read_rows(
         {"Submit": "1757685600", "Eligible": "0", "Start": "1757686200", "End": "1757689800"}
     )
@@ -98,9 +68,7 @@ def test_epoch_seconds_need_no_zone(read_rows: Read) -> None:
     ],
     ids=str,
 )
-def test_what_holds_no_gpu_is_counted_by_what_it_is(
-    read_rows: Read, change: dict[str, str], counted: str
-) -> None:
+def test_what_holds_no_gpu_is_counted_by_what_it_is(change: dict[str, str], counted: str) -> None:
     outcome = read_rows(change)
     assert not outcome.allocations
     assert not outcome.unusable
@@ -138,7 +106,7 @@ def test_what_holds_no_gpu_is_counted_by_what_it_is(
     ids=str,
 )
 def test_a_row_that_cannot_be_used_names_its_line_column_value_and_reason(
-    read_rows: Read, change: dict[str, str], why: str
+    change: dict[str, str], why: str
 ) -> None:
     outcome = read_rows(change)
     assert not outcome.allocations
@@ -174,7 +142,7 @@ def test_a_row_that_cannot_be_used_names_its_line_column_value_and_reason(
     ids=str,
 )
 def test_what_is_not_certain_is_used_and_counted_apart(
-    read_rows: Read, change: dict[str, str], doubts: tuple[Doubt, ...]
+    change: dict[str, str], doubts: tuple[Doubt, ...]
 ) -> None:
     outcome = read_rows(change)
     assert outcome.only.doubts == doubts
@@ -183,20 +151,13 @@ def test_what_is_not_certain_is_used_and_counted_apart(
     )
 
 
-def test_an_unknown_state_keeps_its_word(read_rows: Read) -> None:
-    only = read_rows({"State": "HIBERNATED"}).only
-    assert (only.state, only.state_text) == (JobState.UNKNOWN, "HIBERNATED")
-
-
-def test_a_suspension_is_left_out_of_the_elapsed_time(read_rows: Read) -> None:
+def test_a_suspension_is_left_out_of_the_elapsed_time() -> None:
     only = read_rows({"ElapsedRaw": "3000", "Suspended": "00:10:00"}).only
     assert (only.elapsed_s, only.suspended_s) == (3_000.0, 600.0)
     assert not only.doubts
 
 
-def test_a_log_that_does_not_tell_suspensions_does_not_doubt_a_short_elapsed_time(
-    read_log: Read,
-) -> None:
+def test_a_log_that_does_not_tell_suspensions_does_not_doubt_a_short_elapsed_time() -> None:
     log = (
         b"JobID|State|Submit|Start|End|Elapsed|AllocTRES\n"
         b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:00:00|2025-09-12T15:00:00|00:50:00|"
@@ -206,7 +167,7 @@ def test_a_log_that_does_not_tell_suspensions_does_not_doubt_a_short_elapsed_tim
     assert (only.elapsed_s, only.suspended_s, only.doubts) == (3_000.0, None, ())
 
 
-def test_the_least_a_log_must_have_is_enough(read_log: Read) -> None:
+def test_the_least_a_log_must_have_is_enough() -> None:
     log = (
         b"JobID|State|Submit|Start|End|AllocTRES\n"
         b"1_2|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|"
@@ -219,7 +180,7 @@ def test_the_least_a_log_must_have_is_enough(read_log: Read) -> None:
     assert (only.cpus, only.memory_mb, only.restarts, only.time_limit_s) == (4, 8_192.0, None, None)
 
 
-def test_old_columns_do_where_there_are_no_new_ones(read_log: Read) -> None:
+def test_old_columns_do_where_there_are_no_new_ones() -> None:
     log = (
         b"JobID|State|Submit|Start|End|Timelimit|NNodes|NCPUS|ReqMem|NodeList|AllocGRES|\n"
         b"1|COMPLETED|2016-09-12T14:00:00|2016-09-12T14:10:00|2016-09-12T15:10:00|02:00:00|2|16|"
@@ -235,30 +196,29 @@ def test_old_columns_do_where_there_are_no_new_ones(read_log: Read) -> None:
 
 
 @pytest.mark.parametrize("word", ["UNLIMITED", "Partition_Limit", "", "4294967295"])
-def test_a_job_without_time_limit_has_none(read_rows: Read, word: str) -> None:
+def test_a_job_without_time_limit_has_none(word: str) -> None:
     assert read_rows({"TimelimitRaw": word}).only.time_limit_s is None
 
 
-def test_arrays_and_heterogeneous_jobs_keep_both_ids(read_rows: Read) -> None:
+def test_arrays_and_heterogeneous_jobs_keep_both_ids() -> None:
     outcome = read_rows({"JobID": "83_3", "JobIDRaw": "83"}, {"JobID": "86+1", "JobIDRaw": "87"})
-    ids = [(allocation.job_id, allocation.job_id_raw) for allocation in outcome.allocations]
+    ids = [(one.job_id, one.job_id_raw) for one in outcome.allocations]
     assert ids == [("83_3", "83"), ("86+1", "87")]
 
 
-def test_a_clock_change_is_settled_by_the_elapsed_time(read_rows: Read) -> None:
+def test_a_clock_change_is_settled_by_the_elapsed_time() -> None:
     row = {
         "Submit": "2025-10-25T12:00:00",
         "Eligible": "2025-10-25T12:00:00",
         "Start": "2025-10-26T01:30:00",
         "End": "2025-10-26T02:30:00",
     }
-    oslo = SacctOptions(zone=parse_zone("Europe/Oslo"))
     for elapsed in ("3600", "7200"):
-        only = read_rows(row | {"ElapsedRaw": elapsed}, options=oslo).only
+        only = read_rows(row | {"ElapsedRaw": elapsed}, options=OSLO).only
         assert only.end_s is not None
         assert only.end_s - only.start_s == float(elapsed)
         assert not only.doubts
-    neither = read_rows(row | {"ElapsedRaw": "60"}, options=oslo).only
+    neither = read_rows(row | {"ElapsedRaw": "60"}, options=OSLO).only
     assert neither.doubts == (Doubt.CLOCK_CHANGE, Doubt.ELAPSED)
 
 
@@ -266,7 +226,7 @@ def test_a_clock_change_is_settled_by_the_elapsed_time(read_rows: Read) -> None:
     ("suspended", "paused_s"), [("", 0.0), ("00:01:40", 100.0)], ids=["unknown", "paused"]
 )
 def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used(
-    read_rows: Read, suspended: str, paused_s: float
+    suspended: str, paused_s: float
 ) -> None:
     change = {"End": "9998-12-31T00:00:00", "ElapsedRaw": "33", "Suspended": suspended}
     only = read_rows(change).only
@@ -274,9 +234,8 @@ def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used(
     assert only.end_s == only.start_s + 33.0 + paused_s
 
 
-def test_a_time_that_does_not_exist_names_the_column_and_the_option(read_rows: Read) -> None:
-    oslo = SacctOptions(zone=parse_zone("Europe/Oslo"))
-    outcome = read_rows({"Start": "2026-03-29T02:30:00", "End": "Unknown"}, options=oslo)
+def test_a_time_that_does_not_exist_names_the_column_and_the_option() -> None:
+    outcome = read_rows({"Start": "2026-03-29T02:30:00", "End": "Unknown"}, options=OSLO)
     assert "Start: '2026-03-29T02:30:00' does not exist in Europe/Oslo" in outcome.why
     assert "--tz" in outcome.why
 
@@ -285,86 +244,80 @@ def test_a_time_that_does_not_exist_names_the_column_and_the_option(read_rows: R
 
 
 @pytest.mark.parametrize("name", ["a|b", "|", "a|b|c|d", "||||"])
-def test_a_delimiter_in_the_only_free_text_column_is_put_back(read_rows: Read, name: str) -> None:
+def test_a_delimiter_in_the_only_free_text_column_is_put_back(name: str) -> None:
     only = read_rows({"JobName": name}).only
     assert only.name == name
     assert only.doubts == (Doubt.REPAIRED,)
 
 
-def test_a_delimiter_is_put_back_where_only_one_column_can_hold_it(read_log: Read) -> None:
+def test_a_delimiter_is_put_back_where_only_one_column_can_hold_it() -> None:
     header = b"JobID|JobName|State|Submit|Start|End|AllocTRES|Comment\n"
     row = b"1|%s|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|%s\n"
     outcome = read_log(header + row % (b"a|b", b"c") + row % (b"a", b"b|c") + row % (b"|", b"|"))
-    names = [(allocation.name, allocation.comment) for allocation in outcome.allocations]
-    assert names == [("a|b", "c"), ("a", "b|c"), ("|", "|")]
+    assert [one.name for one in outcome.allocations] == ["a|b", "a", "|"]
 
 
-def test_a_delimiter_that_two_columns_can_hold_is_not_guessed(read_log: Read) -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES|JobName|Comment\n"
-    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|a|b|c\n"
+def test_a_delimiter_that_two_columns_can_hold_is_not_guessed() -> None:
+    header, row = HEADER + b"|JobName|Comment\n", ROW + b"|a|b|c\n"
     outcome = read_log(header + row)
     assert outcome.why.startswith("line 2: wrong number of fields: 9 fields for 8 columns")
     assert "--delimiter" in outcome.why
 
 
-def test_a_delimiter_in_columns_that_are_not_read_does_not_matter(read_log: Read) -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES|SubmitLine|WorkDir\n"
-    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|a|b|c\n"
+def test_a_delimiter_in_columns_that_are_not_read_does_not_matter() -> None:
+    header, row = HEADER + b"|SubmitLine|WorkDir\n", ROW + b"|a|b|c\n"
     assert read_log(header + row).only.job_id == "1"
 
 
-def test_a_row_with_fields_too_many_and_no_free_text_is_refused(read_log: Read) -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
-    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|x\n"
+def test_a_row_with_fields_too_many_and_no_free_text_is_refused() -> None:
+    header, row = HEADER + b"\n", ROW + b"|x\n"
     assert "7 fields for 6 columns" in read_log(header + row).why
 
 
-def test_a_row_that_is_long_beyond_a_name_is_refused_quickly(read_rows: Read) -> None:
+def test_a_row_that_is_long_beyond_a_name_is_refused_quickly() -> None:
     only = read_rows({"JobName": "x|" * 300}).only
     assert only.name == "x|" * 300
     many = {"JobName": "|" * 40, "Comment": "", "WorkDir": "", "SubmitLine": ""}
     assert "fields for 22 columns" in read_rows(many).why
 
 
-def test_steps_with_a_delimiter_in_their_name_are_steps(read_rows: Read) -> None:
+def test_steps_with_a_delimiter_in_their_name_are_steps() -> None:
     assert read_rows({"JobID": "100.0", "JobName": "a|b", "Comment": ""}).report.steps == 1
 
 
-def test_the_pieces_of_a_row_with_a_line_break_in_it_are_refused(read_rows: Read) -> None:
+def test_the_pieces_of_a_row_with_a_line_break_in_it_are_refused() -> None:
     outcome = read_rows({"User": "a\nb"}, {})
-    assert [allocation.line for allocation in outcome.allocations] == [4]
+    assert [one.line for one in outcome.allocations] == [4]
     assert [unusable.line for unusable in outcome.unusable] == [2, 3]
     assert "line break" in str(outcome.unusable[0])
 
 
-def test_names_are_utf_8_and_other_bytes_stay_visible(read_log: Read) -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES|JobName\n"
-    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1|%s\n"
+def test_names_are_utf_8_and_other_bytes_stay_visible() -> None:
+    header, row = HEADER + b"|JobName\n", ROW + b"|%s\n"
     outcome = read_log(header + row % "Bodø".encode() + row % "Bodø".encode("latin-1"))
-    assert [allocation.name for allocation in outcome.allocations] == ["Bodø", r"Bod\xf8"]
+    assert [one.name for one in outcome.allocations] == ["Bodø", r"Bod\xf8"]
 
 
 # Files --------------------------------------------------------------------------------------------
 
 
-def test_windows_line_ends_blank_lines_and_a_byte_order_mark_do_not_matter(read_log: Read) -> None:
+def test_windows_line_ends_blank_lines_and_a_byte_order_mark_do_not_matter() -> None:
     header = b"\xef\xbb\xbfJobID|JobName|Submit|Start|End|AllocTRES|State\r\n"
     row = b"1|a|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=1|FAILED\r\n"
     outcome = read_log(header + b"\r\n  \r\n" + row + b"\n" + row)
-    assert [allocation.state for allocation in outcome.allocations] == [JobState.FAILED] * 2
-    assert [allocation.line for allocation in outcome.allocations] == [4, 6]
+    assert [one.state for one in outcome.allocations] == [JobState.FAILED] * 2
+    assert [one.line for one in outcome.allocations] == [4, 6]
     assert outcome.report.blank == 3
 
 
-def test_logs_put_together_may_repeat_their_header(read_log: Read) -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
-    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1\n"
+def test_logs_put_together_may_repeat_their_header() -> None:
+    header, row = HEADER + b"\n", ROW + b"\n"
     outcome = read_log((header + row) * 2)
     assert outcome.report.headers == 2
     assert len(outcome.allocations) == 2
 
 
-def test_a_last_line_without_line_break_may_be_cut_off(read_log: Read) -> None:
+def test_a_last_line_without_line_break_may_be_cut_off() -> None:
     header = b"JobID|State|Submit|Start|End|AllocTRES\n"
     row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=16"
     assert read_log(header + row + b"\n").only.doubts == (Doubt.STATE, Doubt.STILL_RUNNING)
@@ -373,31 +326,30 @@ def test_a_last_line_without_line_break_may_be_cut_off(read_log: Read) -> None:
     assert cut.why == "line 3: cut off at the end of the file: 4 fields for 6 columns"
 
 
-def test_a_last_line_that_its_delimiter_ends_is_complete(read_log: Read) -> None:
+def test_a_last_line_that_its_delimiter_ends_is_complete() -> None:
     header = b"JobID|State|Submit|Start|End|AllocTRES|\n"
     row = b"1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=16|"
     assert read_log(header + row).only.doubts == ()
 
 
-def test_a_line_without_end_is_refused_and_takes_no_memory(read_log: Read) -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
-    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1\n"
+def test_a_line_without_end_is_refused_and_takes_no_memory() -> None:
+    header, row = HEADER + b"\n", ROW + b"\n"
     outcome = read_log(header + row + b"x" * 5_000_000 + b"\n" + row + b"y" * 3_000_000)
     assert [str(unusable)[:26] for unusable in outcome.unusable] == [
         "line 3: line too long: it ",
         "line 5: line too long: it ",
     ]
-    assert [allocation.line for allocation in outcome.allocations] == [2, 4]
+    assert [one.line for one in outcome.allocations] == [2, 4]
 
 
-def test_a_log_of_jobs_without_gpus_says_so(read_rows: Read) -> None:
+def test_a_log_of_jobs_without_gpus_says_so() -> None:
     outcome = read_rows({"AllocTRES": "cpu=1"}, options=SacctOptions(zone=parse_zone("UTC")))
     (warning,) = outcome.report.warnings
     assert "no GPU allocation in 2 lines (1 jobs without GPU" in warning
     assert "AccountingStorageTRES" in warning
 
 
-def test_a_header_alone_is_a_log_without_jobs(read_rows: Read) -> None:
+def test_a_header_alone_is_a_log_without_jobs() -> None:
     report = read_rows().report
     assert (report.lines, report.headers, report.used) == (1, 1, 0)
 
@@ -408,17 +360,9 @@ def test_an_empty_log_is_an_error_that_says_how_to_export_one(data: bytes) -> No
         list(read_sacct(BytesIO(data)))
 
 
-def test_the_delimiter_may_be_any_character(read_log: Read) -> None:
+def test_the_delimiter_may_be_any_character() -> None:
     fields = parse_fields("JobID,State,Submit,Start,End,AllocTRES,JobName")
-    row = [
-        "1",
-        "FAILED",
-        "2025-09-12T14:00:00",
-        "2025-09-12T14:10:00",
-        "Unknown",
-        "gres/gpu=1",
-        "é",
-    ]
+    row = [*ROW.decode().split("|"), "é"]
     for delimiter in ("|", "\t", ";", "☃", "\x1f"):
         for end in ("", delimiter):
             line = (delimiter.join(row) + end + "\n").encode()
@@ -430,7 +374,7 @@ def test_the_delimiter_may_be_any_character(read_log: Read) -> None:
     assert read_log("@@".join(fields).encode() + b"\n" + line).only.name == "é"
 
 
-def test_the_job_id_need_not_come_first(read_log: Read) -> None:
+def test_the_job_id_need_not_come_first() -> None:
     log = (
         b"AllocTRES|JobName|JobID|State|Submit|Start|End\n"
         b"gres/gpu=1|a.b|1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
@@ -442,7 +386,7 @@ def test_the_job_id_need_not_come_first(read_log: Read) -> None:
     assert outcome.report.steps == 2
 
 
-def test_a_name_before_the_job_id_cannot_pass_for_it(read_log: Read) -> None:
+def test_a_name_before_the_job_id_cannot_pass_for_it() -> None:
     log = (
         b"AllocTRES|JobName|JobID|State|Submit|Start|End\n"
         b"gres/gpu=1|a|2.0|7|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"

@@ -15,7 +15,7 @@ from hetsched_core.traces.synthetic.arrivals import (
 )
 
 
-def simulated_cv(gaps: Gaps, mean_s: float, clock: Clock, count: int = 2_000_000) -> float:
+def simulated_cv(gaps: Gaps, mean_s: float, clock: Clock, count: int = 1_000_000) -> float:
     draw = np.random.default_rng(7)
     busy = np.cumsum(gaps.draw(draw.random(count), draw.random(count))) * mean_s
     seen = np.diff(clock.wall(busy))

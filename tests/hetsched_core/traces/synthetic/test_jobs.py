@@ -58,7 +58,7 @@ def run_s(submission: Submission, cluster: Cluster, gpu_type: str) -> float:
 @pytest.mark.parametrize("trace", sorted(TRACES))
 def test_a_workload_shows_the_statistics_of_its_trace_and_the_load_asked_for(trace: str) -> None:
     like = TRACES[trace]
-    drawn = draw(options(trace=like, jobs=60_000, load=0.8), ONE_TYPE)
+    drawn = draw(options(trace=like, jobs=30_000, load=0.8), ONE_TYPE)
     found = summarise(drawn.workload(), Speeds(ONE_TYPE, drawn.tables), ONE_TYPE)
     assert found.load == pytest.approx(0.8, rel=1e-4)
     assert found.arrival_cv == pytest.approx(like.arrival_cv, rel=0.15)
@@ -69,7 +69,7 @@ def test_a_workload_shows_the_statistics_of_its_trace_and_the_load_asked_for(tra
 
 
 def test_run_times_can_be_shorter_than_those_of_the_trace_at_the_same_load() -> None:
-    like, drawn = TRACES["philly"], draw(options(load=0.8, time_scale=0.25, jobs=60_000), ONE_TYPE)
+    like, drawn = TRACES["philly"], draw(options(load=0.8, time_scale=0.25, jobs=30_000), ONE_TYPE)
     found = summarise(drawn.workload(), Speeds(ONE_TYPE, drawn.tables), ONE_TYPE)
     assert found.load == pytest.approx(0.8, rel=1e-4)
     assert found.run_s == pytest.approx([s / 4 for _, s in like.percentiles], rel=0.15)

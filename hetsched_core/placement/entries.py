@@ -1,0 +1,74 @@
+"""What plans say of jobs: the reasons for which they wait, and what of a plan is another now."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from hetsched_core.placement.ways import ways_to_fit
+from hetsched_core.types import (
+    Diagnostics,
+    Entry,
+    JobView,
+    Placed,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
+
+NEVER = Waiting(Reason(ReasonCode.NEVER_FITS))
+NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
+AHEAD = Waiting(Reason(ReasonCode.AHEAD))
+MIXED_ONLY = Waiting(
+    Reason(
+        ReasonCode.NEVER_FITS,
+        detail="only a mix of GPU types holds it, and this policy gives a job one type at a time",
+    )
+)
+
+EACH_ROUND = Replan(on=frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.END, Trigger.NODE}))
+"""Planned anew when a round starts; between rounds what is idle is given away at once."""
+
+
+def revise(
+    snapshot: Snapshot,
+    placed: Mapping[str, Placed],
+    waits: Callable[[Snapshot, JobView], Waiting],
+    replan: Replan,
+    *,
+    memory: Mapping[str, object] | None = None,
+    diagnostics: Diagnostics | None = None,
+) -> Plan:
+    """Return the plan in which the placed jobs run and all others wait, with the reason for it.
+
+    Args:
+        snapshot: the state that was planned for.
+        placed: the jobs that run.
+        waits: why another job waits that is not blocked.
+        replan: when to plan again.
+        memory: what the policy remembers.
+        diagnostics: how the plan was found.
+    """
+    before = snapshot.previous.entries
+    changes: dict[str, Entry] = {}
+    for job_id, view in snapshot.jobs.items():
+        entry: Entry | None = placed.get(job_id)
+        if entry is None:
+            blocked = view.blocked
+            entry = waits(snapshot, view) if blocked is None else Waiting(blocked)
+        if entry != before.get(job_id):
+            changes[job_id] = entry
+    return snapshot.previous.revise(
+        changes, snapshot.gone, replan=replan, memory=memory, diagnostics=diagnostics
+    )
+
+
+def behind(snapshot: Snapshot, view: JobView) -> Waiting:
+    """Return why a job waits that gets GPUs of one type: others are ahead, if it can ever run."""
+    ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+    if not ways:
+        return NEVER
+    return MIXED_ONLY if all(way.mixed for way in ways) else AHEAD

@@ -1,0 +1,251 @@
+"""Serving jobs that get GPUs of one type each: policies choose types and counts, or an order alone.
+
+Three ways: `assign` finds nodes for the types and counts that a policy has chosen. `plan_rounds`
+follows an order and is blind to speeds: a job gets the type that it has, or the one with the most
+GPUs left, so that no order of types in a file makes a scheduler look good. `serve_line` keeps one
+line by submission, in which no job starts before all ahead of it have started, and stops none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hetsched_core.placement.entries import EACH_ROUND, NO_ROOM, behind, revise
+from hetsched_core.placement.free import FreeGpus
+from hetsched_core.placement.keep import Claims, entry_at, immovable, may_keep, present, staying
+from hetsched_core.placement.pack import Fit
+from hetsched_core.placement.pools import Pools
+from hetsched_core.placement.ways import Way, rigid_way
+from hetsched_core.types import (
+    Configuration,
+    JobView,
+    Placed,
+    Placement,
+    Plan,
+    Replan,
+    Shape,
+    Snapshot,
+    Trigger,
+    Waiting,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A job is to have `count` GPUs of this type, on at most `nodes` nodes if that is given."""
+
+    view: JobView
+    gpu_type: str
+    count: int
+    nodes: int | None = None
+
+
+def one_type_way(view: JobView, snapshot: Snapshot) -> Way | None:
+    """Return how a rigid job can run on GPUs of one type; None if it never can.
+
+    Its count is the lower median of the requirement set, or of the counts that fit so.
+    """
+    return rigid_way(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes, one_type=True)
+
+
+def assign(
+    snapshot: Snapshot,
+    fixed: Mapping[str, Placed],
+    chosen: Sequence[Choice],
+    spare: Iterable[Choice] = (),
+) -> dict[str, Placed]:
+    """Return where the chosen jobs go, those included that are `fixed`.
+
+    Larger jobs find their nodes first, and among equals those that keep theirs. A job goes to one
+    node if any has room for it, else to as few as possible. One that finds no room is left out.
+
+    Args:
+        snapshot: the state to plan for.
+        fixed: jobs whose place is given.
+        chosen: the others, no job twice, in the order in which equals choose.
+        spare: what may take the room that is left, the first to fit first; jobs that have a place
+            by then are passed over.
+    """
+    claims, placed = Claims(FreeGpus.beside(snapshot, fixed)), dict(fixed)
+    by_size = sorted(chosen, key=lambda choice: -choice.count)
+    for choice in by_size:
+        _keep(snapshot, claims, choice)
+    for choice in sorted(by_size, key=lambda c: (-c.count, c.view.id not in claims.kept)):
+        _place(snapshot, claims, choice, placed)
+    for choice in spare:
+        if choice.view.id not in placed:
+            if claims.left.full:
+                break
+            _place(snapshot, claims, choice, placed)
+    return placed
+
+
+def _keep(snapshot: Snapshot, claims: Claims, choice: Choice) -> None:
+    """Let a job keep what it has until its turn, if that is what it is to have."""
+    view, cluster = choice.view, snapshot.cluster
+    has = present(snapshot, view)
+    if (
+        has is not None
+        and has.gpus == choice.count
+        and all(cluster[name].gpu_type == choice.gpu_type for name, _ in has)
+        and (choice.nodes is None or len(has) <= choice.nodes)
+        and may_keep(snapshot, view, has)
+        and claims.idle.fits(view.job, has)
+    ):
+        claims.keep(view.job, entry_at(snapshot, view, has))
+
+
+def _place(snapshot: Snapshot, claims: Claims, choice: Choice, placed: dict[str, Placed]) -> None:
+    job, job_id = choice.view.job, choice.view.id
+    if job_id not in claims.kept:
+        # What it has may be free again, or is enough for a smaller choice.
+        _keep(snapshot, claims, choice)
+    if job_id in claims.kept:
+        entry = claims.release(job_id)
+    else:
+        found = _find(snapshot, claims, choice)
+        if found is None:
+            return
+        claims.make_room(job, found)
+        entry = entry_at(snapshot, choice.view, found)
+    placed[job_id] = entry
+    claims.take(job, entry)
+
+
+def _find(snapshot: Snapshot, claims: Claims, choice: Choice) -> Configuration | None:
+    job, gpu_type, count = choice.view.job, choice.gpu_type, choice.count
+    if claims.left.idle(gpu_type) < count:
+        return None
+    for free in (claims.idle, claims.left):
+        if (found := free.one_node(job, gpu_type, count)) is not None:
+            return found
+    shapes, speeds = snapshot.shapes_for(job), snapshot.speeds
+    if (
+        count < 2
+        or Shape.EVEN not in shapes
+        or speeds.per_gpu(job.profile, gpu_type, count, nodes=2) <= 0
+    ):
+        return None
+    even = Shape.UNEVEN not in shapes
+    for free in (claims.idle, claims.left):
+        found = free.fewest_nodes(job, (gpu_type,), count, even=even)
+        if found is not None and (choice.nodes is None or len(found) <= choice.nodes):
+            return found
+    return None
+
+
+MostNodes = Callable[[Snapshot, JobView, str, int], int | None]
+"""On how many nodes a job may be, given GPU type and count; None for any number."""
+
+
+def any_nodes(snapshot: Snapshot, view: JobView, gpu_type: str, count: int) -> None:
+    """Let every job be on any number of nodes."""
+    del snapshot, view, gpu_type, count
+
+
+def plan_rounds(
+    snapshot: Snapshot, key: Callable[[JobView], Any], most_nodes: MostNodes = any_nodes
+) -> Plan:
+    """Return the plan that serves all jobs anew when a round starts, and else fills what is idle.
+
+    Args:
+        snapshot: the state to plan for.
+        key: what jobs are ordered by.
+        most_nodes: on how many nodes a job may be.
+    """
+    order = sorted(snapshot.jobs.values(), key=key)
+    serve = serve_anew if Trigger.ROUND in snapshot.triggers else fill
+    return revise(snapshot, serve(snapshot, order, most_nodes), behind, EACH_ROUND)
+
+
+def serve_anew(
+    snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes
+) -> dict[str, Placed]:
+    """Return which jobs run where if the order alone decides: one may be stopped for one ahead.
+
+    Only jobs that are not preemptible go on whatever their place in the order.
+    """
+    fixed = immovable(snapshot)
+    types = snapshot.cluster.gpu_types
+    waiting = list(_waiting(snapshot, order, fixed))
+    pools = Pools.of(snapshot, fixed, (view.job for view, _ in waiting))
+    left, around = pools.capacity.tolist(), pools.around()
+    chosen = []
+    for view, way in waiting:
+        own = dict(zip(types, pools.own(view.job), strict=True))
+        room = {
+            t: least
+            for t in types
+            if t in way.types
+            and own[t] >= 0
+            and (least := min(left[pool] for pool in around[own[t]])) >= way.count
+        }
+        if not room:
+            continue
+        place = present(snapshot, view)
+        has = None if place is None else snapshot.cluster[place.pieces[0][0]].gpu_type
+        gpu_type = has if has in room else max(room, key=room.__getitem__)
+        for pool in around[own[gpu_type]]:
+            left[pool] -= way.count
+        limit = most_nodes(snapshot, view, gpu_type, way.count)
+        chosen.append(Choice(view, gpu_type, way.count, limit))
+    return assign(snapshot, fixed, chosen, _choices(snapshot, waiting, most_nodes))
+
+
+def fill(snapshot: Snapshot, order: Sequence[JobView], most_nodes: MostNodes) -> dict[str, Placed]:
+    """Return which jobs run where if none is stopped and idle GPUs go to the first that fits."""
+    stay = staying(snapshot)
+    waiting = _waiting(snapshot, order, stay)
+    return assign(snapshot, stay, (), _choices(snapshot, waiting, most_nodes))
+
+
+def serve_line(snapshot: Snapshot, fit: Fit) -> Plan:
+    """Return the plan that keeps what runs and starts the first in line as long as there is room.
+
+    Jobs that are held or can never run stand in no job's way. Where jobs are limited to some nodes,
+    there is a line for those whose nodes are the same, or meet.
+    """
+    placed = staying(snapshot)
+    free = FreeGpus.beside(snapshot, placed)
+    cluster, next_in_line = snapshot.cluster, None
+    barred, every = 0, cluster.mask(None)
+    for view, way in _waiting(snapshot, snapshot.by_submission(), placed):
+        mine = cluster.mask(view.job.nodes, view.job.closed)
+        found = None if mine & barred else fit(snapshot, free, view.job, way, way.types)
+        if found is not None:
+            free.take(view.job, found)
+            placed[view.id] = Placed((Placement(found),))
+            continue
+        next_in_line = next_in_line or view.id
+        barred |= mine
+        if barred == every:
+            break
+
+    def waits(snapshot: Snapshot, view: JobView) -> Waiting:
+        return NO_ROOM if view.id == next_in_line else behind(snapshot, view)
+
+    return revise(snapshot, placed, waits, Replan())
+
+
+def _waiting(
+    snapshot: Snapshot, order: Iterable[JobView], placed: Collection[str]
+) -> Iterator[tuple[JobView, Way]]:
+    """Yield the jobs that could run on GPUs of one type and have no place."""
+    for view in order:
+        if view.blocked is None and view.id not in placed:
+            way = one_type_way(view, snapshot)
+            if way is not None:
+                yield view, way
+
+
+def _choices(
+    snapshot: Snapshot, waiting: Iterable[tuple[JobView, Way]], most_nodes: MostNodes
+) -> Iterator[Choice]:
+    types = snapshot.cluster.gpu_types
+    for view, way in waiting:
+        for gpu_type in types:
+            if gpu_type in way.types:
+                limit = most_nodes(snapshot, view, gpu_type, way.count)
+                yield Choice(view, gpu_type, way.count, limit)

@@ -1,0 +1,436 @@
+"""One call of Hops (SoCC '24, section 3.6): from a snapshot to a plan, step by step.
+
+Before it plans, some jobs keep what they have; after it, each job that waits is told why.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetsched_core.placement.entries import MIXED_ONLY, NEVER, NO_ROOM
+from hetsched_core.placement.keep import may_keep, present, staying
+from hetsched_core.placement.pack import why_no_nodes
+from hetsched_core.placement.ways import ways_to_fit
+from hetsched_core.policies.hops import profiling
+from hetsched_core.policies.hops.configurations import JobOptions, generator_of
+from hetsched_core.policies.hops.demand import demand_of
+from hetsched_core.policies.hops.queue import (
+    NEED_RUN_TIMES,
+    Notes,
+    known_run_times,
+    priorities_of,
+    sensitivity_adjustment,
+    service_window,
+    weights_of,
+)
+from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
+from hetsched_core.policies.hops.solve import Outcome, Setting, plan_once, take
+from hetsched_core.policies.job_size import run_times
+from hetsched_core.types import (
+    Configuration,
+    Diagnostics,
+    Entry,
+    JobView,
+    Placed,
+    Placement,
+    Plan,
+    Reason,
+    ReasonCode,
+    Replan,
+    Snapshot,
+    Waiting,
+)
+
+if TYPE_CHECKING:
+    from hetsched_core.policies.hops.hops import Hops
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+_SHUT = {code: Waiting(Reason(code)) for code in (ReasonCode.NODES_DOWN, ReasonCode.CLOSED)}
+_BELOW_WINDOW = Waiting(Reason(ReasonCode.BELOW_WINDOW))
+_PROFILING = Waiting(Reason(ReasonCode.PROFILING))
+
+
+class HopsRound:
+    """One call of `plan`: jobs are known by their positions in `_views`, in order of submission."""
+
+    def __init__(self, policy: Hops, snapshot: Snapshot, *, new_round: bool, from_s: float) -> None:
+        """Look at what there is.
+
+        Args:
+            policy: its parameters.
+            snapshot: the state.
+            new_round: whether everything is planned anew, or only what is left over.
+            from_s: when the plan takes effect, seconds UTC.
+        """
+        self._policy = policy
+        self._snapshot = snapshot
+        self._new_round = new_round
+        self._from_s = from_s
+        layout = layout_of(snapshot.cluster, policy.groups)
+        self._gpus = int(layout.gpus.sum())
+        self._everything = Room.of(snapshot, layout)
+        self._room = self._everything.copy()
+        self._kept = _keepers(snapshot, self._room, new_round=new_round)
+        self._profiles = profiling.running_profiles(snapshot, self._room)
+        self._views = [
+            view
+            for view in snapshot.by_submission()
+            if view.blocked is None and view.job.id not in self._kept
+        ]
+        self._demand = demand_of(
+            self._views, snapshot.speeds, layout, only_profiled=policy.profile_iterations > 0
+        )
+        self._generator = generator_of(
+            self._demand,
+            layout,
+            snapshot.shapes,
+            policy.neighbours,
+            most_sensitive=policy.sensitivity,
+            speed_step=policy.speed_step,
+        )
+        self._notes = Notes.read(snapshot.previous.memory).counted(snapshot.now, len(snapshot.jobs))
+        self._placed: dict[int, Configuration] = {}
+        self._outcomes: list[Outcome] = []
+        self._queue: Ints = np.zeros(0, np.int64)
+        self._window: Ints = self._queue
+
+    def share_out(self) -> None:
+        """Profile, make the round's plan, then plan what is left until no job takes any of it."""
+        if not self._views:
+            return
+        if self._policy.profile_iterations > 0:
+            self._profile()
+        priorities = self._order_queue()
+        setting = self._setting()
+        if self._new_round:
+            queue, against = self._whole_round(setting, priorities)
+            self._plan(setting, queue[: self._window_size(queue)], against)
+        placed = True
+        while placed and self._room.gpus.any() and len(self._waiting):
+            placed = self._plan(setting, self._later_jobs(), priorities)
+        self._keep_unclaimed(setting)
+        waiting = self._waiting
+        self._window = waiting[: self._window_size(waiting)]
+
+    def answer(self, replan: Replan, *, valid_from_s: float) -> Plan:
+        """Return the plan, with a reason for each job that waits."""
+        snapshot = self._snapshot
+        before = snapshot.previous.entries
+        changes: dict[str, Entry] = {}
+        for job_id, entry in self._entries():
+            old = before.get(job_id)
+            if entry is not old and entry != old:
+                changes[job_id] = entry
+        return snapshot.previous.revise(
+            changes,
+            snapshot.gone,
+            replan=replan,
+            profiles=self._profiles,
+            valid_from_s=valid_from_s,
+            diagnostics=self._diagnostics(),
+            memory=self._new_notes().write(),
+        )
+
+    # -- steps -------------------------------------------------------------------------------------
+
+    def _profile(self) -> None:
+        """Serve the profiling queue: first come, first served.
+
+        Within a round it gets what is idle, and what was begun since the round did is not tried
+        again: it could fail again at once.
+        """
+        notes = replace(self._notes, profiled=()) if self._new_round else self._notes
+        begun = profiling.start_profiles(
+            self._snapshot,
+            [view for view in self._views if self._unprofiled(view)],
+            self._profiles,
+            self._room,
+            tried=frozenset(notes.profiled),
+            from_s=self._from_s,
+            limit_s=self._policy.profile_limit_s,
+            iterations=self._policy.profile_iterations,
+        )
+        self._profiles = (*self._profiles, *begun)
+        tried = (pair for each in begun for pair in profiling.measured_pairs(self._snapshot, each))
+        self._notes = replace(notes, profiled=(*notes.profiled, *tried))
+
+    def _unprofiled(self, view: JobView) -> list[str]:
+        snapshot = self._snapshot
+        return profiling.unprofiled(view, snapshot.speeds, snapshot.cluster)
+
+    def _order_queue(self) -> Floats:
+        """Put the jobs that open nodes could hold in queue order; return all (J,) priorities."""
+        possible = self._generator.on(self._everything).segments.possible
+        able = np.flatnonzero(possible[self._demand.kind] & ~self._busy_profiling)
+        priorities = np.zeros(len(self._views))
+        priorities[able] = self._priorities([self._views[at] for at in able.tolist()])
+        # The jobs are in order of submission, which decides between equals.
+        self._queue = able[np.argsort(-priorities[able], kind="stable")]
+        return priorities
+
+    def _keep_unclaimed(self, setting: Setting) -> None:
+        """Let runners keep what they have where no job got it and a move gains nothing.
+
+        A solution is good enough within its gap, so it may have such moves in it.
+        """
+        cluster, speeds = self._snapshot.cluster, self._snapshot.speeds
+        for at in (*self._placed, *self._waiting.tolist()):
+            if at not in setting.held:
+                continue
+            goes, (nodes, gpus) = self._placed.get(at), setting.held[at]
+            has = configuration_of(cluster, nodes.tolist(), gpus.tolist())
+            need = self._demand.needs[self._demand.need[self._demand.kind[at]]]
+            if goes is None:
+                if not self._room.holds(nodes, gpus, need):
+                    continue
+            elif (
+                not setting.offer_held
+                or goes == has
+                or goes.gpus != has.gpus
+                or speeds.speed(self._views[at].job.profile, goes) > setting.held_speed[at]
+            ):
+                continue
+            else:
+                to, many = pieces_of(cluster, goes)
+                self._room.take(to, -many, need)
+                if not self._room.holds(nodes, gpus, need):
+                    self._room.take(to, many, need)
+                    continue
+            self._room.take(nodes, gpus, need)
+            self._placed[at] = has
+
+    def _whole_round(self, setting: Setting, priorities: Floats) -> tuple[Ints, Floats]:
+        """Return the queue and the (J,) priorities of a plan in which runners compete, too."""
+        return self._queue, priorities
+
+    @property
+    def _busy_profiling(self) -> NDArray[np.bool_]:
+        """(J,) whether a job may not run beside the profiling runs that it has."""
+        runs = Counter(profile.job for profile in self._profiles)
+        full = (profiling.full(self._snapshot, runs[view.job.id]) for view in self._views)
+        return np.fromiter(full, np.bool_, len(self._views))
+
+    def _priorities(self, views: Sequence[JobView]) -> Floats:
+        snapshot, policy, notes = self._snapshot, self._policy, self._notes
+        run_s: dict[str, float] = {}
+        if policy.priority in NEED_RUN_TIMES:
+            run_s = known_run_times(snapshot, views, notes.expected_run_s)
+            settled = (view.job.id for view in views if not self._unprofiled(view))
+            self._notes = notes.with_run_times(run_s, settled, snapshot.jobs)
+        times, share = run_times(snapshot.speeds, snapshot.cluster), self._gpus / notes.mean_active
+        return priorities_of(
+            views,
+            policy.priority,
+            self._from_s,
+            run_s,
+            lambda job, samples: times.isolated_run_s(job, samples, share),
+        )
+
+    def _window_size(self, queue: Ints) -> int:
+        """Return how many jobs from the head of a queue are in its service window."""
+        smallest = self._demand.smallest[self._demand.kind[queue]]
+        return service_window(smallest, self._policy.window * self._gpus)
+
+    @property
+    def _waiting(self) -> Ints:
+        """Those of the queue that have no place so far."""
+        placed = np.fromiter(self._placed, np.int64, len(self._placed))
+        return self._queue[~np.isin(self._queue, placed)]
+
+    def _later_jobs(self) -> Ints:
+        """Return the jobs that may take what is left: the window, and others easily spread."""
+        waiting, demand = self._waiting, self._demand
+        if demand.limited:
+            # A job that waits for other nodes than those that are left keeps no other from these.
+            possible = self._generator.on(self._room).segments.possible
+            waiting = waiting[possible[demand.kind[waiting]]]
+        size = self._window_size(waiting)
+        if not self._policy.adjustment:
+            return waiting[:size]
+        kind = demand.kind[waiting]
+        layout = self._room.layout
+        gpus = np.bincount(layout.type_of, layout.gpus, len(layout.gpu_types)).astype(np.int64)
+        admitted = sensitivity_adjustment(
+            demand.mean_sensitivity(gpus)[kind],
+            demand.smallest[kind],
+            size,
+            int(self._room.gpus.sum()),
+        )
+        chosen: Ints = waiting[np.concatenate([np.arange(size), admitted])]
+        return chosen
+
+    def _plan(self, setting: Setting, jobs: Ints, priorities: Floats) -> bool:
+        """Make one plan for jobs in queue order; return whether any was placed."""
+        policy, demand, cluster = self._policy, self._demand, self._snapshot.cluster
+        outcome = plan_once(
+            setting,
+            jobs,
+            weights_of(priorities[jobs], policy.lam),
+            self._room,
+            {} if self._outcomes else self._notes.prices,
+            strict=policy.lam == math.inf,
+        )
+        self._outcomes.append(outcome)
+        take(self._room, demand, outcome.placed)
+        for job, (nodes, gpus) in outcome.placed.items():
+            self._placed[job] = configuration_of(cluster, nodes.tolist(), gpus.tolist())
+        return bool(outcome.placed)
+
+    def _credit(self, view: JobView, length_s: float) -> float:
+        """Return what a job that has run counts its present configuration for, beyond its gain."""
+        weighed_s = self._policy.restart_weight * min(view.restart_cost_s, length_s)
+        return max(weighed_s, self._stop_s(view)) / length_s
+
+    def _stop_s(self, view: JobView) -> float:
+        """Seconds of its GPUs that a stop of a job costs: until they are free, and its restart."""
+        return view.restart_cost_s + self._snapshot.grace_s
+
+    def _gain(self, jobs: Ints, options: JobOptions) -> Floats:
+        """Return (Q,) what the options of (M,) jobs are worth, before weights."""
+        return options.gain()
+
+    def _setting(self) -> Setting:
+        """Return what the plans of this round have in common."""
+        snapshot, policy, layout = self._snapshot, self._policy, self._room.layout
+        held: dict[int, tuple[Ints, Ints]] = {}
+        held_speed, credit = np.zeros(len(self._views)), np.zeros(len(self._views))
+        length_s = snapshot.round.end_s - snapshot.round.start_s
+        for at, view in enumerate(self._views):
+            if view.started_at(snapshot.now) is not None:
+                credit[at] = self._credit(view, length_s)
+            has = present(snapshot, view)
+            if has is None or not may_keep(snapshot, view, has):
+                continue
+            pieces = pieces_of(snapshot.cluster, has)
+            if self._demand.accepts(at, *pieces, layout):
+                held[at] = pieces
+                held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
+        return Setting(
+            generator=self._generator,
+            gap=policy.gap,
+            held=held,
+            held_speed=held_speed,
+            credit=credit,
+            offer_held=policy.restart_weight > 0,
+            gain=self._gain,
+        )
+
+    # -- the answer --------------------------------------------------------------------------------
+
+    def _entries(self) -> Iterator[tuple[str, Entry]]:
+        snapshot = self._snapshot
+        before = snapshot.previous.entries
+        for job_id, configuration in self._kept.items():
+            yield job_id, _entry_at(before.get(job_id), configuration)
+        queued, in_window = set(self._queue.tolist()), set(self._window.tolist())
+        for at, view in enumerate(self._views):
+            if at in self._placed:
+                yield view.job.id, _entry_at(before.get(view.job.id), self._placed[at])
+            elif at in queued:
+                yield view.job.id, NO_ROOM if at in in_window else _BELOW_WINDOW
+            else:
+                yield view.job.id, self._reason_to_wait(view)
+        if len(self._kept) + len(self._views) < len(snapshot.jobs):
+            for view in snapshot.jobs.values():
+                if view.blocked is not None:
+                    yield view.job.id, Waiting(view.blocked)
+
+    def _reason_to_wait(self, view: JobView) -> Waiting:
+        """Return why a job waits that has no configuration on any node that is open.
+
+        While there is profiling, types on which its speed is only guessed do not count.
+        """
+        snapshot = self._snapshot
+        ways = ways_to_fit(view.job, snapshot.cluster, snapshot.speeds, snapshot.shapes)
+        if not ways:
+            return NEVER
+        if all(way.mixed for way in ways):
+            return MIXED_ONLY
+        if self._policy.profile_iterations > 0 and self._unprofiled(view):
+            return _PROFILING
+        shut = why_no_nodes(snapshot, view.job)
+        return NO_ROOM if shut is None else _SHUT[shut]
+
+    def _new_notes(self) -> Notes:
+        prices = self._outcomes[0].prices if self._new_round and self._outcomes else {}
+        return replace(self._notes, prices=prices) if prices else self._notes
+
+    def _diagnostics(self) -> Diagnostics:
+        """Tell how the first plan was found, and how many followed."""
+        if not self._outcomes:
+            return Diagnostics(method="nothing to plan")
+        first, later = self._outcomes[0], len(self._outcomes) - 1
+        gap = None
+        if first.bound is not None:
+            gap = (first.bound - first.objective) / first.objective if first.objective > 0 else 0.0
+        return Diagnostics(
+            method=first.method + (f", then {later} more for what was left" if later else ""),
+            objective=first.objective,
+            bound=first.bound,
+            gap=gap,
+            limits=first.limits,
+            prices=first.prices,
+        )
+
+
+def _keepers(snapshot: Snapshot, room: Room, *, new_round: bool) -> dict[str, Configuration]:
+    """Return the jobs that keep what they have, and take that out of `room`.
+
+    Within a round every job does that can. In a new one those alone that may not be stopped, or
+    whose nodes close: they end where they are.
+    """
+    keep = {}
+    for view in snapshot.jobs.values():
+        if view.blocked is not None:
+            continue
+        runs, fixed = view.configuration, not view.job.preemptible
+        # What is to start may have started when a plan takes effect that is made ahead.
+        has = runs if fixed and runs is not None else present(snapshot, view)
+        if has is None:
+            continue
+        # On a node that is no place for it any more, it ends where it is, too.
+        closed = any(
+            not (snapshot.nodes[name].open and view.job.may_start_on(name)) for name, _ in has
+        )
+        if may_keep(snapshot, view, has) and (closed or fixed or not new_round):
+            keep[view.job.id] = has
+    taken = room.copy()
+    _take(snapshot, taken, keep)
+    if taken.overdrawn and not new_round:
+        # Other users of the nodes have grown: look at each job in turn.
+        stay = staying(snapshot)
+        keep = {job_id: placed.placements[0].configuration for job_id, placed in stay.items()}
+    _take(snapshot, room, keep)
+    return keep
+
+
+def _take(snapshot: Snapshot, room: Room, keep: dict[str, Configuration]) -> None:
+    index = snapshot.cluster.index
+    pieces = [
+        (index(name), gpus, job.cpus_per_gpu, job.memory_mb_per_gpu)
+        for job, configuration in ((snapshot.jobs[job_id].job, keep[job_id]) for job_id in keep)
+        for name, gpus in configuration
+    ]
+    if pieces:
+        nodes, gpus, cpus, memory_mb = zip(*pieces, strict=True)
+        room.take_all(
+            np.array(nodes, np.int64), np.array(gpus, np.int64), np.array(cpus), np.array(memory_mb)
+        )
+
+
+def _entry_at(before: Entry | None, configuration: Configuration) -> Placed:
+    """Return the entry of a job in a configuration: the one before if it says the same."""
+    if isinstance(before, Placed) and len(before.placements) == 1:
+        (placement,) = before.placements
+        if placement.configuration == configuration and placement.budget is None:
+            return before
+    return Placed((Placement(configuration),))
