@@ -9,7 +9,7 @@ minor share of an iteration. What is found is the most probable parameters given
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,9 +22,11 @@ from hetsched_core.throughput.iteration import (
     Bandwidths,
     IterationTimes,
     Pattern,
+    communication_s,
 )
 from hetsched_core.throughput.measured import MOST_GPUS, MOST_SPEED
 from hetsched_core.throughput.theory import (
+    MOST_ITERATION_S,
     MOST_PARAMETERS,
     IterationTheory,
     TrainingModel,
@@ -239,3 +241,50 @@ class _Problem:
             ),
             pattern,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationTime:
+    """Seconds in which `gpus` GPUs on `nodes` nodes average the gradients of `parameters`."""
+
+    parameters: float
+    gpus: int
+    nodes: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        """Refuse what could not have been measured, or says nothing about a bandwidth."""
+        if not 1 <= self.nodes <= self.gpus <= MOST_GPUS or self.gpus == 1:
+            raise InputError(
+                f"{self.gpus} GPUs on {self.nodes} nodes; expected at least two GPUs, and one on "
+                "each of at least one node"
+            )
+        if not 0 < self.parameters <= MOST_PARAMETERS:
+            raise InputError(
+                f"the number of parameters is {self.parameters}; expected above 0, up to "
+                f"{MOST_PARAMETERS:g}"
+            )
+        if not 0 < self.seconds <= MOST_ITERATION_S:
+            raise InputError(
+                f"gradients that take {self.seconds} s; expected above 0, up to "
+                f"{MOST_ITERATION_S:g} s"
+            )
+
+
+def fit_bandwidths(measured: Iterable[CommunicationTime], network_ring: float = 0.0) -> Bandwidths:
+    """Return the bandwidths of a GPU type from models of different size (Hops section 3.3).
+
+    Each measurement is worth a bandwidth by formula (2); the median of them is taken, so that one
+    disturbed run spoils nothing. NaN where there is no measurement.
+    """
+    unit = Bandwidths(1.0, 1.0, network_ring)
+    link: list[float] = []
+    network: list[float] = []
+    for time in measured:
+        worth = communication_s(time.parameters, time.gpus, time.nodes, unit) / time.seconds
+        (network if time.nodes > 1 else link).append(worth)
+    return Bandwidths(
+        float(np.median(link)) if link else math.nan,
+        float(np.median(network)) if network else math.nan,
+        network_ring,
+    )

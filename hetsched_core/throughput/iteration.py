@@ -83,6 +83,13 @@ def expected_iteration_s(
     return expected
 
 
+def inference_s(data_s: float, forward_s: float, pattern: Pattern) -> float:
+    """Return the time of one batch of an inference job: no gradients, nothing to average."""
+    if pattern is Pattern.OVERLAPPED_DATA:
+        return max(data_s, forward_s)
+    return data_s + forward_s
+
+
 def _step_s(times: IterationTimes, communication: float) -> float:
     """Return the time of backward pass, communication and update."""
     backward = max(times.backward_s + TAIL_OF_COMMUNICATION * communication, communication)

@@ -1,7 +1,7 @@
 """The theoretical layer: the speed of any configuration from the basic times of an iteration.
 
 Source: Hops (SoCC '24), sections 3.3 and 3.5. A kind of workload brings a formula of its own by
-being a `Theory`; that of training is here.
+being a `Theory`; training and inference are here.
 """
 
 from __future__ import annotations
@@ -144,6 +144,33 @@ class TrainingModel:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class InferenceModel:
+    """One model in inference on one GPU type: its workers share nothing.
+
+    `overlapped` says whether the next batch is loaded while this one is computed.
+    """
+
+    batch_size: float
+    forward_s: float
+    overlapped: bool
+    modes: tuple[DataMode, ...]
+
+    def as_training(self) -> TrainingModel:
+        """Return the training model of the same speed: one pass, and no gradients to average.
+
+        What data can hide behind is the pass itself, which formula (1) has in the place of T_b.
+        """
+        return TrainingModel(
+            self.batch_size,
+            IterationTimes(0.0, 0.0, self.forward_s, 0.0, 0.0),
+            parameters=1.0,
+            bandwidths=Bandwidths(math.inf, math.inf),
+            pattern=Pattern.OVERLAPPED_DATA if self.overlapped else Pattern.SERIAL_DATA,
+            modes=self.modes,
+        )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationTheory:
     """The models of many (profile, GPU type) pairs, as columns for the kernel.
@@ -181,12 +208,13 @@ class IterationTheory:
             object.__setattr__(self, name, column)
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[int, int, TrainingModel]]) -> IterationTheory:
+    def of(cls, rows: Iterable[tuple[int, int, TrainingModel | InferenceModel]]) -> IterationTheory:
         """Build the columns from (profile index, GPU type index, model)."""
         rows = list(rows)
         models = np.zeros((len(rows), kernels.COLUMNS))
         for at, (_, _, model) in enumerate(rows):
-            models[at] = _columns(model)
+            training = model.as_training() if isinstance(model, InferenceModel) else model
+            models[at] = _columns(training)
         profile = np.array([row[0] for row in rows], dtype=np.int64)
         gpu_type = np.array([row[1] for row in rows], dtype=np.int64)
         return cls(profile, gpu_type, models)

@@ -8,9 +8,11 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.throughput.fit import (
+    CommunicationTime,
     Prior,
     Rate,
     Variant,
+    fit_bandwidths,
     fit_training,
 )
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
@@ -123,6 +125,36 @@ def test_the_unit_of_work_does_not_matter(scale: float) -> None:
     assert found.per_gpu(8, 1) == pytest.approx(scale * plain.per_gpu(8, 1), rel=1e-3)
 
 
+def times(*entries: tuple[float, int, int, float]) -> list[CommunicationTime]:
+    return [CommunicationTime(*entry) for entry in entries]
+
+
+def test_bandwidths_come_from_models_of_different_size() -> None:
+    # W8: 1e8 parameters take 0.025 s on two GPUs, 0.0375 s on four, 0.2 s over the network.
+    found = fit_bandwidths(
+        times((1e8, 2, 1, 0.025), (1e8, 4, 1, 0.0375), (5e7, 2, 1, 0.0125), (1e8, 2, 2, 0.2))
+    )
+    assert (found.link, found.network) == pytest.approx((2e9, 5e8))
+
+
+def test_one_disturbed_run_spoils_no_bandwidth() -> None:
+    good = [(1e8, 2, 1, 0.025), (2e8, 2, 1, 0.05), (5e7, 4, 1, 0.01875)]
+    assert fit_bandwidths(times(*good, (1e8, 2, 1, 60.0))).link == pytest.approx(2e9)
+
+
+def test_what_was_not_measured_has_no_bandwidth() -> None:
+    found = fit_bandwidths(times((1e8, 2, 1, 0.025)))
+    assert math.isnan(found.network)
+    none = fit_bandwidths([])
+    assert math.isnan(none.link)
+    assert math.isnan(none.network)
+
+
+def test_a_ring_between_nodes_is_taken_into_account() -> None:
+    found = fit_bandwidths(times((1e8, 8, 8, 0.35)), network_ring=1.0)
+    assert found.network == pytest.approx(5e8)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -137,6 +169,10 @@ def test_the_unit_of_work_does_not_matter(scale: float) -> None:
         (lambda: fit_training([]), "no variant to fit"),
         (lambda: fit_training([variant(truth(8))], 0), "parameters is 0"),
         (lambda: fit_training([variant(truth(8))], math.nan), "parameters is nan"),
+        (lambda: CommunicationTime(1e8, 1, 1, 0.1), "1 GPUs on 1 nodes"),
+        (lambda: CommunicationTime(0, 2, 1, 0.1), "parameters is 0"),
+        (lambda: CommunicationTime(1e8, 2, 1, math.nan), "take nan s"),
+        (lambda: CommunicationTime(1e8, 2, 1, 0), "take 0 s"),
     ],
 )
 def test_bad_measurements_are_refused_with_their_value(make: object, message: str) -> None:

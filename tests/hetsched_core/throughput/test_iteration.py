@@ -9,6 +9,7 @@ from hetsched_core.throughput.iteration import (
     IterationTimes,
     Pattern,
     communication_s,
+    inference_s,
     iteration_s,
 )
 
@@ -59,6 +60,11 @@ def test_a_job_that_waits_for_its_data_is_as_slow_as_w8_says() -> None:
     data_bound = IterationTimes(0.5, 0.1, 0.2, 0.01, 0.005)
     communication = communication_s(PARAMETERS, 4, 1, FAST)
     assert iteration_s(data_bound, communication, Pattern(1)) == pytest.approx(0.605, abs=1e-9)
+
+
+def test_inference_takes_what_w8_says() -> None:
+    assert inference_s(0.05, 0.1, Pattern.OVERLAPPED_DATA) == pytest.approx(0.1, abs=1e-9)
+    assert inference_s(0.05, 0.1, Pattern.SERIAL_DATA) == pytest.approx(0.15, abs=1e-9)
 
 
 seconds = st.floats(0, 100)

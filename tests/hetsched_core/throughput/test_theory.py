@@ -12,7 +12,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.kernels import iteration as kernels
 from hetsched_core.throughput.data_time import DataMode
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
-from hetsched_core.throughput.theory import IterationTheory, TrainingModel
+from hetsched_core.throughput.theory import InferenceModel, IterationTheory, TrainingModel
 from tests.hetsched_core.throughput import naive
 
 TIMES = IterationTimes(data_s=0.05, forward_s=0.1, backward_s=0.2, update_s=0.01, sync_wait_s=0.005)
@@ -67,6 +67,15 @@ def test_the_kernel_gives_the_sensitivities_of_w8() -> None:
     ):
         found = iteration_s(model, 2, 2) / iteration_s(model, 1, 1)
         assert found == pytest.approx(expected, abs=5e-7)
+
+
+def test_inference_takes_what_w8_says() -> None:
+    modes = (DataMode(1.0, 0.05),)
+    for overlapped, expected in ((True, 0.1), (False, 0.15)):
+        model = InferenceModel(64, 0.1, overlapped, modes)
+        for gpus, nodes in ((1, 1), (8, 1), (8, 2)):
+            found = iteration_s(model.as_training(), gpus, nodes)
+            assert found == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_mixture_of_w9_comes_out() -> None:
