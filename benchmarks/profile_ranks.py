@@ -22,7 +22,7 @@ from statistics import fmean, median
 from scipy.stats import spearmanr
 
 from hetsched_core.throughput import ModelProfile, builtin_profiles, gavel_profile, match_gpu
-from hetsched_core.throughput.roofline import samples_per_s
+from hetsched_core.throughput.builtin import samples_per_s
 from hetsched_core.traces.gavel import read_throughputs
 
 GAVEL = ("gavel_physical_cluster_throughputs.json.gz", "gavel_simulation_throughputs.json.gz")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from itertools import pairwise
 
 import numpy as np
@@ -70,6 +71,176 @@ class Measures:
     gru: float | None = None
     cru: float | None = None
     avg_latency_ratio: float | None = None
+
+
+class Better(Enum):
+    """Which values of a measure are good; of some neither is."""
+
+    LESS = "less"
+    MORE = "more"
+    NEITHER = "neither"
+
+
+class Kind(Enum):
+    """What sort of number a measure is, and so in which unit it is shown."""
+
+    COUNT = "count"
+    DURATION = "duration"
+    GPU_TIME = "GPU time"
+    SHARE = "share"
+    NUMBER = "number"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure: its key in the result file, its name, its meaning in plain words, what is better.
+
+    `only_if_any` leaves it out of tables where it is 0 or unknown for all policies.
+    """
+
+    key: str
+    label: str
+    meaning: str
+    kind: Kind = Kind.DURATION
+    better: Better = Better.LESS
+    only_if_any: bool = False
+
+
+MEASURES = (
+    Measure(
+        "completed",
+        "Jobs completed",
+        "Jobs that ended with all their work done. Means, medians and extremes over jobs are over "
+        "these only.",
+        Kind.COUNT,
+        Better.NEITHER,
+    ),
+    Measure(
+        "failed",
+        "Jobs failed",
+        "Jobs that failed in the input: they fail here after the same work, and are counted apart.",
+        Kind.COUNT,
+        Better.NEITHER,
+        only_if_any=True,
+    ),
+    Measure(
+        "cancelled",
+        "Jobs cancelled",
+        "Jobs that their users withdrew.",
+        Kind.COUNT,
+        Better.NEITHER,
+        only_if_any=True,
+    ),
+    Measure(
+        "never",
+        "Jobs that can never run",
+        "Jobs whose GPU count, GPU type, CPUs or memory no part of this cluster can give.",
+        Kind.COUNT,
+        Better.NEITHER,
+        only_if_any=True,
+    ),
+    Measure(
+        "unfinished",
+        "Jobs unfinished",
+        "Jobs that had not ended when the run was stopped.",
+        Kind.COUNT,
+        Better.LESS,
+        only_if_any=True,
+    ),
+    Measure(
+        "avg_jct_s",
+        "Completion time, mean",
+        "Time from a job's submission to its end, waiting included (JCT).",
+    ),
+    Measure(
+        "p50_jct_s", "Completion time, median", "Half of the jobs take less than this, half more."
+    ),
+    Measure(
+        "p99_jct_s",
+        "Completion time, 99th percentile",
+        "One job in a hundred takes longer than this.",
+    ),
+    Measure(
+        "avg_wait_s",
+        "Wait, mean",
+        "Time in which a job was ready to run and held no GPU; later waits, after it was "
+        "interrupted, included.",
+    ),
+    Measure(
+        "max_latency_ratio",
+        "Latency ratio, worst job",
+        "Wait / the job's expected run time without waiting: 2 means that it waited twice as long "
+        "as it needed to run.",
+        Kind.NUMBER,
+    ),
+    Measure(
+        "avg_queue_length",
+        "Jobs waiting, mean",
+        "Mean number of jobs that are ready to run and hold no GPU.",
+        Kind.NUMBER,
+    ),
+    Measure(
+        "ftf_unfair_share",
+        "Jobs worse off than on a fair share",
+        "Jobs that take longer than they would on a part of the cluster of their own, of all GPUs "
+        "/ mean number of jobs in the system (finish-time fairness above 1).",
+        Kind.SHARE,
+    ),
+    Measure(
+        "ftf_max",
+        "Finish-time fairness, worst job",
+        "Completion time / time on such a part of the cluster. Above 1, the job lost by sharing.",
+        Kind.NUMBER,
+    ),
+    Measure(
+        "gpu_utilisation",
+        "GPUs held",
+        "GPUs held by jobs / GPUs of the nodes that are up. A held GPU need not be busy, and the "
+        "same work on slower GPUs holds more of them.",
+        Kind.SHARE,
+        Better.NEITHER,
+    ),
+    Measure(
+        "avg_fragments",
+        "GPUs idle while jobs wait, mean",
+        "GPUs that no waiting job was given (fragments); 0 at times when no job waits.",
+        Kind.NUMBER,
+    ),
+    Measure(
+        "gpu_s",
+        "GPU time held",
+        "GPUs × hours, over all runs. The same work takes less of it on faster GPUs.",
+        Kind.GPU_TIME,
+        Better.NEITHER,
+    ),
+    Measure(
+        "lost_gpu_s",
+        "GPU time lost",
+        "GPU time held without progress that was kept: restarts, saving state, lost work.",
+        Kind.GPU_TIME,
+    ),
+    Measure(
+        "profiling_gpu_s",
+        "GPU time for profiling",
+        "GPU time spent on measuring the speed of jobs.",
+        Kind.GPU_TIME,
+        only_if_any=True,
+    ),
+    Measure(
+        "restarts",
+        "Restarts",
+        "Starts of a job after its first one, over all jobs.",
+        Kind.COUNT,
+    ),
+    Measure(
+        "preemptions",
+        "Interruptions",
+        "Times that a running job was stopped and had to wait again (preemptions).",
+        Kind.COUNT,
+    ),
+    Measure("makespan_s", "Makespan", "Time from the first submission to the last end."),
+)
+"""The measures that are compared, in the order of the report; terminals show some of them."""
 
 
 def measure(log: RunLog, speeds: Speeds) -> Measures:

@@ -16,7 +16,7 @@ from docs.reproduction.page import filled
 from docs.reproduction.throughput import markdown
 from hetsched_core.logged import Closeness, closeness
 from hetsched_core.policy import make_policy
-from hetsched_core.report.logged_history import LoggedHistory
+from hetsched_core.report.history import LoggedHistory
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.traces.bundled import cluster_path, log_path
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster

@@ -280,7 +280,7 @@ def replay(
 
         write_result(result, json_file)
     if report_folder is not None:
-        from hetsched_core.report.logged_history import LoggedHistory
+        from hetsched_core.report.history import LoggedHistory
 
         infos = {name: policy.info for name, policy in policies.items()}
         site = LoggedHistory.of(loaded.workload.submissions)

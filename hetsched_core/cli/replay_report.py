@@ -12,10 +12,9 @@ from click.core import ParameterSource
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.report.history import History
-from hetsched_core.report.logged_history import LoggedHistory
+from hetsched_core.report.history import History, LoggedHistory
+from hetsched_core.report.page import SourceFile
 from hetsched_core.report.result import Result
-from hetsched_core.report.source import SourceFile
 from hetsched_core.traces.sacct import parse_zone
 
 _EXTRA = ("jinja2", "markupsafe", "matplotlib")

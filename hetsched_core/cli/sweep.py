@@ -66,8 +66,7 @@ def sweep(
     """
     from hetsched_core.errors import HetschedError, InputError
     from hetsched_core.sweep.file import read_sweep
-    from hetsched_core.sweep.page import write_page
-    from hetsched_core.sweep.results import groups, read_done, write_parquet
+    from hetsched_core.sweep.results import groups, read_done, write_page, write_parquet
     from hetsched_core.sweep.runs import runs_of
 
     wanted = read_sweep(file, replay_options(), generate_options())

@@ -1,6 +1,6 @@
-"""Looking speeds up: the layers of many (profile, GPU type) pairs, and many configurations.
+"""Looking speeds up: the layers of many (profile, GPU type) pairs.
 
-The naive twins are in `tests/hetsched_core/throughput/naive.py`. Where a table has an axis of two,
+The naive twin is in `tests/hetsched_core/throughput/naive.py`. Where a table has an axis of two,
 its first half is for GPUs on one node, its second for GPUs on several.
 """
 
@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.kernels import FLOATS, FLOATS_OUT, INTS, cube, kernel, scalar, table, void
+from hetsched_core.kernels import INTS, cube, kernel, scalar, void
 from hetsched_core.kernels import int64 as whole
 
 Floats = NDArray[np.float64]
@@ -128,81 +128,3 @@ def _fill_gaps(speed: Floats, layer: Ints, counts: Ints) -> None:
             elif right < width:
                 speed[i], layer[i] = speed[right], FIRST_ESTIMATE
         k = right
-
-
-@kernel(
-    void(
-        table(),
-        INTS,
-        FLOATS,
-        INTS,
-        INTS,
-        INTS,
-        INTS,
-        FLOATS,
-        INTS,
-        INTS,
-        INTS,
-        INTS,
-        FLOATS_OUT,
-    )
-)
-def samples_per_s(
-    speeds: Floats,
-    column: Ints,
-    part: Floats,
-    row_of_profile: Ints,
-    type_of_node: Ints,
-    factors_from: Ints,
-    factor_node: Ints,
-    factor: Floats,
-    profile: Ints,
-    pieces_from: Ints,
-    piece_node: Ints,
-    piece_gpus: Ints,
-    out: Floats,
-) -> None:
-    """Fill `out` with the samples/s of configurations: slowest per-GPU speed x GPUs.
-
-    Args:
-        speeds: (2 Q, K) samples/s per GPU, two rows for each (profile, type) pair.
-        column: (G+1,) by number of GPUs: the column of `speeds` at or below it.
-        part: (G+1,) by number of GPUs: how far it lies towards the next column, 0 to 1.
-        row_of_profile: (P,) first row of each profile's pairs.
-        type_of_node: (N,) index of each node's type.
-        factors_from: (P+1,) where the factors of each profile begin.
-        factor_node: nodes with a factor, ascending in each profile.
-        factor: their speed relative to their type.
-        profile: (C,) the profile of each configuration.
-        pieces_from: (C+1,) where the pieces of each configuration begin.
-        piece_node: their nodes.
-        piece_gpus: their GPUs.
-        out: (C,).
-    """
-    last = speeds.shape[1] - 1
-    for c in range(len(out)):
-        begin, end = pieces_from[c], pieces_from[c + 1]
-        gpus = 0
-        for i in range(begin, end):
-            gpus += piece_gpus[i]
-        at = min(gpus, len(column) - 1)
-        lower, towards = column[at], part[at]
-        upper = min(lower + 1, last)
-        several = 0 if end - begin == 1 else 1
-        p = profile[c]
-        slowest = np.inf
-        for i in range(begin, end):
-            node = piece_node[i]
-            row = speeds[row_of_profile[p] + 2 * type_of_node[node] + several]
-            speed = row[lower] + (row[upper] - row[lower]) * towards
-            low, high = factors_from[p], factors_from[p + 1]
-            while low < high:
-                middle = (low + high) // 2
-                if factor_node[middle] < node:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < factors_from[p + 1] and factor_node[low] == node:
-                speed *= factor[low]
-            slowest = min(slowest, speed)
-        out[c] = slowest * gpus

@@ -1,4 +1,4 @@
-"""The time axis that all figures of a report share."""
+"""The time that all figures of a report share, and its axes: their room and names."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from hetsched_core.report.history import History
-from hetsched_core.report.logged_history import LoggedHistory
-from hetsched_core.report.units import DAY, HOUR, Unit, duration_unit
+from hetsched_core.report.history import History, LoggedHistory
+from hetsched_core.report.svg import WIDTH_IN
+from hetsched_core.report.units import DAY, HOUR, MINUTE, Unit, duration_unit
+from hetsched_core.types import Cluster
 
 Floats = NDArray[np.float64]
 
@@ -61,3 +65,84 @@ class Clock:
         days = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
         local = (datetime.fromtimestamp(0, UTC) + timedelta(seconds=time_s)).astimezone(self.zone)
         return f"{days[local.weekday()]} {local:%Y-%m-%d %H:%M}"
+
+
+Ints = NDArray[np.int64]
+
+_LEFT_IN = 1.12
+"""Room for names and numbers left of every time axis, so that all figures have the same one."""
+TIME_AXIS_IN = 0.42
+"""Room for a time axis with its label below."""
+_MAX_NAME = 18
+
+
+def height_in(rows: int) -> float:
+    """Inches for so many rows: a single one is legible, and all of them fit on half a page."""
+    return float(np.clip(0.062 * rows, 0.6, 4.0))
+
+
+def wide_axes(figure: Figure, bottom_in: float) -> Axes:
+    """Give a figure its only axes, with so many inches below."""
+    margins(figure, top_in=0.06, bottom_in=bottom_in)
+    axes: Axes = figure.subplots()
+    return axes
+
+
+def margins(figure: Figure, top_in: float, bottom_in: float, between: float = 0.0) -> None:
+    """Set the room around a figure's axes, and between them in units of their height."""
+    height = figure.get_figheight()
+    figure.subplots_adjust(
+        left=_LEFT_IN / WIDTH_IN,
+        # Half a label of a time axis hangs over its end.
+        right=0.97,
+        bottom=bottom_in / height,
+        top=1.0 - top_in / height,
+        hspace=between,
+    )
+
+
+def name_nodes(axes: Axes, cluster: Cluster, ends: Ints) -> None:
+    """Name the nodes and their types where there is room for it, else the types alone."""
+    starts = np.append([0], ends[:-1])
+    names = [f"{node.name}  {node.gpu_type}" for node in cluster]
+    if height_in(cluster.gpus) / len(cluster) < 0.09:
+        types = [node.gpu_type for node in cluster]
+        changes = [at for at in range(len(types)) if at == 0 or types[at] != types[at - 1]]
+        names = [types[at] for at in changes]
+        starts = starts[changes]
+        ends = np.append(starts[1:], cluster.gpus)
+    name_rows(axes, (starts + ends) / 2, names)
+
+
+def name_rows(axes: Axes, at: Floats, names: Sequence[str]) -> None:
+    """Name rows at these heights; long names are cut."""
+    short = [n if len(n) <= _MAX_NAME else f"{n[: _MAX_NAME - 1]}…" for n in names]
+    axes.set_yticks(at, short, fontsize=7)
+    axes.tick_params(axis="y", length=0)
+
+
+def axis_times(clock: Clock, times_s: Floats) -> Floats:
+    """Times as the axis counts them: days since 1970, or a unit since the first submission."""
+    if clock.zone is not None:
+        return times_s / DAY.size
+    return (times_s - clock.begin_s) / clock.unit.size
+
+
+def time_axis(axes: Axes, clock: Clock) -> None:
+    """Make the horizontal axis that of the clock."""
+    axes.set_xlim(*axis_times(clock, np.array([clock.begin_s, clock.end_s])))
+    if clock.zone is not None:
+        _calendar(axes, clock.zone)
+    else:
+        names = {DAY: "days", HOUR: "hours", MINUTE: "minutes"}
+        axes.set_xlabel(f"{names.get(clock.unit, 'seconds')} since the first submission")
+
+
+def _calendar(axes: Axes, zone: tzinfo) -> None:
+    locator = AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    formatter = ConciseDateFormatter(locator, tz=zone)  # type: ignore[no-untyped-call]
+    formatter.formats = ["%Y", "%b", "%a %d", "%H:%M", "%H:%M", "%S.%f"]
+    formatter.zero_formats = ["", "%Y", "%a %d %b", "%a %d", "%H:%M", "%H:%M"]
+    formatter.offset_formats = ["", "%Y", "%b %Y", "%d %b %Y", "%d %b %Y", "%d %b %Y %H:%M"]
+    axes.xaxis.set_major_locator(locator)
+    axes.xaxis.set_major_formatter(formatter)

@@ -1,4 +1,4 @@
-"""What a run log tells, as columns: all that figures and groups of the report are made from.
+"""What a run log, and a site's own log, tell, as columns: all that a report is made from.
 
 A column costs tens of bytes a job where a run log costs a thousand, so that a comparison of many
 policies holds one run log at a time.
@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.fairness import latency_ratio
+from hetsched_core.logged import waits_s
 from hetsched_core.runlog import JobRecord, RunLog, RunRecord, each
-from hetsched_core.types import Cluster, EndState, Purpose
+from hetsched_core.types import Cluster, EndState, Purpose, Submission
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -243,3 +244,51 @@ def _waits(
         since = max(since, run.freed_s)
     if since < end:
         yield since, end
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoggedHistory:
+    """What the site's own scheduler did with the jobs of its log.
+
+    Attributes:
+        first_wait_s: (N,) seconds that each job was eligible before its first start.
+        held: GPUs held.
+        waiting: jobs that were eligible and held no GPU.
+    """
+
+    first_wait_s: Floats
+    held: Spans
+    waiting: Spans
+
+    @classmethod
+    def of(cls, submissions: Iterable[Submission]) -> LoggedHistory | None:
+        """Read the history from the logged runs of a workload; None if no job has any."""
+        jobs = [(one.job, one.logged) for one in submissions if one.logged]
+        if not jobs:
+            return None
+        return cls(
+            first_wait_s=np.array(
+                [max(0.0, runs[0].start_s - job.eligible_from_s) for job, runs in jobs]
+            ),
+            held=Spans.of((run.start_s, run.end_s, run.gpus) for _, runs in jobs for run in runs),
+            waiting=Spans.of((*wait, 1.0) for job, runs in jobs for wait in waits_s(job, runs)),
+        )
+
+    @property
+    def span_s(self) -> tuple[float, float]:
+        """First wait or start, and when the last GPU was given back (UTC)."""
+        begin_s = np.concatenate([self.held.since_s, self.waiting.since_s]).min()
+        return float(begin_s), float(self.held.until_s.max())
+
+    def held_while_waiting(self) -> float | None:
+        """Return the mean of the GPUs held over the time in which jobs waited; None without it."""
+        edges = np.unique(
+            np.concatenate(
+                [self.held.since_s, self.held.until_s, self.waiting.since_s, self.waiting.until_s]
+            )
+        )
+        if not self.waiting.since_s.size:
+            return None
+        waits = self.waiting.mean_over(edges) > 0.5
+        seconds = np.diff(edges)[waits]
+        return float(np.average(self.held.mean_over(edges)[waits], weights=seconds))

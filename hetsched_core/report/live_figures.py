@@ -13,16 +13,17 @@ from matplotlib.colors import ListedColormap
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from hetsched_core.report.axes import (
+from hetsched_core.report.clock import (
+    BINS,
     TIME_AXIS_IN,
+    Clock,
     axis_times,
     margins,
     name_rows,
     time_axis,
     wide_axes,
 )
-from hetsched_core.report.clock import BINS, Clock
-from hetsched_core.report.gantt import MAX_ROWS
+from hetsched_core.report.figures import MAX_ROWS
 from hetsched_core.report.live_state import CLOSED, LEVELS, GpusOverTime, LiveNode, Past
 from hetsched_core.report.svg import INK, LOGGED_COLOUR, MUTED, drawing, policy_colour
 

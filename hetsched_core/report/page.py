@@ -5,6 +5,7 @@ The same input gives the same bytes: nothing measured with a clock, and no date,
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
@@ -18,21 +19,37 @@ from hetsched_core.files import replacing
 from hetsched_core.metrics import Measures
 from hetsched_core.policy import PolicyInfo
 from hetsched_core.report import figures
-from hetsched_core.report.against_log import against_log
 from hetsched_core.report.clock import BINS, Clock
 from hetsched_core.report.estimates import CONFIDENCE
-from hetsched_core.report.findings import Caution, cautions, findings
+from hetsched_core.report.figures import Shades
+from hetsched_core.report.findings import Caution, against_log, cautions, findings
 from hetsched_core.report.gains import SIZES, Gains, gains, size_classes, together
-from hetsched_core.report.gantt import Shades
-from hetsched_core.report.history import History
-from hetsched_core.report.logged_history import LoggedHistory
+from hetsched_core.report.history import History, LoggedHistory
 from hetsched_core.report.result import Result
 from hetsched_core.report.rows import CloseRow, Row, close_rows, rows
-from hetsched_core.report.source import SourceFile
 from hetsched_core.report.svg import POLICY_COLOURS, with_ids
 from hetsched_core.report.templates import environment
 from hetsched_core.report.units import SPACE, change, duration, durations, exact
 from hetsched_core.types import Knowledge
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file as it was read: its path as given, its bytes, its SHA-256; "" for what is no file."""
+
+    path: str
+    size: int
+    sha256: str
+
+    @classmethod
+    def of(cls, path: Path) -> SourceFile:
+        """Read a file once more; of a pipe, which can be read only once, the path must do."""
+        if not path.is_file():
+            return cls(str(path), 0, "")
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        return cls(str(path), path.stat().st_size, digest)
+
 
 NAME = "report.html"
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from hetsched_core.logged import Closeness, LoggedMeasures
-from hetsched_core.metrics import Measures
+from hetsched_core.metrics import MEASURES, Better, Kind, Measure, Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.units import (
     ABSENT,
@@ -25,172 +24,6 @@ from hetsched_core.report.units import (
 )
 
 _Value = float | None
-
-
-class Better(Enum):
-    """Which values of a measure are good; of some neither is."""
-
-    LESS = "less"
-    MORE = "more"
-    NEITHER = "neither"
-
-
-class _Kind(Enum):
-    """What sort of number a measure is, and so in which unit it is shown."""
-
-    COUNT = "count"
-    DURATION = "duration"
-    GPU_TIME = "GPU time"
-    SHARE = "share"
-    NUMBER = "number"
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """A measure as shown: its key in the result file, its name and its meaning in plain words."""
-
-    key: str
-    label: str
-    meaning: str
-    kind: _Kind = _Kind.DURATION
-    better: Better = Better.LESS
-    only_if_any: bool = False
-
-
-_MEASURES = (
-    _Shown(
-        "completed",
-        "Jobs completed",
-        "Jobs that ended with all their work done. Means, medians and extremes over jobs are over "
-        "these only.",
-        _Kind.COUNT,
-        Better.NEITHER,
-    ),
-    _Shown(
-        "failed",
-        "Jobs failed",
-        "Jobs that failed in the input: they fail here after the same work, and are counted apart.",
-        _Kind.COUNT,
-        Better.NEITHER,
-        only_if_any=True,
-    ),
-    _Shown(
-        "cancelled",
-        "Jobs cancelled",
-        "Jobs that their users withdrew.",
-        _Kind.COUNT,
-        Better.NEITHER,
-        only_if_any=True,
-    ),
-    _Shown(
-        "never",
-        "Jobs that can never run",
-        "Jobs whose GPU count, GPU type, CPUs or memory no part of this cluster can give.",
-        _Kind.COUNT,
-        Better.NEITHER,
-        only_if_any=True,
-    ),
-    _Shown(
-        "unfinished",
-        "Jobs unfinished",
-        "Jobs that had not ended when the run was stopped.",
-        _Kind.COUNT,
-        Better.LESS,
-        only_if_any=True,
-    ),
-    _Shown(
-        "avg_jct_s",
-        "Completion time, mean",
-        "Time from a job's submission to its end, waiting included (JCT).",
-    ),
-    _Shown(
-        "p50_jct_s", "Completion time, median", "Half of the jobs take less than this, half more."
-    ),
-    _Shown(
-        "p99_jct_s",
-        "Completion time, 99th percentile",
-        "One job in a hundred takes longer than this.",
-    ),
-    _Shown(
-        "avg_wait_s",
-        "Wait, mean",
-        "Time in which a job was ready to run and held no GPU; later waits, after it was "
-        "interrupted, included.",
-    ),
-    _Shown(
-        "max_latency_ratio",
-        "Latency ratio, worst job",
-        "Wait / the job's expected run time without waiting: 2 means that it waited twice as long "
-        "as it needed to run.",
-        _Kind.NUMBER,
-    ),
-    _Shown(
-        "avg_queue_length",
-        "Jobs waiting, mean",
-        "Mean number of jobs that are ready to run and hold no GPU.",
-        _Kind.NUMBER,
-    ),
-    _Shown(
-        "ftf_unfair_share",
-        "Jobs worse off than on a fair share",
-        "Jobs that take longer than they would on a part of the cluster of their own, of all GPUs "
-        "/ mean number of jobs in the system (finish-time fairness above 1).",
-        _Kind.SHARE,
-    ),
-    _Shown(
-        "ftf_max",
-        "Finish-time fairness, worst job",
-        "Completion time / time on such a part of the cluster. Above 1, the job lost by sharing.",
-        _Kind.NUMBER,
-    ),
-    _Shown(
-        "gpu_utilisation",
-        "GPUs held",
-        "GPUs held by jobs / GPUs of the nodes that are up. A held GPU need not be busy, and the "
-        "same work on slower GPUs holds more of them.",
-        _Kind.SHARE,
-        Better.NEITHER,
-    ),
-    _Shown(
-        "avg_fragments",
-        "GPUs idle while jobs wait, mean",
-        "GPUs that no waiting job was given (fragments); 0 at times when no job waits.",
-        _Kind.NUMBER,
-    ),
-    _Shown(
-        "gpu_s",
-        "GPU time held",
-        "GPUs × hours, over all runs. The same work takes less of it on faster GPUs.",
-        _Kind.GPU_TIME,
-        Better.NEITHER,
-    ),
-    _Shown(
-        "lost_gpu_s",
-        "GPU time lost",
-        "GPU time held without progress that was kept: restarts, saving state, lost work.",
-        _Kind.GPU_TIME,
-    ),
-    _Shown(
-        "profiling_gpu_s",
-        "GPU time for profiling",
-        "GPU time spent on measuring the speed of jobs.",
-        _Kind.GPU_TIME,
-        only_if_any=True,
-    ),
-    _Shown(
-        "restarts",
-        "Restarts",
-        "Starts of a job after its first one, over all jobs.",
-        _Kind.COUNT,
-    ),
-    _Shown(
-        "preemptions",
-        "Interruptions",
-        "Times that a running job was stopped and had to wait again (preemptions).",
-        _Kind.COUNT,
-    ),
-    _Shown("makespan_s", "Makespan", "Time from the first submission to the last end."),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +77,7 @@ def rows(
 
 
 def _rows(seeds: Sequence[Mapping[str, Measures]], logged: LoggedMeasures | None) -> Iterator[Row]:
-    for shown in _MEASURES:
+    for shown in MEASURES:
         columns = [
             [_value(measures[policy], shown.key) for measures in seeds] for policy in seeds[0]
         ]
@@ -267,32 +100,32 @@ def _value(measures: Measures | LoggedMeasures, key: str) -> _Value:
     return value
 
 
-def _logged_cell(kind: _Kind, value: _Value, unit: Unit) -> Cell:
+def _logged_cell(kind: Kind, value: _Value, unit: Unit) -> Cell:
     if value is None:
         return Cell(None, ABSENT)
     inside = _shown_value(kind, float(value), unit)
     return Cell(value, number(inside, decimals([inside])))
 
 
-def _unit(kind: _Kind, columns: Sequence[Sequence[_Value]]) -> Unit:
+def _unit(kind: Kind, columns: Sequence[Sequence[_Value]]) -> Unit:
     match kind:
-        case _Kind.DURATION:
+        case Kind.DURATION:
             means = (estimate(column) for column in columns)
             return duration_unit(mean.mean for mean in means if mean)
-        case _Kind.GPU_TIME:
+        case Kind.GPU_TIME:
             return GPU_HOUR
-        case _Kind.SHARE:
+        case Kind.SHARE:
             return PERCENT
-        case _Kind.COUNT | _Kind.NUMBER:
+        case Kind.COUNT | Kind.NUMBER:
             return NUMBER
 
 
-def _cells(shown: _Shown, columns: Sequence[Sequence[_Value]], unit: Unit) -> tuple[Cell, ...]:
+def _cells(shown: Measure, columns: Sequence[Sequence[_Value]], unit: Unit) -> tuple[Cell, ...]:
     means = [estimate(column) for column in columns]
     inside = [None if mean is None else _shown_value(shown.kind, mean.mean, unit) for mean in means]
     places = decimals(inside)
     texts = [ABSENT if value is None else number(value, places) for value in inside]
-    best = _best(shown.better, inside, texts)
+    best = best_text(shown.better, inside, texts)
     changes = [None, *(_change(shown, columns[0], column) for column in columns[1:])]
     return tuple(
         Cell(
@@ -307,9 +140,9 @@ def _cells(shown: _Shown, columns: Sequence[Sequence[_Value]], unit: Unit) -> tu
     )
 
 
-def _shown_value(kind: _Kind, mean: float, unit: Unit) -> float:
+def _shown_value(kind: Kind, mean: float, unit: Unit) -> float:
     """A count that is the same for every seed stays a whole number."""
-    return int(mean) if kind is _Kind.COUNT and mean.is_integer() else mean / unit.size
+    return int(mean) if kind is Kind.COUNT and mean.is_integer() else mean / unit.size
 
 
 def _spread(mean: Estimate | None, unit: Unit, places: int) -> str:
@@ -318,18 +151,21 @@ def _spread(mean: Estimate | None, unit: Unit, places: int) -> str:
     return number(mean.half_width / unit.size, places)
 
 
-def _best(better: Better, values: Sequence[_Value], texts: Sequence[str]) -> str | None:
-    """The text of the best value; None where all are shown alike, or none is good."""
+def best_text(better: Better, values: Sequence[_Value], texts: Sequence[str]) -> str | None:
+    """Return the text of the best value; None where all are shown alike, or none is good."""
     known = [value for value in values if value is not None]
-    if better is Better.NEITHER or len(set(texts) - {ABSENT}) < 2:
+    if (
+        better is Better.NEITHER
+        or len({texts[at] for at, value in enumerate(values) if value is not None}) < 2
+    ):
         return None
     choose: Callable[[Sequence[float]], float] = min if better is Better.LESS else max
     return texts[values.index(choose(known))]
 
 
-def _change(shown: _Shown, first: Sequence[_Value], other: Sequence[_Value]) -> Estimate | None:
+def _change(shown: Measure, first: Sequence[_Value], other: Sequence[_Value]) -> Estimate | None:
     """The change against the first policy, of measures that have a better direction."""
-    if shown.better is Better.NEITHER or shown.kind is _Kind.SHARE:
+    if shown.better is Better.NEITHER or shown.kind is Kind.SHARE:
         return None
     return relative_change(first, other)
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hetsched_core.logged import Closeness, LoggedMeasures
-from hetsched_core.metrics import Measures
+from hetsched_core.metrics import MEASURES, Better, Kind, Measures
+from hetsched_core.report.rows import best_text
 from hetsched_core.report.units import LOGGED, decimals, duration_unit
 
 if TYPE_CHECKING:
@@ -88,33 +89,39 @@ def comparison(
         measures.insert(0, logged)
         names.insert(0, LOGGED)
     jobs = max((m.jobs for m in policies.values()), default=0)
-    compared = range(len(names) - len(policies), len(names))
-
-    def values(key: str) -> list[float | None]:
-        return [getattr(one, key, None) for one in measures]
-
-    def durations(heading: tuple[str, str], key: str) -> Column:
-        return _durations(heading, values(key), compared)
-
-    def numbers(heading: tuple[str, str, str], key: str) -> Column:
-        return _column(heading, values(key), compared)
-
+    compared = len(policies)
+    known = {measure.key: measure for measure in MEASURES}
     return Comparison(
         columns=(
             Column(("", "", "policy"), tuple(names)),
             Column(("", "jobs", "done"), tuple(f"{m.completed}/{jobs}" for m in measures)),
-            durations(("avg", "JCT"), "avg_jct_s"),
-            durations(("p99", "JCT"), "p99_jct_s"),
-            durations(("avg", "wait"), "avg_wait_s"),
-            numbers(("max", "latency", "ratio"), "max_latency_ratio"),
-            numbers(("avg", "frag-", "ments"), "avg_fragments"),
-            _shares(("GPUs", "held"), values("gpu_utilisation"), compared),
-            durations(("lost", "GPU"), "lost_gpu_s"),
-            numbers(("", "re-", "starts"), "restarts"),
-            durations(("make-", "span"), "makespan_s"),
+            *(
+                _column(
+                    heading,
+                    [getattr(one, key, None) for one in measures],
+                    known[key].kind,
+                    known[key].better,
+                    compared,
+                )
+                for key, heading in _HEADINGS.items()
+            ),
         ),
         notes=_notes(policies),
     )
+
+
+_HEADINGS = {
+    "avg_jct_s": ("avg", "JCT"),
+    "p99_jct_s": ("p99", "JCT"),
+    "avg_wait_s": ("avg", "wait"),
+    "max_latency_ratio": ("max", "latency", "ratio"),
+    "avg_fragments": ("avg", "frag-", "ments"),
+    "gpu_utilisation": ("GPUs", "held"),
+    "lost_gpu_s": ("lost", "GPU"),
+    "restarts": ("", "re-", "starts"),
+    "makespan_s": ("make-", "span"),
+}
+"""The measures for which a terminal has room, and their headings above the unit."""
 
 
 def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
@@ -124,7 +131,6 @@ def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
     that started on submission, and no better a likeness of the site for it.
     """
     found = list(policies.values())
-    compared = range(0)
     waits = [found[0].avg_logged_wait_s, *(one.avg_wait_s for one in found)] if found else []
     unit = duration_unit(waits)
     places = decimals([wait / unit.size for wait in waits])
@@ -132,9 +138,9 @@ def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
         columns=(
             Column(("starts", "against", "the log"), tuple(policies)),
             Column(("", "", "jobs"), tuple(str(one.jobs) for one in found)),
-            _durations(("p50", "error"), [one.p50_error_s for one in found], compared),
-            _durations(("p90", "error"), [one.p90_error_s for one in found], compared),
-            _shares(("within", "5 min"), [one.close_share for one in found], compared),
+            _column(("p50", "error"), [one.p50_error_s for one in found], Kind.DURATION),
+            _column(("p90", "error"), [one.p90_error_s for one in found], Kind.DURATION),
+            _column(("within", "5 min"), [one.close_share for one in found], Kind.SHARE),
             Column(
                 ("waited:", "within", "5 min"),
                 tuple(f"{one.waited_close}/{one.waited}" for one in found),
@@ -150,45 +156,38 @@ def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
             _column(
                 ("waits'", "rank", "corr."),
                 [one.wait_rank_correlation for one in found],
-                compared,
+                Kind.NUMBER,
             ),
         ),
         notes=(),
     )
 
 
-def _durations(
-    heading: tuple[str, str], seconds: Sequence[float | None], compared: range
-) -> Column:
-    """A column of seconds, in the one unit that suits its largest value; less is better."""
-    unit = duration_unit(seconds)
-    values = [None if s is None else s / unit.size for s in seconds]
-    return _column((*heading, unit.name), values, compared)
-
-
-def _shares(heading: tuple[str, str], shares: Sequence[float | None], compared: range) -> Column:
-    """A column of shares in per cent; more is better."""
-    values = [None if share is None else 100.0 * share for share in shares]
-    return _column((*heading, "%"), values, compared, max)
-
-
 def _column(
     heading: tuple[str, ...],
     values: Sequence[float | None],
-    compared: range,
-    best: Callable[[Iterable[float]], float] = min,
+    kind: Kind,
+    better: Better = Better.NEITHER,
+    compared: int = 0,
 ) -> Column:
-    """Cells with as many decimals as the largest value leaves room for.
+    """A column in the unit that suits its kind, with as many decimals as its largest value bears.
 
-    The best is marked of those that are `compared`.
+    The best is marked of the last `compared` rows.
     """
+    if kind in (Kind.DURATION, Kind.GPU_TIME):
+        unit = duration_unit(values)
+        heading = (*heading, unit.name)
+        values = [None if value is None else value / unit.size for value in values]
+    elif kind is Kind.SHARE:
+        heading = (*heading, "%")
+        values = [None if value is None else 100.0 * value for value in values]
     places = decimals(values)
-    cells = tuple(ABSENT if v is None else f"{v:.{places}f}" for v in values)
-    rivals = {at: v for at in compared if (v := values[at]) is not None}
-    if len({cells[at] for at in rivals}) < 2:
-        return Column(heading, cells)
-    winner = f"{best(rivals.values()):.{places}f}"
-    return Column(heading, cells, frozenset(at for at in rivals if cells[at] == winner))
+    cells = tuple(ABSENT if value is None else f"{value:.{places}f}" for value in values)
+    first = len(cells) - compared
+    best = best_text(better, values[first:], cells[first:])
+    return Column(
+        heading, cells, frozenset(at for at in range(first, len(cells)) if cells[at] == best)
+    )
 
 
 def _notes(policies: Mapping[str, Measures]) -> tuple[str, ...]:

@@ -11,12 +11,13 @@ import contextlib
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 from weakref import WeakValueDictionary
 
 import duckdb
@@ -382,11 +383,40 @@ class Transaction:
                     self._connection.unregister(name)
 
 
-def texts(values: list[str]) -> NDArray[np.object_]:
+def texts(values: Sequence[object]) -> NDArray[np.object_]:
     """Return texts as a column: of dtype object, for DuckDB takes others for an ENUM."""
     column = np.empty(len(values), dtype=np.object_)
     column[:] = values
     return column
+
+
+def columns_of(types: Mapping[str, type], rows: Iterable[Sequence[object]]) -> Columns:
+    """Return rows as columns of these names and types: `str`, `int`, `float` or `bool`.
+
+    None in a column of floats is masked, which stands for NULL.
+    """
+    cells = list(zip(*rows, strict=True)) or [()] * len(types)
+    columns: dict[str, NDArray[Any]] = {}
+    for (name, kind), values in zip(types.items(), cells, strict=True):
+        if kind is str:
+            columns[name] = texts(values)
+        elif None in values:
+            known = [0.0 if value is None else value for value in values]
+            columns[name] = np.ma.MaskedArray(known, [value is None for value in values], kind)
+        else:
+            columns[name] = np.array(values, dtype=kind)
+    return columns
+
+
+@cache
+def types_of(record: type) -> Mapping[str, type]:
+    """Return the columns of a table that has those of a record's fields, for `columns_of`."""
+    hints = get_type_hints(record)
+    # Of a value that may be missing, the type that it has.
+    return {
+        field.name: next(iter(get_args(hints[field.name])), hints[field.name])
+        for field in fields(record)
+    }
 
 
 def meaning(error: duckdb.Error, path: Path) -> StoreError | None:

@@ -6,11 +6,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from hetsched_core.spool import Checkpoint, End, Progress, SpoolLine
 from hetsched_core.store import merge
-from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.database import Transaction, columns_of, types_of
 from hetsched_core.store.records import ProfileKey
 from hetsched_core.store.spool_files import SpoolRun
 from hetsched_core.types import Node
@@ -72,71 +70,42 @@ class JobProgress:
         return since
 
 
+_PROGRESS = types_of(JobProgress)
+
+
 def read_progress(
     transaction: Transaction, nonces: Iterable[str] | None = None
 ) -> dict[str, JobProgress]:
-    """Return how far jobs have come, by nonce: some, or all."""
-    query = """
-        SELECT nonce, job, run, at_s, samples, samples_per_s, checkpoint_samples, checkpoint_s
-        FROM progress
-    """
+    """Return how far jobs have come, by nonce, as their spool files said: some, or all."""
+    query = f"SELECT {', '.join(_PROGRESS)} FROM progress"
+    wanted = sorted(set(nonces or ()))
     if nonces is not None:
-        wanted = sorted(set(nonces))
-        if not wanted:
-            return {}
-        query += f" WHERE nonce IN ({', '.join('?' * len(wanted))})"
-        rows = transaction.rows(query, *wanted)
-    else:
-        rows = transaction.rows(query)
-    return {row[0]: JobProgress(*row) for row in rows}
-
-
-def record_progress(transaction: Transaction, known: Sequence[JobProgress]) -> None:
-    """Put what is known of jobs in the place of what was."""
-    if known:
-        merge.replace(
-            transaction,
-            "progress",
-            {
-                "nonce": texts([p.nonce for p in known]),
-                "job": texts([p.job for p in known]),
-                "run": np.array([p.run for p in known], dtype=np.int32),
-                **{
-                    name: np.array([getattr(p, name) for p in known], dtype=np.float64)
-                    for name in (
-                        "at_s",
-                        "samples",
-                        "samples_per_s",
-                        "checkpoint_samples",
-                        "checkpoint_s",
-                    )
-                },
-            },
-        )
+        # A list of none is no SQL.
+        query += f" WHERE nonce IN ({', '.join('?' * len(wanted)) or 'NULL'})"
+    return {row[0]: JobProgress(*row) for row in transaction.rows(query, *wanted)}
 
 
 def follow(transaction: Transaction, runs: Sequence[FollowedRun]) -> None:
-    """Note runs whose spool files are to be read; those that are noted already are replaced."""
-    if not runs:
-        return
-    keys = [ProfileKey("-") if f.run.profile is None else f.run.profile for f in runs]
-    pieces = [
-        json.dumps([[n.name, n.gpu_type, n.host, gpus] for n, gpus in f.run.pieces]) for f in runs
+    """Note runs whose spool files are to be read, for whatever process goes on after this one.
+
+    Those that are noted already are replaced.
+    """
+    types = {"nonce": str, "job": str, "run": int, "uid": int, "owner": str, "profile": str}
+    rows = [
+        (
+            f.run.nonce,
+            f.job,
+            f.number,
+            f.run.uid,
+            "" if f.run.profile is None else f.run.profile.owner,
+            "" if f.run.profile is None else f.run.profile.name,
+            json.dumps([[n.name, n.gpu_type, n.host, gpus] for n, gpus in f.run.pieces]),
+            f.begun_s,
+        )
+        for f in runs
     ]
-    merge.replace(
-        transaction,
-        "followed_run",
-        {
-            "nonce": texts([f.run.nonce for f in runs]),
-            "job": texts([f.job for f in runs]),
-            "run": np.array([f.number for f in runs], dtype=np.int32),
-            "uid": np.array([f.run.uid for f in runs], dtype=np.int64),
-            "owner": texts([key.owner for key in keys]),
-            "profile": texts(["" if f.run.profile is None else f.run.profile.name for f in runs]),
-            "pieces": texts(pieces),
-            "begun_s": np.array([f.begun_s for f in runs], dtype=np.float64),
-        },
-    )
+    columns = columns_of({**types, "pieces": str, "begun_s": float}, rows)
+    merge.replace(transaction, "followed_run", columns)
 
 
 def followed(transaction: Transaction) -> tuple[FollowedRun, ...]:
@@ -185,11 +154,19 @@ def unfollow(
             transaction.run(f"DELETE FROM {table} WHERE nonce = ?", nonce)
 
 
-def remember(transaction: Transaction, documents: Mapping[str, str], left: Iterable[str]) -> None:
-    """Keep documents, by job id, and forget those of jobs that are gone."""
+def remember(
+    transaction: Transaction, documents: Mapping[str, str], left: Iterable[str] = ()
+) -> None:
+    """Keep what jobs asked for when they were first seen, for the next daemon.
+
+    Args:
+        transaction: of the store.
+        documents: job id -> JSON.
+        left: jobs that are gone.
+    """
     for job in left:
         transaction.run("DELETE FROM submitted_job WHERE job = ?", job)
-    rows = {"job": texts(list(documents)), "document": texts(list(documents.values()))}
+    rows = columns_of({"job": str, "document": str}, documents.items())
     merge.replace(transaction, "submitted_job", rows)
 
 
@@ -213,5 +190,6 @@ def heard(
             after = after.after(run, line, now_s)
         if after != before or nonce not in known:
             known[nonce] = changed[nonce] = after
-    record_progress(transaction, tuple(changed.values()))
+    rows = [[getattr(progress, name) for name in _PROGRESS] for progress in changed.values()]
+    merge.replace(transaction, "progress", columns_of(_PROGRESS, rows))
     return tuple(changed.values())

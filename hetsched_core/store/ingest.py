@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
-from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.database import Columns, Transaction, columns_of
 from hetsched_core.store.following import JobProgress, heard
+from hetsched_core.store.measurements import (
+    record_basic_times,
+    record_data_times,
+    record_speeds,
+)
 from hetsched_core.store.merge import replace
 from hetsched_core.store.records import BasicTimes, DataTimes, Measurement, ProfileKey
-from hetsched_core.store.speeds import record_speeds
 from hetsched_core.store.spool_files import (
     FileReject,
     FileRejectedError,
     SpoolFile,
     SpoolRun,
 )
-from hetsched_core.store.theory import record_basic_times, record_data_times
 from hetsched_core.throughput.iteration import Pattern
 from hetsched_core.throughput.moments import Moments
 
@@ -249,15 +248,18 @@ def _speed(
     )
 
 
-def _keys(files: Iterable[SpoolFile]) -> dict[str, NDArray[Any]]:
-    files = list(files)
-    return {
-        "uid": np.array([file.run.uid for file in files], dtype=np.int64),
-        "nonce": texts([file.run.nonce for file in files]),
-        "job": texts([file.name.job for file in files]),
-        "run": np.array([file.name.run for file in files], dtype=np.int32),
-        "rank": np.array([file.name.rank for file in files], dtype=np.int32),
-    }
+_FILE = {"uid": int, "nonce": str, "job": str, "run": int, "rank": int, "place": int}
+
+
+def _columns(files: Sequence[SpoolFile], at: Iterable[int]) -> Columns:
+    """Return what identifies each file, and a number for each."""
+    return columns_of(
+        _FILE,
+        [
+            (f.run.uid, f.run.nonce, f.name.job, f.name.run, f.name.rank, number)
+            for f, number in zip(files, at, strict=True)
+        ],
+    )
 
 
 def _resume(transaction: Transaction, files: list[SpoolFile]) -> None:
@@ -269,7 +271,7 @@ def _resume(transaction: Transaction, files: list[SpoolFile]) -> None:
         SELECT coalesce(position, 0) AS position
         FROM asked LEFT JOIN spool_file USING (uid, nonce, job, run, rank) ORDER BY place
         """,
-        asked={"place": np.arange(len(files)), **_keys(files)},
+        asked=_columns(files, range(len(files))),
     )
     for file, position in zip(files, found["position"].tolist(), strict=True):
         file.position = position
@@ -277,8 +279,9 @@ def _resume(transaction: Transaction, files: list[SpoolFile]) -> None:
 
 def _record_positions(transaction: Transaction, files: list[SpoolFile]) -> None:
     if files:
-        position = np.array([file.position for file in files], dtype=np.int64)
-        replace(transaction, "spool_file", {**_keys(files), "position": position})
+        rows = dict(_columns(files, [file.position for file in files]))
+        rows["position"] = rows.pop("place")
+        replace(transaction, "spool_file", rows)
 
 
 def _record_rejected(
@@ -291,9 +294,8 @@ def _record_rejected(
             WHEN MATCHED THEN UPDATE SET lines = t.lines + batch.lines
             WHEN NOT MATCHED THEN INSERT BY NAME
             """,
-            batch={
-                "uid": np.array([uid for uid, _ in rejected], dtype=np.int64),
-                "reason": texts([reason.value for _, reason in rejected]),
-                "lines": np.array(list(rejected.values()), dtype=np.int64),
-            },
+            batch=columns_of(
+                {"uid": int, "reason": str, "lines": int},
+                [(uid, reason.value, lines) for (uid, reason), lines in rejected.items()],
+            ),
         )

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
-from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.database import Transaction, columns_of, types_of
 from hetsched_core.store.merge import replace
 from hetsched_core.types import Job
 from hetsched_core.values.records import from_json, to_json
@@ -75,33 +74,69 @@ class StoredRange:
     start_s: float | None = None
 
 
-def record_jobs(transaction: Transaction, jobs: Sequence[StoredJob]) -> None:
-    """Add jobs; those that are there already, by nonce and id, are replaced."""
+_OF_JOB = {name: kind for name, kind in types_of(StoredJob).items() if name not in ("nonce", "job")}
+"""What the table of jobs has beside the job itself."""
+
+
+def record_history(
+    transaction: Transaction,
+    jobs: Sequence[StoredJob] = (),
+    events: Sequence[JobEvent] = (),
+    ranges: Sequence[StoredRange] = (),
+    starts: Sequence[tuple[str, str, float]] = (),
+) -> None:
+    """Add what became of jobs, as one.
+
+    Args:
+        transaction: of the store.
+        jobs: that came or left; one that is there already, by nonce and id, is replaced.
+        events: what happened.
+        ranges: that were given for starts.
+        starts: nonce, job and true start (seconds UTC) of jobs that ranges were given for.
+    """
+    _record_jobs(transaction, jobs)
+    if events:
+        events = [dataclasses.replace(e, detail=e.detail[:MOST_DETAIL]) for e in events]
+        _append(transaction, "job_event", JobEvent, events)
+    if ranges:
+        _append(transaction, "start_range", StoredRange, ranges)
+    for nonce, job, start_s in starts:
+        transaction.run(
+            "UPDATE start_range SET start_s = ? WHERE nonce = ? AND job = ? AND start_s IS NULL",
+            start_s,
+            nonce,
+            job,
+        )
+
+
+def _append(transaction: Transaction, table: str, kind: type, records: Sequence[object]) -> None:
+    types = types_of(kind)
+    rows = [[getattr(record, name) for name in types] for record in records]
+    transaction.run(f"INSERT INTO {table} BY NAME FROM rows", rows=columns_of(types, rows))
+
+
+def _record_jobs(transaction: Transaction, jobs: Sequence[StoredJob]) -> None:
     # One that came and left before anything could be written is there twice.
     jobs = tuple({(j.nonce, j.job.id): j for j in jobs}.values())
     if not jobs:
         return
-    numbers = ("ended_s", "first_start_s", "share", "expected_s")
-    replace(
-        transaction,
-        "job",
-        {
-            "nonce": texts([j.nonce for j in jobs]),
-            "job": texts([j.job.id for j in jobs]),
-            "owner": texts([j.job.user for j in jobs]),
-            "submit_s": np.array([j.job.submit_s for j in jobs], dtype=np.float64),
-            **{name: _numbers([getattr(j, name) for j in jobs]) for name in numbers},
-            "ended_as": texts([j.ended_as for j in jobs]),
-            "samples": np.array([j.samples for j in jobs], dtype=np.float64),
-            "wait_s": np.array([j.wait_s for j in jobs], dtype=np.float64),
-            "restarts": np.array([j.restarts for j in jobs], dtype=np.int32),
-            "document": texts([json.dumps(to_json(j.job)) for j in jobs]),
-        },
-    )
+    rows = [
+        (
+            j.nonce,
+            j.job.id,
+            j.job.user,
+            j.job.submit_s,
+            json.dumps(to_json(j.job)),
+            *(getattr(j, name) for name in _OF_JOB),
+        )
+        for j in jobs
+    ]
+    given = {"nonce": str, "job": str, "owner": str, "submit_s": float, "document": str}
+    replace(transaction, "job", columns_of({**given, **_OF_JOB}, rows))
 
 
 def read_jobs(
-    transaction: Transaction, job: str | None, since_s: float, most: int
+    transaction: Transaction, job: str | None = None, since_s: float = 0.0, most: int = 10_000
 ) -> tuple[StoredJob, ...]:
     """Return jobs in the order of their submission, the latest `most` of them.
 
@@ -113,10 +148,9 @@ def read_jobs(
         most: how many.
     """
     rows = transaction.rows(
-        """
-        SELECT nonce, document, ended_s, first_start_s, ended_as, share, samples, wait_s, restarts,
-               expected_s
-        FROM job WHERE ($1 IS NULL OR job = $1) AND coalesce(ended_s, 'inf') >= $2
+        f"""
+        SELECT nonce, document, {", ".join(_OF_JOB)} FROM job
+        WHERE ($1 IS NULL OR job = $1) AND coalesce(ended_s, 'inf') >= $2
         ORDER BY submit_s DESC, nonce DESC LIMIT $3
         """,
         job,
@@ -129,29 +163,11 @@ def read_jobs(
     )
 
 
-def record_events(transaction: Transaction, events: Sequence[JobEvent]) -> None:
-    """Add what happened."""
-    if not events:
-        return
-    transaction.run(
-        "INSERT INTO job_event BY NAME FROM rows",
-        rows={
-            "nonce": texts([e.nonce for e in events]),
-            "job": texts([e.job for e in events]),
-            "owner": texts([e.owner for e in events]),
-            "at_s": np.array([e.at_s for e in events], dtype=np.float64),
-            "decision": np.array([e.decision for e in events], dtype=np.int64),
-            "event": texts([e.event for e in events]),
-            "detail": texts([e.detail[:MOST_DETAIL] for e in events]),
-        },
-    )
-
-
-def read_events(transaction: Transaction, job: str, most: int) -> tuple[JobEvent, ...]:
+def read_events(transaction: Transaction, job: str, most: int = 1000) -> tuple[JobEvent, ...]:
     """Return what happened to the jobs of an id, in order: the latest `most`."""
     rows = transaction.rows(
-        """
-        SELECT nonce, job, owner, at_s, decision, event, detail FROM (
+        f"""
+        SELECT {", ".join(types_of(JobEvent))} FROM (
             SELECT *, rowid AS place FROM job_event WHERE job = ? ORDER BY rowid DESC LIMIT ?
         ) ORDER BY place
         """,
@@ -161,40 +177,13 @@ def read_events(transaction: Transaction, job: str, most: int) -> tuple[JobEvent
     return tuple(JobEvent(*row) for row in rows)
 
 
-def record_ranges(transaction: Transaction, ranges: Sequence[StoredRange]) -> None:
-    """Add ranges that were given."""
-    if not ranges:
-        return
-    numbers = ("at_s", "drawn_low_s", "drawn_high_s", "low_s", "high_s", "start_s")
-    transaction.run(
-        "INSERT INTO start_range BY NAME FROM rows",
-        rows={
-            "nonce": texts([r.nonce for r in ranges]),
-            "job": texts([r.job for r in ranges]),
-            "owner": texts([r.owner for r in ranges]),
-            "policy": texts([r.policy for r in ranges]),
-            **{name: _numbers([getattr(r, name) for r in ranges]) for name in numbers},
-        },
-    )
-
-
-def record_starts(transaction: Transaction, starts: Sequence[tuple[str, str, float]]) -> None:
-    """Note true starts, (nonce, job, seconds UTC), with the ranges that were given before."""
-    for nonce, job, start_s in starts:
-        transaction.run(
-            "UPDATE start_range SET start_s = ? WHERE nonce = ? AND job = ? AND start_s IS NULL",
-            start_s,
-            nonce,
-            job,
-        )
-
-
-def read_ranges(transaction: Transaction, job: str | None, most: int) -> tuple[StoredRange, ...]:
+def read_ranges(
+    transaction: Transaction, job: str | None = None, most: int = 1000
+) -> tuple[StoredRange, ...]:
     """Return ranges in the order in which they were given, the latest `most`: of a job, or all."""
     rows = transaction.rows(
-        """
-        SELECT nonce, job, owner, at_s, policy, drawn_low_s, drawn_high_s, low_s, high_s, start_s
-        FROM (
+        f"""
+        SELECT {", ".join(types_of(StoredRange))} FROM (
             SELECT *, rowid AS place FROM start_range WHERE ($1 IS NULL OR job = $1)
             ORDER BY rowid DESC LIMIT $2
         ) ORDER BY place
@@ -205,7 +194,7 @@ def read_ranges(transaction: Transaction, job: str | None, most: int) -> tuple[S
     return tuple(StoredRange(*row) for row in rows)
 
 
-def forget(transaction: Transaction, keep: int) -> None:
+def forget_history(transaction: Transaction, keep: int) -> None:
     """Forget the oldest jobs, events and ranges, all but `keep`, `20 keep` and `2 keep` of them."""
     transaction.run(
         """
@@ -219,8 +208,3 @@ def forget(transaction: Transaction, keep: int) -> None:
         transaction.run(
             f"DELETE FROM {table} WHERE rowid <= (SELECT max(rowid) FROM {table}) - ?", many
         )
-
-
-def _numbers(values: Sequence[float | None]) -> np.ma.MaskedArray[tuple[int], np.dtype[np.float64]]:
-    known = np.array([0.0 if value is None else value for value in values], dtype=np.float64)
-    return np.ma.MaskedArray(known, mask=[value is None for value in values])

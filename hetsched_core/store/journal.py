@@ -6,14 +6,31 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from hetsched_core.runlog import PlanRecord, RunEnd, RunRecord
-from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.database import Transaction, columns_of
 from hetsched_core.store.merge import replace
 from hetsched_core.store.names import profile_ids
 from hetsched_core.store.records import Decision, ProfileKey, StoredRun
 from hetsched_core.types import Configuration, Diagnostics, Purpose, Trigger
+
+_RUN = {
+    "nonce": str,
+    "job": str,
+    "number": int,
+    "copy": int,
+    "purpose": str,
+    "pieces": str,
+    "since_s": float,
+    "freed_s": float,
+    "productive_s": float,
+    "samples": float,
+    "ended_by": str,
+    "profile": int,
+}
+_DECISION = """
+    id, at_s, policy, triggers, plan_s, placed, waiting, method, objective, bound, gap, limits,
+    prices, document
+"""
 
 
 def record_runs(transaction: Transaction, runs: Sequence[StoredRun]) -> None:
@@ -23,36 +40,44 @@ def record_runs(transaction: Transaction, runs: Sequence[StoredRun]) -> None:
     last = {(r.nonce, r.run.job, r.run.number, r.run.copy): r for r in runs}
     runs = list(last.values())
     profiles = profile_ids(transaction, (r.profile for r in runs))
-    # As text, since a column of lists cannot be handed over.
-    pieces = [json.dumps([list(piece) for piece in r.run.configuration]) for r in runs]
     replace(
         transaction,
         "run",
-        {
-            "nonce": texts([r.nonce for r in runs]),
-            "job": texts([r.run.job for r in runs]),
-            "number": np.array([r.run.number for r in runs], dtype=np.int32),
-            "copy": np.array([r.run.copy for r in runs], dtype=np.int32),
-            "purpose": texts([r.run.purpose.value for r in runs]),
-            "profile": np.array([profiles[r.profile] for r in runs], dtype=np.int32),
-            "pieces": texts(pieces),
-            "since_s": np.array([r.run.since_s for r in runs], dtype=np.float64),
-            "freed_s": np.array([r.run.freed_s for r in runs], dtype=np.float64),
-            "productive_s": np.array([r.run.productive_s for r in runs], dtype=np.float64),
-            "samples": np.array([r.run.samples for r in runs], dtype=np.float64),
-            "ended_by": texts([r.run.ended_by.value for r in runs]),
-        },
+        columns_of(
+            _RUN,
+            [
+                (
+                    one.nonce,
+                    run.job,
+                    run.number,
+                    run.copy,
+                    run.purpose.value,
+                    # As text, since a column of lists cannot be handed over.
+                    json.dumps([list(piece) for piece in run.configuration]),
+                    run.since_s,
+                    run.freed_s,
+                    run.productive_s,
+                    run.samples,
+                    run.ended_by.value,
+                    profiles[one.profile],
+                )
+                for one in runs
+                for run in (one.run,)
+            ],
+        ),
     )
 
 
 def read_runs(
-    transaction: Transaction, job: str | None, profile: ProfileKey | None, most: int
+    transaction: Transaction,
+    job: str | None = None,
+    profile: ProfileKey | None = None,
+    most: int = 1000,
 ) -> tuple[StoredRun, ...]:
     """Return the runs that ended last, the latest first: of a job, of a profile, or of all."""
     rows = transaction.rows(
-        """
-        SELECT nonce, job, number, copy, purpose, pieces, since_s, freed_s, productive_s, samples,
-               ended_by, owner, name
+        f"""
+        SELECT {", ".join(name for name in _RUN if name != "profile")}, owner, name
         FROM run JOIN profile ON profile.id = run.profile
         WHERE ($1 IS NULL OR job = $1) AND ($2 IS NULL OR (name = $2 AND owner = $3))
         ORDER BY freed_s DESC, nonce, job, number DESC, copy LIMIT $4
@@ -112,7 +137,13 @@ def record_decision(transaction: Transaction, decision: Decision) -> int:
 
 
 def forget_decisions(transaction: Transaction, keep: int, most_bytes: int) -> None:
-    """Forget the oldest decisions, all but `keep` and as many as have `most_bytes` of documents."""
+    """Forget the oldest decisions.
+
+    Args:
+        transaction: of the store.
+        keep: how many of the latest may stay.
+        most_bytes: how long the documents of those that stay may be, together.
+    """
     transaction.run(
         """
         DELETE FROM decision WHERE id <= (
@@ -129,13 +160,12 @@ def forget_decisions(transaction: Transaction, keep: int, most_bytes: int) -> No
 
 
 def read_decisions(
-    transaction: Transaction, after: int, most: int
+    transaction: Transaction, after: int = 0, most: int = 1000
 ) -> tuple[tuple[int, Decision], ...]:
     """Return decisions with a number above `after`, each with its number, in their order."""
     rows = transaction.rows(
-        """
-        SELECT id, at_s, policy, triggers, plan_s, placed, waiting, method, objective, bound, gap,
-               limits, prices, document
+        f"""
+        SELECT {_DECISION}
         FROM decision WHERE id > ? ORDER BY id LIMIT ?
         """,
         after,
@@ -145,13 +175,12 @@ def read_decisions(
 
 
 def sampled_decisions(
-    transaction: Transaction, since_s: float, most: int
+    transaction: Transaction, since_s: float, most: int = 50
 ) -> tuple[tuple[int, Decision], ...]:
     """Return some of the decisions made since a time, evenly spread, the latest among them."""
     rows = transaction.rows(
-        """
-        SELECT id, at_s, policy, triggers, plan_s, placed, waiting, method, objective, bound, gap,
-               limits, prices, document
+        f"""
+        SELECT {_DECISION}
         FROM (SELECT *, row_number() OVER (ORDER BY id DESC) - 1 AS place,
                      count(*) OVER () AS number
               FROM decision WHERE at_s >= $1)

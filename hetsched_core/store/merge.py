@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hetsched_core.store.database import Columns, Transaction
@@ -27,6 +28,17 @@ class MomentsTable:
     parts: tuple[str, ...] = ("",)
     fixed: tuple[str, ...] = ()
     timed: bool = True
+
+    @property
+    def types(self) -> Mapping[str, type]:
+        """The columns and their types, in the order of `keys`, `fixed`, count, moments, times."""
+        texts = ("term",)
+        return {
+            **{name: str if name in texts else int for name in (*self.keys, *self.fixed)},
+            "count": int,
+            **{f"{part}{name}": float for part in self.parts for name in ("mean", "m2")},
+            **({"first_s": float, "last_s": float} if self.timed else {}),
+        }
 
     def merge(self, transaction: Transaction, batch: Columns) -> None:
         """Merge rows with the columns of the table, any number of them for each key."""
@@ -104,6 +116,8 @@ def replace(
     transaction: Transaction, table: str, rows: Columns, keys: tuple[str, ...] = ()
 ) -> None:
     """Put rows in the place of those with the same `keys`, by default what identifies a row."""
+    if not len(next(iter(rows.values()))):
+        return
     same = " AND ".join(f"t.{key} = rows.{key}" for key in keys or IDENTITIES[table])
     transaction.run(f"DELETE FROM {table} AS t USING rows WHERE {same}", rows=rows)
     transaction.run(f"INSERT INTO {table} BY NAME FROM rows", rows=rows)

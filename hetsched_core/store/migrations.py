@@ -61,12 +61,7 @@ def migrate(transaction: Transaction, path: Path, scripts: Sequence[str]) -> Non
         NotAStoreError: the database is not one of ours.
         StoreVersionError: it is newer than the last of `scripts`.
     """
-    version = version_of(transaction, path)
-    if version > len(scripts):
-        raise StoreVersionError(
-            f"{path} has version {version} of the schema and this hetsched knows up to "
-            f"{len(scripts)}; update hetsched"
-        )
+    version = _known_version(transaction, path, scripts)
     for script in scripts[version:]:
         transaction.run(script)
     if version < len(scripts):
@@ -80,14 +75,19 @@ def require_newest(transaction: Transaction, path: Path, scripts: Sequence[str])
         NotAStoreError: the database is not one of ours.
         StoreVersionError: it is older or newer.
     """
+    version = _known_version(transaction, path, scripts)
+    if version < len(scripts):
+        raise StoreVersionError(
+            f"{path} has version {version} of the schema and this hetsched reads {len(scripts)}; "
+            "it is carried forward when it is opened for writing, as by hetsched db import"
+        )
+
+
+def _known_version(transaction: Transaction, path: Path, scripts: Sequence[str]) -> int:
     version = version_of(transaction, path)
     if version > len(scripts):
         raise StoreVersionError(
             f"{path} has version {version} of the schema and this hetsched knows up to "
             f"{len(scripts)}; update hetsched"
         )
-    if version < len(scripts):
-        raise StoreVersionError(
-            f"{path} has version {version} of the schema and this hetsched reads {len(scripts)}; "
-            "it is carried forward when it is opened for writing, as by hetsched db import"
-        )
+    return version

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.store.database import Transaction, texts
+from hetsched_core.store.database import Transaction, columns_of, texts
 from hetsched_core.store.records import SITE, ProfileKey
 
 Ids = NDArray[np.int32]
@@ -41,11 +41,10 @@ def profile_ids(transaction: Transaction, keys: Iterable[ProfileKey]) -> Mapping
         _refuse_second(transaction, key)
     transaction.run(
         "INSERT INTO profile (owner, name, published) SELECT owner, name, published FROM new",
-        new={
-            "owner": texts([key.owner for key in new]),
-            "name": texts([key.name for key in new]),
-            "published": np.array(public),
-        },
+        new=columns_of(
+            {"owner": str, "name": str, "published": bool},
+            [(key.owner, key.name, is_public) for key, is_public in zip(new, public, strict=True)],
+        ),
     )
     return _profiles(transaction, distinct)
 
@@ -71,25 +70,45 @@ def known_gpu_type_ids(transaction: Transaction, names: Sequence[str]) -> Ids:
     return np.array([found.get(name, -1) for name in names], dtype=np.int32)
 
 
-def publish(transaction: Transaction, key: ProfileKey, published: bool) -> None:
-    """Let everybody read a profile, or its owner alone again.
+def publish(transaction: Transaction, profile: ProfileKey) -> None:
+    """Let everybody read a profile.
 
     Raises:
         UnknownNameError: there is no such profile.
         InputError: another profile of this name is published, or it is the site's.
     """
-    if key.owner == SITE:
-        raise InputError(f"profile {key.name!r} belongs to the site, so everybody may read it")
-    if key not in _profiles(transaction, [key]):
-        rows = transaction.rows("SELECT name FROM profile WHERE owner = ?", key.owner)
-        raise unknown(f"profile of {key.owner}", key.name, (str(name) for (name,) in rows))
-    if published:
-        _refuse_second(transaction, key)
+    _require(transaction, profile)
+    _refuse_second(transaction, profile)
+    _set_published(transaction, profile, True)
+
+
+def withdraw(transaction: Transaction, profile: ProfileKey) -> None:
+    """Let nobody but its owner read a profile.
+
+    Raises:
+        UnknownNameError: there is no such profile.
+        InputError: it is the site's.
+    """
+    _require(transaction, profile)
+    _set_published(transaction, profile, False)
+
+
+def _require(transaction: Transaction, profile: ProfileKey) -> None:
+    """Refuse a profile that is not there, or that is the site's."""
+    owner, name = profile.owner, profile.name
+    if owner == SITE:
+        raise InputError(f"profile {name!r} belongs to the site, so everybody may read it")
+    if profile not in _profiles(transaction, [profile]):
+        rows = transaction.rows("SELECT name FROM profile WHERE owner = ?", owner)
+        raise unknown(f"profile of {owner}", name, (str(name) for (name,) in rows))
+
+
+def _set_published(transaction: Transaction, profile: ProfileKey, published: bool) -> None:
     transaction.run(
         "UPDATE profile SET published = ? WHERE owner = ? AND name = ?",
         published,
-        key.owner,
-        key.name,
+        profile.owner,
+        profile.name,
     )
 
 
@@ -112,10 +131,7 @@ def _whose(owner: str) -> str:
 def _profiles(transaction: Transaction, keys: Sequence[ProfileKey]) -> dict[ProfileKey, int]:
     found = transaction.columns(
         "SELECT owner, name, id FROM profile JOIN wanted USING (owner, name)",
-        wanted={
-            "owner": texts([key.owner for key in keys]),
-            "name": texts([key.name for key in keys]),
-        },
+        wanted=columns_of({"owner": str, "name": str}, [(key.owner, key.name) for key in keys]),
     )
     ids = zip(found["owner"], found["name"], found["id"].tolist(), strict=True)
     return {ProfileKey(name, owner): id_ for owner, name, id_ in ids}

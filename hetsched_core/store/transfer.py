@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-import numpy as np
-
 from hetsched_core.errors import InputError
-from hetsched_core.store.check import incomplete
 from hetsched_core.store.database import Transaction
 from hetsched_core.store.errors import StoreWriteError
-from hetsched_core.store.merge import SPEED
-from hetsched_core.store.names import NO_NODE, gpu_type_ids, node_ids, profile_ids
+from hetsched_core.store.measurements import merge_speeds
 from hetsched_core.store.records import Measurement, ProfileKey, check_name, check_time
+from hetsched_core.store.summary import incomplete
 from hetsched_core.throughput.moments import Moments
 from hetsched_core.types import SpeedTable
 
@@ -182,25 +179,7 @@ def import_speeds(transaction: Transaction, rows: Sequence[StoredSpeed]) -> None
     Raises:
         InputError: rows of a distributed configuration are missing.
     """
-    profiles = profile_ids(transaction, (row.measurement.profile for row in rows))
-    types = gpu_type_ids(transaction, (row.measurement.gpu_type for row in rows))
-    nodes = {"": NO_NODE, **node_ids(transaction, (row.node for row in rows if row.node))}
-    measured = [row.measurement for row in rows]
-    SPEED.merge(
-        transaction,
-        {
-            "profile": np.array([profiles[m.profile] for m in measured], dtype=np.int32),
-            "gpu_type": np.array([types[m.gpu_type] for m in measured], dtype=np.int32),
-            "node": np.array([nodes[row.node] for row in rows], dtype=np.int32),
-            "nodes": np.array([m.node_count for m in measured], dtype=np.int32),
-            "gpus": np.array([m.gpus for m in measured], dtype=np.int32),
-            "count": np.array([m.speed.count for m in measured], dtype=np.int64),
-            "mean": np.array([m.speed.mean for m in measured]),
-            "m2": np.array([m.speed.m2 for m in measured]),
-            "first_s": np.array([m.at_s for m in measured]),
-            "last_s": np.array([row.last_s for row in rows]),
-        },
-    )
+    merge_speeds(transaction, [(row.measurement, row.node, row.last_s) for row in rows])
     if missing := incomplete(transaction):
         raise InputError(
             f"{missing} distributed speeds have rows for some of their nodes only; import all rows "

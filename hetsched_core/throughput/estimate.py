@@ -78,67 +78,6 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Configurations:
-    """Many configurations as columns.
-
-    Attributes:
-        profile: (C,) index of each configuration's profile.
-        start: (C+1,) where the pieces of each configuration begin.
-        node: (S,) position of each piece's node in the cluster.
-        gpus: (S,) its GPUs.
-    """
-
-    profile: Ints
-    start: Ints
-    node: Ints
-    gpus: Ints
-
-    def __post_init__(self) -> None:
-        """Check every number; the columns are copied and read-only from then on."""
-        node = ints("node of a piece", self.node, 0, 2**40)
-        gpus = ints("GPUs of a piece", self.gpus, 1, MOST_GPUS)
-        start = ints("start of a configuration", self.start, 0, len(node))
-        profile = ints("profile of a configuration", self.profile, 0, 2**40)
-        if len(node) != len(gpus) or len(start) != len(profile) + 1:
-            raise InputError(
-                f"{len(profile)} configurations with {len(start)} starts, {len(node)} nodes and "
-                f"{len(gpus)} GPU counts; expected one start more than configurations, and as many "
-                "nodes as counts"
-            )
-        if start[0] != 0 or start[-1] != len(node) or np.any(np.diff(start) < 1):
-            raise InputError(
-                "the starts of configurations do not ascend from 0 to the number of pieces; every "
-                "configuration needs at least one piece"
-            )
-        for name, column in (
-            ("node", node),
-            ("gpus", gpus),
-            ("start", start),
-            ("profile", profile),
-        ):
-            object.__setattr__(self, name, column)
-
-    @classmethod
-    def of(cls, pairs: Iterable[tuple[str, Configuration]], estimates: Estimates) -> Configurations:
-        """Build the columns from (profile key, configuration)."""
-        pairs = list(pairs)
-        pieces = [configuration.pieces for _, configuration in pairs]
-        return cls(
-            np.array([estimates.index(profile) for profile, _ in pairs], dtype=np.int64),
-            np.cumsum([0, *map(len, pieces)], dtype=np.int64),
-            np.array(
-                [estimates.cluster.index(node) for piece in pieces for node, _ in piece],
-                dtype=np.int64,
-            ),
-            np.array([gpus for piece in pieces for _, gpus in piece], dtype=np.int64),
-        )
-
-    def __len__(self) -> int:
-        """Return the number of configurations."""
-        return len(self.profile)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Estimates:
     """Estimated speeds of all profiles on one cluster.
 
@@ -205,7 +144,7 @@ class Estimates:
         else the least certain of what the nodes' types have at the nearest counts.
         """
         at = self.index(profile)
-        speed = self.samples_per_s(Configurations.of([(profile, configuration)], self))[0]
+        speeds = Speeds(self.cluster, {profile: self.table(profile)})
         nodes = [self.cluster.index(node) for node, _ in configuration]
         half = 0 if configuration.aggregated else 1
         right = min(int(np.searchsorted(self.counts, configuration.gpus)), len(self.counts) - 1)
@@ -215,49 +154,7 @@ class Estimates:
         layer = Layer(min(int(self.layers[at, kind, half, k]) for kind in kinds for k in columns))
         if layer is Layer.GPU_TYPE and self.factors.of(at).keys() >= set(nodes):
             layer = Layer.ENTITY
-        return Answer(float(speed), layer)
-
-    def samples_per_s(self, configurations: Configurations) -> Floats:
-        """Return the speeds of many configurations, samples/s of the whole job.
-
-        The same answers as `speeds().speed`, in one pass.
-
-        Returns:
-            (C,) slowest per-GPU speed over the nodes x GPUs (Hops section 3.5).
-
-        Raises:
-            InputError: a profile or a node that does not exist.
-        """
-        c = configurations
-        for kind, column, most in (
-            ("profile", c.profile, len(self.profiles)),
-            ("node", c.node, len(self.cluster)),
-        ):
-            if len(column) and int(column.max()) >= most:
-                raise InputError(
-                    f"a configuration names {kind} {int(column.max())}; there are {most}"
-                )
-        by_count = np.arange(max(2, int(self.counts[-1]) + 1))
-        place = np.interp(by_count, self.counts, np.arange(len(self.counts)))
-        column = place.astype(np.int64)
-        rows = 2 * len(self.gpu_types)
-        out = np.empty(len(c))
-        kernels.samples_per_s(
-            self.per_gpu.reshape(-1, len(self.counts)),
-            column,
-            place - column,
-            np.arange(len(self.profiles)) * rows,
-            self._type_of_node,
-            self.factors.start,
-            self.factors.node,
-            self.factors.factor,
-            c.profile,
-            c.start,
-            c.node,
-            c.gpus,
-            out,
-        )
-        return out
+        return Answer(speeds.speed(profile, configuration), layer)
 
 
 def estimate(cluster: Cluster, layers: Layers, counts: Iterable[int] = (1,)) -> Estimates:

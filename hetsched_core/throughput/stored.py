@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from hetsched_core.errors import InputError
 from hetsched_core.kernels import iteration as kernels
 from hetsched_core.store.layers import SpeedColumns, StoredLayers, TheoryColumns
+from hetsched_core.throughput.builtin import bandwidths as published_bandwidths
 from hetsched_core.throughput.estimate import Layers
 from hetsched_core.throughput.gpus import match_gpu
 from hetsched_core.throughput.iteration import Bandwidths, Pattern
 from hetsched_core.throughput.measured import SpeedRows
-from hetsched_core.throughput.roofline import bandwidths as published_bandwidths
 from hetsched_core.throughput.theory import IterationTheory
 from hetsched_core.types import Cluster
 

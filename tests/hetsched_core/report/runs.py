@@ -8,11 +8,9 @@ from functools import cache
 from hetsched_core.logged import closeness, logged_measures
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.policy import make_policy
-from hetsched_core.report.history import History
-from hetsched_core.report.logged_history import LoggedHistory
-from hetsched_core.report.page import Report
+from hetsched_core.report.history import History, LoggedHistory
+from hetsched_core.report.page import Report, SourceFile
 from hetsched_core.report.result import Result, ResultInput
-from hetsched_core.report.source import SourceFile
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, EndState, LoggedRun, Node, Speeds, Submission

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.logged import Closeness
-from hetsched_core.report.against_log import against_log
-from hetsched_core.report.logged_history import LoggedHistory
+from hetsched_core.report.findings import against_log
+from hetsched_core.report.history import LoggedHistory
 from hetsched_core.report.units import SPACE
 from hetsched_core.types import LoggedRun
 from tests.hetsched_core.worlds import submission

@@ -6,8 +6,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from hetsched_core.report.clock import Clock
-from hetsched_core.report.history import History
-from hetsched_core.report.logged_history import LoggedHistory
+from hetsched_core.report.history import History, LoggedHistory
 from hetsched_core.report.units import DAY, HOUR, MINUTE, Unit
 from tests.hetsched_core.report.runs import MONDAY_S, logged_jobs, run_log, usual
 from tests.hetsched_core.worlds import submission

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from matplotlib import rcParams
 
-from hetsched_core.report import figures, gantt
+from hetsched_core.report import figures
 from hetsched_core.report.clock import BINS, Clock
 from hetsched_core.report.figures import Floats
 from hetsched_core.report.gains import size_classes
-from hetsched_core.report.history import History
-from hetsched_core.report.logged_history import LoggedHistory
+from hetsched_core.report.history import History, LoggedHistory
 from hetsched_core.report.svg import with_ids
 from hetsched_core.types import Cluster, Node
 from tests.hetsched_core.report.runs import jobs, logged_jobs, run_log, usual
@@ -116,7 +115,7 @@ def test_the_chart_of_nodes_names_each_node_with_its_type_and_has_a_box_for_each
         for path in whole(svg).iter(f"{SVG}path")
         if "var(--size-" in path.get("style", "")
     )
-    assert boxes == len(gantt.bars(histories[0].pieces, histories[0].cluster).job)
+    assert boxes == len(figures.bars(histories[0].pieces, histories[0].cluster).job)
 
 
 def test_names_that_look_like_formulas_or_markup_are_drawn_as_they_are() -> None:
@@ -132,7 +131,7 @@ def test_names_that_look_like_formulas_or_markup_are_drawn_as_they_are() -> None
 def test_figures_of_many_jobs_are_hardly_larger_than_those_of_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gantt, "MAX_BARS", 0)
+    monkeypatch.setattr(figures, "MAX_BARS", 0)
     sizes = []
     for count in (600, 2400):
         histories = [History.of("fifo", run_log("fifo", jobs(count)))]

@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hetsched_core.report import gantt
-from hetsched_core.report.gantt import bars, fits_bars, shades
+from hetsched_core.report import figures as gantt
+from hetsched_core.report.figures import bars, fits_bars, shades
 from hetsched_core.report.history import Pieces
 from hetsched_core.types import Cluster, Node
 from tests.hetsched_core.report.runs import CLUSTER, usual

@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.report import live_figures
 from hetsched_core.report.clock import BINS
-from hetsched_core.report.gantt import MAX_ROWS
+from hetsched_core.report.figures import MAX_ROWS
 from hetsched_core.report.live_figures import bins_of
 from hetsched_core.report.live_state import LiveNode, Past
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetsched_core.report.logged_history import LoggedHistory
+from hetsched_core.report.history import LoggedHistory
 from hetsched_core.types import LoggedRun, Submission
 from tests.hetsched_core.worlds import submission
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.report import clock, estimates, figures, findings, gains, gantt
+from hetsched_core.report import clock, estimates, figures, findings, gains
 from hetsched_core.report.page import Report, to_html, write_report
 from hetsched_core.types import EndState
 from tests.hetsched_core.report.parsed import Page
@@ -239,8 +239,8 @@ def test_the_documentation_names_the_bounds_as_they_are() -> None:
     for words in (
         f"{figures.MAX_POINTS} points a line",
         f"{clock.BINS} bins; each step",
-        f"up to {gantt.MAX_BARS:,} bars for each policy and {gantt.MAX_LANES} GPUs",
-        f"in about {gantt.MAX_ROWS} rows",
+        f"up to {figures.MAX_BARS:,} bars for each policy and {figures.MAX_LANES} GPUs",
+        f"in about {figures.MAX_ROWS} rows",
         f"the {gains.MAX_USERS} whose jobs change most",
         f"a {100 * estimates.CONFIDENCE:.0f} % confidence interval",
         f"more than {100 * gains.LEAST_SHARE:.0f} % and more than one minute",

@@ -136,8 +136,8 @@ def test_a_question_that_finds_the_file_closed_is_refused_and_keeps_no_log_from_
     with Store.open(tmp_path / "store", Mode.WRITE) as store:
         store.record_history([LEFT])
         # As after a fatal error of DuckDB's, until the next transaction opens the file again.
-        store._database._disconnect()
-        store._database._lost = True
+        store._disconnect()
+        store._lost = True
         with pytest.raises(StoreError, match="closed just now"):
             store.history_of("7")
         sizes = []
@@ -155,7 +155,7 @@ def test_a_question_that_finds_the_file_closed_is_refused_and_keeps_no_log_from_
 def test_a_file_that_somebody_reads_is_closed_once_they_are_done(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store", Mode.WRITE)
     store.record_history([LEFT])
-    with store._database.aside() as transaction:
+    with store.aside() as transaction:
         closing = threading.Thread(target=store.close)
         closing.start()
         closing.join(0.3)

@@ -14,7 +14,7 @@ from hetsched_core.store import (
     ProfileKey,
     Store,
 )
-from hetsched_core.store.theory import MAX_FITTED
+from hetsched_core.store.measurements import MAX_FITTED
 from hetsched_core.throughput.data_time import fit_modes
 from hetsched_core.throughput.gpus import known_gpus
 from hetsched_core.throughput.iteration import Pattern

@@ -18,8 +18,7 @@ from hetsched_core.throughput import (
     match_gpu,
     profile_set,
 )
-from hetsched_core.throughput.builtin import gpu_counts, speed_table
-from hetsched_core.throughput.roofline import samples_per_s
+from hetsched_core.throughput.builtin import gpu_counts, samples_per_s, speed_table
 from hetsched_core.types import Cluster, Configuration, Layer, Node
 
 CLUSTER = Cluster(

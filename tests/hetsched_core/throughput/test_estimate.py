@@ -11,12 +11,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError, UnknownNameError
 from hetsched_core.kernels import lookup
-from hetsched_core.throughput.estimate import (
-    Configurations,
-    Estimates,
-    Layers,
-    estimate,
-)
+from hetsched_core.throughput.estimate import Estimates, Layers, estimate
 from hetsched_core.throughput.first_estimate import GpuFacts, ModelWeight, ProfileFacts
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
 from hetsched_core.throughput.measured import SpeedRows
@@ -251,18 +246,6 @@ def many() -> Estimates:
 
 
 MANY = many()
-pieces = st.dictionaries(
-    st.sampled_from(CLUSTER.names), st.integers(1, 8), min_size=1, max_size=4
-).map(Configuration.of)
-
-
-@given(st.lists(st.tuples(st.sampled_from(["job", "other"]), pieces), max_size=8))
-def test_many_configurations_at_once_get_what_policies_get_one_by_one(
-    asked: list[tuple[str, Configuration]],
-) -> None:
-    speeds = MANY.speeds()
-    found = MANY.samples_per_s(Configurations.of(asked, MANY))
-    assert found == pytest.approx([speeds.speed(p, c) for p, c in asked], rel=1e-12)
 
 
 def test_more_gpus_than_any_known_count_are_as_fast_each_as_at_the_largest() -> None:
@@ -330,29 +313,6 @@ def test_an_unknown_profile_or_node_is_named() -> None:
         MANY.answer("jbo", one(1))
     with pytest.raises(UnknownNameError, match="node"):
         MANY.answer("job", one(1, "a9"))
-
-
-@pytest.mark.parametrize(
-    ("profile", "start", "node", "gpus", "message"),
-    [
-        ([0], [0, 1], [9], [1], "names node 9; there are 4"),
-        ([5], [0, 1], [0], [1], "names profile 5; there are 2"),
-        ([0], [0, 1], [0], [0], "GPUs of a piece in row 0 is 0"),
-        ([0], [0, 1], [-1], [1], "node of a piece in row 0 is -1"),
-        ([0], [0], [0], [1], "one start more than configurations"),
-        ([0, 0], [0, 0, 1], [0], [1], "at least one piece"),
-        ([0], [1, 1], [0], [1], "do not ascend from 0"),
-    ],
-)
-def test_impossible_columns_of_configurations_are_refused(
-    profile: list[int], start: list[int], node: list[int], gpus: list[int], message: str
-) -> None:
-    with pytest.raises(InputError, match=message):
-        MANY.samples_per_s(Configurations(*map(np.array, (profile, start, node, gpus))))
-
-
-def test_no_configuration_is_no_error() -> None:
-    assert len(MANY.samples_per_s(Configurations.of([], MANY))) == 0
 
 
 def test_an_empty_layer_is_one_without_rows() -> None:

@@ -17,10 +17,10 @@ from hetsched_core.store import (
     ProfileKey,
     Store,
 )
+from hetsched_core.throughput.builtin import bandwidths
 from hetsched_core.throughput.estimate import Estimates, estimate
 from hetsched_core.throughput.gpus import match_gpu
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
-from hetsched_core.throughput.roofline import bandwidths
 from hetsched_core.throughput.stored import layers_of
 from hetsched_core.throughput.theory import TrainingModel
 from hetsched_core.types import Cluster, Configuration, Layer, Node

@@ -350,7 +350,7 @@ def test_what_an_admin_has_to_decide_ends_the_daemon_at_its_start(path: Path) ->
 
 def test_a_store_that_could_not_be_opened_again_is_tried_with_each_call(path: Path) -> None:
     with Store.open(path, Mode.WRITE) as store:
-        held = store._database
+        held = store
         path.rename(path.with_name("away"))
         path.mkdir()
         with pytest.raises(StoreError):

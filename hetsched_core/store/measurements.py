@@ -1,4 +1,6 @@
-"""The lowest layer: basic times of an iteration, and how long data takes (Hops sections 3.2, 3.3).
+"""What was measured, merged into the layers: speeds, times of an iteration, what GPU types can do.
+
+Source: Hops (SoCC '24), sections 3.2 and 3.3.
 
 Data times are kept in bins of a quarter octave, with the exact moments of each bin: bounded in size
 however long a job runs, and two histories merge exactly. Whenever the number of data times of a
@@ -7,18 +9,29 @@ pair has doubled, modes are fitted to them anew, so that wherever there are data
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
+from dataclasses import astuple, fields
 from functools import cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.store.database import Columns, Transaction
-from hetsched_core.store.merge import BASIC_TIMES, DATA_TIME, replace
-from hetsched_core.store.names import gpu_type_ids, profile_ids
-from hetsched_core.store.records import BasicTimes, DataTimes
+from hetsched_core.store.database import Columns, Transaction, columns_of, types_of
+from hetsched_core.store.merge import BANDWIDTH, BASIC_TIMES, DATA_TIME, SPEED, replace
+from hetsched_core.store.names import NO_NODE, gpu_type_ids, node_ids, profile_ids
+from hetsched_core.store.records import (
+    BandwidthMeasurement,
+    BandwidthTerm,
+    BasicTimes,
+    DataTimes,
+    Measurement,
+)
 from hetsched_core.throughput.data_time import DataMode, fit_modes
+from hetsched_core.throughput.gpus import GpuSpec
+from hetsched_core.throughput.iteration import Bandwidths
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -42,6 +55,42 @@ WHERE basic_times.profile = batch.profile AND basic_times.gpu_type = batch.gpu_t
        OR basic_times.pattern <> batch.pattern)
 """
 
+_RATES = tuple(f.name for f in fields(GpuSpec) if f.name not in ("name", "aliases", "source"))
+
+
+def record_speeds(transaction: Transaction, measurements: Sequence[Measurement]) -> None:
+    """Merge measured speeds into the entity layer, and so into the type layer.
+
+    What was measured over several nodes stands in the row of each; what names no node, in one row
+    of its type.
+    """
+    merge_speeds(
+        transaction, [(m, node, m.at_s) for m in measurements for node in m.nodes or ("",)]
+    )
+
+
+def merge_speeds(transaction: Transaction, rows: Sequence[tuple[Measurement, str, float]]) -> None:
+    """Merge rows of the table of speeds: (measurement, its node or "", when it was seen last)."""
+    profiles = profile_ids(transaction, (m.profile for m, _, _ in rows))
+    types = gpu_type_ids(transaction, (m.gpu_type for m, _, _ in rows))
+    nodes = {"": NO_NODE, **node_ids(transaction, (node for _, node, _ in rows if node))}
+    cells = [
+        (
+            profiles[m.profile],
+            types[m.gpu_type],
+            nodes[node],
+            m.node_count,
+            m.gpus,
+            m.speed.count,
+            m.speed.mean,
+            m.speed.m2,
+            m.at_s,
+            last_s,
+        )
+        for m, node, last_s in rows
+    ]
+    SPEED.merge(transaction, columns_of(SPEED.types, cells))
+
 
 def record_basic_times(transaction: Transaction, times: Sequence[BasicTimes]) -> None:
     """Merge profiling runs into what is known of their pairs.
@@ -56,24 +105,21 @@ def record_basic_times(transaction: Transaction, times: Sequence[BasicTimes]) ->
         return
     profiles = profile_ids(transaction, (t.profile for t in times))
     types = gpu_type_ids(transaction, (t.gpu_type for t in times))
-    at_s = np.array([t.at_s for t in times])
-    parts = {
-        "forward": [t.forward_s for t in times],
-        "backward": [t.backward_s for t in times],
-        "update": [t.update_s for t in times],
-    }
-    batch: Columns = {
-        "profile": np.array([profiles[t.profile] for t in times], dtype=np.int32),
-        "gpu_type": np.array([types[t.gpu_type] for t in times], dtype=np.int32),
-        "batch_size": np.array([t.batch_size for t in times], dtype=np.int64),
-        "parameters": np.array([t.parameters for t in times], dtype=np.int64),
-        "pattern": np.array([t.pattern for t in times], dtype=np.int32),
-        "count": np.array([t.forward_s.count for t in times], dtype=np.int64),
-        **{f"{name}_mean": np.array([m.mean for m in part]) for name, part in parts.items()},
-        **{f"{name}_m2": np.array([m.m2 for m in part]) for name, part in parts.items()},
-        "first_s": at_s,
-        "last_s": at_s,
-    }
+    rows = [
+        (
+            profiles[t.profile],
+            types[t.gpu_type],
+            t.batch_size,
+            t.parameters,
+            t.pattern,
+            t.forward_s.count,
+            *(value for m in (t.forward_s, t.backward_s, t.update_s) for value in (m.mean, m.m2)),
+            t.at_s,
+            t.at_s,
+        )
+        for t in times
+    ]
+    batch = columns_of(BASIC_TIMES.types, rows)
     transaction.run(_BEGIN_ANEW, batch=batch)
     BASIC_TIMES.merge(transaction, batch)
 
@@ -168,14 +214,66 @@ def _replace_modes(
 ) -> None:
     if not rows:
         return
-    batch: Columns = {
-        "profile": np.array([profile for profile, _, _, _ in rows], dtype=np.int32),
-        "gpu_type": np.array([gpu_type for _, gpu_type, _, _ in rows], dtype=np.int32),
-        "mode": np.array([at for _, _, at, _ in rows], dtype=np.int32),
-        "share": np.array([mode.share for _, _, _, mode in rows]),
-        "data_s": np.array([mode.data_s for _, _, _, mode in rows]),
-        "data_sd_s": np.array([mode.data_sd_s for _, _, _, mode in rows]),
-        "wait_s": np.array([mode.wait_s for _, _, _, mode in rows]),
-    }
+    types = {"profile": int, "gpu_type": int, "mode": int, **types_of(DataMode)}
+    cells = [(*pair, *astuple(mode)) for *pair, mode in rows]
     # There may have been two modes where there is now one.
-    replace(transaction, "data_mode", batch, ("profile", "gpu_type"))
+    replace(transaction, "data_mode", columns_of(types, cells), ("profile", "gpu_type"))
+
+
+def record_bandwidths(
+    transaction: Transaction, measurements: Sequence[BandwidthMeasurement]
+) -> None:
+    """Merge measured bandwidths into what is known of their GPU types."""
+    types = gpu_type_ids(transaction, (m.gpu_type for m in measurements))
+    rows = [
+        (types[m.gpu_type], m.term.value, m.value.count, m.value.mean, m.value.m2, m.at_s, m.at_s)
+        for m in measurements
+    ]
+    BANDWIDTH.merge(transaction, columns_of(BANDWIDTH.types, rows))
+
+
+def read_bandwidths(transaction: Transaction, gpu_types: Sequence[str]) -> tuple[Bandwidths, ...]:
+    """Return the mean bandwidths of each GPU type: NaN, or a ring share of 0, if not measured."""
+    rows = transaction.rows(
+        "SELECT name, term, mean FROM bandwidth JOIN gpu_type ON gpu_type.id = bandwidth.gpu_type"
+    )
+    means = {(str(name), BandwidthTerm(term)): float(mean) for name, term, mean in rows}
+    return tuple(
+        Bandwidths(
+            means.get((name, BandwidthTerm.LINK), math.nan),
+            means.get((name, BandwidthTerm.NETWORK), math.nan),
+            means.get((name, BandwidthTerm.NETWORK_RING), 0.0),
+        )
+        for name in gpu_types
+    )
+
+
+def record_gpu_specs(transaction: Transaction, specs: Sequence[GpuSpec]) -> None:
+    """Keep published rates; those of a type that is there already are replaced."""
+    rows = [
+        (
+            *(getattr(spec, name) for name in _RATES),
+            spec.name,
+            json.dumps(spec.aliases),
+            spec.source,
+        )
+        for spec in {spec.name: spec for spec in specs}.values()
+    ]
+    types = {**dict.fromkeys(_RATES, float), "name": str, "aliases": str, "source": str}
+    replace(transaction, "gpu_spec", columns_of(types, rows))
+
+
+def read_gpu_specs(transaction: Transaction) -> tuple[GpuSpec, ...]:
+    """Return the published rates that are kept, by name."""
+    rows = transaction.rows(
+        f"SELECT name, aliases, source, {', '.join(_RATES)} FROM gpu_spec ORDER BY name"
+    )
+    return tuple(
+        GpuSpec(
+            name=name,
+            aliases=tuple(json.loads(aliases)),
+            source=source,
+            **dict(zip(_RATES, rates, strict=True)),
+        )
+        for name, aliases, source, *rates in rows
+    )
