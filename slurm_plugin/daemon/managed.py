@@ -177,9 +177,13 @@ class Managed:
         return Reason(code_of(seen.reason) or ReasonCode.QUOTA, detail=seen.reason)
 
     def limit_may_be_gone(self, ended: SlurmJob, now: float) -> None:
-        """Believe Slurm's last word of a limit no more where a job that had a part in it ends."""
+        """Believe Slurm's last word of a limit on jobs no more where one that counted there ends.
+
+        Of a limit on GPUs, or other things, such an end may not free enough: Slurm says when it
+        does, and no other job is to make room for this one before.
+        """
         seen, word = self.slurm, self.slurm.reason.partition(" ")[0]
-        if self.limited_s is None or code_of(word) is not ReasonCode.QUOTA:
+        if self.limited_s is None or "Job" not in word or code_of(word) is not ReasonCode.QUOTA:
             return
         of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")
         if of(ended) == of(seen):

@@ -234,11 +234,14 @@ def test_a_job_that_slurm_keeps_back_is_not_placed_before_slurm_says_otherwise(s
     assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
 
 
-def test_a_limit_is_tried_in_time_and_as_soon_as_a_job_of_its_kind_has_ended() -> None:
-    limited = replace(RIGID, reason="QOSGrpGRES", qos="night")
+@pytest.mark.parametrize(("said", "tried_s"), [("QOSGrpJobsLimit", 1.0), ("QOSGrpGRES", 601.0)])
+def test_a_limit_is_tried_in_time_and_one_on_jobs_as_soon_as_one_of_its_kind_has_ended(
+    said: str, tried_s: float
+) -> None:
+    limited = replace(RIGID, reason=said, qos="night")
     peer = replace(running(RIGID, "n0"), id="6", qos="night", user="bob")
     other = replace(peer, id="7", qos="day")
-    for ends, s in (((), 601.0), ((peer,), 1.0)):
+    for ends, s in (((), 601.0), ((peer,), tried_s)):
         backend, clock = FakeBackend(state(limited, peer, other, nodes=(node("n0", 2),))), Clock()
         daemon = daemon_of(backend, clock)
         daemon.cycle()
@@ -247,6 +250,9 @@ def test_a_limit_is_tried_in_time_and_as_soon_as_a_job_of_its_kind_has_ended() -
         daemon.cycle()
         assert backend.calls == []
         backend.state = state(limited, *({peer} - {*ends}), nodes=(node("n0", 1),))
+        clock.now += min(s, 1.0)
+        daemon.cycle()
+        assert s <= 1.0 or backend.calls == []
         clock.now += s
         daemon.cycle()
         daemon.cycle()
