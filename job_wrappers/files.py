@@ -17,7 +17,7 @@ Piece = Union[bytes, memoryview]
 def write_whole(path: Path, pieces: Iterable[Piece]) -> None:
     """Write a file, over one that may be there.
 
-    Whatever is killed when, and whoever reads meanwhile, on whatever node: the file is as it was
+    Whatever is killed when, and whatever reads meanwhile, on whatever node: the file is as it was
     before, or all of the new one.
 
     Raises:

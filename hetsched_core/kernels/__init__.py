@@ -201,7 +201,7 @@ def kernel(
     """Make a function a kernel, of this signature or of that which its annotations say.
 
     It returns nothing and fills its `out` arrays. One that allocates no array of its own can say
-    so: then nobody counts the references to arrays, at every view of one, which is a fifth of the
+    so: then no references to arrays are counted, at every view of one, which is a fifth of the
     time of a kernel that makes many.
     """
     return lambda function: Kernel(function, signature, allocates=allocates)

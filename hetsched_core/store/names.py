@@ -83,7 +83,7 @@ def publish(transaction: Transaction, profile: ProfileKey) -> None:
 
 
 def withdraw(transaction: Transaction, profile: ProfileKey) -> None:
-    """Let nobody but its owner read a profile.
+    """Let its owner alone read a profile.
 
     Raises:
         UnknownNameError: there is no such profile.

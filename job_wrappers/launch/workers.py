@@ -291,7 +291,7 @@ class Watch:
     """
 
     def __init__(self) -> None:
-        """Have nobody to pass anything on to yet."""
+        """Have nothing to pass anything on to yet."""
         self._workers: list[Worker] = []
         self.heard: list[int] = []
         self._to_stop_s: float | None = None

@@ -24,7 +24,7 @@ from hetsched_core.types import (
 from slurm_plugin.backend import JobState, SlurmJob
 from slurm_plugin.daemon.gangs import finishing, spares
 from slurm_plugin.daemon.request import Request
-from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back
+from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, word_of
 
 QUOTA_S = 60.0
 """How long a job is not placed again that Slurm did not start for a limit, or did not place."""
@@ -182,7 +182,7 @@ class Managed:
         Of a limit on GPUs, or other things, such an end may not free enough: Slurm says when it
         does, and no other job is to make room for this one before.
         """
-        seen, word = self.slurm, self.slurm.reason.partition(" ")[0]
+        seen, word = self.slurm, word_of(self.slurm.reason)
         if self.limited_s is None or "Job" not in word or code_of(word) is not ReasonCode.QUOTA:
             return
         of = attrgetter("user" if "User" in word else "qos" if word[:3] == "QOS" else "account")

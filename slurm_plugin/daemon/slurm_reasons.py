@@ -99,9 +99,15 @@ _TOGETHER = (
 )
 
 
+def word_of(said: str) -> str:
+    """Return Slurm's word: of a sentence, such as pyslurm gives, the first."""
+    word = re.match(r"\w*", said)
+    return word[0] if word else ""
+
+
 def limits_together(said: str) -> bool:
     """Whether Slurm's word names a limit on the jobs, or the GPUs, of several jobs together."""
-    return said.partition(" ")[0] in _TOGETHER
+    return word_of(said) in _TOGETHER
 
 
 _CLOSED_PARTITION = frozenset({"PartitionDown", "PartitionInactive"})
@@ -113,14 +119,14 @@ def keeps_back(said: str) -> bool:
     A limit, a licence, or its partition. The throttle of an array is said of elements that wait
     behind others, and so of more than it keeps back.
     """
-    if said.partition(" ")[0] == "JobArrayTaskLimit":
+    if word_of(said) == "JobArrayTaskLimit":
         return False
     return partition_is_closed(said) or code_of(said) in (ReasonCode.QUOTA, ReasonCode.LICENSES)
 
 
 def partition_is_closed(said: str) -> bool:
     """Whether Slurm's word is that a job's partition takes no jobs now."""
-    return said.partition(" ")[0] in _CLOSED_PARTITION
+    return word_of(said) in _CLOSED_PARTITION
 
 
 _THERE = (
@@ -131,17 +137,14 @@ _THERE = (
 
 def of_nodes(said: str) -> bool:
     """Whether Slurm's word is of the nodes that a job was placed on, not of the job."""
-    word = re.match(r"\w*", said)
-    return word is not None and word[0] in _THERE
+    return word_of(said) in _THERE
 
 
 @lru_cache(maxsize=4096)
 def code_of(said: str) -> ReasonCode | None:
     """Return the reason that Slurm's word stands for.
 
-    Of a sentence, such as pyslurm gives, the first word counts. NOT_STARTED, which words that are
-    in no table stand for, too, is said of where a job was placed, and of one that was not placed
-    says nothing; all others hold wherever it stands.
+    NOT_STARTED, which words that are in no table stand for, too, is said of where a job was placed,
+    and of one that was not placed says nothing; all others hold wherever it stands.
     """
-    word = re.match(r"\w*", said)
-    return CODES.get(word[0] if word else "", ReasonCode.NOT_STARTED)
+    return CODES.get(word_of(said), ReasonCode.NOT_STARTED)

@@ -211,7 +211,7 @@ def bids(
     # Within it all of them would end at their slowest, those that do not fit beside others too.
     horizon_s = float((priced.longest_s * gpus).sum()) / snapshot.cluster.gpus
     horizon_s += float(priced.longest_s.max())
-    # Below one slot U_min could be above what anybody is worth, and nobody would ever run.
+    # Below one slot U_min could be above what any job is worth, and no job would ever run.
     slot_s = snapshot.round.end_s - snapshot.round.start_s
     horizon_s = max(horizon_s, slot_s)
     bounds = price_bounds(

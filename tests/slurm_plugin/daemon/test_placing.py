@@ -234,6 +234,26 @@ def test_a_job_that_slurm_keeps_back_is_not_placed_before_slurm_says_otherwise(s
     assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
 
 
+def test_a_job_placed_as_its_partition_went_down_is_placed_as_soon_as_slurm_has_it_open() -> None:
+    backend, clock = FakeBackend(state(RIGID)), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    backend.state = state(replace(placed(RIGID, "n0"), reason="PartitionDown"))
+    while Leave("5") not in backend.calls:
+        clock.now += 1
+        daemon.cycle()
+        assert clock.now < 1010
+    backend.calls.clear()
+    backend.state = state(replace(RIGID, reason="PartitionDown"))
+    clock.now += 1
+    daemon.cycle()
+    assert backend.calls == []
+    backend.state = state(RIGID)
+    clock.now += 1
+    daemon.cycle()
+    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
+
+
 @pytest.mark.parametrize(("said", "tried_s"), [("QOSGrpJobsLimit", 1.0), ("QOSGrpGRES", 601.0)])
 def test_a_limit_is_tried_in_time_and_one_on_jobs_as_soon_as_one_of_its_kind_has_ended(
     said: str, tried_s: float
