@@ -36,6 +36,9 @@ from hetsched_core.types import (
 _COUNTS = (1, 2, 4, 8, 16)
 """GPU counts that a remedy may name beside those that the job accepts."""
 
+_NO_LACK_OF_GPUS = frozenset({ReasonCode.AHEAD, ReasonCode.NO_CPUS})
+"""Reasons of the cluster's under which GPUs are free."""
+
 _NO_END_S = 1e11
 """A time beyond it, in the year 5138, is none."""
 
@@ -145,7 +148,9 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     by_the_cluster = () if view.blocked else tuple(_by_the_cluster(snapshot, view.job))
     # When its nodes open says more than that there is no room on them.
     yield from (reason for reason in by_the_cluster if reason.code is ReasonCode.CLOSED)
-    if isinstance(entry, Waiting):
+    # What is free now says more than that too little was left beside what is planned.
+    better = not {reason.code for reason in by_the_cluster}.isdisjoint(_NO_LACK_OF_GPUS)
+    if isinstance(entry, Waiting) and not (better and entry.reason.code is ReasonCode.NO_ROOM):
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:
         # Whether there is room says nothing about a job that may not start.
@@ -205,10 +210,16 @@ def _by_the_cluster(snapshot: Snapshot, job: Job) -> Iterator[Reason]:
         yield Reason(ReasonCode.NODES_DOWN, detail=_few(nodes))
     elif shut is ReasonCode.CLOSED:
         yield Reason(ReasonCode.CLOSED, detail=_windows(snapshot, job))
-    elif not fits(snapshot, _idle(snapshot), job):
-        yield Reason(ReasonCode.NO_ROOM, detail=_most_free(snapshot, job))
-    else:
+    elif fits(snapshot, (idle := _idle(snapshot)), job):
         yield Reason(ReasonCode.AHEAD, detail="there is room, and the policy keeps it for others")
+    elif fits(snapshot, idle, replace(job, cpus_per_gpu=0.0, memory_mb_per_gpu=0.0)):
+        yield Reason(ReasonCode.NO_CPUS, detail=f"it asks for {_beside(job)} beside each GPU")
+    else:
+        yield Reason(ReasonCode.NO_ROOM, detail=_most_free(snapshot, job))
+
+
+def _beside(job: Job) -> str:
+    return f"{job.cpus_per_gpu:g} CPUs and {job.memory_mb_per_gpu:g} MiB"
 
 
 def _why_never(snapshot: Snapshot, job: Job) -> str:
@@ -243,8 +254,7 @@ def _why_never(snapshot: Snapshot, job: Job) -> str:
     if ways(job, Shape.EVEN, Shape.UNEVEN):
         return f"{accepts}, as many on each of its nodes; the nodes have at most {largest}"
     if ways(replace(job, cpus_per_gpu=0.0, memory_mb_per_gpu=0.0)):
-        beside = f"{job.cpus_per_gpu:g} CPUs and {job.memory_mb_per_gpu:g} MiB"
-        return f"{accepts} with {beside} beside each; no nodes have so much"
+        return f"{accepts} with {_beside(job)} beside each; no nodes have so much"
     return f"{accepts}, and has no speed on so many; a node has at most {largest}, there are {have}"
 
 

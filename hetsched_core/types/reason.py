@@ -21,6 +21,11 @@ class ReasonCode(Enum):
     NODES_DOWN = ("nodes_down", Horizon.NOT_YET, "the nodes it fits on are down or drained")
     CLOSED = ("closed", Horizon.NOT_YET, "its nodes are closed to it, for a time that is set")
     NO_ROOM = ("no_room", Horizon.NOT_YET, "too few GPUs are free where it fits")
+    NO_CPUS = (
+        "no_cpus",
+        Horizon.NOT_YET,
+        "GPUs are free where it fits, and too few CPUs or too little memory beside them",
+    )
     AHEAD = ("ahead", Horizon.BEHIND, "jobs ahead of it in the queue go first")
     BELOW_WINDOW = ("below_window", Horizon.BEHIND, "it is behind the service window")
     PRICE = ("price", Horizon.NOT_YET, "no placement pays at the present prices")

@@ -5,11 +5,13 @@ No policy is asked about them. They leave the CPUs and the memory alone that idl
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import NamedTuple
 
-from hetsched_core.types import NodeView
+from hetsched_core.types import Job, Node, NodeView
 from slurm_plugin.backend import Enter, JobState, Leave, Release, SlurmJob
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.slurm_reasons import partition_is_closed
@@ -55,6 +57,7 @@ class CpuJobs:
         waiting: Collection[CpuJob],
         nodes: Mapping[str, NodeView],
         needs: tuple[float, float],
+        kept: Collection[str],
         hold: str,
         partitions_for: Callable[[SlurmJob, Collection[str]], tuple[str, ...]],
         start_timeout_s: float,
@@ -66,12 +69,14 @@ class CpuJobs:
             waiting: jobs without GPUs that wait.
             nodes: the managed nodes.
             needs: the CPUs and MiB that jobs of GPUs ask for, for each GPU, at the most.
+            kept: nodes that are kept free of more of them.
             hold: the reservation that they enter.
             partitions_for: a job's partitions, that of some nodes first; () where they are so.
             start_timeout_s: one that has not started by then gives its place back.
             now: seconds UTC.
         """
         rooms = {name: _room(view, needs) for name, view in nodes.items() if view.open}
+        rooms = {name: room for name, room in rooms.items() if name not in kept}
         empty = {name: _room(NodeView(nodes[name].node), needs) for name in rooms}
         there = {each.job.id for each in waiting}
         self._placed = {job: since_s for job, since_s in self._placed.items() if job in there}
@@ -123,6 +128,46 @@ class CpuJobs:
     def refused(self, job: str, now: float) -> None:
         """Note that Slurm has not taken a placement: it is not to be asked in every cycle."""
         self._not_before[job] = now + _AGAIN_S
+
+
+def kept_for(waiting: Iterable[Job], nodes: Iterable[NodeView]) -> frozenset[str]:
+    """Return the nodes kept for the first job that needs more of a node than its GPUs' part.
+
+    All memory beside one GPU (`--mem=0`), for example: what idle GPUs keep is too little for it,
+    and on each node there would always be jobs without GPUs that came after it.
+
+    Args:
+        waiting: the jobs of GPUs that may start.
+        nodes: the managed nodes.
+    """
+    views = sorted((view for view in nodes if view.open), key=_in_use)
+    cpus = min((view.node.cpus / view.node.gpus for view in views), default=math.inf)
+    memory_mb = min((view.node.memory_mb / view.node.gpus for view in views), default=math.inf)
+    greedy = (job for job in waiting if job.cpus_per_gpu > cpus or job.memory_mb_per_gpu > memory_mb)
+    for job in sorted(greedy, key=lambda job: (job.submit_s, job.id)):
+        on = {
+            view.node: most
+            for view in views
+            if job.accepts_type(view.node.gpu_type)
+            and job.may_start_on(view.node.name)
+            and (most := _most_gpus(job, view.node))
+        }
+        if on and all(most < node.gpus for node, most in on.items()):
+            many = max(job.min_nodes, math.ceil(job.requirements.smallest / max(on.values())))
+            return frozenset(node.name for node in islice(on, many))
+    return frozenset()
+
+
+def _in_use(view: NodeView) -> float:
+    """Return the share of a node's memory that is in use."""
+    return (view.held_memory_mb + view.foreign_memory_mb) / max(1.0, view.node.memory_mb)
+
+
+def _most_gpus(job: Job, node: Node) -> int:
+    """Return how many GPUs of an empty node a job can use."""
+    by_cpus = node.cpus / job.cpus_per_gpu if job.cpus_per_gpu else math.inf
+    by_memory = node.memory_mb / job.memory_mb_per_gpu if job.memory_mb_per_gpu else math.inf
+    return int(min(node.gpus, by_cpus, by_memory))
 
 
 def _in_order(waiting: Iterable[CpuJob]) -> list[CpuJob]:

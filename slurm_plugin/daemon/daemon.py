@@ -43,7 +43,7 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
 from slurm_plugin.daemon.changes import changes_for, leaving
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
-from slurm_plugin.daemon.cpu_jobs import CpuJobs
+from slurm_plugin.daemon.cpu_jobs import CpuJobs, kept_for
 from slurm_plugin.daemon.gangs import element_id
 from slurm_plugin.daemon.hold import holding, letting_go
 from slurm_plugin.daemon.listening import NOTHING, Heard
@@ -433,6 +433,11 @@ class Daemon:
         world, settings = self._world, self._settings
         managed = (known.request for known in world.managed.values())
         asked = [each for each in managed if each.own.gpus or not each.rigid]
+        waiting = (
+            known.job
+            for known in world.managed.values()
+            if not (known.runs or known.blocked) and world.without_gpus
+        )
         needs = (
             max((each.cpus_per_gpu for each in asked), default=1),
             max((each.memory_mb_per_gpu for each in asked), default=0),
@@ -442,6 +447,7 @@ class Daemon:
                 world.without_gpus,
                 world.nodes,
                 needs,
+                kept_for(waiting, world.nodes.values()),
                 world.hold,
                 world.partitions_for,
                 settings.start_timeout_s,

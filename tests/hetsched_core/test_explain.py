@@ -111,6 +111,23 @@ def test_other_jobs_in_the_way_are_not_told_as_nodes_that_are_down() -> None:
     assert [each.code for each in found] == [ReasonCode.NO_ROOM]
 
 
+def test_too_little_memory_is_not_told_as_too_few_gpus() -> None:
+    cluster = cluster_of(n0=("a100", 4))
+    cluster = replace(cluster, nodes=(replace(cluster["n0"], cpus=64, memory_mb=64_000),))
+    waits = view("a")
+    waits = replace(waits, job=replace(waits.job, memory_mb_per_gpu=64_000.0))
+    snapshot = world(waits, cluster=cluster, nodes={"n0": {"foreign_memory_mb": 1.0}})
+    (reason,) = why(Fifo(), snapshot, fifo_plan(snapshot), "a").reasons
+    assert reason.code is ReasonCode.NO_CPUS
+    assert reason.detail == "it asks for 0 CPUs and 64000 MiB beside each GPU"
+
+
+def test_room_that_is_planned_for_others_is_not_told_as_a_lack_of_it() -> None:
+    snapshot = world(view("a", counts=(4,), gpu_types=frozenset({"t4"})))
+    plan = plan_of({"a": Waiting(Reason(ReasonCode.NO_ROOM))})
+    assert codes(snapshot, "a", plan) == [ReasonCode.AHEAD]
+
+
 TWELVE = {f"{kind}{at}": (kind, 4) for kind in ("a100", "v100") for at in range(3)}
 
 

@@ -75,6 +75,22 @@ def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> N
     assert not passes(cpu_job(1, 1, memory_mb=64_001))
 
 
+def test_a_job_of_gpus_that_needs_most_of_a_node_has_one_that_empties_for_it() -> None:
+    # Three GPUs of each node are in use, and some of its 64,000 MiB.
+    nodes = [replace(node(f"n{at}", used=3), memory_used_mb=1000 * (3 - at)) for at in range(3)]
+
+    def where(asked_mb: int) -> set[str]:
+        waits = replace(RIGID, memory_mb=asked_mb)
+        small = [cpu_job(number, 20) for number in range(10, 13)]
+        backend = FakeBackend(state(waits, *small, nodes=tuple(nodes)))
+        daemon_of(backend, Clock()).cycle()
+        starts = [each for each in backend.calls if isinstance(each, Enter)]
+        return {name for each in starts if each.job != waits.id for name in each.nodes}
+
+    assert where(16_000) == {"n0", "n1", "n2"}
+    assert where(64_000) == {"n0", "n1"}
+
+
 def test_a_wide_one_keeps_what_there_is_until_its_turn_comes() -> None:
     wide = cpu_job(1, 56, priority=9, nodes=2)
     busy = replace(node("n1"), cpus_used=8)
