@@ -46,7 +46,7 @@ class ReasonCode(Enum):
     QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account or QOS is reached")
     LICENSES = ("licenses", Horizon.NOT_YET, "licenses that it asks for are in use")
     NOT_PLANNED = ("not_planned", Horizon.NOT_YET, "no policy is asked about it")
-    NOT_STARTED = ("not_started", Horizon.NOT_YET, "Slurm does not start it where it was placed")
+    NOT_STARTED = ("not_started", Horizon.NOT_YET, "Slurm does not start it")
     SUSPENDED = ("suspended", Horizon.NOT_YET, "it is suspended in Slurm, and keeps its GPUs")
 
     def __init__(self, word: str, horizon: Horizon, sentence: str) -> None:

@@ -56,7 +56,7 @@ class SlurmNode:
     `gpus` and `gpus_used` are (type, count) pairs sorted by type; "gpu" is the type of GPUs that
     have none. Memory is MiB. What the site keeps for the system is not counted. `partitions` are
     those that it is in, None where that is not told. `condition` tells nothing of reservations but
-    maintenance. `features` are those that are active.
+    maintenance. `features` are those that are active. `up_since_s` is when its slurmd started.
     """
 
     name: str
@@ -69,6 +69,7 @@ class SlurmNode:
     memory_used_mb: int
     partitions: frozenset[str] | None = None
     features: frozenset[str] = frozenset()
+    up_since_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -538,6 +538,7 @@ def _node(row: Mapping[str, Any]) -> SlurmNode:
         memory_used_mb=int(row["alloc_memory"]),
         partitions=frozenset(row.get("partitions") or ()),
         features=frozenset(row.get("active_features") or ()),
+        up_since_s=_number(row, "slurmd_start_time") or 0.0,
     )
 
 

@@ -475,6 +475,7 @@ def _node(node: Any, gpus_used: tuple[tuple[str, int], ...] | None) -> SlurmNode
         memory_used_mb=node.allocated_memory or 0,
         partitions=frozenset(node.partitions or ()),
         features=frozenset(node.active_features or ()),
+        up_since_s=float(node.slurmd_start_time or 0),
     )
 
 

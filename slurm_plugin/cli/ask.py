@@ -31,7 +31,12 @@ OLD_S = 10.0
 
 _LONGEST = 32
 
-_HELD = "ReqNodeNotAvail"
+_MEANINGS = {
+    # The reservation that holds the nodes is what Slurm names of all that wait for a place.
+    "ReqNodeNotAvail": ", as of all that wait for a place",
+    "BeginTime": ", as of all that it has just queued again",
+}
+"""What Slurm's word for a waiting job means here, where that is not what it means elsewhere."""
 
 _WHERE = "nodelist(reason)"
 
@@ -158,9 +163,9 @@ def _print_why(said: dict[str, Any]) -> None:
     if said["mode"] == "shadow" and said["state"] == "PD":
         click.echo("  in shadow mode Slurm starts it; what follows is the plan's word alone")
     if said["slurm"]:
-        # The reservation that holds the nodes is what Slurm names of all that wait for a place.
-        place = said["state"] == "PD" and said["slurm"].startswith(_HELD)
-        meaning = ", as of all that wait for a place" if place else ""
+        found = (means for word, means in _MEANINGS.items() if said["slurm"].startswith(word))
+        own = any(reason["code"] == "begin" for reason in said["reasons"])
+        meaning = next(found, "") if said["state"] == "PD" and not own else ""
         click.echo(f"  Slurm says {printable(said['slurm'])}{meaning}")
     for reason in said["reasons"]:
         click.echo(f"  {printable(reason['sentence'])}")

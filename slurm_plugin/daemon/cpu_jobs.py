@@ -143,8 +143,8 @@ def kept_for(waiting: Iterable[Job], nodes: Iterable[NodeView]) -> frozenset[str
     views = sorted((view for view in nodes if view.open), key=_in_use)
     cpus = min((view.node.cpus / view.node.gpus for view in views), default=math.inf)
     memory_mb = min((view.node.memory_mb / view.node.gpus for view in views), default=math.inf)
-    greedy = (job for job in waiting if job.cpus_per_gpu > cpus or job.memory_mb_per_gpu > memory_mb)
-    for job in sorted(greedy, key=lambda job: (job.submit_s, job.id)):
+    more = (job for job in waiting if job.cpus_per_gpu > cpus or job.memory_mb_per_gpu > memory_mb)
+    for job in sorted(more, key=lambda job: (job.submit_s, job.id)):
         on = {
             view.node: most
             for view in views

@@ -7,9 +7,10 @@ for good.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
-from slurm_plugin.backend import SlurmJob
+from hetsched_core.types import NodeCondition
+from slurm_plugin.backend import SlurmJob, SlurmNode
 
 DOUBTED_S = 300.0
 """How long nothing is started on a node on which Slurm could launch no job."""
@@ -22,27 +23,37 @@ class Launches:
     """Where launches have failed lately, and of whose jobs.
 
     That may be for the node or for the job. The node is closed to its user's other jobs for a
-    while, and to all once it was so for several users, on few nodes.
+    while, and to all once it was so for several users, on few nodes. One that comes back, or whose
+    slurmd has started since, is tried again.
+
+    Attributes:
+        closed: the nodes that are closed to all.
     """
 
     def __init__(self) -> None:
         """Begin with none that has failed."""
         self._failed: dict[str, dict[str, float]] = {}
-        self._closed: frozenset[str] = frozenset()
+        self._away: frozenset[str] = frozenset()
+        self.closed: frozenset[str] = frozenset()
 
-    def note(self, jobs: Iterable[SlurmJob], nodes: int, now: float) -> bool:
+    def note(self, jobs: Iterable[SlurmJob], nodes: Collection[SlurmNode], now: float) -> bool:
         """Note what Slurm holds where it was placed; return whether that closes or opens nodes.
 
         Args:
             jobs: all that Slurm shows.
-            nodes: how many are managed.
+            nodes: those that are managed.
             now: seconds UTC.
         """
-        before = self._users(), self._closed
+        before = self._users(), self.closed
+        away = frozenset(node.name for node in nodes if node.condition is not NodeCondition.UP)
+        again = dict.fromkeys(self._away - away, now)
+        since = {node.name: node.up_since_s for node in nodes} | again
+        self._away = away
         found: defaultdict[str, dict[str, float]] = defaultdict(dict)
         for name, users in self._failed.items():
             # The clock may have been set back.
-            lasting = {user: s for user, s in users.items() if now - DOUBTED_S < s <= now}
+            from_s = max(now - DOUBTED_S, since.get(name, 0.0))
+            lasting = {user: s for user, s in users.items() if from_s < s <= now}
             if lasting:
                 found[name] = lasting
         for job in jobs:
@@ -52,12 +63,12 @@ class Launches:
                         found[name][each.user] = now
         self._failed = dict(found)
         common = frozenset(name for name, users in found.items() if len(users) > 1)
-        self._closed = common if len(common) <= max(1.0, nodes * _MOST) else frozenset()
-        return before != (self._users(), self._closed)
+        self.closed = common if len(common) <= max(1.0, len(nodes) * _MOST) else frozenset()
+        return before != (self._users(), self.closed)
 
     def closed_to(self, user: str) -> frozenset[str]:
         """Return the nodes on which a user's jobs are not started."""
-        return self._closed.union(name for name, users in self._failed.items() if user in users)
+        return frozenset(name for name, users in self._failed.items() if user in users)
 
     @property
     def words(self) -> Mapping[str, str]:
@@ -65,8 +76,8 @@ class Launches:
         minutes = f"{DOUBTED_S / 60:.0f}"
         return {
             name: f"Slurm could not launch jobs of {len(self._failed[name])} users there; it is "
-            f"tried again {minutes} minutes after the last"
-            for name in self._closed
+            f"tried again {minutes} minutes after the last, or once its slurmd is started anew"
+            for name in self.closed
         }
 
     def _users(self) -> Mapping[str, frozenset[str]]:

@@ -103,6 +103,7 @@ _NO_GPUS = (
     "it asks for no GPUs, and starts in Slurm's own order, on cores and memory that idle GPUs do "
     "not need"
 )
+_NO_NODES = "it asks for no GPUs, and all nodes that it may run on are closed to it for a time"
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
@@ -229,7 +230,14 @@ class LiveWorld:
                 self.lost.append(known.slurm)
             self._leave(job_id)
         self._note_failed(state, now)
-        doubted = self._launches.note(state.jobs.values(), len(self.nodes), now)
+        ours = tuple(node for node in state.nodes if node.name in self.nodes)
+        doubted = self._launches.note(state.jobs.values(), ours, now)
+        ours = tuple(
+            replace(node, condition=NodeCondition.DRAINED)
+            if node.name in self._launches.closed and node.condition is NodeCondition.UP
+            else node
+            for node in ours
+        )
         self.odd |= {f"node {name}": words for name, words in self._launches.words.items()}
         self._observe_windows(changed=doubted or windows != before_them)
         # Anew each time: others may look at the old one.
@@ -257,7 +265,7 @@ class LiveWorld:
         self.requests.forget_all_but(state.jobs.keys() | odd.keys())
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
-        self._observe_nodes(state.nodes, before)
+        self._observe_nodes(ours, before)
 
     @property
     def speeds(self) -> Speeds | None:
@@ -604,7 +612,6 @@ class LiveWorld:
                 if later:
                     self._note_intruder(seen, request)
                 elif seen.state is JobState.PENDING:
-                    self.aside[seen.id] = f"Slurm says {seen.reason}" if seen.held else _NO_GPUS
                     was = self._cpu_jobs.get(seen.id, seen)
                     if editable(seen) != editable(was):
                         self.requests.edited(seen, was)
@@ -612,6 +619,8 @@ class LiveWorld:
                     where = self._where.of(seen, request.own.nodes)
                     where = self._open(where, seen)
                     self.without_gpus.append(CpuJob(seen, request, where))
+                    waits = _NO_GPUS if where is None or where else _NO_NODES
+                    self.aside[seen.id] = f"Slurm says {seen.reason}" if seen.held else waits
                 return
             if later:
                 self.later[seen.id] = to_begin_later(seen, request)
@@ -668,7 +677,7 @@ class LiveWorld:
         limit_s = seen.time_limit_s
         ends_s = math.inf if limit_s is None else self._now + limit_s
         closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
-        closed |= self._launches.closed_to(seen.user)
+        closed |= self._launches.closed_to(seen.user) | self._launches.closed
         return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob, request: Request) -> None:

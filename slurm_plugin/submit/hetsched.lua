@@ -423,9 +423,12 @@ end
 function M.modify(jd, rec, parts, uid)
   -- Others may not touch the job anyway, but for operators, of whom the daemon is one.
   if uid == 0 or uid ~= rec.user_id then return slurm.SUCCESS end
+  if (jd.reservation or ""):match(HOLD) then
+    slurm.log_user("hetsched: ReservationName=%s is the scheduler's own, into which it places jobs", jd.reservation)
+    return slurm.ERROR
+  end
   local edit
   if (rec.resv_name or ""):match(HOLD) then edit = jd.reservation ~= nil and "ReservationName" or touched(jd) end
-  if (jd.reservation or ""):match(HOLD) then edit = "ReservationName" end
   if edit == nil then return slurm.SUCCESS end
   slurm.log_user("hetsched has placed this job: %s is not yours to change now", edit)
   return slurm.ERROR

@@ -193,6 +193,12 @@ def test_slurm_s_own_word_is_quoted_and_what_it_means_of_what_waits_for_a_place(
     assert f"  Slurm says {of_all}" in capsys.readouterr().out
     _print_why(bench.ask("why", "5"))
     assert "  Slurm says Licenses\n" in capsys.readouterr().out
+    again = replace(RIGID, restarts=1, begin_s=1100.0, reason="BeginTime")
+    later = replace(again, id="9", restarts=0)
+    for job, words in (again, ", as of all that it has just"), (later, "\n"):
+        bench.cycle(job, waits)
+        _print_why(bench.ask("why", job.id))
+        assert f"  Slurm says BeginTime{words}" in capsys.readouterr().out
     bench.cycle(running(RIGID, "n0"), waits)
     _print_why(bench.ask("why", "5"))
     assert "Slurm says" not in capsys.readouterr().out

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import Enter, Release, SlurmJob
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
+    RIGID,
     WAITING,
     Clock,
     daemon_of,
@@ -70,6 +73,7 @@ def test_where_launches_fail_no_more_jobs_of_that_user_go_and_after_two_users_no
     assert goes_to(of_user(3, "alice"), "n0", of_user(4, "bob")) == {"n0"}
     assert goes_to(of_user(5, "carol"), "n0", of_user(6, "bob")) == set()
     assert "could not launch jobs of 2 users" in daemon.world.odd["node n0"]
+    assert daemon.world.nodes["n0"].condition is NodeCondition.DRAINED
     clock.now += 301
     assert goes_to(of_user(7, "carol"), "n0", of_user(8, "bob")) == {"n0"}
     # Where it is so on many nodes, it is for the jobs.
@@ -79,6 +83,31 @@ def test_where_launches_fail_no_more_jobs_of_that_user_go_and_after_two_users_no
     assert goes_to(of_user(11, "erin"), "n0", of_user(12, "bob")) == {"n1"}
     assert goes_to(of_user(13, "erin"), "n1", of_user(14, "bob")) != set()
     assert not daemon.world.odd
+
+
+@pytest.mark.parametrize("how", ["nothing", "slurmd", "resume"])
+def test_a_node_that_was_mended_is_tried_again_at_once(how: str) -> None:
+    nodes = (node("n0"),)
+    held = placed(replace(WAITING, held=True, restarts=1), "n0")
+    held = replace(held, reason="launch failed requeued held")
+    backend, clock = FakeBackend(state(held, nodes=nodes)), Clock()
+    daemon = daemon_of(backend, clock)
+    daemon.cycle()
+    backend.calls.clear()
+    clock.now += 10
+    if how == "slurmd":
+        nodes = (replace(nodes[0], up_since_s=clock.now - 1),)
+    elif how == "resume":
+        backend.state = state(nodes=(node("n0", condition=NodeCondition.DRAINED),))
+        daemon.cycle()
+        clock.now += 1
+    cpu_job = replace(RIGID, id="8", gpus=0, cpus=1)
+    backend.state = state(replace(WAITING, id="7"), cpu_job, nodes=nodes)
+    daemon.cycle()
+    starts = {call.job for call in backend.calls if isinstance(call, Enter)}
+    assert starts == (set() if how == "nothing" else {"7", "8"})
+    told = "closed to it for a time" if how == "nothing" else "in Slurm's own order"
+    assert told in daemon.world.aside["8"]
 
 
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (
