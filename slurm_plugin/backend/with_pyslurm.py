@@ -82,8 +82,9 @@ _STATES = {
 
 _NOTHING = Untold()
 
-_ANEW = 8
-"""Of so many reads one makes a job anew though it seems to be as before.
+_ANEW, _MOST_ANEW = 8, 500
+"""Of so many reads one makes a job anew though it seems to be as before; of more where a read would
+do so for more jobs than this.
 
 To read the sums of what it asks for costs as much as all else. They follow what else is shown, but
 for a change of `--gpus` alone: that shows in nothing else that pyslurm tells.
@@ -142,11 +143,12 @@ class PyslurmBackend:
         used = read_gpus_used() if any(map(_shares, nodes.values())) else {}
         before, self._read = self._read, {}
         self._reads += 1
+        every = max(_ANEW, len(rows) // _MOST_ANEW)
         state = state_of(
             nodes.items(),
             lambda node: _node(node, used.get(node.name)),
             rows,
-            lambda job: self._job(job, once.get(str(job.id), _NOTHING), over, before),
+            lambda job: self._job(job, once.get(str(job.id), _NOTHING), over, before, every),
         )
         try:
             reservations = tuple(map(_reservation, kept.values()))
@@ -161,14 +163,19 @@ class PyslurmBackend:
         untold: Untold,
         over: Collection[int],
         before: Mapping[int, tuple[object, SlurmJob]],
+        every: int,
     ) -> SlurmJob:
-        """Return a job: the same one as before, if nothing is shown otherwise, or in its turn."""
+        """Return a job: the same one as before if nothing of it has changed.
+
+        It is made where something is shown otherwise, and in its turn, of `every` reads one.
+        """
         told = self._user(job), job.id in over, untold
         row = *_shown(job), _text(job, "name"), _text(job, "submit_line"), *told
         known = before.get(job.id)
-        in_turn = (job.id + self._reads) % _ANEW == 0
+        in_turn = (job.id + self._reads) % every == 0
         if in_turn or known is None or known[0] != row:
-            known = row, _job(job, *told)
+            anew = _job(job, *told)
+            known = row, known[1] if known is not None and known[1] == anew else anew
         self._read[job.id] = known
         return known[1]
 

@@ -81,6 +81,9 @@ A controller that was killed comes back with what it had saved some seconds befo
 began since it learns as their nodes register, and ends what runs there.
 """
 
+_MUCH_LONGER = 3.0
+"""A read that takes so many times as long as the last one has waited for something."""
+
 _MOST_TOLD = 20
 """So many of the rules that a plan breaks are told, and of the records that are left out."""
 
@@ -158,6 +161,7 @@ class Daemon:
         self._plan = EMPTY_PLAN
         self._rounds_seen = -1
         self._site_due_s = self._failed_s = self._settled_s = -math.inf
+        self._read_s = 0.0
         self._away = False
         self._no_spool = ""
         self._warned: dict[str, str] = {}
@@ -172,8 +176,11 @@ class Daemon:
                 self._site_due_s = self._clock() + _SITE_S
             begun = self._stopwatch()
             state = self._backend.read()
-            # Where there is a backup controller, a read waits until that has taken over.
-            self._away |= self._stopwatch() - begun > _SETTLE_S / 2
+            took_s = self._stopwatch() - begun
+            # Where there is a backup controller, a read waits until that has taken over. Of many
+            # jobs each takes long.
+            self._away |= took_s > max(_SETTLE_S / 2, _MUCH_LONGER * self._read_s)
+            self._read_s = took_s
         except BackendError as error:
             self._away = True
             return CycleReport(away=str(error))

@@ -134,6 +134,14 @@ class Managed:
         return samples if total is None else min(samples, total)
 
     @property
+    def only_waits(self) -> bool:
+        """Whether it waits, and neither time nor what happens to others changes what is known."""
+        seen = self.slurm
+        kept_back = self.blocked or self.refused or self.quota or self.shunned or self.closed.nodes
+        waits = seen.state is JobState.PENDING and self.run is None and self.limited_s is None
+        return waits and not (kept_back or seen.entered or seen.array)
+
+    @property
     def overdue(self) -> bool:
         """Whether it was placed, and Slurm has not started it in time."""
         return self.run is None and self.placed_s is not None

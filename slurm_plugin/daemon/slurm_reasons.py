@@ -99,6 +99,7 @@ _TOGETHER = (
 )
 
 
+@lru_cache(maxsize=4096)
 def word_of(said: str) -> str:
     """Return Slurm's word: of a sentence, such as pyslurm gives, the first."""
     word = re.match(r"\w*", said)
@@ -113,6 +114,7 @@ def limits_together(said: str) -> bool:
 _CLOSED_PARTITION = frozenset({"PartitionDown", "PartitionInactive"})
 
 
+@lru_cache(maxsize=4096)
 def keeps_back(said: str) -> bool:
     """Whether Slurm's word of a job that is not placed keeps it back wherever it may be placed.
 

@@ -631,6 +631,8 @@ class LiveWorld:
             known = Managed(request, seen, job, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
+        elif seen is known.slurm and not self._limits and known.only_waits:
+            return
         was = known.slurm
         edited = seen is not was and editable(seen) != editable(was)
         reread = edited or seen.id not in self.jobs

@@ -86,3 +86,7 @@ def test_a_read_that_waited_for_a_backup_controller_counts_as_slurm_having_been_
     )
     assert daemon.cycle().away == ""
     assert backend.calls == []
+    # Where each read takes as long, it has many jobs to tell of.
+    clock.now += 11
+    daemon.cycle()
+    assert any(isinstance(call, Enter) for call in backend.calls)
