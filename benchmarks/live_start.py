@@ -58,6 +58,8 @@ def main() -> None:
             with subprocess.Popen(command, env=os.environ | cluster.environment()) as daemon:
                 while "ACTIVE" not in cluster.command("scontrol", "show", "reservation"):
                     time.sleep(0.1)
+                # It reads first what all that wait ask for.
+                begin(cluster, folder, "sbatch", "")
                 measure(cluster, folder, ours, chosen.turns, chosen.pause_s)
                 daemon.terminate()
             # The machine may have become quicker or slower meanwhile.
@@ -103,7 +105,8 @@ def begin(cluster: Testbed, folder: Path, command: str, line: str) -> float:
     stamp.unlink(missing_ok=True)
     submitted = time.time()
     script.chmod(0o755)
-    cluster.command(command, "--output=/dev/null", "--nice=100000", "--gpus-per-node=t4:1", script)
+    options = ("--output=/dev/null", "--nice=100000", "--gpus-per-node=t4:1")
+    cluster.command(command, *options, script, timeout_s=600)
     while not stamp.exists():
         time.sleep(0.01)
     return float(stamp.read_text()) - submitted

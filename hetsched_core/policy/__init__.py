@@ -2,6 +2,7 @@
 
 from hetsched_core.policy.check import PlanChecker, Violation, check_plan
 from hetsched_core.policy.diff import Action, Grant, RunKey, Start, Stop, StopCause, diff
+from hetsched_core.policy.planner import Planner
 from hetsched_core.policy.protocol import Policy, PolicyInfo
 from hetsched_core.policy.registry import (
     Parameter,
@@ -20,6 +21,7 @@ __all__ = [
     "Grant",
     "Parameter",
     "PlanChecker",
+    "Planner",
     "Policy",
     "PolicyInfo",
     "RunKey",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from hetsched_core.errors import InputError, PlanError, unknown
 from hetsched_core.policy import (
     Grant,
-    PlanChecker,
+    Planner,
     Policy,
     Start,
     Stop,
@@ -173,10 +173,9 @@ class Simulation:
     ) -> None:
         """Begin with an idle world; `jobs` are those to come, by id."""
         self._world = world
-        self._policy = policy
+        self._planner = Planner(policy, stopwatch)
         world.gangs = policy.info.model is ExecutionModel.GANG
         self._stopwatch = stopwatch
-        self._checker = PlanChecker(policy.info.model)
         self._future = dict(jobs)
         tasks = policy.info.model is ExecutionModel.TASKS
         self._floor = TaskFloor(world, self._future) if tasks else None
@@ -187,7 +186,6 @@ class Simulation:
                 world.heap.push(submission.cancel_s, Priority.CANCEL, Cancelled(job.id))
         world.heap.sort()
 
-        self._plan = EMPTY_PLAN
         self._awaited: _Awaited | None = None
         self._decided_s = -math.inf
         self._counted = EMPTY_PLAN
@@ -257,7 +255,7 @@ class Simulation:
                 self._round_due = math.inf
                 world.triggers.add(Trigger.ROUND)
             case TimerRings(wanted_s):
-                if self._plan.replan.at_s == wanted_s:
+                if self._planner.plan.replan.at_s == wanted_s:
                     world.triggers.add(Trigger.TIMER)
             case PlanTakesEffect(plan):
                 awaited = self._awaited
@@ -297,7 +295,7 @@ class Simulation:
 
     def _arrive(self, submission: Submission) -> None:
         del self._future[submission.job.id]
-        known = submission.job.hidden_from(self._policy.info.knows)
+        known = submission.job.hidden_from(self._planner.policy.info.knows)
         active = self._world.arrive(submission, known)
         if self._floor is not None:
             self._floor.admit(active)
@@ -341,15 +339,7 @@ class Simulation:
         self._keep_rounds()
 
     def _due(self) -> bool:
-        if self._plan is EMPTY_PLAN:
-            return bool(self._world.triggers)
-        world, replan = self._world, self._plan.replan
-        if replan.room is not None and world.disturbed:
-            return bool(world.triggers)
-        due = world.triggers & (replan.on | _ALWAYS)
-        if due == _END and replan.room is not None:
-            return world.has_room(replan.room)
-        return bool(due)
+        return self._planner.due(self._world)
 
     def _ask(self) -> None:
         world = self._world
@@ -364,20 +354,18 @@ class Simulation:
         world.speeds = world.estimates.speeds(world.now)
         snapshot = self._snapshot()
         world.triggers.clear()
-        begun = self._stopwatch()
-        plan = self._policy.plan(snapshot)
-        took = self._stopwatch() - begun
-        violations = self._checker.check(snapshot, plan)
+        plan, violations, took_s = self._planner.ask(snapshot)
         if violations:
+            name = self._planner.policy.info.name
             raise PlanError(
-                f"policy {self._policy.info.name!r} made an invalid plan at t={world.now:.3f} s: "
+                f"policy {name!r} made an invalid plan at t={world.now:.3f} s: "
                 + "; ".join(map(str, violations[:5]))
                 + (f"; and {len(violations) - 5} more" if len(violations) > 5 else "")
             )
         self._count_waiting(plan)
         waiting = self._waiting
         world.log.plans.add(
-            world.now, snapshot.triggers, took, len(snapshot.jobs) - waiting, waiting
+            world.now, snapshot.triggers, took_s, len(snapshot.jobs) - waiting, waiting
         )
         self._decided_s = snapshot.effective_s
         effective_s = max(snapshot.effective_s, plan.valid_from_s)
@@ -420,24 +408,24 @@ class Simulation:
             shapes=settings.shapes,
             runs_per_job=settings.runs_per_job,
             seed=settings.seed,
-            previous=self._plan,
+            previous=self._planner.plan,
             changed=frozenset(world.changed),
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
             windows=world.windows,
         )
-        if Knowledge.FUTURE_ARRIVALS in self._policy.info.knows:
+        if Knowledge.FUTURE_ARRIVALS in self._planner.policy.info.knows:
             return OfflineSnapshot.of(snapshot, tuple(self._future.values()))
         return snapshot
 
     def _adopt(self, plan: Plan) -> None:
         """Put a plan into force."""
-        revises = plan.changed is not None and plan.base is self._plan.identity
+        revises = plan.changed is not None and plan.base is self._planner.plan.identity
         among: Iterable[str] = (plan.changed if revises else self._world.jobs) or ()
         look_at = set(among)
-        for profile in (*self._plan.profiles, *plan.profiles):
+        for profile in (*self._planner.plan.profiles, *plan.profiles):
             look_at.add(profile.job)
-        self._plan = plan
+        self._planner.plan = plan
         if self._floor is not None:
             self._floor.assign(plan.sequences)
         again_s = plan.replan.at_s
@@ -459,10 +447,10 @@ class Simulation:
             look_at.clear()
         if not look_at:
             world.dirty.clear()
-        while look_at and self._plan is not EMPTY_PLAN:
+        while look_at and self._planner.plan is not EMPTY_PLAN:
             freed = False
             self._in_transit.clear()
-            for action in diff(world, self._plan, look_at):
+            for action in diff(world, self._planner.plan, look_at):
                 active = world.active.get(action.key.job)
                 run_id = (action.key.purpose, action.key.copy)
                 if active is None:
@@ -494,7 +482,7 @@ class Simulation:
         """
         over = self._world.profiled
         if over:
-            self._plan = _without(self._plan, over)
+            self._planner.plan = _without(self._planner.plan, over)
             if self._awaited is not None:
                 self._awaited.plan = _without(self._awaited.plan, over)
             over.clear()
@@ -518,7 +506,7 @@ class Simulation:
         world = self._world
         if self._round_due < math.inf or not world.active:
             return
-        if Trigger.ROUND in self._plan.replan.on:
+        if Trigger.ROUND in self._planner.plan.replan.on:
             self._round_due = self._round_to_come_s()
             world.heap.push(self._round_due, Priority.ROUND, RoundStarts())
 
@@ -539,7 +527,7 @@ class Simulation:
             return False
         self._idle_instants += 1
         return self._idle_instants > MAX_IDLE_ROUNDS or all(
-            isinstance(entry := self._plan.entries.get(job_id), Waiting)
+            isinstance(entry := self._planner.plan.entries.get(job_id), Waiting)
             and entry.reason.code.horizon is Horizon.NEVER
             for job_id in world.active
         )
@@ -547,13 +535,6 @@ class Simulation:
 
 _DISTURBING = (Cancelled, JobCrashed, NodeLost, NodeDrained, NodeBack, WindowMoves)
 """What can end a task before its time, or change where tasks may begin."""
-
-_ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
-"""No policy may sleep through a change of the cluster, or past the time that it named itself."""
-
-
-_END = frozenset({Trigger.END})
-
 
 _make_snapshot = maker(Snapshot)
 

@@ -117,7 +117,7 @@ class _Forward(Simulation):
     ) -> dict[str, float] | None:
         """Go on until all wanted jobs have started, or until a time."""
         world, starts = self._world, dict[str, float]()
-        self._plan = self._counted = plan
+        self._planner.plan = self._counted = plan
         if plan is EMPTY_PLAN:
             world.triggers.add(Trigger.ARRIVAL)
         elif plan.replan.at_s is not None:
@@ -170,7 +170,7 @@ class _Forward(Simulation):
 
     def _step(self) -> None:
         """Carry out the plan in force, and ask for another only if there is none."""
-        if self._plan is EMPTY_PLAN:
+        if self._planner.plan is EMPTY_PLAN:
             self._decide()
             return
         self._apply(self._world.active)

@@ -7,7 +7,7 @@ costs only what changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from immutables import Map
@@ -410,18 +410,6 @@ class World:
         self.nodes_changed = True
         self.log.nodes.append(NodeRecord(self.now, name, condition))
         self.triggers.add(Trigger.NODE)
-
-    def has_room(self, room: Mapping[str, int]) -> bool:
-        """Whether so many GPUs of one of these types are free on a node of a vacated host.
-
-        A run also leaves the CPUs and the memory that it shared with the other nodes of its host.
-        """
-        hosts = {self.cluster[name].host for name in self.vacated}
-        views = (self.nodes[name] for host in hosts for name in self.cluster.on_host(host))
-        return any(
-            view.open and view.capacity - view.held_gpus >= room.get(view.node.gpu_type, math.inf)
-            for view in views
-        )
 
     def _book(self, active: Active, held: Held, sign: int) -> None:
         job = active.job

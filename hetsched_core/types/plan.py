@@ -130,7 +130,7 @@ class Replan:
         room: GPU type -> GPUs. The ends of jobs that held GPUs need not ask, though `on` says so,
             before so many are free on a node of a host that a run has left since; nodes of other
             types never do. Once another job ends, or a run of a job that goes on, whatever happens
-            asks. They may ask before: in the daemon they do. None if every end is to ask.
+            asks. None if every end is to ask.
     """
 
     on: frozenset[Trigger] = frozenset({Trigger.ARRIVAL, Trigger.END, Trigger.NODE})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -12,7 +13,7 @@ from hetsched_core.errors import InputError, described
 from hetsched_core.policy import (
     ASK_AGAIN_S,
     Action,
-    PlanChecker,
+    Planner,
     Policy,
     Start,
     Stop,
@@ -54,9 +55,6 @@ from slurm_plugin.daemon.site import check_partitions
 from slurm_plugin.daemon.speeds import LiveSpeeds
 from slurm_plugin.daemon.spool import Spool
 from slurm_plugin.daemon.world import LiveWorld
-
-_ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
-"""No policy may sleep through a change of the cluster, or past the time that it named itself."""
 
 _FORGET_EVERY = 50
 """After how many decisions those that are too old are forgotten."""
@@ -146,7 +144,8 @@ class Daemon:
             InputError: the policy cannot schedule a live cluster.
         """
         check_fit(policy)
-        self._backend, self._policy, self._settings = backend, policy, settings
+        self._backend, self._settings = backend, settings
+        self._planner = Planner(policy, stopwatch)
         self._mode, self._clock, self._sleep = mode, clock, sleep
         self.store, self._stopwatch = store, stopwatch
         self._unrecorded: StoreError | None = None
@@ -156,9 +155,7 @@ class Daemon:
         self._open_requests(store)
         self._state: SlurmState | None = None
         self._cpu_jobs = CpuJobs()
-        self._checker = PlanChecker(policy.info.model)
         self._writer = DecisionWriter(policy)
-        self._plan = EMPTY_PLAN
         self._rounds_seen = -1
         self._site_due_s = self._failed_s = self._settled_s = -math.inf
         self._read_s = 0.0
@@ -196,7 +193,8 @@ class Daemon:
         again = any(job in self._world.jobs for job in self._world.gone)
         if again or (before is not None and not self._names_the_same(before)):
             # A plan that names nodes which are gone, or another job that had the same id, is void.
-            self._plan = EMPTY_PLAN
+            self._planner.plan = EMPTY_PLAN
+            self._world.triggers.add(Trigger.NODE)
             self._world.gone.clear()
         self._state = state
         lost = tuple(self._world.lost)
@@ -240,7 +238,7 @@ class Daemon:
         A node that is new, or comes back, may move the places of all others.
         """
         cluster = self._world.cluster
-        if self._policy.info.model is ExecutionModel.COPIES:
+        if self._planner.policy.info.model is ExecutionModel.COPIES:
             return cluster is not None and cluster.names == before.names
         return _has_all(cluster, before)
 
@@ -252,7 +250,7 @@ class Daemon:
     @property
     def plan(self) -> Plan:
         """The plan in force."""
-        return self._plan
+        return self._planner.plan
 
     def snapshot(self) -> Snapshot | None:
         """Return what is known now; None before Slurm was first read."""
@@ -280,12 +278,12 @@ class Daemon:
         self._spool = Spool.open(settings, self.store, self._stopwatch)
         self._no_spool = ""
         report = self.let_go() if mode is Mode.SHADOW else CycleReport()
-        self._policy, self._settings, self._mode = policy, settings, mode
+        self._settings, self._mode = settings, mode
+        self._planner = Planner(policy, self._stopwatch)
         self._writer = DecisionWriter(policy)
-        self._checker = PlanChecker(policy.info.model)
         self._world.estimates.adopt(measures=self._measures)
         self._world.adopt(settings, policy.info.knows, ELEMENTS[policy.info.model])
-        self._plan = EMPTY_PLAN
+        self._world.triggers.add(Trigger.NODE)
         self._rounds_seen = -1
         # What the site has set is looked up anew, too: it may have got the partitions just now.
         self._failed_s = self._site_due_s = -math.inf
@@ -354,9 +352,9 @@ class Daemon:
         if self._spool is None:
             return NOTHING
         heard = self._spool.hear(self._world, now)
-        left = self._spool.left(self._world, self._plan, now)
-        if left is not self._plan:
-            self._plan = left
+        left = self._spool.left(self._world, self._planner.plan, now)
+        if left is not self._planner.plan:
+            self._planner.plan = left
             self._world.triggers.add(Trigger.PROFILE)
         return heard
 
@@ -378,7 +376,7 @@ class Daemon:
                 self._world.refused(change.job, words, now)
                 self._cpu_jobs.refused(change.job, now)
         if self._spool is not None:
-            self._spool.note(self._world, self._plan, actions, outcome.made, now)
+            self._spool.note(self._world, self._planner.plan, actions, outcome.made, now)
 
     def _due(self, now: float) -> bool:
         """Whether something has happened that the plan in force wanted to be replanned on."""
@@ -387,12 +385,10 @@ class Daemon:
         triggers = self._world.triggers
         if self._round(now).index != self._rounds_seen:
             triggers.add(Trigger.ROUND)
-        at_s = self._plan.replan.at_s
+        at_s = self._planner.plan.replan.at_s
         if at_s is not None and at_s <= now:
             triggers.add(Trigger.TIMER)
-        if self._plan is EMPTY_PLAN:
-            return bool(self._world.managed)
-        return not triggers.isdisjoint(self._plan.replan.on | _ALWAYS)
+        return self._planner.due(self._world)
 
     def _decide(self, now: float) -> tuple[Decision | None, tuple[str, ...]]:
         """Ask for a plan, and put it into force, or the rest that breaks no rule.
@@ -401,31 +397,24 @@ class Daemon:
             what was decided, and the rules that were broken.
         """
         snapshot = self._snapshot(now)
-        begun = self._stopwatch()
         self._rounds_seen = snapshot.round.index
         try:
-            plan, violations = self._asked(snapshot)
+            plan, violations, took_s = self._planner.ask(snapshot, self._renewing)
+            if violations:
+                plan = salvaged(snapshot, plan, violations, self._planner.policy.info.model)
+                self._planner.checker.check(snapshot, plan)
         except Exception as error:
             # A policy that fails on one strange job must not end what keeps all others back: the
             # cluster stays as it is, and the same question is not asked again at once.
             self._failed_s = now
-            self._world.triggers.clear()
             return None, (f"it failed: {described(error)}",)
-        took_s = self._stopwatch() - begun
         self._world.served()
-        self._plan = plan
+        self._planner.plan = plan
         return self._record(snapshot, plan, took_s), _told(violations)
 
-    def _asked(self, snapshot: Snapshot) -> tuple[Plan, tuple[Violation, ...]]:
-        """Return the policy's plan, or its valid rest, and the rules that it breaks."""
-        with renewing(self._backend, self._renewal(), self._settings.slack_s * _RENEW):
-            plan = self._policy.plan(snapshot)
-        violations = self._checker.check(snapshot, plan)
-        if not violations:
-            return plan, ()
-        rest = salvaged(snapshot, plan, violations, self._policy.info.model)
-        self._checker.check(snapshot, rest)
-        return rest, violations
+    def _renewing(self) -> AbstractContextManager[None]:
+        """Return what keeps the nodes held while a policy thinks."""
+        return renewing(self._backend, self._renewal(), self._settings.slack_s * _RENEW)
 
     def _holding(self, now: float) -> tuple[Change, ...]:
         """Return what keeps the managed nodes held: nothing in shadow mode."""
@@ -504,9 +493,9 @@ class Daemon:
         )
 
     def _actions(self, now: float) -> tuple[Action, ...]:
-        if self._plan is EMPTY_PLAN:
+        if self._planner.plan is EMPTY_PLAN:
             return ()
-        return staying(self._world, diff(self._snapshot(now), self._plan))
+        return staying(self._world, diff(self._snapshot(now), self._planner.plan))
 
     def _snapshot(self, now: float) -> Snapshot:
         world = self._world
@@ -525,7 +514,7 @@ class Daemon:
             shapes=world.shapes,
             runs_per_job=world.elements.runs_per_job,
             seed=self._settings.seed,
-            previous=self._plan,
+            previous=self._planner.plan,
             changed=frozenset(world.changed),
             gone=frozenset(world.gone),
             nodes_changed=world.nodes_changed,
@@ -544,7 +533,7 @@ class Daemon:
         record = PlanRecord(
             snapshot.now, snapshot.triggers, took_s, len(plan.entries) - waiting, waiting
         )
-        decision = Decision(self._policy.info.name, record, plan.diagnostics)
+        decision = Decision(self._planner.policy.info.name, record, plan.diagnostics)
         if self.store is None:
             return decision
         decision = replace(decision, document=self._writer.write(snapshot, plan))

@@ -125,7 +125,8 @@ class LiveWorld:
         records: all of Slurm's records of jobs.
         estimates: what the speeds come from.
         triggers: reasons to plan that have come up and not been served.
-        changed, gone, nodes_changed: what differs since the last plan was asked for.
+        changed, gone, nodes_changed, vacated, disturbed: what differs since the last plan was asked
+            for.
         warnings: what is wrong with what jobs say of themselves, by job id.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
@@ -162,6 +163,8 @@ class LiveWorld:
         self.changed: set[str] = set()
         self.gone: set[str] = set()
         self.nodes_changed = True
+        self.vacated: set[str] = set()
+        self.disturbed = False
         self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
         self.leaderless: tuple[Cancel, ...] = ()
@@ -407,6 +410,7 @@ class LiveWorld:
         """Forget what a plan has been asked for."""
         self.triggers.clear()
         self.changed, self.gone, self.nodes_changed = set(), set(), False
+        self.vacated, self.disturbed = set(), False
         self.estimates.retain({known.job.profile for known in self.managed.values()})
 
     def adopt(
@@ -556,7 +560,10 @@ class LiveWorld:
             self._leave(job_id)
 
     def _leave(self, job_id: str) -> None:
-        self._lift(self.managed.pop(job_id).slurm)
+        known = self.managed.pop(job_id)
+        self._lift(known.slurm)
+        self.disturbed |= not known.runs
+        self.vacated |= {name for run in known.runs for name, _ in run.configuration}
         self.jobs = self.jobs.delete(job_id) if job_id in self.jobs else self.jobs
         self.changed.discard(job_id)
         self.gone.add(job_id)
@@ -665,6 +672,7 @@ class LiveWorld:
             if was.state is not JobState.PENDING:
                 self._lift(was)
             self.triggers.add(Trigger.END)
+            self.disturbed = True
             known.placement = None
         known.slurm, known.run, known.blocked = seen, run, kept_back
         if held or holds or seen.copies or not reread:

@@ -1,0 +1,112 @@
+"""When a policy is asked for a plan, and the check of its answer: in the simulator and the daemon.
+
+Both drive it in the same way: what they observe collects triggers, `due` says whether the plan in
+force wants to be made anew on them, `ask` makes it, and `diff` tells what brings the jobs nearer to
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple, Protocol
+
+from immutables import Map
+
+from hetsched_core.policy.check import PlanChecker, Violation
+from hetsched_core.policy.protocol import Policy
+from hetsched_core.types import EMPTY_PLAN, Cluster, JobView, NodeView, Plan, Snapshot, Trigger
+
+_ALWAYS = frozenset({Trigger.NODE, Trigger.TIMER})
+"""No policy may sleep through a change of the cluster, or past the time that it named itself."""
+
+_END = frozenset({Trigger.END})
+
+
+class Observed(Protocol):
+    """What is known of a cluster, simulated or live, and what has changed since the last plan.
+
+    Attributes:
+        triggers: reasons to plan that have come up since.
+        vacated: the nodes that a run has left since.
+        disturbed: whether a job that held nothing, or a run of one that goes on, has ended since.
+        cluster, nodes, jobs: as in a snapshot.
+    """
+
+    triggers: set[Trigger]
+    vacated: set[str]
+    disturbed: bool
+    nodes: Map[str, NodeView]
+    jobs: Map[str, JobView]
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """The nodes; None before any is known."""
+
+
+class Answer(NamedTuple):
+    """A policy's plan, the rules that it breaks, and how long it took to make, in seconds."""
+
+    plan: Plan
+    violations: tuple[Violation, ...]
+    took_s: float
+
+
+class Planner:
+    """A policy, its plan in force, and when it is to be asked for another.
+
+    Attributes:
+        policy: the scheduler.
+        checker: holds what it answers against the rules.
+        plan: the plan in force.
+    """
+
+    def __init__(self, policy: Policy, stopwatch: Callable[[], float]) -> None:
+        """Begin without a plan; `stopwatch` (seconds) times the decisions."""
+        self.policy = policy
+        self.checker = PlanChecker(policy.info.model)
+        self.plan = EMPTY_PLAN
+        self._stopwatch = stopwatch
+
+    def due(self, world: Observed) -> bool:
+        """Whether something has happened on which the plan in force wants to be made anew."""
+        if self.plan is EMPTY_PLAN:
+            return bool(world.triggers and world.jobs)
+        replan = self.plan.replan
+        if replan.room is not None and world.disturbed:
+            return bool(world.triggers)
+        due = world.triggers & (replan.on | _ALWAYS)
+        if due == _END and replan.room is not None:
+            return _has_room(world, replan.room)
+        return bool(due)
+
+    def ask(
+        self, snapshot: Snapshot, during: Callable[[], AbstractContextManager[object]] = nullcontext
+    ) -> Answer:
+        """Ask for a plan and check it; it is not in force yet.
+
+        Args:
+            snapshot: what the policy is told.
+            during: what goes on while it thinks.
+        """
+        begun = self._stopwatch()
+        with during():
+            plan = self.policy.plan(snapshot)
+        took_s = self._stopwatch() - begun
+        return Answer(plan, self.checker.check(snapshot, plan), took_s)
+
+
+def _has_room(world: Observed, room: Mapping[str, int]) -> bool:
+    """Whether so many GPUs of one of these types are free on a node of a vacated host.
+
+    A run also leaves the CPUs and the memory that it shared with the other nodes of its host.
+    """
+    cluster = world.cluster
+    assert cluster is not None
+    hosts = {cluster[name].host for name in world.vacated}
+    views = (world.nodes[name] for host in hosts for name in cluster.on_host(host))
+    return any(
+        view.open and view.capacity - view.held_gpus >= room.get(view.node.gpu_type, math.inf)
+        for view in views
+    )
