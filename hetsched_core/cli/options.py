@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 import click
 
+from hetsched_core.costs import Costs, Executor
 from hetsched_core.errors import InputError
+from hetsched_core.values.settings import settings_declared
 
-if TYPE_CHECKING:
-    from hetsched_core.simulate.switching import Executor
+_Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 class Seconds(click.ParamType[float]):
@@ -45,7 +46,7 @@ class Seconds(click.ParamType[float]):
         return seconds
 
 
-class SwitchCost(click.ParamType["Executor | float"]):
+class SwitchCost(click.ParamType[Executor | float]):
     """An executor of tasks whose switching times are known, or seconds."""
 
     name = "executor or seconds"
@@ -54,8 +55,6 @@ class SwitchCost(click.ParamType["Executor | float"]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> Executor | float:
         """Return the executor or the number, or fail with what may be given."""
-        from hetsched_core.simulate.switching import Executor
-
         if value in list(Executor):
             return Executor(str(value))
         if not re.fullmatch(r"[-+.\d].*", str(value)):
@@ -65,6 +64,33 @@ class SwitchCost(click.ParamType["Executor | float"]):
                 ctx,
             )
         return Seconds(0, 86_400).convert(value, param, ctx)
+
+
+COSTS = {
+    "round_s": "--round",
+    "restart_cost_s": "--restart-cost",
+    "switch": "--switch-cost",
+    "grace_s": "--grace",
+    "checkpoint_s": "--checkpoint",
+    "decision_s": "--decision-time",
+}
+"""Settings of a simulation, and the options that set them."""
+
+
+def costs(command: _Command) -> _Command:
+    """Add the options that set costs and the grid of a simulation, as they are declared."""
+    for known in reversed(settings_declared(Costs)):
+        kind = SwitchCost() if known.name == "switch" else Seconds(known.least, known.most)
+        words = f"Seconds: {known.doc}."
+        option = click.option(
+            *(COSTS[known.name], known.name),
+            type=kind,
+            default=known.default,
+            show_default=True,
+            help=words,
+        )
+        command = option(command)
+    return command
 
 
 def require_file(option: str, path: Path | None, form: str) -> None:

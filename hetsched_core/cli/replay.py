@@ -9,7 +9,7 @@ import click
 from click.core import ParameterSource
 
 from hetsched_core.cli.inputs import FILE, read_options, workload_options
-from hetsched_core.cli.options import Seconds, SwitchCost, claim_outputs, usage_errors
+from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
     from hetsched_core.logged import Closeness, LoggedMeasures
@@ -17,11 +17,9 @@ if TYPE_CHECKING:
     from hetsched_core.policy import Policy
     from hetsched_core.replay import Replayed
     from hetsched_core.report.result import Result
-    from hetsched_core.simulate.switching import Executor
     from hetsched_core.traces.load import Loaded
     from hetsched_core.types import Job
 
-_DAY_S = 86_400.0
 _SHOWN = 12
 """How many assumptions the terminal shows; the result file has all."""
 
@@ -51,55 +49,7 @@ _SHOWN = 12
     help="Set a parameter of a policy; may be given several times.",
 )
 @workload_options
-@click.option(
-    "--round",
-    "round_s",
-    type=Seconds(1, 1e7),
-    default=360.0,
-    show_default=True,
-    help="Seconds of a round.",
-)
-@click.option(
-    "--restart-cost",
-    "restart_cost_s",
-    type=Seconds(0, _DAY_S),
-    default=10.0,
-    show_default=True,
-    help="Seconds without progress at each start of a job but its first.",
-)
-@click.option(
-    "--switch-cost",
-    "switch",
-    type=SwitchCost(),
-    default="hare",
-    show_default=True,
-    help="Seconds without progress where a GPU's next training task is of another job, or who runs "
-    "them, with the times of the paper: hare, pipeswitch, new-process.",
-)
-@click.option(
-    "--grace",
-    "grace_s",
-    type=Seconds(0, _DAY_S),
-    default=0.0,
-    show_default=True,
-    help="Seconds for which a stopped job keeps its GPUs.",
-)
-@click.option(
-    "--checkpoint",
-    "checkpoint_s",
-    type=Seconds(1, 1e9),
-    default=1800.0,
-    show_default=True,
-    help="Seconds between periodic checkpoints, which bound what a failure loses.",
-)
-@click.option(
-    "--decision-time",
-    "decision_s",
-    type=Seconds(0, _DAY_S),
-    default=0.0,
-    show_default=True,
-    help="Seconds from asking for a plan until it takes effect.",
-)
+@costs
 @click.option(
     "--placement-blind", is_flag=True, help="Pretend that spreading over nodes costs nothing."
 )
@@ -148,12 +98,6 @@ def replay(
     recorded: Path | None,
     names: tuple[str, ...],
     parameters: tuple[str, ...],
-    round_s: float,
-    restart_cost_s: float,
-    switch: Executor | float,
-    grace_s: float,
-    checkpoint_s: float,
-    decision_s: float,
     placement_blind: bool,
     estimates: str,
     node_spread: str | None,
@@ -195,15 +139,8 @@ def replay(
         policies = _policies(names, parameters)
         spread = None if node_spread is None else find_node_spread(node_spread)
     source = EstimateSource(estimates)
-    settings = Settings(
-        round_s=round_s,
-        restart_cost_s=restart_cost_s,
-        switch=switch,
-        grace_s=grace_s,
-        checkpoint_s=checkpoint_s,
-        decision_s=decision_s,
-        seed=inputs["seed"],
-    )
+    given_costs = {name: inputs.pop(name) for name in COSTS}
+    settings = Settings(**given_costs, seed=inputs["seed"])
     _refuse_lost_seeds(seeds, logs, json_file, report_folder)
     if report_folder is not None:
         require_report()
@@ -256,12 +193,7 @@ def replay(
             other_seeds[seed] = {one.name: one.measures for one in others}
     chosen = {
         "cluster": str(inputs["cluster"]) if inputs["cluster"] else None,
-        "round_s": round_s,
-        "restart_cost_s": restart_cost_s,
-        "switch": switch,
-        "grace_s": grace_s,
-        "checkpoint_s": checkpoint_s,
-        "decision_s": decision_s,
+        **given_costs,
         "placement_blind": placement_blind,
         "estimates": estimates,
         "node_spread": node_spread,

@@ -5,7 +5,6 @@ from hetsched_core.policy.diff import Action, Grant, RunKey, Start, Stop, StopCa
 from hetsched_core.policy.planner import Planner
 from hetsched_core.policy.protocol import Policy, PolicyInfo
 from hetsched_core.policy.registry import (
-    Parameter,
     make_policy,
     parameter,
     parameters_of,
@@ -19,7 +18,6 @@ __all__ = [
     "ASK_AGAIN_S",
     "Action",
     "Grant",
-    "Parameter",
     "PlanChecker",
     "Planner",
     "Policy",

@@ -4,38 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, get_type_hints
+from typing import Any
 
 from hetsched_core.errors import HetschedError, InputError, unknown
 from hetsched_core.policy.protocol import Policy
-from hetsched_core.values.text import choices_of, from_text, is_settable, to_text
+from hetsched_core.values.settings import Setting, setting, settings_declared
+from hetsched_core.values.text import from_text, is_settable, to_text
 
 GROUP = "hetsched.policies"
 """The entry-point group in which a package names its policies."""
 
 
+parameter = setting
+"""Declares a parameter of a policy, which is a dataclass."""
+
+
 class PolicyLoadError(HetschedError):
     """A registered policy cannot be loaded: its package is broken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parameter:
-    """One parameter of a policy: its default as text, its choices if any, and its meaning."""
-
-    name: str
-    default: str
-    choices: tuple[str, ...]
-    doc: str
-
-
-def parameter(default: Any, doc: str) -> Any:
-    """Declare a policy's parameter as a dataclass field with its default and its meaning.
-
-    It is a bool, int, float, str or Enum, or one of these or None, which is written `none`.
-    """
-    return dataclasses.field(default=default, metadata={"doc": doc})
 
 
 def policy_names() -> tuple[str, ...]:
@@ -67,10 +53,11 @@ def policy_type(name: str) -> type[Policy]:
             "see the example in docs/policies/writing-one.md"
         )
     cls: type[Policy] = loaded  # type: ignore[assignment]
-    for key, hint in _hints(cls).items():
-        if not is_settable(hint):
+    for each in settings_declared(cls):
+        if not is_settable(each.hint):
             raise PolicyLoadError(
-                f"parameter {key!r} of policy {name!r} ({found[name].value}) is a {hint!r}, which "
+                f"parameter {each.name!r} of policy {name!r} ({found[name].value}) is a "
+                f"{each.hint!r}, which "
                 "cannot be set from text; make it a bool, int, float, str or Enum, or that | None"
             )
     return cls
@@ -84,7 +71,7 @@ def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:
         PolicyLoadError: see `policy_type`.
     """
     cls = policy_type(name)
-    hints = _hints(cls)
+    hints = {each.name: each.hint for each in settings_declared(cls)}
     values: dict[str, Any] = {}
     for key, text in (settings or {}).items():
         if not hints:
@@ -95,30 +82,16 @@ def make_policy(name: str, settings: Mapping[str, str] | None = None) -> Policy:
     return cls(**values)
 
 
-def parameters_of(cls: type[Policy]) -> tuple[Parameter, ...]:
+def parameters_of(cls: type[Policy]) -> tuple[Setting, ...]:
     """Return the parameters of a policy class, in the order of its fields."""
-    hints = _hints(cls)
-    return tuple(
-        Parameter(
-            field.name, to_text(field.default), choices_of(hints[field.name]), field.metadata["doc"]
-        )
-        for field in _fields(cls)
-    )
+    return settings_declared(cls)
 
 
 def settings_of(policy: Policy) -> dict[str, str]:
     """Return the parameters of a policy instance as text, for results and records."""
-    return {field.name: to_text(getattr(policy, field.name)) for field in _fields(type(policy))}
+    declared = settings_declared(type(policy))
+    return {each.name: to_text(getattr(policy, each.name)) for each in declared}
 
 
 def _found() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
-
-
-def _fields(cls: type[Policy]) -> list[dataclasses.Field[Any]]:
-    return [field for field in dataclasses.fields(cls) if "doc" in field.metadata]  # type: ignore[arg-type]
-
-
-def _hints(cls: type[Policy]) -> dict[str, Any]:
-    hints = get_type_hints(cls)
-    return {field.name: hints[field.name] for field in _fields(cls)}

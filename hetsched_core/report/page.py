@@ -15,6 +15,7 @@ import numpy as np
 from markupsafe import Markup, escape
 
 from hetsched_core import __version__
+from hetsched_core.costs import Costs
 from hetsched_core.files import replacing
 from hetsched_core.metrics import Measures
 from hetsched_core.policy import PolicyInfo
@@ -31,6 +32,7 @@ from hetsched_core.report.svg import POLICY_COLOURS, with_ids
 from hetsched_core.report.templates import environment
 from hetsched_core.report.units import SPACE, change, duration, durations, exact
 from hetsched_core.types import Knowledge
+from hetsched_core.values.settings import settings_declared
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,17 +257,10 @@ def _policy(name: str, info: PolicyInfo, parameters: Mapping[str, object]) -> _P
 
 def _costs(settings: Mapping[str, object]) -> tuple[tuple[str, str], ...]:
     """The settings of the simulation in words."""
-    meanings = (
-        ("round_s", "length of a scheduling round, of policies that work in rounds"),
-        ("restart_cost_s", "without progress at each start of a job but its first"),
-        ("grace_s", "for which a stopped job keeps its GPUs to save its state"),
-        ("decision_s", "from asking a policy until what it decides takes effect"),
-        ("checkpoint_s", "between periodic checkpoints, of which a failure loses the last part"),
-    )
     return tuple(
-        (exact(float(str(settings[key]))), meaning)
-        for key, meaning in meanings
-        if settings.get(key) is not None
+        (exact(float(str(settings[each.name]))), each.doc)
+        for each in settings_declared(Costs)
+        if each.name.endswith("_s") and settings.get(each.name) is not None
     )
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Protocol
 
-from hetsched_core.errors import InputError
-from hetsched_core.simulate.switching import Executor
+from hetsched_core.costs import Costs, Executor
 from hetsched_core.types import (
     ALL_SHAPES,
     Configuration,
@@ -18,53 +16,24 @@ from hetsched_core.types import (
     Window,
 )
 from hetsched_core.types.making import cheaply_made
+from hetsched_core.values.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The costs and the grid of a simulation. All times in seconds.
+class Settings(Costs):
+    """The costs and the grid of a simulation.
 
     Attributes:
-        round_s: length of a scheduling round.
-        restart_cost_s: no progress on the new GPUs at each start of a job but its first.
-        grace_s: how long a stopped run keeps its GPUs while it saves its state.
-        checkpoint_s: time between periodic checkpoints, which bound what a failure loses.
-        decision_s: how long after being asked for a plan takes effect.
-        switch: no progress on a GPU whose next training task is of another job than its last: what
-            an executor takes for the model of that task, or seconds for all models.
-        seed: for policies that draw random numbers.
         shapes: the shapes of configuration that can be realised.
         runs_per_job: how many runs one job may have at a time, profiling runs counted; None for
             any number.
         windows: spans in which nodes are closed to the jobs.
     """
 
-    round_s: float = 360.0
-    restart_cost_s: float = 10.0
-    grace_s: float = 0.0
-    checkpoint_s: float = 1800.0
-    decision_s: float = 0.0
-    switch: Executor | float = Executor.HARE
-    seed: int = 0
+    seed: int = setting(0, "for policies that draw random numbers")
     shapes: frozenset[Shape] = ALL_SHAPES
     runs_per_job: int | None = None
     windows: tuple[Window, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse times that no simulation can use."""
-        for name, least in (
-            ("round_s", 1e-3),
-            ("restart_cost_s", 0.0),
-            ("grace_s", 0.0),
-            ("checkpoint_s", 1e-3),
-            ("decision_s", 0.0),
-            ("switch", 0.0),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, Executor):
-                continue
-            if not least <= value or (value == math.inf and name != "checkpoint_s"):
-                raise InputError(f"{name}={value} is not a number of seconds of at least {least:g}")
 
     @property
     def lead_s(self) -> float:

@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from hetsched_core.errors import HetschedError
-from slurm_plugin.daemon.configuration import Setting, read_configuration, settings
+from hetsched_core.values.settings import Setting
+from slurm_plugin.daemon.configuration import read_configuration, settings
 
 
 def _overriding(command: Callable[..., None]) -> Callable[..., None]:

@@ -13,9 +13,10 @@ import click
 
 from hetsched_core import __version__
 from hetsched_core.cli.group import GROUP, hetsched
+from hetsched_core.values.settings import Setting
 from slurm_plugin.cli.hetschedd import hetschedd
 from slurm_plugin.cli.roff import Manual
-from slurm_plugin.daemon.configuration import PARAMETERS, Setting, settings
+from slurm_plugin.daemon.configuration import PARAMETERS, settings
 
 PROJECT = Path(__file__).parents[2]
 

@@ -15,13 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 from immutables import Map
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.values.text import choices_of, from_text, kind_of, to_text
-from slurm_plugin.daemon.settings import DaemonSettings, Mode, setting
+from hetsched_core.values.settings import Setting, setting, settings_declared
+from hetsched_core.values.text import from_text, kind_of, to_text
+from slurm_plugin.daemon.settings import DaemonSettings, Mode
 
 PARAMETERS = "parameters"
 """The table of the file that holds the policy's own parameters."""
@@ -106,33 +107,9 @@ def host_and_port(address: str) -> tuple[str, int] | None:
     return host.strip("[]"), int(port)
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting as declared; `default` is its text."""
-
-    name: str
-    hint: Any
-    default: str
-    doc: str
-    choices: tuple[str, ...]
-    bounds: str
-
-
 def settings() -> tuple[Setting, ...]:
     """Return all settings, in the order in which they are declared."""
-    hints = get_type_hints(Configuration)
-    return tuple(
-        Setting(
-            field.name,
-            hints[field.name],
-            to_text(field.default),
-            field.metadata["doc"],
-            choices_of(hints[field.name]),
-            _bounds(field.metadata["least"], field.metadata["most"]),
-        )
-        for field in dataclasses.fields(Configuration)
-        if "doc" in field.metadata
-    )
+    return settings_declared(Configuration)
 
 
 def read_configuration(
@@ -249,7 +226,3 @@ def _toml(value: Any) -> str:
     # A string of JSON is one of TOML, but for the one control character that JSON lets stand.
     texts = sorted(value) if isinstance(value, frozenset) else to_text(value)
     return json.dumps(texts, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _bounds(least: float | None, most: float | None) -> str:
-    return "" if least is None else f"{least:.12g} to {most:.12g}"

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from signal import Signals
-from typing import Any
 
 from ClusterShell.NodeSet import NodeSetException
 
 from hetsched_core.errors import InputError
 from hetsched_core.types import Round, Shape
+from hetsched_core.values.settings import check_bounds, setting
 from slurm_plugin.backend.gres import node_names
 
 LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
@@ -34,32 +33,6 @@ class Mode(StrEnum):
 
     SHADOW = "shadow"
     ENFORCE = "enforce"
-
-
-def setting(
-    default: Any, doc: str, *, least: float | None = None, most: float | None = None
-) -> Any:
-    """Declare a setting as a dataclass field: its default, its meaning, and its bounds if any.
-
-    Its type is one of those that `hetsched_core.values.text` reads. `dataclasses.MISSING` as the
-    default makes it one that has to be given.
-    """
-    return dataclasses.field(
-        default=default, metadata={"doc": doc, "least": least, "most": most}, kw_only=True
-    )
-
-
-def check_bounds(settings: object) -> None:
-    """Refuse a dataclass instance whose settings are out of their bounds.
-
-    Raises:
-        InputError: names the setting, its value and what is allowed.
-    """
-    for field in dataclasses.fields(settings):  # type: ignore[arg-type]
-        least, most = field.metadata.get("least"), field.metadata.get("most")
-        value = getattr(settings, field.name)
-        if least is not None and not least <= value <= most:
-            raise InputError(f"{field.name} = {value} is not within {least:g} and {most:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

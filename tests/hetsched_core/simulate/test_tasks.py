@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from hetsched_core.costs import Executor
 from hetsched_core.errors import InputError
 from hetsched_core.runlog import RunEnd, RunLog
 from hetsched_core.simulate import (
@@ -17,7 +18,6 @@ from hetsched_core.simulate import (
     Settings,
     simulate,
 )
-from hetsched_core.simulate.switching import Executor
 from hetsched_core.types import (
     Cluster,
     EndState,
