@@ -92,14 +92,14 @@ for a change of `--gpus` alone: that shows in nothing else that pyslurm tells.
 
 _shown = attrgetter(
     *("account", "admin_comment", "allocated_nodes", "array_id", "array_task_id"),
-    *("array_tasks_parallel", "array_tasks_waiting", "constraints", "cpus", "cpus_per_task"),
-    *("dependencies", "eligible_time", "end_time", "excluded_nodes", "gres_per_node"),
+    *("array_tasks_parallel", "array_tasks_waiting", "cpus", "cpus_per_task"),
+    *("eligible_time", "end_time", "excluded_nodes"),
     *("heterogeneous_id", "is_batch_job", "max_nodes", "memory_per_cpu", "memory_per_node"),
     *("min_cpus_per_node", "ntasks", "ntasks_per_node", "num_nodes", "partition", "priority"),
     *("qos", "requeue_count", "required_nodes", "reservation", "resource_sharing", "start_time"),
     *("state", "state_reason", "submit_time", "time_limit"),
 )
-"""Returns what `_job` reads of a job, but texts that may be no UTF-8, and sums."""
+"""Returns what `_job` reads of a job, but texts that may be no UTF-8, collections, and sums."""
 
 _FLAGS = {
     "MAINTENANCE": "MAINT",
@@ -124,7 +124,7 @@ class PyslurmBackend:
         require_commands("scontrol")
         self._users: dict[int, str] = {}
         self._once = AskedOnce(run_command)
-        self._read: dict[int, tuple[object, SlurmJob]] = {}
+        self._read: dict[int, tuple[int, SlurmJob]] = {}
         self._reads = 0
 
     def read(self) -> SlurmState:
@@ -162,7 +162,7 @@ class PyslurmBackend:
         job: Any,
         untold: Untold,
         over: Collection[int],
-        before: Mapping[int, tuple[object, SlurmJob]],
+        before: Mapping[int, tuple[int, SlurmJob]],
         every: int,
     ) -> SlurmJob:
         """Return a job: the same one as before if nothing of it has changed.
@@ -170,7 +170,10 @@ class PyslurmBackend:
         It is made where something is shown otherwise, and in its turn, of `every` reads one.
         """
         told = self._user(job), job.id in over, untold
-        row = *_shown(job), _text(job, "name"), _text(job, "submit_line"), *told
+        texts = _text(job, "name"), _text(job, "submit_line")
+        collections = job.constraints or (), *(job.gres_per_node or {}).items()
+        # A hash takes a fraction of the memory of what is shown.
+        row = hash((*_shown(job), *texts, *told, repr(collections), repr(job.dependencies)))
         known = before.get(job.id)
         in_turn = (job.id + self._reads) % every == 0
         if in_turn or known is None or known[0] != row:

@@ -277,6 +277,7 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
     if mark.options.counts is not None:
         return _elastic(key, mark, mark.options.counts, seen, own)
     gpus = max(1, own.gpus)
+    exact = _nodes_by_gpus(own)
     return Request(
         key=key,
         mark=mark,
@@ -284,13 +285,21 @@ def request_of(key: str, mark: Mark, seen: SlurmJob, own: Own) -> Request:
         counts=RequirementSet.rigid(gpus),
         default_count=gpus,
         gpu_types=frozenset(own.gpu_types) or None,
-        least_nodes=max(own.least_nodes, len(own.nodes)),
-        most_nodes=own.most_nodes,
+        least_nodes=max(exact or own.least_nodes, len(own.nodes)),
+        most_nodes=exact or own.most_nodes,
         cpus_per_gpu=math.ceil(own.cpus / gpus),
         memory_mb_per_gpu=math.ceil(own.memory_mb / gpus),
         movable=False,
         why_not=_why_not(seen) or _names_too_few(own),
     )
+
+
+def _nodes_by_gpus(own: Own) -> int:
+    """Return on how many nodes a job runs that asks for GPUs by node alone; 0 for any other."""
+    texts = own.resources
+    on_each, _ = gpus_in(texts.per_node or "")
+    alone = on_each and not (texts.per_job or texts.per_socket or texts.per_task)
+    return own.gpus // on_each if alone else 0
 
 
 def _elastic(key: str, mark: Mark, counts: RequirementSet, seen: SlurmJob, own: Own) -> Request:

@@ -133,6 +133,9 @@ class Requests:
         if known is None or not waits:
             return
         before, own = known.edited.get(seen.id, known.own), own_of(seen, known.mark)
+        if before.most_nodes and not own.most_nodes:
+            # Nobody can take it away. A controller that has started again does not show it.
+            own = replace(own, resources=replace(own.resources, nodes=before.resources.nodes))
         if own == before or was.pinned != before.nodes:
             return
         if seen.id == job_of(seen.id):
