@@ -12,7 +12,7 @@ from prometheus_client import Counter as Total
 from hetsched_core.errors import InputError
 from hetsched_core.spool import Reject
 from hetsched_core.store import FileReject
-from hetsched_core.types import Phase, Plan, ReasonCode, Snapshot
+from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
 from slurm_plugin.api.answers import NEW, STARTING, word_of
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
@@ -73,7 +73,7 @@ class Meters:
         for kind in ("away", "refused"):
             self._rpc_errors.labels(kind)
         self._restarted: dict[str, int] = {}
-        self._expected: dict[str, tuple[int, float]] = {}
+        self._expected: dict[str, tuple[int, Configuration, float]] = {}
         self._made_s: float | None = None
 
     def note(
@@ -155,13 +155,13 @@ class Meters:
                 self._restarts.inc(more)
             for run in view.runs:
                 # A run that has told nothing shows what is expected; what it tells is learned from.
-                number, speed = self._expected.get(job_id, (run.number, run.speed))
-                if number != run.number:
+                *which, speed = self._expected.get(job_id, (None, None, 0.0))
+                if which != [run.number, run.configuration]:
                     speed = run.speed
-                elif speed > 0 and run.speed not in (0.0, speed):
+                elif speed > 0 and view.samples_done > 0 and run.speed not in (0.0, speed):
                     self._error.observe(abs(speed - run.speed) / run.speed)
                     speed = 0.0
-                expected[job_id] = run.number, speed
+                expected[job_id] = run.number, run.configuration, speed
         self._restarted, self._expected = restarted, expected
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -35,6 +35,7 @@ KEEP_JOBS = 20_000
 REMEMBERED = 1000
 """So many past jobs are learned from."""
 
+_NOTHING: Mapping[str, float] = {}
 _MOST_UNWRITTEN = 10_000
 _FORGET_EVERY = 500
 _AGAIN_S = 10.0
@@ -110,6 +111,7 @@ class Journal:
         plan: Plan,
         decisions: int,
         given: Iterable[StoredRange] = (),
+        ended_s: Mapping[str, float] = _NOTHING,
     ) -> tuple[tuple[str, float], ...]:
         """Take in a cycle, and write what is new.
 
@@ -120,6 +122,7 @@ class Journal:
             plan: the plan in force.
             decisions: how many were made so far.
             given: ranges that were given for starts since the last call.
+            ended_s: when jobs have ended since, where that is known.
 
         Returns:
             Nonce and time of the jobs that have started since.
@@ -141,7 +144,9 @@ class Journal:
             self._tell(each, view, plan.entries.get(view.id), snapshot, decisions)
             each.view = view
         for job_id in [job_id for job_id in self._followed if job_id not in seen]:
-            self._leave(self._followed.pop(job_id), snapshot, decisions)
+            # The daemon may look long after.
+            end_s = min(snapshot.now, ended_s.get(job_id, math.inf))
+            self._leave(self._followed.pop(job_id), replace(snapshot, now=end_s), decisions)
         self._write(store, snapshot.now)
         return tuple(started)
 

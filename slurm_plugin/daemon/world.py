@@ -93,6 +93,7 @@ from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
+from slurm_plugin.daemon.tenants import Tenants
 from slurm_plugin.daemon.terms import limit_min
 from slurm_plugin.daemon.where import Where
 
@@ -130,6 +131,7 @@ class LiveWorld:
         warnings: what is wrong with what jobs say of themselves, by job id.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
+        ended_s: when jobs ended, as Slurm says, that the last read showed to have ended.
         leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
             are over.
         odd: records that are left out, such as `job 12`, each with what is wrong.
@@ -167,6 +169,7 @@ class LiveWorld:
         self.disturbed = False
         self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
+        self.ended_s: dict[str, float] = {}
         self.leaderless: tuple[Cancel, ...] = ()
         self.requests = Requests()
         self._unread: list[SlurmJob] = []
@@ -181,6 +184,7 @@ class LiveWorld:
         self.odd: dict[str, str] = {}
         self._limits: dict[_Peers, tuple[Reason, int, float]] = {}
         self._launches = Launches()
+        self._tenants = Tenants()
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -217,6 +221,7 @@ class LiveWorld:
             self.leaderless = ()
         self._cpu_jobs = {each.job.id: each.job for each in self.without_gpus}
         self.lost, self._unread, self.intruders, self.without_gpus = [], [], [], []
+        self.ended_s = {}
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
@@ -229,6 +234,8 @@ class LiveWorld:
                         self._leave(job_id)
                     continue
                 seen = None
+            if seen is not None and seen.end_s is not None:
+                self.ended_s[job_id] = seen.end_s
             if seen is None and not self._behind(known.slurm):
                 self.lost.append(known.slurm)
             self._leave(job_id)
@@ -242,7 +249,9 @@ class LiveWorld:
             for node in ours
         )
         self.odd |= {f"node {name}": words for name, words in self._launches.words.items()}
-        self._observe_windows(changed=doubted or windows != before_them)
+        tenants, self._tenants = self._tenants, Tenants.of(self.records.values())
+        moved = tenants != self._tenants
+        self._observe_windows(changed=doubted or moved or windows != before_them)
         # Anew each time: others may look at the old one.
         self.later, self.aside = {}, {}
         for seen in state.jobs.values():
@@ -688,6 +697,7 @@ class LiveWorld:
         ends_s = math.inf if limit_s is None else self._now + limit_s
         closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
         closed |= self._launches.closed_to(seen.user) | self._launches.closed
+        closed |= self._tenants.closed_to(seen)
         return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
@@ -763,6 +773,8 @@ class LiveWorld:
         names = [each.name for each in self.windows if each.nodes & closed]
         if self._launches.closed_to(known.slurm.user) & closed:
             names.append("jobs could not be launched there")
+        if self._tenants.closed_to(known.slurm) & closed:
+            names.append("it shares no node with jobs of other users, or they share none with it")
         return Reason(ReasonCode.CLOSED, detail=", ".join(dict.fromkeys(names)))
 
     def _quota(
@@ -854,8 +866,9 @@ class LiveWorld:
         closed = closed_to(known.whole, held, self.windows, self._now, lead_s)
         # What runs there already stays.
         runs_on = {name for configuration, _ in held for name, _ in configuration}
-        if doubted := self._launches.closed_to(known.slurm.user) - runs_on:
-            closed = Closed(closed.nodes | doubted, closed.until_s)
+        not_now = self._launches.closed_to(known.slurm.user) | self._tenants.closed_to(known.slurm)
+        if not_now := not_now - runs_on:
+            closed = Closed(closed.nodes | not_now, closed.until_s)
         for unit in (known, *known.copies.values()):
             if shunned := unit.shunned_at(self._now):
                 again_s = min(again_s for _, again_s in unit.shunned.values())

@@ -151,14 +151,15 @@ def test_restarts_errors_and_how_far_estimates_are_off_are_counted_once() -> Non
     value = meters.registry.get_sample_value
     run = held(on(n0=3), speed=4.0, number=1)
 
-    def seen(speed: float, restarts: int, number: int = 1) -> Snapshot:
+    def seen(speed: float, restarts: int, number: int = 1, told: float = 9.0) -> Snapshot:
         again = replace(run, speed=speed, number=number)
-        moved = replace(view("1", again, counts=(3,)), restarts=restarts)
+        moved = replace(view("1", again, counts=(3,)), restarts=restarts, samples_done=told)
         return snapshot_of(SNAPSHOT.cluster, [moved], now=130.0)
 
     for speed, restarts in ((4.0, 3), (4.0, 3), (5.0, 3), (5.1, 3)):
         meters.note(CycleReport(), seen(speed, restarts), PLAN, 2.5)
-    # What ran before the daemon began is no restart that it saw.
+    # What ran before the daemon began is no restart that it saw, and other estimates tell nothing.
+    meters.note(CycleReport(), seen(7.0, 3, told=0.0), PLAN, 2.5)
     assert value("hetsched_restarts_total") == 0
     assert value("hetsched_recent_latency_ratio") == 2.5
     assert value("hetsched_estimate_error_ratio_count") == 1

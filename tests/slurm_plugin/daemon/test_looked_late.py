@@ -1,0 +1,17 @@
+"""A daemon that could not look for a while counts what happened, not how long it looked away."""
+
+from dataclasses import replace
+
+from slurm_plugin.backend import JobState
+from tests.slurm_plugin.daemon.test_journal import Bench, bench, events, job, running
+
+__all__ = ["bench"]
+
+
+def test_gpu_hours_end_when_slurm_says_that_the_job_ended(bench: Bench) -> None:
+    bench.cycle(job(1))
+    run = running(job(1), bench.clock.now)
+    bench.cycle(run)
+    ended = replace(run, state=JobState.ENDED, nodes=(), end_s=bench.clock.now + 8.0)
+    bench.cycle(ended, seconds=90)
+    assert events(bench, "1")[-1] == ("left", f"after {4 * 8 / 3600:.3g} GPU hours")
