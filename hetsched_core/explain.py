@@ -230,9 +230,12 @@ def _why_never(snapshot: Snapshot, job: Job) -> str:
     def ways(job: Job, *more: Shape) -> tuple[Way, ...]:
         return ways_to_fit(job, snapshot.cluster, snapshot.speeds, shapes | {*more})
 
+    accepts = f"it accepts {job.requirements} GPUs"
     if others := ways(replace(job, gpu_types=None)):
         types = dict.fromkeys(name for way in others for name in way.types)
         return f"it would on {' or '.join(types)}, which it does not accept"
+    if job.nodes is not None and ways(job, Shape.EVEN, Shape.MIXED_TYPES):
+        return f"{accepts}, all of one type; its nodes ({_own_nodes(snapshot, job)}) have several"
     if job.nodes is not None or job.min_nodes > 1 or job.max_nodes is not None:
         unlimited = replace(job, nodes=None, min_nodes=1, max_nodes=None)
         if ways(unlimited):
@@ -243,7 +246,7 @@ def _why_never(snapshot: Snapshot, job: Job) -> str:
         if job.accepts_type(gpu_type)
     }
     have = " and ".join(f"{gpus} {gpu_type}" for gpu_type, gpus in has.items())
-    accepts, least = f"it accepts {job.requirements} GPUs", job.requirements.smallest
+    least = job.requirements.smallest
     largest = max(node.gpus for node in snapshot.cluster if node.gpu_type in has)
     if least > sum(has.values()):
         return f"{accepts}; there are {have}"
@@ -299,13 +302,15 @@ def _free_on(idle: FreeGpus, node: Node) -> int:
     return next((k for k in counts if idle.fits(PerGpu(), on_one_node(node.name, k))), 0)
 
 
+def _own_nodes(snapshot: Snapshot, job: Job) -> str:
+    return _few([n.name for n in snapshot.cluster if n.name in (job.nodes or ())])
+
+
 def _limits(snapshot: Snapshot, job: Job) -> str:
     """Say to which nodes, and how many, a job is limited."""
     said = []
     if job.nodes is not None:
-        said.append(
-            f"its nodes ({_few([n.name for n in snapshot.cluster if n.name in job.nodes])})"
-        )
+        said.append(f"its nodes ({_own_nodes(snapshot, job)})")
     if job.min_nodes > 1 or job.max_nodes is not None:
         most = "any number" if job.max_nodes is None else str(job.max_nodes)
         said.append(f"how many it has to be on ({job.min_nodes} to {most})")

@@ -43,7 +43,7 @@ class ReasonCode(Enum):
         Horizon.NEVER,
         "a job it depends on has not ended as it must; cancel it, or change the dependency",
     )
-    QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account or QOS is reached")
+    QUOTA = ("quota", Horizon.NOT_YET, "a limit of its account, QOS or array is reached")
     LICENSES = ("licenses", Horizon.NOT_YET, "licenses that it asks for are in use")
     NOT_PLANNED = ("not_planned", Horizon.NOT_YET, "no policy is asked about it")
     NOT_STARTED = ("not_started", Horizon.NOT_YET, "Slurm does not start it")

@@ -146,6 +146,12 @@ TWELVE = {f"{kind}{at}": (kind, 4) for kind in ("a100", "v100") for at in range(
         ),
         (
             (2,),
+            {"nodes": frozenset({"a1000", "v1000"}), "min_nodes": 2, "max_nodes": 2},
+            LIVE,
+            "it accepts 2 GPUs, all of one type; its nodes (a1000, v1000) have several",
+        ),
+        (
+            (2,),
             {"cpus_per_gpu": 100.0},
             LIVE,
             "it accepts 2 GPUs with 100 CPUs and 0 MiB beside each; no nodes have so much",

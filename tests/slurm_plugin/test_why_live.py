@@ -298,7 +298,7 @@ def test_a_quota(scene: Scene) -> None:
     scene.until(lambda: scene.known(job)() and codes(scene.why(job)) == [("quota", "not yet")])
     (reason,) = scene.why(job)["reasons"]
     assert reason["sentence"].endswith(
-        "a limit of its account or QOS is reached: QOSMaxGRESPerUser"
+        "a limit of its account, QOS or array is reached: QOSMaxGRESPerUser"
     )
 
 

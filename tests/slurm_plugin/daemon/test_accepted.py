@@ -218,7 +218,9 @@ def test_a_job_that_a_limit_on_several_jobs_keeps_back_is_tried_again_after_a_wh
         daemon.cycle()
     entry = daemon.plan.entries["1"]
     assert isinstance(entry, Waiting)
-    assert str(entry.reason).endswith("a limit of its account or QOS is reached: QOSMaxGRESPerUser")
+    assert str(entry.reason).endswith(
+        "a limit of its account, QOS or array is reached: QOSMaxGRESPerUser"
+    )
     assert [type(call) for call in backend.calls] == [Enter, Leave]
     for _ in range(15):
         clock.now += 1.0
