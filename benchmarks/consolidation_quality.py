@@ -34,7 +34,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from docs.reproduction.page import filled
+from benchmarks.papers.page import filled
 from job_wrappers.consolidation import Averaging, Copy, Tracker
 
 PAGE = Path(__file__).parents[1] / "docs" / "live" / "consolidation.md"

@@ -29,8 +29,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
+from benchmarks.papers.page import filled
 from benchmarks.wrappers.models import CASES, Case
-from docs.reproduction.page import filled
 from job_wrappers.session import TrainingSession, report
 
 ROOT = Path(__file__).resolve().parents[1]

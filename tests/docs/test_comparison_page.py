@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from docs.reproduction import comparison
-from docs.reproduction.comparison_inputs import SWEEPS, inputs
-from docs.reproduction.comparison_runs import COLUMNS, JCT, MAX_RATIO, Row, log_ratios, shown
-from docs.reproduction.comparison_tables import (
+from benchmarks.papers import comparison
+from benchmarks.papers.comparison_inputs import SWEEPS, inputs
+from benchmarks.papers.comparison_runs import COLUMNS, JCT, MAX_RATIO, Row, log_ratios, shown
+from benchmarks.papers.comparison_tables import (
     NOISE,
     by_workload,
     frontier,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.reproduction import fidelity
+from benchmarks.papers import fidelity
 from hetsched_core.policies.gavel import Gavel, Objective
 
 EXPLAINED = "arrivals", Objective.MAKESPAN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.reproduction import hadar
+from benchmarks.papers import hadar
 
 
 @pytest.mark.parametrize("figure", ["fig1", "speeds", "aws", "lab", "gains"])

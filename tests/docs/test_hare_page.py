@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.reproduction import hare
+from benchmarks.papers import hare
 
 SMALL = hare.Case(gpus=16, jobs=12)
 

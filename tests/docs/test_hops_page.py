@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from docs.reproduction import hops as page
-from docs.reproduction.hops_cells import Cell, policy_of, result, scattered
-from docs.reproduction.hops_setting import (
+from benchmarks.papers import hops as page
+from benchmarks.papers.hops_cells import Cell, policy_of, result, scattered
+from benchmarks.papers.hops_setting import (
     LARGE,
     LARGEST,
     MODELS,
@@ -23,7 +23,7 @@ from docs.reproduction.hops_setting import (
     cluster_of,
     world_of,
 )
-from docs.reproduction.page import filled as fill
+from benchmarks.papers.page import filled as fill
 from hetsched_core.fairness import RunTimes
 from hetsched_core.simulate import KnownSpeeds, simulate
 from hetsched_core.types import Configuration

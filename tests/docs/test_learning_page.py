@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docs.reproduction import learning
+from benchmarks.papers import learning
 
 
 @pytest.mark.slow

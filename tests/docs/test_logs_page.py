@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs.reproduction import logs
+from benchmarks.papers import logs
 
 
 def line(cells: list[str]) -> str:

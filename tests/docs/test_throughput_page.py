@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from docs.reproduction import throughput as page
+from benchmarks.papers import throughput as page
 from hetsched_core.throughput.fit import USUAL
 
 TEXT = page.PAGE.read_text()

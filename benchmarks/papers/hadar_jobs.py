@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
-from docs.reproduction.fidelity import STATIC, load, markdown
+from benchmarks.papers.fidelity import STATIC, load, markdown
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate import Settings, simulate

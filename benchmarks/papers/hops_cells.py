@@ -1,4 +1,4 @@
-"""Replays that docs/reproduction/hops.py is made of, each kept in a file once it is computed."""
+"""Replays that benchmarks/papers/hops.py is made of, each kept in a file once it is computed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from docs.reproduction.hops_setting import MODELS, SCALES, World, world_of
+from benchmarks.papers.hops_setting import MODELS, SCALES, World, world_of
 from hetsched_core.metrics import measure
 from hetsched_core.policies.sia import Sia
 from hetsched_core.policy import Policy, make_policy

@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/hadar.md: Hadar and HadarE beside what their paper reports.
 
-    HETSCHED_DATA=... python -m docs.reproduction.hadar
+    HETSCHED_DATA=... python -m benchmarks.papers.hadar
 
 writes them between the markers of the page (some five minutes), and the plot beside it.
 """
@@ -21,9 +21,9 @@ import numpy as np
 from immutables import Map
 from numpy.typing import NDArray
 
-from docs.reproduction.fidelity import STATIC, load, markdown
-from docs.reproduction.hadar_jobs import drawn, least
-from docs.reproduction.page import filled
+from benchmarks.papers.fidelity import STATIC, load, markdown
+from benchmarks.papers.hadar_jobs import drawn, least
+from benchmarks.papers.page import PAGES, filled
 from hetsched_core.kernels.payoff import Market
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.policies.hadar.prices import Jobs, price_bounds
@@ -48,8 +48,8 @@ from hetsched_core.types import (
     Trigger,
 )
 
-PAGE = Path(__file__).with_suffix(".md")
-PLOT = Path(__file__).with_name("hadar-decisions.svg")
+PAGE = PAGES / "hadar.md"
+PLOT = PAGES / "hadar-decisions.svg"
 Floats = NDArray[np.float64]
 ROUND_S = 360.0
 RESTART_S = 10.0

@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/logs.md: how close replays of accounting logs come to them.
 
-    HETSCHED_DATA=... python -m docs.reproduction.logs
+    HETSCHED_DATA=... python -m benchmarks.papers.logs
 
 writes them between the markers of the page (about ten seconds).
 """
@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from docs.reproduction.page import filled
-from docs.reproduction.throughput import markdown
+from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.throughput import markdown
 from hetsched_core.logged import Closeness, closeness
 from hetsched_core.policy import make_policy
 from hetsched_core.report.history import LoggedHistory
@@ -25,7 +25,7 @@ from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
 from hetsched_core.traces.sacct import SacctOptions, parse_fields, parse_zone
 from hetsched_core.traces.slurm_nodes import read_scontrol
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = PAGES / "logs.md"
 SEEDS = range(4)
 FOX = (
     "JobID,JobIDRaw,User,Account,State,Start,End,AveCPU,AveDiskRead,AveDiskWrite,AveRSS,AveVMSize,"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
-from docs.reproduction.comparison_runs import (
+from benchmarks.papers.comparison_runs import (
     COLUMNS,
     COPIES,
     FRAGMENTS,
@@ -26,7 +26,7 @@ from docs.reproduction.comparison_runs import (
     relative,
     shown,
 )
-from docs.reproduction.fidelity import markdown
+from benchmarks.papers.fidelity import markdown
 from hetsched_core.report.estimates import Estimate, estimate
 from hetsched_core.report.units import number
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from docs.reproduction.hare import Case, world
-from docs.reproduction.logs import bundled, fox, habrok
+from benchmarks.papers.hare import Case, world
+from benchmarks.papers.logs import bundled, fox, habrok
 from hetsched_core.files import replacing
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
 from hetsched_core.traces.load import Loaded, LoadOptions, load_workload

@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/throughput.md: the estimator against published measurements.
 
-    HETSCHED_DATA=... python docs/reproduction/throughput.py
+    HETSCHED_DATA=... python benchmarks/papers/throughput.py
 
 writes them between the markers of the page; `--check` only says whether they are still the same.
 """
@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from docs.reproduction.page import filled
+from benchmarks.papers.page import PAGES, filled
 from hetsched_core.throughput.estimate import Layers, estimate
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
 from hetsched_core.throughput.fit import USUAL, Prior, Rate, Variant, fit_training
@@ -31,7 +31,7 @@ from hetsched_core.types import Cluster, Node
 
 Floats = NDArray[np.float64]
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = PAGES / "throughput.md"
 COUNTS = (1, 2, 4, 8)
 KNOWN, JUDGED = (1, 2), (4, 8)
 PLACEMENTS = {1: "one node", 2: "across nodes"}

@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/shapes.md: what uneven and mixed shapes gain over even ones alone.
 
-    python -m docs.reproduction.shapes
+    python -m benchmarks.papers.shapes
 
 writes them between the markers of the page (about six minutes of one core).
 """
@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from docs.reproduction.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, Column, Row
-from docs.reproduction.comparison_runs import shown as cell
-from docs.reproduction.fidelity import markdown
-from docs.reproduction.page import filled
+from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, Column, Row
+from benchmarks.papers.comparison_runs import shown as cell
+from benchmarks.papers.fidelity import markdown
+from benchmarks.papers.page import PAGES, filled
 from hetsched_core.cli import main as hetsched
 from hetsched_core.policy import make_policy
 from hetsched_core.replay import replay
@@ -27,7 +27,7 @@ from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
 from hetsched_core.traces.sacct import SacctOptions
 from hetsched_core.types import ALL_SHAPES, Cluster, Node, Shape
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = PAGES / "shapes.md"
 BUNDLED = Path(__file__).parents[2] / "hetsched_core/traces/bundled"
 CLUSTER = Cluster(
     tuple(

@@ -1,8 +1,8 @@
 """Figures of docs/reproduction/when.md: how good ranges for the starts of jobs are.
 
-    HETSCHED_DATA=... python -m docs.reproduction.when replayed
-    HETSCHED_DATA=... python -m docs.reproduction.when unknown
-    python -m docs.reproduction.when live
+    HETSCHED_DATA=... python -m benchmarks.papers.when replayed
+    HETSCHED_DATA=... python -m benchmarks.papers.when unknown
+    python -m benchmarks.papers.when live
 
 write them between the markers of the page: the first two some minutes of two CPUs each, the last
 ten minutes on a private Slurm, which needs what `hetsched testbed` needs.
@@ -27,7 +27,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from docs.reproduction.page import filled
+from benchmarks.papers.page import PAGES, filled
 from hetsched_core.forecast import (
     Calibration,
     Experience,
@@ -47,7 +47,7 @@ from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
 from hetsched_core.traces.sacct import SacctOptions, parse_zone
 from hetsched_core.types import Cluster, Horizon, Job, Node, Plan, Snapshot, Submission, Waiting
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = PAGES / "when.md"
 BUNDLED = Path("hetsched_core/traces/bundled")
 ROUGHLY = 0.3
 """Standard deviation of the logarithm of what users say of a job's size, by its true size."""

@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/fidelity.md: this simulator beside the published one of Gavel.
 
-    HETSCHED_DATA=... python docs/reproduction/fidelity.py
+    HETSCHED_DATA=... python benchmarks/papers/fidelity.py
 
 writes them between the markers of the page (about three minutes of a CPU).
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from docs.reproduction.page import filled
+from benchmarks.papers.page import PAGES, filled
 from hetsched_core.metrics import Measures, measure
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Gavel, Objective
@@ -33,7 +33,7 @@ from hetsched_core.types import (
     Waiting,
 )
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = PAGES / "fidelity.md"
 GPUS_A_NODE = 4
 ROUND_S = 360.0
 

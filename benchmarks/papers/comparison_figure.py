@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from docs.reproduction.comparison_runs import (
+from benchmarks.papers.comparison_runs import (
     COPIES,
     JCT,
     MAKESPAN,
@@ -19,7 +19,7 @@ from docs.reproduction.comparison_runs import (
     geometric,
     relative,
 )
-from docs.reproduction.comparison_tables import OURS, frontier
+from benchmarks.papers.comparison_tables import OURS, frontier
 
 Label = tuple[float, float, str]
 """Where a name stands beside its point: offset in points, and the side it begins at."""

@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/hops.md: Hops beside what its paper reports.
 
-    python -m docs.reproduction.hops [--cells FOLDER] [--check] [FIGURE ...]
+    python -m benchmarks.papers.hops [--cells FOLDER] [--check] [FIGURE ...]
 
 writes them between the markers of the page; with `--check` it compares instead. Every replay is
 kept in the folder once it is computed, so that a run that was cut short goes on where it was;
@@ -18,11 +18,11 @@ import click
 import numpy as np
 from scipy.stats import t as student
 
-from docs.reproduction.fidelity import markdown
-from docs.reproduction.hops_cells import Cell, Found, Variant, result
-from docs.reproduction.page import filled
+from benchmarks.papers.fidelity import markdown
+from benchmarks.papers.hops_cells import Cell, Found, Variant, result
+from benchmarks.papers.page import PAGES, filled
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = PAGES / "hops.md"
 SEEDS = range(10)
 FEW_SEEDS = range(3)
 SMALL, LARGE = "64 GPUs", "512 GPUs"

@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/comparison.md: all policies on all workloads.
 
-    HETSCHED_DATA=... python -m docs.reproduction.comparison FOLDER
+    HETSCHED_DATA=... python -m benchmarks.papers.comparison FOLDER
 
 writes the inputs and the sweeps (`sweeps/`) into the folder, runs what is missing there (forty
 minutes of one core in all), and fills in the page, the one with all measures, and that of `steady`.
@@ -14,9 +14,9 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.reproduction.comparison_figure import draw
-from docs.reproduction.comparison_inputs import SWEEPS, write_inputs
-from docs.reproduction.comparison_runs import (
+from benchmarks.papers.comparison_figure import draw
+from benchmarks.papers.comparison_inputs import SWEEPS, write_inputs
+from benchmarks.papers.comparison_runs import (
     FRAGMENTS,
     FTF,
     JCT,
@@ -33,7 +33,7 @@ from docs.reproduction.comparison_runs import (
     Runs,
     run_sweep,
 )
-from docs.reproduction.comparison_tables import (
+from benchmarks.papers.comparison_tables import (
     ablations,
     everything,
     frontiers,
@@ -45,12 +45,12 @@ from docs.reproduction.comparison_tables import (
     telling,
     together,
 )
-from docs.reproduction.page import filled
+from benchmarks.papers.page import PAGES, filled
 
-PAGE = Path(__file__).with_suffix(".md")
-ALL = Path(__file__).with_name("comparison-all.md")
-STEADY = Path(__file__).parents[1] / "policies" / "steady.md"
-PLOT = Path(__file__).with_name("comparison.svg")
+PAGE = PAGES / "comparison.md"
+ALL = PAGES / "comparison-all.md"
+STEADY = PAGES.parent / "policies" / "steady.md"
+PLOT = PAGES / "comparison.svg"
 
 COMPARED = ("generated", "traces", "windows", "logs")
 BATCH = "gavel static"

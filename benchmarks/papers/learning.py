@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/learning.md: what policies know when they learn speeds in a replay.
 
-    python -m docs.reproduction.learning
+    python -m benchmarks.papers.learning
 
 writes them between the markers of the page (six to ten minutes).
 """
@@ -11,12 +11,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
-from docs.reproduction.page import filled
-from docs.reproduction.throughput import markdown
+from benchmarks.papers.page import PAGES, filled
+from benchmarks.papers.throughput import markdown
 from hetsched_core.metrics import measure
 from hetsched_core.policy import make_policy
 from hetsched_core.replay import with_node_spread
@@ -28,7 +27,7 @@ from hetsched_core.traces.cluster_file import read_cluster
 from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
 from hetsched_core.types import Configuration, Purpose, Speeds
 
-PAGE = Path(__file__).with_suffix(".md")
+PAGE = PAGES / "learning.md"
 POLICIES = ("srtf", "gavel", "sia")
 SPREADS = (None, "longhorn-resnet")
 SEEDS = range(3)

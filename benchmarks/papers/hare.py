@@ -1,6 +1,6 @@
 """Figures of docs/reproduction/hare.md: Hare, HLAS and HLAS-P beside what their papers report.
 
-    python -m docs.reproduction.hare
+    python -m benchmarks.papers.hare
 
 writes them between the markers of the page, or only those named.
 """
@@ -12,14 +12,13 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from random import Random
 
 import numpy as np
 
+from benchmarks.papers.fidelity import markdown
+from benchmarks.papers.page import PAGES, filled
 from benchmarks.test_hare import second_decision
-from docs.reproduction.fidelity import markdown
-from docs.reproduction.page import filled
 from hetsched_core.policies.hare.bound import relax
 from hetsched_core.policies.hare.hlas import Hlas, grouped
 from hetsched_core.policies.hare.hlas_p import HlasP
@@ -41,8 +40,8 @@ from hetsched_core.types import (
     TaskTimes,
 )
 
-PAGE = Path(__file__).with_suffix(".md")
-PLOT = Path(__file__).with_name("hare-decisions.svg")
+PAGE = PAGES / "hare.md"
+PLOT = PAGES / "hare-decisions.svg"
 
 ARRIVALS_S = 600.0
 LEVELS = (("v100",), ("v100", "k80"), ("v100", "t4", "k80", "m60"))

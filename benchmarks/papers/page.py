@@ -6,8 +6,12 @@ A figure named N lies between a line `<!-- figures: N -->` and the next `<!-- en
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import click
+
+PAGES = Path(__file__).parents[2] / "docs/reproduction"
+"""Where the pages are."""
 
 END = "<!-- end -->"
 
