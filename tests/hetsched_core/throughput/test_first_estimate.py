@@ -13,22 +13,26 @@ from hetsched_core.throughput.first_estimate import (
     first_estimate,
 )
 
-
-def test_formula_10_gives_what_h7_says() -> None:
-    gpu = GpuFacts(tensor_tflops=120, memory_gb=16, pcie_generation=3)
-    profile = ProfileFacts(32, ModelWeight.MODEST, DatasetSize.L)
-    assert first_estimate(gpu, profile) == pytest.approx(160, abs=1e-9)
+H7 = ProfileFacts(32, ModelWeight.MODEST, DatasetSize.L)
 
 
-def test_the_formula_follows_each_of_its_parts() -> None:
-    gpu, profile = GpuFacts(120, 16), ProfileFacts()
-    base = first_estimate(gpu, profile)
-    assert first_estimate(GpuFacts(240, 16), profile) == pytest.approx(2 * base)
-    assert first_estimate(GpuFacts(120, 64), profile) == pytest.approx(base / 2)
-    assert first_estimate(GpuFacts(120, 16, 5), profile) == pytest.approx(4 * base)
-    assert first_estimate(gpu, ProfileFacts(64)) == pytest.approx(2 * base)
-    heavy = ProfileFacts(32, ModelWeight.EXTRA_HIGH, DatasetSize.XL)
-    assert first_estimate(gpu, heavy) == pytest.approx(base / 4)
+@pytest.mark.parametrize(
+    ("gpu", "profile", "expected"),
+    [
+        pytest.param(GpuFacts(120, 16, 3), H7, 160, id="H7"),
+        pytest.param(GpuFacts(240, 16), H7, 320, id="twice the TFLOP/s"),
+        pytest.param(GpuFacts(120, 64), H7, 80, id="four times the memory"),
+        pytest.param(GpuFacts(120, 16, 5), H7, 640, id="two generations of PCIe later"),
+        pytest.param(GpuFacts(120, 16), ProfileFacts(64), 480, id="twice the batch, less data"),
+        pytest.param(
+            GpuFacts(120, 16), ProfileFacts(32, ModelWeight(4), DatasetSize.XL), 60, id="heavy"
+        ),
+    ],
+)
+def test_formula_10_gives_what_h7_says_and_follows_each_of_its_parts(
+    gpu: GpuFacts, profile: ProfileFacts, expected: float
+) -> None:
+    assert first_estimate(gpu, profile) == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_gpu_without_tensor_cores_counts_its_cores() -> None:
@@ -46,14 +50,11 @@ def test_a_gpu_without_tensor_cores_counts_its_cores() -> None:
         (120, 16, 2, "PCIe generation 2; valid: 3, 4, 5"),
     ],
 )
-def test_an_impossible_gpu_is_refused(
+def test_an_impossible_gpu_or_batch_is_refused(
     tflops: float, memory_gb: float, pcie: int, message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
         GpuFacts(tflops, memory_gb, pcie)
-
-
-@pytest.mark.parametrize("batch", [0, -1, math.nan, math.inf])
-def test_an_impossible_batch_is_refused(batch: float) -> None:
-    with pytest.raises(InputError, match="batch"):
-        ProfileFacts(batch)
+    for batch in (0, math.nan, math.inf):
+        with pytest.raises(InputError, match=f"a batch of {batch}"):
+            ProfileFacts(batch)
