@@ -104,23 +104,7 @@ def test_a_ring_between_nodes_grows_with_the_gpus_and_is_hops_at_two() -> None:
     assert compiled_s(ring, 8, 8) == pytest.approx(0.1 + 0.35 + 0.01 + 0.005, abs=1e-9)
 
 
-def test_one_gpu_needs_no_bandwidth_and_what_is_not_known_is_nan() -> None:
-    model = replace(W8, bandwidths=Bandwidths(link=2e9, network=math.nan))
-    assert compiled_s(model, 1, 1) == pytest.approx(0.315, abs=1e-9)
-    assert compiled_s(model, 2, 1) == pytest.approx(0.320, abs=1e-9)
-    assert math.isnan(compiled_s(model, 2, 2))
-
-
 seconds = st.floats(0, 10)
-
-
-@given(st.builds(IterationTimes, *[seconds] * 5), seconds, seconds)
-def test_more_communication_never_makes_an_iteration_shorter(
-    times: IterationTimes, some: float, more: float
-) -> None:
-    for pattern in Pattern:
-        assert iteration_s(times, some + more, pattern) >= iteration_s(times, some, pattern)
-        assert iteration_s(times, some, Pattern(1)) <= iteration_s(times, some, Pattern(2))
 
 
 modes = st.one_of(

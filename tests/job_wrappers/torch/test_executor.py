@@ -38,6 +38,21 @@ def by_turns(*jobs: TaskJob) -> list[Task]:
     return order
 
 
+def plan(folder: Path, jobs: list[TaskJob], order: list[tuple[str, int, int]]) -> Path:
+    """Write a plan for the command."""
+    path = folder / f"plan-{len(jobs)}.json"
+    path.write_text(json.dumps({"jobs": list(map(asdict, jobs)), "order": order}))
+    return path
+
+
+def command(plan: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """Start the command on a plan, in a Python that does something before."""
+    code = f"{before}import sys\nfrom job_wrappers.executor.__main__ import main; sys.exit(main())"
+    given = [sys.executable, "-c", code, str(plan), f"--folder={plan.parent}", *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(given, cwd=ROOT, text=True, **pipes)
+
+
 def final(folder: Path, job: TaskJob) -> Any:
     return Rounds(folder / job.name, job.scale).state(job.rounds)
 
@@ -156,26 +171,19 @@ def test_what_was_killed_goes_on_where_it_was_and_no_process_stays_behind(tmp_pa
 
 def test_a_job_that_hangs_does_not_outlive_an_executor_that_was_killed(tmp_path: Path) -> None:
     hangs = job("vandal", 2, 1, how="hangs", in_round=0)
-    plan = {"jobs": [asdict(hangs)], "order": [["vandal", 0, 0]]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    script = (
-        "import sys\nfrom job_wrappers.executor import process\n"
-        "from job_wrappers.executor.__main__ import main\n"
+    told = (
+        "from job_wrappers.executor import process\n"
         "ask = process.Process.ask\n"
         "def told(self, do, **more):\n"
         "    ask(self, do, **more)\n"
         "    if do == 'train': print(self.pid, flush=True)\n"
-        "process.Process.ask = told\nmain()\n"
+        "process.Process.ask = told\n"
     )
-    words = [str(tmp_path / "plan.json"), f"--folder={tmp_path}"]
-    executor = subprocess.Popen(
-        [sys.executable, "-c", script, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    executor = command(plan(tmp_path, [hangs], [("vandal", 0, 0)]), before=told)
     assert executor.stdout is not None
     worker = int(executor.stdout.readline())
     executor.kill()
-    executor.wait()
-    executor.stdout.close()
+    executor.communicate()
     deadline = time.monotonic() + 60
     while _runs(worker):
         assert time.monotonic() < deadline, "it goes on for ever"
@@ -208,25 +216,17 @@ def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:
 
 def test_the_command_runs_a_plan_and_tells_each_task(tmp_path: Path) -> None:
     well = THREE[0]
-    plan = {"jobs": [asdict(well)], "order": [[t.job, t.round, t.number] for t in well.tasks()]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    (tmp_path / "bad.json").write_text(json.dumps({"jobs": [], "order": [["x", 0, 0]]}))
-
-    def command(name: str, *more: str) -> subprocess.CompletedProcess[str]:
-        words = [str(tmp_path / name), "--folder", str(tmp_path), "--memory-mib", "10", *more]
-        code = "import sys; sys.modules['torch'] = None\n"
-        code += "from job_wrappers.executor.__main__ import main; sys.exit(main())"
-        return subprocess.run(
-            [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True
-        )
-
-    done = command("plan.json")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["failed"] for line in done.stdout.splitlines()] == [""] * 4
+    made = plan(tmp_path, [well], [(t.job, t.round, t.number) for t in well.tasks()])
+    without = "import sys; sys.modules['torch'] = None\n"
+    done = command(made, "--memory-mib=10", before=without)
+    out, said = done.communicate()
+    assert done.returncode == 0, said
+    assert [json.loads(line)["failed"] for line in out.splitlines()] == [""] * 4
     assert same(final(tmp_path, well), alone(well))
-    refused = command("bad.json")
-    assert refused.returncode == 2
-    assert "is no task of" in refused.stderr
-    nowhere = command("plan.json", "--device=nonsense")
-    assert (nowhere.returncode, nowhere.stdout) == (2, "")
-    assert nowhere.stderr.startswith("executor: nonsense cannot be used here: ")
+    for path, words, why in (
+        (made, ["--device=nonsense"], "executor: nonsense cannot be used here: "),
+        (plan(tmp_path, [], [("x", 0, 0)]), [], "is no task of"),
+    ):
+        refused = command(path, *words, before=without)
+        out, said = refused.communicate()
+        assert (refused.returncode, out, why in said) == (2, "", True), said
