@@ -22,7 +22,6 @@ from job_wrappers.launch import meeting
 from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, Part, free_port, own_part
 from job_wrappers.launch.options import read_options
 from job_wrappers.launch.workers import NodeShare, torchrun_command
-from job_wrappers.learning_rate import LearningRateRule
 from tests.job_wrappers.worlds import (
     JOB_PYTHON,
     NONCE,
@@ -122,16 +121,6 @@ def test_the_learning_rate_of_the_submission_is_handed_on_for_the_gpus_that_ther
     assert float(shown(*words, more=more)[0]["HETSCHED_LEARNING_RATE"]) == pytest.approx(rate)
 
 
-def test_a_learning_rate_without_a_rule_is_said_to_stay_as_it_is_and_no_other_rule_is_known() -> (
-    None
-):
-    code, said = run("--learning-rate=0.3", "--", "true")
-    assert code == 0
-    assert "--learning-rate=0.3 stays as it is on any number of GPUs" in said
-    with pytest.raises(ValueError, match="cubic"):
-        LearningRateRule(0.1, 1, "cubic")
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -156,40 +145,28 @@ def test_an_option_that_makes_no_sense_is_named_with_what_was_expected(
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "said"),
+    ("script", "restarts", "code", "said"),
     [
-        ("exit 0", 0, ""),
-        ("exit 3", 3, " ended with 3"),
-        ("exit 99", 99, "stopped; Slurm shows the job as gone"),
-        ("kill -SEGV $$", 139, "was ended by SIGSEGV"),
-        ("[ $RANK = 1 ] && exit 7; exec sleep 60", 7, "rank 1 ended with 7; the other 1 have"),
-        ("echo stopped >$HETSCHED_OUTCOME", 99, "stopped"),
-        ("echo stopped >$HETSCHED_OUTCOME; kill -SEGV $$", 99, "this run counts as stopped"),
+        ("exit 0", 0, 0, ""),
+        ("exit 3", 0, 3, " ended with 3"),
+        ("exit 99", 4, 99, "stopped; Slurm shows the job as gone"),
+        ("kill -SEGV $$", 0, 139, "was ended by SIGSEGV"),
+        ("[ $RANK = 1 ] && exit 7; exec sleep 60", 0, 7, "rank 1 ended with 7; the other 1 have"),
+        ("echo stopped >$HETSCHED_OUTCOME", 0, 99, "stopped; Slurm shows"),
+        ("echo stopped >$HETSCHED_OUTCOME; kill -SEGV $$", 0, 99, "this run counts as stopped"),
+        # It only ever asks to be started again.
+        ("exit 99", 5, 1, "no signal has stopped it"),
+        ("echo stopped >$HETSCHED_OUTCOME", 5, 1, "no signal has stopped it"),
+        ("kill -USR2 $PPID; sleep 0.5; exit 99", 5, 99, "stopped; Slurm shows"),
+        ("touch $HETSCHED_OUTCOME.heard; exit 99", 5, 99, "stopped; Slurm shows"),
     ],
 )
-def test_it_ends_as_its_workers_have_ended(script: str, code: int, said: str) -> None:
-    ended_with, told = run("--kill-after=1", "--", "bash", "-c", script)
-    assert (ended_with, said in told) == (code, True), told
-
-
-@pytest.mark.parametrize(
-    ("script", "restarts", "code"),
-    [
-        ("exit 99", 4, 99),
-        ("exit 99", 5, 1),
-        ("echo stopped >$HETSCHED_OUTCOME", 5, 1),
-        ("kill -USR2 $PPID; sleep 0.5; exit 99", 5, 99),
-        ("touch $HETSCHED_OUTCOME.heard; exit 99", 5, 99),
-    ],
-)
-def test_a_job_that_only_ever_asks_to_be_started_again_comes_to_an_end(
-    script: str, restarts: int, code: int
+def test_it_ends_as_its_workers_have_ended(
+    script: str, restarts: int, code: int, said: str
 ) -> None:
     more = {"SLURM_RESTART_COUNT": str(restarts)}
-    ended_with, said = run("--", "bash", "-c", script, gpus=1, more=more)
-    assert ended_with == code, said
-    assert ("no signal has stopped it" in said) == (code == 1)
-    assert ("queued" in said or "Slurm shows" in said) == (code == 99)
+    ended_with, told = run("--kill-after=1", "--", "bash", "-c", script, more=more)
+    assert (ended_with, said in told) == (code, True), told
 
 
 ABROAD = {"SLURM_JOB_NUM_NODES": "2"}
@@ -203,6 +180,8 @@ NO_FILE = "No such file or directory"
         (("--", "/etc/passwd"), {}, 126, "Permission denied"),
         (("--", "true"), {**ABROAD, "PATH": "/nowhere"}, 127, f"srun: {NO_FILE}; it starts the"),
         ((), {}, 2, "nothing to run"),
+        (("--learning-rate=0.3", "--", "true"), {}, 0, "--learning-rate=0.3 stays as it is on any"),
+        (("--", "true"), {"HETSCHED_LR_SCALING": "cubic"}, 2, "cubic"),
         (("--", "true"), {"SLURM_JOB_ID": ""}, 2, "by sbatch; to try it on a machine without Sl"),
         (
             ("--meet=127.0.0.1:29500", "--", "true"),
@@ -211,7 +190,7 @@ NO_FILE = "No such file or directory"
         ),
     ],
 )
-def test_without_a_job_a_command_or_a_program_it_says_what_is_missing(
+def test_it_says_what_is_missing_or_makes_no_sense(
     words: tuple[str, ...], more: dict[str, str], code: int, said: str
 ) -> None:
     ended_with, told = run(*words, more=more)
