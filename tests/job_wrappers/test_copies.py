@@ -302,7 +302,7 @@ def test_a_tracker_that_is_overtaken_leaves_no_trace_and_goes_on(
     watch = (lambda _: None) if original else overtaken
     acts: list[Done] = []
     rules = Rules(10, 60.0, 5.0, 0.0)
-    told = {"tell": acts.append, "watch": watch}
+    told: dict[str, Any] = {"tell": acts.append, "watch": watch}
     assert track(tracker, rules, **told, clock=lambda: 0.0, sleep=lambda _: None) == 10
     # What it is told of the round that it was to begin is what others have begun.
     assert [act.result.number for act in acts] == [3, 4][count < 3 :]

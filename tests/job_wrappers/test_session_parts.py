@@ -21,7 +21,7 @@ from job_wrappers.session.batches import BatchOrder
 from job_wrappers.session.errors import torch_here
 from job_wrappers.session.folder import CheckpointFolder, FolderLock
 from job_wrappers.session.phases import StepTimes
-from job_wrappers.session.profile import profile_of
+from job_wrappers.session.profile import Profile, profile_of
 from job_wrappers.session.raw import checksum
 from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
 from tests.job_wrappers.worlds import accepted, allocation, environment, fill
@@ -197,7 +197,7 @@ def test_the_lock_of_a_killed_process_is_free(
         "lock = FolderLock(Path(sys.argv[1]))\n"
         "print('held', flush=True); time.sleep(60)"
     )
-    words = [sys.executable, "-c", hold, tmp_path]
+    words = [sys.executable, "-c", hold, str(tmp_path)]
     process = subprocess.Popen(words, env=environment(run=2), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
@@ -248,27 +248,26 @@ def test_all_ranks_have_as_many_steps_whatever_is_left_at_the_end(
 # -- the profile -----------------------------------------------------------------------------------
 
 
+def step_s(profile: Profile, wait_s: float = 0.0) -> float:
+    """What the estimator makes of a profile's first step."""
+    phases = (profile.forward_s, profile.backward_s, profile.update_s)
+    times = IterationTimes(profile.data_s[0], *phases, wait_s)
+    return iteration_s(times, 0.0, Pattern(profile.pattern))
+
+
 def test_from_a_profile_the_estimator_gets_back_the_measured_step() -> None:
     step = StepTimes(0.004, 0.010, 0.020, 0.001, 0.003)
     alone = profile_of([step] * 20, [], ranks=1)
-    times = IterationTimes(
-        alone.data_s[0], alone.forward_s, alone.backward_s, alone.update_s, alone.wait_s[0]
-    )
-    assert iteration_s(times, 0.0, Pattern(alone.pattern)) == pytest.approx(step.whole_s)
+    assert step_s(alone, alone.wait_s[0]) == pytest.approx(step.whole_s)
 
 
 @pytest.mark.parametrize("load_s", [0.005, 0.020, 0.032, 0.100])
 def test_loading_beside_training_counts_as_far_as_it_outlasts_the_step(load_s: float) -> None:
     taking_s, work_s = 0.0005, 0.033
-    waited_s = max(0.0, load_s - work_s)
-    step = StepTimes(taking_s + waited_s, 0.010, 0.020, 0.0, 0.003)
+    step = StepTimes(taking_s + max(0.0, load_s - work_s), 0.010, 0.020, 0.0, 0.003)
     profile = profile_of([step] * 20, [load_s] * 20, ranks=1)
-    assert profile.pattern == 1
-    times = IterationTimes(
-        profile.data_s[0], profile.forward_s, profile.backward_s, profile.update_s, 0.0
-    )
-    whole_s = iteration_s(times, 0.0, Pattern.OVERLAPPED_DATA)
-    assert whole_s == pytest.approx(max(load_s, work_s), rel=0.03)
+    assert profile.pattern == Pattern.OVERLAPPED_DATA
+    assert step_s(profile) == pytest.approx(max(load_s, work_s), rel=0.03)
 
 
 def test_waiting_is_what_goes_beyond_the_least_of_it() -> None:
@@ -281,30 +280,20 @@ def test_waiting_is_what_goes_beyond_the_least_of_it() -> None:
 # -- the spool -------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
-    small_disk: Callable[[str], Path],
-) -> None:
-    disk = small_disk("64k")
-    spool = SpoolWriter(disk, allocation())
-    # What is left is the rest of the file's own last page.
-    room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-    (disk / "filler").write_bytes(bytes(room))
-    count = 0
-    while not spool.why_not:
-        count += 1
-        assert count < 1000
-        spool.tell("loss", training_round=count, loss=0.125)
-    assert "No space" in spool.why_not
-    written = len(accepted(spool.path))
-    assert written == count  # the start line, and all but the last one
-    (disk / "filler").unlink()
-    spool.tell("loss", training_round=count + 1, loss=0.125)
-    assert spool.why_not == ""
+def tell(spool: SpoolWriter, training_round: int) -> str:
+    spool.tell("loss", training_round=training_round, loss=0.5)
+    return spool.why_not
+
+
+def told(spool: SpoolWriter) -> list[int]:
+    """The rounds that a closed file tells of."""
     spool.close()
-    assert len(accepted(spool.path)) == written + 1
+    start, *losses = accepted(spool.path)
+    assert isinstance(start, Start)
+    return [line.training_round for line in losses if isinstance(line, Loss)]
 
 
-def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
+def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
     small_disk: Callable[[str], Path],
 ) -> None:
     disk = small_disk("64k")
@@ -312,14 +301,21 @@ def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
     filler = fill(disk)
     spool = SpoolWriter(disk, allocation())
     assert "No space" in spool.why_not
-    spool.tell("loss", training_round=1, loss=0.5)
+    assert "No space" in tell(spool, 0)
     filler.unlink()
-    spool.tell("loss", training_round=2, loss=0.5)
-    spool.close()
-    start, loss = accepted(spool.path)
-    assert isinstance(start, Start)
-    assert isinstance(loss, Loss)
-    assert loss.training_round == 2
+    # The first line comes first.
+    assert tell(spool, 1) == ""
+    # What is left is the rest of the file's own last page.
+    fill(disk)
+    at = 1
+    while not spool.why_not:
+        at += 1
+        assert at < 1000
+        tell(spool, at)
+    assert "No space" in spool.why_not
+    filler.unlink()
+    assert tell(spool, at + 1) == ""
+    assert told(spool) == [*range(1, at), at + 1]
 
 
 def test_a_file_ends_before_the_scheduler_would_stop_reading_it(
@@ -338,27 +334,19 @@ def test_a_file_ends_before_the_scheduler_would_stop_reading_it(
     assert isinstance(accepted(spool.path)[-1], End)
 
 
-@pytest.mark.parametrize("gone", ["file", "folder"])
-def test_a_file_that_was_removed_is_put_back_as_it_was_and_goes_on(
-    tmp_path: Path, gone: str
-) -> None:
+def test_a_file_that_was_removed_is_put_back_as_it_was_and_goes_on(tmp_path: Path) -> None:
     spool = SpoolWriter(tmp_path, allocation())
-    spool.tell("loss", training_round=1, loss=0.5)
+    tell(spool, 1)
     before = spool.path.read_bytes()
-    if gone == "folder":
-        shutil.rmtree(spool.path.parent)
-        spool.path.parent.touch()  # nothing can be put there
-        spool.tell("loss", training_round=2, loss=0.5)
-        assert "cannot be put back" in spool.why_not
-        spool.path.parent.unlink()
-    else:
-        spool.path.unlink()
-    spool.tell("loss", training_round=3, loss=0.5)
-    assert spool.why_not == ""
-    spool.close()
+    spool.path.unlink()
+    assert tell(spool, 2) == ""
     assert spool.path.read_bytes().startswith(before)
-    told = [line.training_round for line in accepted(spool.path) if isinstance(line, Loss)]
-    assert told == [1, 3]
+    shutil.rmtree(spool.path.parent)
+    spool.path.parent.touch()  # nothing can be put there
+    assert "cannot be put back" in tell(spool, 3)
+    spool.path.parent.unlink()
+    assert tell(spool, 4) == ""
+    assert told(spool) == [1, 2, 4]
     assert [each.name for each in spool.path.parent.iterdir()] == [spool.path.name]
 
 
@@ -366,8 +354,7 @@ def test_a_file_that_another_process_has_put_in_place_is_left_alone(tmp_path: Pa
     spool = SpoolWriter(tmp_path, allocation())
     spool.path.unlink()
     spool.path.write_text("other")
-    spool.tell("loss", training_round=1, loss=0.5)
-    assert "by another process by now" in spool.why_not
+    assert "by another process by now" in tell(spool, 1)
     spool.close()
     assert spool.path.read_text() == "other"
 

@@ -49,8 +49,9 @@ def command(plan: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
     """Start the command on a plan, in a Python that does something before."""
     code = f"{before}import sys\nfrom job_wrappers.executor.__main__ import main; sys.exit(main())"
     given = [sys.executable, "-c", code, str(plan), f"--folder={plan.parent}", *words]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(given, cwd=ROOT, text=True, **pipes)
+    return subprocess.Popen(
+        given, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 def final(folder: Path, job: TaskJob) -> Any:

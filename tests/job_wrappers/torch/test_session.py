@@ -169,10 +169,7 @@ def test_an_environment_that_makes_no_sense_is_told_with_what_to_do(
 def test_whether_loading_runs_beside_training_is_found_out(workers: int, pattern: int) -> None:
     session, model, optimizer = session_of(data=Slow(0.02), workers=workers)
 
-    def on_step(*_: object) -> None:
-        time.sleep(0.03)
-
-    optimizer.register_step_pre_hook(on_step)
+    optimizer.register_step_pre_hook(lambda *_: time.sleep(0.03))
     train(session, model, optimizer, 24)
     profile = session.report.profile
     assert profile is not None
@@ -237,13 +234,12 @@ def test_the_phases_of_a_step_add_up_to_it() -> None:
     timer.end_step()
     whole_s = time.perf_counter() - begun
     (step,) = timer.finished()
-    assert step.data_s > 0.01
-    assert step.forward_s > 0.02
-    assert step.wait_s > 0.03
-    assert step.update_s > 0.04
-    assert step.backward_s > 0
-    assert step.whole_s == pytest.approx(whole_s, abs=0.005)
     assert list(timer.finished()) == []
+    found = (step.data_s, step.forward_s, step.backward_s, step.wait_s, step.update_s)
+    least = (0.01, 0.02, 0.0, 0.03, 0.04)
+    assert all(phase > slept for phase, slept in zip(found, least, strict=True)), found
+    assert sum(found) == pytest.approx(step.whole_s)
+    assert step.whole_s == pytest.approx(whole_s, abs=0.005)
 
 
 def test_an_evaluation_between_steps_is_no_step_of_its_own() -> None:
