@@ -261,6 +261,11 @@ def test_trackers_beside_copies_that_die_leave_and_join_come_to_one_sequence_of_
     assert all(sum(s.steps for s in each.shares.values()) <= 200 - each.done for each in rounds)
     assert {copy.await_turn(0.0) for copy in crowd.copies.values()} == {None}
     assert tracker.present() == {}
+    # Files of rounds long over are deleted.
+    last = numbers[-1] + 1
+    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {
+        *(f"{kind}-{number:06}" for kind in ("model", "round") for number in (last - 1, last)),
+    }
 
 
 @pytest.mark.parametrize(

@@ -160,23 +160,6 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
         Tracker(tmp_path, "another").round()
 
 
-def test_files_of_rounds_long_over_are_deleted(tmp_path: Path) -> None:
-    tracker, copies = begun(tmp_path, a=1)
-    for _ in range(5):
-        reported(copies["a"])
-        tracker.consolidate()
-        tracker.begin({"a": 1})
-    names = sorted(p.name for p in tmp_path.iterdir())
-    assert names == [
-        "copy-a.json",
-        "model-000004.tensors",
-        "model-000005.tensors",
-        "round-000004.a.tensors",
-        "round-000004.json",
-        "round-000005.json",
-    ]
-
-
 @pytest.mark.parametrize("averaging", list(Averaging))
 def test_over_rounds_with_a_copy_that_dies_and_comes_back_the_model_is_as_in_one_process(
     tmp_path: Path, averaging: Averaging

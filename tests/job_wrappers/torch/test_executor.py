@@ -71,41 +71,27 @@ def alone(made: TaskJob) -> Any:
         return final(Path(name), made)
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
-    """The three by turns, with as much memory as they want."""
-    folder = tmp_path_factory.mktemp("together")
-    with Executor(folder, THREE) as executor:
-        return folder, list(executor.run(by_turns(*THREE)))
-
-
-def test_three_jobs_by_turns_give_the_weights_that_they_give_alone_bit_for_bit(
-    together: tuple[Path, list[Outcome]],
+def test_three_jobs_by_turns_give_the_weights_that_they_give_alone_whatever_the_memory(
+    tmp_path: Path,
 ) -> None:
-    folder, outcomes = together
-    assert [o.failed for o in outcomes] == [""] * len(by_turns(*THREE))
-    for each in THREE:
-        assert same(final(folder, each), alone(each)), each.name
+    order = by_turns(*THREE)
+    with Executor(tmp_path / "roomy", THREE) as executor:
+        roomy = list(executor.run(order))
     # Without a limit a model that was there once stays until its job is done.
-    first = {task.job: at for at, task in reversed(list(enumerate(by_turns(*THREE))))}
-    assert all(o.kept for at, o in enumerate(outcomes) if at > first[o.task.job])
-
-
-def test_the_memory_limit_holds_and_changes_no_weight(
-    tmp_path: Path, together: tuple[Path, list[Outcome]]
-) -> None:
+    first = {task.job: at for at, task in reversed(list(enumerate(order)))}
+    assert all(o.kept for at, o in enumerate(roomy) if at > first[o.task.job])
     # Enough for each task alone, and not for all three models beside each; the fourth never fits.
-    limit = max(o.working for o in together[1]) + 12_000
-    assert limit < max(o.held + o.working for o in together[1])
+    limit = max(o.working for o in roomy) + 12_000
+    assert limit < max(o.held + o.working for o in roomy)
     large = job("classifier", 1, 1, "large", width=400)
-    with Executor(tmp_path, [*THREE, large], limit=limit) as executor:
-        outcomes = list(executor.run([*by_turns(*THREE), *large.tasks()]))
-    assert f"of the {limit} there are" in outcomes.pop().failed
-    assert [o.failed for o in outcomes] == [""] * len(outcomes)
-    assert all(o.held + o.working <= limit for o in outcomes)
-    assert {o.kept for o in outcomes[6:]} == {True, False}
-    for each in THREE:
-        assert same(final(tmp_path, each), alone(each)), each.name
+    with Executor(tmp_path / "tight", [*THREE, large], limit=limit) as executor:
+        tight = list(executor.run([*order, *large.tasks()]))
+    assert f"of the {limit} there are" in tight.pop().failed
+    assert all(o.held + o.working <= limit for o in tight)
+    assert {o.kept for o in tight[6:]} == {True, False}
+    for name, outcomes in (("roomy", roomy), ("tight", tight)):
+        assert [o.failed for o in outcomes] == [""] * len(order)
+        assert all(same(final(tmp_path / name, each), alone(each)) for each in THREE)
 
 
 VANDALS = {

@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -186,28 +187,23 @@ def test_of_short_steps_so_many_are_measured_as_a_line_has_room_for(
 ) -> None:
     marks: list[int] = []
     session, model, optimizer = session_of()
-    report = session.report
     mark = CpuMarks.mark
 
     def counted() -> float:
         marks.append(session.steps)
         return mark()
 
+    told: dict[str, Any] = {}
+    telling = SimpleNamespace(tell=lambda kind, **values: told.update({kind: values}))
     monkeypatch.setattr(CpuMarks, "mark", staticmethod(counted))
-    told: list[tuple[list[float], list[float]]] = []
-    fluctuating = report._fluctuating
-
-    def kept() -> tuple[list[float], list[float]]:
-        told.append(fluctuating())
-        return told[-1]
-
-    monkeypatch.setattr(report, "_fluctuating", kept)
-    train(session, model, optimizer, 500)
+    with monkeypatch.context() as with_spool:
+        with_spool.setattr(session.report, "_telling", telling)
+        train(session, model, optimizer, 500)
+        session.report._due_s = 0.0
+        train(session, model, optimizer, 3)
     # Of 500 steps that take far less than 5 s, those that were profiled and few others.
     assert len({step for step in marks if step > 30}) < 100
-    report._due_s = 0.0
-    train(session, model, optimizer, 3)
-    ((data_s, wait_s),) = told
+    data_s, wait_s = told["progress"]["data_s"], told["progress"]["wait_s"]
     assert 1 <= len(data_s) == len(wait_s) < 100
     assert all(0 < each < 1 for each in data_s)
     session.finish()
