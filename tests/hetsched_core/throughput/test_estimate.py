@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
 from hetsched_core.kernels import lookup
-from hetsched_core.throughput.estimate import Layers, estimate
+from hetsched_core.throughput.estimate import Answer, Layers, estimate
 from hetsched_core.throughput.first_estimate import (
     DatasetSize,
     GpuFacts,
@@ -20,7 +21,7 @@ from hetsched_core.throughput.first_estimate import (
     ProfileFacts,
 )
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
-from hetsched_core.throughput.theory import IterationTheory, Theory, TrainingModel
+from hetsched_core.throughput.theory import IterationTheory, TrainingModel
 from hetsched_core.types import Layer
 from tests.hetsched_core.throughput import naive
 from tests.hetsched_core.throughput.naive import Floats
@@ -43,45 +44,38 @@ def typed(*entries: tuple[int, int, float]) -> Layers:
     return replace(ONE, by_type=rows(*full))
 
 
+def check(answer: Answer, samples_per_s: float, layer: Layer, rel: float = 1e-6) -> None:
+    assert answer.samples_per_s == pytest.approx(samples_per_s, rel=rel)
+    assert answer.layer is layer
+
+
 def test_per_gpu_speeds_of_w8_on_mixed_nodes_give_600() -> None:
     by_type = rows((0, V100, 6, 2, 120.0, 1, 0), (0, P100, 6, 2, 100.0, 1, 0))
-    answer = estimate(CLUSTER, replace(ONE, by_type=by_type)).answer("job", on(a0=2, b0=4))
-    assert answer.samples_per_s == pytest.approx(600.0)
-    assert answer.layer is Layer.GPU_TYPE
+    found = estimate(CLUSTER, replace(ONE, by_type=by_type))
+    check(found.answer("job", on(a0=2, b0=4)), 600.0, Layer.GPU_TYPE)
 
 
 def test_the_formula_answers_where_nothing_was_measured() -> None:
     found = estimate(CLUSTER, BY_FORMULA, (4,))
-    answer = found.answer("job", on(a0=4))
-    assert answer.samples_per_s == pytest.approx(793.798450, abs=5e-7)
-    assert answer.layer is Layer.THEORY
-    spread = found.answer("job", on(a0=2, a1=2))
-    assert spread.samples_per_s == pytest.approx(4 * W8.per_gpu(4, 2))
+    check(found.answer("job", on(a0=4)), 793.798450, Layer.THEORY, rel=5e-10)
+    check(found.answer("job", on(a0=2, a1=2)), 4 * W8.per_gpu(4, 2), Layer.THEORY)
 
 
 def test_a_measured_type_goes_before_the_formula_and_mends_it() -> None:
     layers = replace(BY_FORMULA, by_type=typed((1, 1, 0.9 * W8.per_gpu(1, 1))).by_type)
     found = estimate(CLUSTER, layers, (1, 2, 4))
-    assert found.answer("job", on(a0=1)).layer is Layer.GPU_TYPE
-    for configuration in (on(a0=1), on(a0=4), on(a0=1, a1=1)):
-        n, nodes = configuration.gpus, len(configuration)
-        answer = found.answer("job", configuration)
-        assert answer.samples_per_s == pytest.approx(0.9 * n * W8.per_gpu(n, nodes))
-        assert (answer.layer is Layer.THEORY) == (n > 1)
+    check(found.answer("job", on(a0=1)), 0.9 * W8.per_gpu(1, 1), Layer.GPU_TYPE)
+    check(found.answer("job", on(a0=4)), 0.9 * 4 * W8.per_gpu(4, 1), Layer.THEORY)
+    check(found.answer("job", on(a0=1, a1=1)), 0.9 * 2 * W8.per_gpu(2, 2), Layer.THEORY)
 
 
 def test_a_node_with_runs_of_its_own_answers_for_itself_alone() -> None:
     by_node = rows((0, 0, 1, 1, 90.0, CERTAIN, 0))
     by_type = rows((0, V100, 1, 1, 100.0, 1000 * CERTAIN, 0), (0, V100, 2, 2, 80.0, CERTAIN, 0))
     found = estimate(CLUSTER, replace(ONE, by_node=by_node, by_type=by_type))
-    for configuration, speed, layer in (
-        (on(a0=1), 90.0, Layer.ENTITY),
-        (on(a1=1), 100.0, Layer.GPU_TYPE),
-        (on(a0=1, a1=1), 2 * 72.0, Layer.GPU_TYPE),
-    ):
-        answer = found.answer("job", configuration)
-        assert answer.samples_per_s == pytest.approx(speed, rel=2e-3)
-        assert answer.layer is layer
+    check(found.answer("job", on(a0=1)), 90.0, Layer.ENTITY, rel=2e-3)
+    check(found.answer("job", on(a1=1)), 100.0, Layer.GPU_TYPE, rel=2e-3)
+    check(found.answer("job", on(a0=1, a1=1)), 2 * 72.0, Layer.GPU_TYPE, rel=2e-3)
     assert found.table("job").node_factor == pytest.approx({"a0": 0.9}, rel=2e-3)
 
 
@@ -93,13 +87,11 @@ def test_a_nodes_factor_does_not_make_a_formula_certain() -> None:
 
 def test_between_measured_counts_speeds_are_interpolated_and_beyond_them_guessed() -> None:
     found = estimate(CLUSTER, typed((1, 1, 100.0), (4, 1, 70.0)), (2, 8))
-    answer, spread = found.answer("job", on(a0=2)), found.answer("job", on(a0=2, a1=2))
-    assert (answer.samples_per_s, answer.layer) == (pytest.approx(2 * 90.0), Layer.GPU_TYPE)
+    check(found.answer("job", on(a0=2)), 2 * 90.0, Layer.GPU_TYPE)
     assert found.table("job").per_gpu("v100", 8, 1) == pytest.approx(70.0)
-    assert (spread.samples_per_s, spread.layer) == (pytest.approx(400.0), Layer.FIRST_ESTIMATE)
+    check(found.answer("job", on(a0=2, a1=2)), 400.0, Layer.FIRST_ESTIMATE)
     # More than any count that is known.
-    most = found.answer("job", on(a0=16))
-    assert (most.samples_per_s, most.layer) == (pytest.approx(16 * 70.0), Layer.FIRST_ESTIMATE)
+    check(found.answer("job", on(a0=16)), 16 * 70.0, Layer.FIRST_ESTIMATE)
 
 
 @pytest.mark.parametrize(("measured", "exact"), [(1, Layer.THEORY), (4, Layer.GPU_TYPE)])
@@ -114,27 +106,25 @@ def test_a_count_between_two_layers_has_the_less_certain_one(measured: int, exac
 def test_where_nothing_at_all_is_known_formula_10_answers_as_in_h7() -> None:
     h7 = ProfileFacts(32, ModelWeight.MODEST, DatasetSize.L)
     layers = Layers(("job",), ("v100",), profile_facts=[h7], gpu_facts=[GpuFacts(120, 16, 3)])
-    answer = estimate(cluster_of(n=("v100", 4)), layers).answer("job", on(n=1))
-    assert answer.samples_per_s == pytest.approx(160.0)
-    assert answer.layer is Layer.FIRST_ESTIMATE
+    found = estimate(cluster_of(n=("v100", 4)), layers)
+    check(found.answer("job", on(n=1)), 160.0, Layer.FIRST_ESTIMATE)
 
 
 def test_an_unknown_type_is_scaled_from_the_types_that_are_known() -> None:
     facts = [GpuFacts(100, 16), GpuFacts(50, 16), GpuFacts(25, 16)]
     layers = replace(typed((1, 1, 80.0)), gpu_facts=facts)
-    answer = estimate(CLUSTER, layers).answer("job", on(b0=1))
-    assert (answer.samples_per_s, answer.layer) == (pytest.approx(40.0), Layer.FIRST_ESTIMATE)
+    check(estimate(CLUSTER, layers).answer("job", on(b0=1)), 40.0, Layer.FIRST_ESTIMATE)
     both = rows((0, V100, 1, 1, 80.0, 1, 0), (0, P100, 1, 1, 10.0, 1, 0))
     found = estimate(CLUSTER, replace(layers, by_type=both))
     # 80 at 100 TFLOP/s says 20, 10 at 50 says 5; their geometric mean is 10.
-    assert found.answer("job", on(c0=1)).samples_per_s == pytest.approx(10.0)
+    check(found.answer("job", on(c0=1)), 10.0, Layer.FIRST_ESTIMATE)
 
 
 def test_one_profile_learns_nothing_from_another() -> None:
     layers = Layers(("job", "other"), ONE.gpu_types, by_type=rows((1, V100, 1, 1, 7.0, 1, 0)))
     found = estimate(CLUSTER, layers)
     assert found.answer("job", on(a0=1)) == estimate(CLUSTER, ONE).answer("job", on(a0=1))
-    assert found.answer("other", on(a0=1)).samples_per_s == pytest.approx(7.0)
+    check(found.answer("other", on(a0=1)), 7.0, Layer.GPU_TYPE)
 
 
 @dataclass(frozen=True)
@@ -160,8 +150,7 @@ def test_a_workload_plugs_in_a_formula_of_its_own_which_may_say_that_a_job_canno
     speed: float,
 ) -> None:
     found = estimate(CLUSTER, replace(ONE, theories=[linear(speed), linear(9.0)]), (8,))
-    answer = found.answer("job", on(a0=4, a1=4))
-    assert (answer.samples_per_s, answer.layer) == (pytest.approx(8 * speed), Layer.THEORY)
+    check(found.answer("job", on(a0=4, a1=4)), 8 * speed, Layer.THEORY)
 
 
 speed = st.floats(1, 1000) | st.just(math.nan)
@@ -199,31 +188,24 @@ def test_a_type_that_only_the_layers_know_keeps_its_speeds() -> None:
     assert found.table("job").per_gpu("h100", 1, 1) == pytest.approx(50.0)
 
 
-def with_row(layer: str, *row: int) -> Callable[[], object]:
-    profile, place = row
-    return lambda: estimate(
-        CLUSTER, replace(ONE, **{layer: rows((profile, place, 1, 1, 5.0, 1, 0))})
-    )
-
-
-def with_theory(theory: Theory) -> Callable[[], object]:
-    return lambda: estimate(CLUSTER, replace(ONE, theories=[theory]))
+def changed(**layers: Any) -> Callable[[], object]:
+    return lambda: estimate(CLUSTER, replace(ONE, **layers))
 
 
 @pytest.mark.parametrize(
     ("refused", "message"),
     [
-        (with_row("by_type", 1, 0), "row 0 names profile 1; there are 1"),
-        (with_row("by_type", 0, 3), "names GPU type 3; there are 3"),
-        (with_row("by_node", 0, 4), "names node 4; there are 4"),
-        (with_theory(IterationTheory.of([(1, 0, W8)])), "names profile 1"),
-        (with_theory(IterationTheory.of([(0, 9, W8)])), "names GPU type 9"),
-        (with_theory(linear(-1.0)), "Linear gives a speed that is infinite or below 0"),
-        (with_theory(linear(math.inf)), "Linear gives a speed that is infinite or below 0"),
-        (lambda: replace(ONE, profiles=()), "no profile"),
-        (lambda: replace(ONE, profiles=("a", "b", "a")), "profile 'a' is listed twice"),
-        (lambda: replace(ONE, gpu_types=("v100", "v100")), "GPU type 'v100' is listed twice"),
-        (lambda: replace(ONE, profile_facts=[ProfileFacts()] * 2), "has 2 entries for 1 names"),
+        (changed(by_type=rows((1, 0, 1, 1, 5.0, 1, 0))), "row 0 names profile 1; there are 1"),
+        (changed(by_type=rows((0, 3, 1, 1, 5.0, 1, 0))), "names GPU type 3; there are 3"),
+        (changed(by_node=rows((0, 4, 1, 1, 5.0, 1, 0))), "names node 4; there are 4"),
+        (changed(theories=[IterationTheory.of([(1, 0, W8)])]), "names profile 1"),
+        (changed(theories=[IterationTheory.of([(0, 9, W8)])]), "names GPU type 9"),
+        (changed(theories=[linear(-1.0)]), "Linear gives a speed that is infinite or below 0"),
+        (changed(theories=[linear(math.inf)]), "Linear gives a speed that is infinite or below 0"),
+        (changed(profiles=()), "no profile"),
+        (changed(profiles=("a", "b", "a")), "profile 'a' is listed twice"),
+        (changed(gpu_types=("v100", "v100")), "GPU type 'v100' is listed twice"),
+        (changed(profile_facts=[ProfileFacts()] * 2), "profile_facts has 2 entries for 1 names"),
         (lambda: estimate(CLUSTER, ONE, (0,)), "GPU count in row 0 is 0"),
         (lambda: estimate(CLUSTER, ONE, (10**9,)), "GPU count in row 0 is 1000000000"),
         (lambda: estimate(CLUSTER, ONE).answer("jbo", on(a0=1)), "did you mean 'job'"),
