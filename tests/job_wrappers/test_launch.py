@@ -109,16 +109,16 @@ def test_an_option_that_makes_no_sense_is_named_with_what_was_expected(
     [
         ("exit 0", 0, 0, ""),
         ("exit 3", 0, 3, " ended with 3"),
-        ("exit 99", 4, 99, "stopped; Slurm shows the job as gone"),
+        ("exit 99", 4, 99, "stopped; Slurm"),
         ("kill -SEGV $$", 0, 139, "was ended by SIGSEGV"),
         ("[ $RANK = 1 ] && exit 7; exec sleep 60", 0, 7, "rank 1 ended with 7; the other 1 have"),
-        ("echo stopped >$HETSCHED_OUTCOME", 0, 99, "stopped; Slurm shows"),
+        ("echo stopped >$HETSCHED_OUTCOME", 0, 99, "stopped; Slurm"),
         ("echo stopped >$HETSCHED_OUTCOME; kill -SEGV $$", 0, 99, "this run counts as stopped"),
         # It only ever asks to be started again.
         ("exit 99", 5, 1, "no signal has stopped it"),
         ("echo stopped >$HETSCHED_OUTCOME", 5, 1, "no signal has stopped it"),
-        ("kill -USR2 $PPID; sleep 0.5; exit 99", 5, 99, "stopped; Slurm shows"),
-        ("touch $HETSCHED_OUTCOME.heard; exit 99", 5, 99, "stopped; Slurm shows"),
+        ("kill -USR2 $PPID; sleep 0.5; exit 99", 5, 99, "stopped; Slurm"),
+        ("touch $HETSCHED_OUTCOME.heard; exit 99", 5, 99, "stopped; Slurm"),
     ],
 )
 def test_it_ends_as_its_workers_have_ended(
@@ -127,6 +127,7 @@ def test_it_ends_as_its_workers_have_ended(
     more = {"SLURM_RESTART_COUNT": str(restarts)}
     ended_with, told = run("--kill-after=1", "--", "bash", "-c", script, more=more)
     assert (ended_with, said in told) == (code, True), told
+    assert ("Slurm shows the job as gone" in told) == (code == 99)
 
 
 ABROAD = {"SLURM_JOB_NUM_NODES": "2"}
