@@ -103,7 +103,8 @@ def test_the_tasks_of_a_round_may_run_anywhere_in_any_order(
     for round_ in range(2):
         for at, task in enumerate(order):
             do(several[at % 2], round_, task)
-            several[0].layers.evict()
+            if order[0] == 2:
+                several[0].layers.evict()
     assert same(Rounds(tmp_path / make, 3).state(2), plain(job(make, 2, 3)))
 
 
