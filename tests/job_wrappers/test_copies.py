@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,12 @@ def worked(copy: Copy, steps: int | None = None) -> Turn:
     own = turn.steps if steps is None else steps
     copy.report(turn, own, {"steps": turn.done + own})
     return turn
+
+
+def test_a_turn_is_over_with_its_steps_or_its_time() -> None:
+    turn = Turn(number=0, steps=10, first=0, done=0, ends_s=100.0, state=None)
+    assert [turn.over(*at) for at in ((9, 99.0), (10, 0.0), (3, 100.0))] == [False, True, True]
+    assert not replace(turn, ends_s=None).over(3, 1e12)
 
 
 def test_states_without_tensors_are_kept_without_torch(tmp_path: Path) -> None:
@@ -254,38 +261,25 @@ def test_trackers_beside_copies_that_die_leave_and_join_come_to_one_sequence_of_
     assert all(sum(s.steps for s in each.shares.values()) <= 200 - each.done for each in rounds)
     assert {copy.await_turn(0.0) for copy in crowd.copies.values()} == {None}
     assert tracker.present() == {}
+    # Files of rounds long over are deleted.
+    last = numbers[-1] + 1
+    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {
+        *(f"{kind}-{number:06}" for kind in ("model", "round") for number in (last - 1, last)),
+    }
 
 
-class Frozen(Tracker):
-    """A tracker that is stopped for three rounds between its first look and what it does then."""
-
-    def standing(self, now_s: float) -> Standing:
-        seen = super().standing(now_s)
-        if seen.round is not None and seen.round.number == 0:
-            Tracker.consolidate(self)
-            for _ in range(3):
-                self.begin({"a": 2})
-                worked(Copy(self.path, NONCE, "a"))
-                Tracker.consolidate(self)
-        return seen
-
-
-def test_a_tracker_that_was_stopped_for_some_rounds_looks_again_before_it_acts(
-    tmp_path: Path,
-) -> None:
-    tracker, copy = Frozen(tmp_path, NONCE), Copy(tmp_path, NONCE, "a")
-    copy.offer({"steps": 0})
-    tracker.begin({"a": 4})
-    worked(copy)
-    acts: list[Done] = []
-    rules = Rules(10, 60.0, 5.0, 0.0)
-    assert track(tracker, rules, tell=acts.append, clock=lambda: 0.0, sleep=lambda _: None) == 10
-    assert [act.act for act in acts] == [Finish()]
-
-
-@pytest.mark.parametrize("act", ["look", "begin"])
-def test_what_others_clear_away_while_a_tracker_looks_at_it_is_no_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str
+@pytest.mark.parametrize(
+    ("averaged", "at", "count"),
+    [
+        (False, "watch", 1),  # it was stopped between a look and what it does then
+        (True, "read_header", 1),  # it looks
+        (True, "read_header", 3),  # it begins a round
+        (False, "read", 1),  # it averages
+        (False, "read", 2),
+    ],
+)
+def test_a_tracker_that_is_overtaken_leaves_no_trace_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, averaged: bool, at: str, count: int
 ) -> None:
     tracker, copy = Tracker(tmp_path, NONCE), Copy(tmp_path, NONCE, "a")
     copy.offer({"steps": 0})
@@ -293,39 +287,11 @@ def test_what_others_clear_away_while_a_tracker_looks_at_it_is_no_error(
         copy.await_turn(0.0)
     tracker.begin({"a": 4})
     worked(copy)
-    tracker.consolidate()
-    read, left = tensor_file.read_header, [1]
+    if averaged:
+        tracker.consolidate()
+    original, left = getattr(tensor_file, at, None), [count]
 
-    def slow(path: Path) -> dict[str, Any]:
-        left[0] -= 1
-        if left[0] == 0:
-            for _ in range(3):
-                tracker.begin({"a": 2})
-                worked(copy)
-                tracker.consolidate()
-            assert not path.exists()
-        return read(path)
-
-    monkeypatch.setattr(tensor_file, "read_header", slow)
-    found = tracker.standing(0.0).round if act == "look" else tracker.begin({"a": 2})
-    assert found is not None
-    assert found == tracker.round()
-    assert found.number == 3
-
-
-@pytest.mark.parametrize("reads", [1, 2])
-def test_a_tracker_that_is_overtaken_while_it_averages_leaves_no_trace_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads: int
-) -> None:
-    tracker, copy = Tracker(tmp_path, NONCE), Copy(tmp_path, NONCE, "a")
-    copy.offer({"steps": 0})
-    with pytest.raises(TimeoutError):
-        copy.await_turn(0.0)
-    tracker.begin({"a": 4})
-    worked(copy)
-    read, left = tensor_file.read, [reads]
-
-    def slow(path: Path) -> tuple[dict[str, Any], Any]:
+    def overtaken(given: Any) -> Any:
         left[0] -= 1
         if left[0] == 0:
             for _ in range(3):
@@ -333,13 +299,19 @@ def test_a_tracker_that_is_overtaken_while_it_averages_leaves_no_trace_and_goes_
                 tracker.begin({"a": 2})
                 worked(copy)
             tracker.consolidate()
-        return read(path)
+            assert not original or not given.exists()
+        return original and original(given)
 
-    monkeypatch.setattr(tensor_file, "read", slow)
+    if original:
+        monkeypatch.setattr(tensor_file, at, overtaken)
+    watch = (lambda _: None) if original else overtaken
     acts: list[Done] = []
     rules = Rules(10, 60.0, 5.0, 0.0)
-    assert track(tracker, rules, tell=acts.append, clock=lambda: 0.0, sleep=lambda _: None) == 10
-    assert [act.act for act in acts] == [Finish()]
+    told: dict[str, Any] = {"tell": acts.append, "watch": watch}
+    assert track(tracker, rules, **told, clock=lambda: 0.0, sleep=lambda _: None) == 10
+    # What it is told of the round that it was to begin is what others have begun.
+    assert [act.result.number for act in acts] == [3, 4][count < 3 :]
+    assert (acts[-1].act, left[0] <= 0) == (Finish(), True)
     assert set(tracker.present()) == {"a"}
     models = sorted(path.name for path in tmp_path.glob("model-*"))
     assert models == [f"model-{number:06}.tensors" for number in (3, 4)]

@@ -3,64 +3,33 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import random
+import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 import zipapp
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from job_wrappers.launch import meeting
-from job_wrappers.launch.meeting import FIRST_PORT, LAST_PORT, Part, free_port, own_part
 from job_wrappers.launch.options import read_options
 from job_wrappers.launch.workers import NodeShare, torchrun_command
-from job_wrappers.learning_rate import LearningRateRule
 from tests.job_wrappers.worlds import (
-    JOB_PYTHON,
-    NONCE,
     ROOT,
-    allocation,
+    ended,
     environment,
+    launched,
+    run,
+    shown,
     tool,
     wait_for,
 )
 
-MODULE = (JOB_PYTHON, "-m", "job_wrappers.launch")
-SHOW = "import os, json; print(json.dumps(dict(os.environ)))"
 OLD_PYTHONS = sorted(Path.home().glob(".pyenv/versions/3.9.*/bin/python3"))
 """The oldest Python that jobs may have, where somebody has put one."""
-
-
-def run(
-    *words: str,
-    gpus: int = 2,
-    more: Mapping[str, str] | None = None,
-    launcher: tuple[str, ...] = MODULE,
-) -> subprocess.CompletedProcess[str]:
-    """Run it to its end."""
-    return subprocess.run(
-        [*launcher, *words],
-        env=environment(gpus=gpus, more=more),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-def shown(
-    *words: str, gpus: int = 2, more: Mapping[str, str] | None = None
-) -> list[dict[str, str]]:
-    """Return the environment of each worker, by rank."""
-    done = run(*words, "--", sys.executable, "-c", SHOW, gpus=gpus, more=more)
-    assert (done.returncode, done.stderr) == (0, "")
-    return sorted(map(json.loads, done.stdout.splitlines()), key=lambda one: int(one["RANK"]))
 
 
 def begin(
@@ -68,12 +37,7 @@ def begin(
 ) -> subprocess.Popen[str]:
     """Start workers that run `ready`, leave their process id in `folder/up.RANK`, run `script`."""
     up = f"{ready} echo $$ >{folder}/part.$RANK; mv {folder}/part.$RANK {folder}/up.$RANK;"
-    process = subprocess.Popen(
-        [*MODULE, "--no-requeue", *words, "--", "bash", "-c", f"{up} {script}"],
-        env=environment(gpus=gpus),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = launched("--no-requeue", *words, "--", "bash", "-c", f"{up} {script}", gpus=gpus)
     for rank in range(gpus):
         wait_for(folder / f"up.{rank}")
     return process
@@ -82,16 +46,21 @@ def begin(
 def test_each_worker_is_told_its_place_and_what_the_run_holds() -> None:
     found = shown("--spool=spool", gpus=3, more={"SLURM_CPUS_ON_NODE": "12"})
     assert [one["RANK"] for one in found] == [one["LOCAL_RANK"] for one in found] == ["0", "1", "2"]
-    first = found[0]
-    assert (first["WORLD_SIZE"], first["LOCAL_WORLD_SIZE"], first["OMP_NUM_THREADS"]) == (
-        *("3", "3", "4"),
-    )
-    assert (first["MASTER_ADDR"], first["HETSCHED_GPUS"], first["HETSCHED_NODES"]) == (
-        *("127.0.0.1", "3", "1"),
-    )
+    told = {"WORLD_SIZE": "3", "LOCAL_WORLD_SIZE": "3", "OMP_NUM_THREADS": "4"}
+    told |= {"MASTER_ADDR": "127.0.0.1", "HETSCHED_GPUS": "3", "HETSCHED_NODES": "1"}
+    told["HETSCHED_SPOOL"] = str(Path("spool").absolute())
+    assert found[0].items() >= told.items()
     assert len({one["MASTER_PORT"] for one in found}) == 1
-    assert first["HETSCHED_SPOOL"] == str(Path("spool").absolute())
-    assert "HETSCHED_LEARNING_RATE" not in first
+    assert "HETSCHED_LEARNING_RATE" not in found[0]
+
+
+def test_the_second_node_has_the_later_ranks() -> None:
+    more = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "1"}
+    found = shown("--meet=10.0.0.7:29500", gpus=4, more=more)
+    assert [one["RANK"] for one in found] == ["4", "5", "6", "7"]
+    told = {"LOCAL_RANK": "2", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "GROUP_RANK": "1"}
+    told |= {"GROUP_WORLD_SIZE": "2", "MASTER_ADDR": "10.0.0.7", "MASTER_PORT": "29500"}
+    assert found[2].items() >= told.items()
 
 
 @pytest.mark.parametrize(
@@ -110,17 +79,6 @@ def test_the_learning_rate_of_the_submission_is_handed_on_for_the_gpus_that_ther
 ) -> None:
     more = {f"HETSCHED_LR_{name}": value for name, value in told.items()}
     assert float(shown(*words, more=more)[0]["HETSCHED_LEARNING_RATE"]) == pytest.approx(rate)
-
-
-def test_a_rule_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="cubic"):
-        LearningRateRule(0.1, 1, "cubic")
-
-
-def test_a_learning_rate_without_a_rule_is_said_to_stay_as_it_is() -> None:
-    done = run("--learning-rate=0.3", "--", "true")
-    assert done.returncode == 0
-    assert "--learning-rate=0.3 stays as it is on any number of GPUs" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -147,65 +105,64 @@ def test_an_option_that_makes_no_sense_is_named_with_what_was_expected(
 
 
 @pytest.mark.parametrize(
-    ("script", "code", "said"),
+    ("script", "restarts", "code", "said"),
     [
-        ("exit 0", 0, ""),
-        ("exit 3", 3, " ended with 3"),
-        ("exit 99", 99, "stopped; Slurm shows the job as gone"),
-        ("kill -SEGV $$", 139, "was ended by SIGSEGV"),
-        ("[ $RANK = 1 ] && exit 7; exec sleep 60", 7, "rank 1 ended with 7; the other 1 have"),
-        ("echo stopped >$HETSCHED_OUTCOME", 99, "stopped"),
-        ("echo stopped >$HETSCHED_OUTCOME; kill -SEGV $$", 99, "this run counts as stopped"),
+        ("exit 0", 0, 0, ""),
+        ("exit 3", 0, 3, " ended with 3"),
+        ("exit 99", 4, 99, "stopped; Slurm"),
+        ("kill -SEGV $$", 0, 139, "was ended by SIGSEGV"),
+        ("[ $RANK = 1 ] && exit 7; exec sleep 60", 0, 7, "rank 1 ended with 7; the other 1 have"),
+        ("echo stopped >$HETSCHED_OUTCOME", 0, 99, "stopped; Slurm"),
+        ("echo stopped >$HETSCHED_OUTCOME; kill -SEGV $$", 0, 99, "this run counts as stopped"),
+        # It only ever asks to be started again.
+        ("exit 99", 5, 1, "no signal has stopped it"),
+        ("echo stopped >$HETSCHED_OUTCOME", 5, 1, "no signal has stopped it"),
+        ("kill -USR2 $PPID; sleep 0.5; exit 99", 5, 99, "stopped; Slurm"),
+        ("touch $HETSCHED_OUTCOME.heard; exit 99", 5, 99, "stopped; Slurm"),
     ],
 )
-def test_it_ends_as_its_workers_have_ended(script: str, code: int, said: str) -> None:
-    done = run("--kill-after=1", "--", "bash", "-c", script)
-    assert done.returncode == code, done.stderr
-    assert said in done.stderr
+def test_it_ends_as_its_workers_have_ended(
+    script: str, restarts: int, code: int, said: str
+) -> None:
+    more = {"SLURM_RESTART_COUNT": str(restarts)}
+    ended_with, told = run("--kill-after=1", "--", "bash", "-c", script, more=more)
+    assert (ended_with, said in told) == (code, True), told
+    assert ("Slurm shows the job as gone" in told) == (code == 99)
+
+
+ABROAD = {"SLURM_JOB_NUM_NODES": "2"}
+NO_FILE = "No such file or directory"
 
 
 @pytest.mark.parametrize(
-    ("script", "restarts", "code"),
+    ("words", "more", "code", "said"),
     [
-        ("exit 99", 4, 99),
-        ("exit 99", 5, 1),
-        ("echo stopped >$HETSCHED_OUTCOME", 5, 1),
-        ("kill -USR2 $PPID; sleep 0.5; exit 99", 5, 99),
-        ("touch $HETSCHED_OUTCOME.heard; exit 99", 5, 99),
+        (("--", "no-such-program"), {}, 127, f"hetsched-run: no-such-program: {NO_FILE}\n"),
+        (("--", "/etc/passwd"), {}, 126, "Permission denied"),
+        (("--", "true"), {**ABROAD, "PATH": "/nowhere"}, 127, f"srun: {NO_FILE}; it starts the"),
+        ((), {}, 2, "nothing to run"),
+        (("--learning-rate=0.3", "--", "true"), {}, 0, "--learning-rate=0.3 stays as it is on any"),
+        (("--", "true"), {"HETSCHED_LR_SCALING": "cubic"}, 2, "cubic"),
+        (("--", "true"), {"SLURM_JOB_ID": ""}, 2, "by sbatch; to try it on a machine without Sl"),
+        (
+            ("--meet=127.0.0.1:29500", "--", "true"),
+            {**ABROAD, "SLURM_NODEID": "two"},
+            *(2, "SLURM_NODEID=two: expected a number from 0 to 1"),
+        ),
     ],
 )
-def test_a_job_that_only_ever_asks_to_be_started_again_comes_to_an_end(
-    script: str, restarts: int, code: int
+def test_it_says_what_is_missing_or_makes_no_sense(
+    words: tuple[str, ...], more: dict[str, str], code: int, said: str
 ) -> None:
-    more = {"SLURM_RESTART_COUNT": str(restarts)}
-    done = run("--", "bash", "-c", script, gpus=1, more=more)
-    assert done.returncode == code, done.stderr
-    assert ("no signal has stopped it" in done.stderr) == (code == 1)
-    assert ("queued" in done.stderr or "Slurm shows" in done.stderr) == (code == 99)
-
-
-def test_without_a_job_a_command_or_a_program_it_says_what_is_missing() -> None:
-    assert run("--", "no-such-program").stderr == (
-        "hetsched-run: no-such-program: No such file or directory\n"
-    )
-    assert run("--", "no-such-program").returncode == 127
-    assert run("--", "/etc/passwd").returncode == 126
-    alone = run("--", "true", more={"SLURM_JOB_NUM_NODES": "2", "PATH": "/nowhere"})
-    assert alone.returncode == 127
-    assert "srun: No such file or directory; it starts the workers on the" in alone.stderr
-    assert "nothing to run" in run().stderr
-    bare = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
-    words = [*MODULE, "--", "true"]
-    done = subprocess.run(words, env=bare, capture_output=True, text=True)
-    assert done.returncode == 2
-    assert "by sbatch; to try it on a machine without Slurm: SLURM_JOB_ID=1" in done.stderr
+    ended_with, told = run(*words, more=more)
+    assert (ended_with, said in told) == (code, True), told
 
 
 def test_torchrun_without_torch_is_told_which_python_lacks_it(tmp_path: Path) -> None:
     bare = tool(tmp_path, "python-without", f'exec {sys.executable} -S -E "$@"')
-    done = run("--torchrun", "--", str(bare), "train.py")
-    assert done.returncode == 2
-    assert f"--torchrun needs torch, which {bare} does not have" in done.stderr
+    code, said = run("--torchrun", "--", str(bare), "train.py")
+    assert code == 2
+    assert f"--torchrun needs torch, which {bare} does not have" in said
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
@@ -213,8 +170,7 @@ def test_signals_reach_every_worker(tmp_path: Path, number: signal.Signals) -> N
     ready = f"trap 'echo {number.name} >{tmp_path}/got.$RANK; exit 0' {number.name[3:]};"
     process = begin(tmp_path, "while :; do sleep 0.05; done", gpus=3, ready=ready)
     process.send_signal(number)
-    process.communicate(timeout=30)
-    assert process.returncode == 0
+    assert ended(process)[0] == 0
     assert [(tmp_path / f"got.{rank}").read_text() for rank in range(3)] == [f"{number.name}\n"] * 3
 
 
@@ -230,8 +186,7 @@ def test_asked_to_save_before_there_is_anything_to_save_it_saves_as_soon_as_ther
     process = begin(tmp_path, script)
     process.send_signal(signal.SIGUSR1)
     (tmp_path / "go").touch()
-    process.communicate(timeout=30)
-    assert process.returncode == 0
+    assert ended(process)[0] == 0
 
 
 def test_a_worker_that_does_not_stop_when_told_to_is_named(tmp_path: Path) -> None:
@@ -241,7 +196,7 @@ def test_a_worker_that_does_not_stop_when_told_to_is_named(tmp_path: Path) -> No
     assert process.stderr is not None
     said = process.stderr.readline()
     (tmp_path / "go").touch()
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert said.startswith("hetsched-run: rank 1: told to stop 0.5 s ago, and still there")
 
 
@@ -253,19 +208,16 @@ def test_told_to_stop_before_there_is_anything_to_save_it_counts_as_stopped(
     ready = f"[ $RANK = 1 ] && trap 'sleep 0.5; exit 1' {number.name[3:]};"
     process = begin(tmp_path, "for i in $(seq 600); do sleep 0.1; done", ready=ready)
     process.send_signal(number)
-    process.communicate(timeout=30)
-    assert process.returncode == 99
+    assert ended(process)[0] == 99
 
 
 def test_told_to_stop_before_there_are_workers_it_counts_as_stopped(tmp_path: Path) -> None:
     tool(tmp_path, "scontrol", f"touch {tmp_path}/asked\nsleep 1")
-    process = subprocess.Popen(
-        [*MODULE, "--no-requeue", "--", "sleep", "60"],
-        env=environment(more={"PATH": f"{tmp_path}:{os.environ['PATH']}"}),
-    )
+    more = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = launched("--no-requeue", "--", "sleep", "60", more=more)
     wait_for(tmp_path / "asked")
     process.send_signal(signal.SIGUSR2)
-    assert process.wait(30) == 99
+    assert ended(process)[0] == 99
 
 
 @pytest.mark.parametrize("worker", ["exec sleep 600", "trap '' TERM; sleep 600; true"])
@@ -298,12 +250,7 @@ def test_workers_do_not_outlive_a_torchrun_or_its_launcher_that_was_killed(
         f"mv {tmp_path}/part {tmp_path}/up.$1; sleep 600; true' sh $rank & sleep 0.3; done\n"
         f"echo $$ >{tmp_path}/torchrun\nwait\nexec sleep 600",
     )
-    process = subprocess.Popen(
-        [*MODULE, "--torchrun", "--kill-after=0.5", "--", str(python), "train.py"],
-        env=environment(gpus=2),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = launched("--torchrun", "--kill-after=0.5", "--", str(python), "train.py")
     wait_for(tmp_path / "torchrun", "\n")
     groups = [int((tmp_path / f"up.{rank}").read_text()) for rank in range(2)]
     looked = _naps(process.pid)
@@ -314,9 +261,9 @@ def test_workers_do_not_outlive_a_torchrun_or_its_launcher_that_was_killed(
     groups.append(int((tmp_path / "torchrun").read_text()))
     if dead != "launcher":
         os.kill(groups[-1], signal.SIGKILL)
-    _, said = process.communicate(timeout=30)
+    code, said = ended(process)
     if dead == "torchrun":
-        assert process.returncode == 128 + signal.SIGKILL
+        assert code == 128 + signal.SIGKILL
         assert "was ended by SIGKILL; its workers have 0.5 s to end" in said
         assert not any(map(_in_group, groups))
     await_end_of(groups)
@@ -343,18 +290,11 @@ def _in_group(group: int) -> bool:
     return any(int(row[0]) == group and not row[1].startswith("Z") for row in rows)
 
 
-def test_a_node_number_that_is_none_is_refused_with_what_was_expected() -> None:
-    more = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "two"}
-    done = run("--meet=127.0.0.1:29500", "--", "true", more=more)
-    assert done.returncode == 2
-    assert "SLURM_NODEID=two: expected a number from 0 to 1" in done.stderr
-
-
 def test_the_output_of_each_rank_is_appended_run_by_run(tmp_path: Path) -> None:
+    words = (f"--logs={tmp_path}/logs", "--", "bash", "-c", "echo $RANK $HETSCHED_RESTARTS")
     for number in range(2):
-        more = {"SLURM_RESTART_COUNT": str(number)}
-        words = (f"--logs={tmp_path}/logs", "--", "bash", "-c", "echo $RANK $HETSCHED_RESTARTS")
-        assert run(*words, more=more).stdout == ""
+        process = launched(*words, more={"SLURM_RESTART_COUNT": str(number)})
+        assert process.communicate(timeout=60)[0] == ""
     lines = (tmp_path / "logs" / "77.rank1.log").read_text().splitlines()
     assert [lines[1], lines[3]] == ["1 0", "1 1"]
     assert [line[:17] for line in lines[::2]] == ["=== job 77 run 0,", "=== job 77 run 1,"]
@@ -366,16 +306,16 @@ def test_a_full_disk_for_logs_loses_neither_the_training_nor_why_it_ended(
     disk = small_disk("64k")
     words = (f"--logs={disk}", "--kill-after=1", "--", "bash", "-c")
     fill = f"head -c 200k /dev/zero >{disk}/filler 2>/dev/null"
-    done = run(*words, f"{fill}; echo why; exit 3", gpus=1)
-    assert done.returncode == 3
-    assert f"its output is in {disk}/77.rank0.log, on a disk that is full" in done.stderr
+    code, said = run(*words, f"{fill}; echo why; exit 3", gpus=1)
+    assert code == 3
+    assert f"its output is in {disk}/77.rank0.log, on a disk that is full" in said
     (disk / "77.rank0.log").unlink()
     with contextlib.suppress(OSError):
         (disk / "more").write_bytes(bytes(1 << 20))
-    done = run(*words, "echo why; exit 3", gpus=1)
-    assert done.returncode == 3
-    assert done.stdout == "why\n"
-    assert "No space left on device; its output goes to that of the job instead" in done.stderr
+    process = launched(*words, "echo why; exit 3", gpus=1)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, out) == (3, "why\n")
+    assert "No space left on device; its output goes to that of the job instead" in said
 
 
 def test_as_one_file_it_runs_under_an_old_python_and_brings_the_session_along(
@@ -383,11 +323,9 @@ def test_as_one_file_it_runs_under_an_old_python_and_brings_the_session_along(
 ) -> None:
     if not OLD_PYTHONS:
         pytest.skip("no Python 3.9 here")
-    folder = tmp_path / "content"
-    subprocess.run(["mkdir", folder], check=True)
-    subprocess.run(["cp", "-r", ROOT / "job_wrappers", folder], check=True)
+    shutil.copytree(ROOT / "job_wrappers", tmp_path / "content" / "job_wrappers")
     pyz = tmp_path / "hetsched-run.pyz"
-    zipapp.create_archive(folder, pyz, main="job_wrappers.launch.command:run")
+    zipapp.create_archive(tmp_path / "content", pyz, main="job_wrappers.launch.command:run")
     script = "import sys, job_wrappers.session as s; print(sys.version_info[:2], s.__file__)"
     command = [str(OLD_PYTHONS[0]), str(pyz), "--", str(OLD_PYTHONS[0]), "-c", script]
     done = subprocess.run(
@@ -401,35 +339,6 @@ def test_as_one_file_it_runs_under_an_old_python_and_brings_the_session_along(
 
 
 # -- parts -----------------------------------------------------------------------------------------
-
-
-def test_a_port_that_somebody_listens_on_is_passed_over() -> None:
-    port = free_port(random.Random(7))
-    assert FIRST_PORT <= port < LAST_PORT
-    assert free_port(random.Random(8)) != port
-    with socket.socket() as taken:
-        taken.bind(("", port))
-        taken.listen()
-        assert free_port(random.Random(7)) != port
-
-
-def test_the_second_node_has_the_later_ranks() -> None:
-    more = {"SLURM_JOB_NUM_NODES": "2", "SLURM_NODEID": "1"}
-    found = shown("--meet=10.0.0.7:29500", gpus=4, more=more)
-    assert [one["RANK"] for one in found] == ["4", "5", "6", "7"]
-    assert (
-        found[2].items()
-        >= {
-            "RANK": "6",
-            "LOCAL_RANK": "2",
-            "WORLD_SIZE": "8",
-            "LOCAL_WORLD_SIZE": "4",
-            "GROUP_RANK": "1",
-            "GROUP_WORLD_SIZE": "2",
-            "MASTER_ADDR": "10.0.0.7",
-            "MASTER_PORT": "29500",
-        }.items()
-    )
 
 
 @pytest.mark.parametrize(
@@ -463,101 +372,5 @@ def test_asked_to_save_while_the_launchers_of_several_nodes_begin_none_of_them_e
     )
     told = {"SLURM_JOB_NUM_NODES": "2", "SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NODEID": "0"}
     told["PATH"] = f"{tmp_path}:{os.environ['PATH']}"
-    done = run("--", "touch", str(tmp_path / "ran"), gpus=1, more=told)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert run("--", "touch", str(tmp_path / "ran"), gpus=1, more=told) == (0, "")
     assert (tmp_path / "ran").exists()
-
-
-# -- a run over several elements -------------------------------------------------------------------
-
-ROWS = "0|1|gpu:2|n0|2026-11-22T07:00:00\\n1|1|gpu:a100:3|n1|2026-11-22T07:00:01\\n"
-
-
-@pytest.fixture
-def element(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mapping[str, str]:
-    """Element 0 of two, of a Slurm that answers; the commands of Slurm lie in `tmp_path`."""
-    tool(tmp_path, "squeue", f"case $* in *%T) echo RUNNING;; *) printf '{ROWS}';; esac")
-    tool(
-        tmp_path,
-        "scontrol",
-        'case "$1 $2" in "requeue 77") touch "$(dirname "$0")/requeued";;'
-        ' "show hostnames") echo n0;; *) echo NodeName=n0 NodeAddr=127.0.0.1;; esac',
-    )
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    monkeypatch.setenv("PATH", path)
-    own = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "0", "HETSCHED_ELEMENTS": "2"}
-    return {**own, "PATH": path, "HETSCHED_NONCE": NONCE}
-
-
-def part_of(element: Mapping[str, str]) -> Part:
-    return own_part(allocation(**element), element, "", lambda: False)
-
-
-def test_slurm_is_asked_again_while_it_does_not_answer(
-    element: Mapping[str, str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(meeting, "_AGAIN_S", 0.01)
-    down = (
-        'asked="$(dirname "$0")/asked"; echo >>"$asked"; [ "$(wc -l <"$asked")" -gt 3 ] ||'
-        f" {{ echo 'Unable to contact slurm controller' >&2; exit 1; }}; printf '{ROWS}'"
-    )
-    tool(tmp_path, "squeue", down)
-    part = part_of(element)
-    assert (part.first_rank, part.gpus, part.nodes) == (0, 5, 2)
-    said = capsys.readouterr().err
-    assert said.count("Unable to contact slurm controller; asked again") == 1
-
-
-def test_slurm_is_not_asked_for_ever(
-    element: Mapping[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(meeting, "_AGAIN_S", 0.01)
-    monkeypatch.setattr(meeting, "PATIENCE_S", 0.1)
-    tool(tmp_path, "squeue", "exit 3")
-    with pytest.raises(ValueError, match="squeue: it ended with 3"):
-        part_of(element)
-    (tmp_path / "squeue").unlink()
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(meeting, "PATIENCE_S", 600.0)
-    with pytest.raises(ValueError, match="No such file"):
-        part_of(element)
-
-
-def test_told_to_stop_while_slurm_does_not_answer_it_is_queued_again_and_asks_no_more(
-    element: Mapping[str, str], tmp_path: Path
-) -> None:
-    asked = '>"$(dirname "$0")/asked"; exit 1'
-    tool(tmp_path, "squeue", f"case $* in *%T) echo RUNNING;; *) {asked};; esac")
-    words = (*MODULE, "--", "touch", str(tmp_path / "ran"))
-    process = subprocess.Popen(
-        words, env=environment(more=element), stderr=subprocess.PIPE, text=True
-    )
-    wait_for(tmp_path / "asked")
-    process.send_signal(signal.SIGUSR2)
-    said = process.communicate(timeout=60)[1]
-    assert process.returncode == 99, said
-    assert "stopped before Slurm had said which elements run" in said
-    assert [name for name in ("ran", "requeued") if (tmp_path / name).exists()] == ["requeued"]
-
-
-def test_the_leader_whose_port_is_taken_has_itself_queued_again(
-    element: Mapping[str, str], tmp_path: Path
-) -> None:
-    port = part_of(element).meet.rpartition(":")[2]
-    with socket.socket() as other:
-        other.bind(("", int(port)))
-        other.listen()
-        for words, again in ((("--no-requeue",), False), ((), True)):
-            done = run(*words, "--", "touch", str(tmp_path / "ran"), more=element)
-            assert (done.returncode, (tmp_path / "requeued").exists()) == (99, again), done.stderr
-            assert f":{port} already" in done.stderr
-        # The others meet on that node, not on their own.
-        member = {**element, "SLURM_ARRAY_TASK_ID": "1"}
-        assert shown(gpus=3, more=member)[0]["RANK"] == "2"
-    assert not (tmp_path / "ran").exists()
-    found = shown(more=element)
-    assert [one["WORLD_SIZE"] for one in found] == ["5", "5"]
-    assert {one["MASTER_PORT"] for one in found} == {port}

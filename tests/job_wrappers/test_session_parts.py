@@ -7,8 +7,8 @@ import shutil
 import stat
 import subprocess
 import sys
-import types
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -19,9 +19,9 @@ from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError
 from job_wrappers.session.batches import BatchOrder
 from job_wrappers.session.errors import torch_here
-from job_wrappers.session.folder import CheckpointFolder, FolderLock, FoundCheckpoint
+from job_wrappers.session.folder import CheckpointFolder, FolderLock
 from job_wrappers.session.phases import StepTimes
-from job_wrappers.session.profile import profile_of
+from job_wrappers.session.profile import Profile, profile_of
 from job_wrappers.session.raw import checksum
 from job_wrappers.spool import MOST_BYTES, MOST_WAITING, SpoolWriter, Telling
 from tests.job_wrappers.worlds import accepted, allocation, environment, fill
@@ -34,25 +34,25 @@ def test_without_torch_it_says_which_python_lacks_it(monkeypatch: pytest.MonkeyP
     assert sys.executable in str(no.value)
 
 
-@pytest.mark.parametrize("version", ["1.13.1", "2.0.1+cu118", "main"])
-def test_a_torch_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
-    fake = types.SimpleNamespace(__version__=version)
-    monkeypatch.setitem(sys.modules, "torch", fake)
-    with pytest.raises(SessionError, match=r"needs torch 2\.1 or later") as no:
-        torch_here()
-    assert version in str(no.value)
-    fake.__version__ = "2.10.0a0+git"
-    assert torch_here() is fake
-
-
-def test_a_torch_that_is_broken_is_told_and_not_taken_for_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("__version__ = '1.13.1'", r"needs torch 2\.1 or later.*1\.13\.1"),
+        ("__version__ = '2.0.1+cu118'", r"needs torch 2\.1 or later.*2\.0\.1\+cu118"),
+        ("__version__ = 'main'", r"needs torch 2\.1 or later.*main"),
+        ("__version__ = '2.10.0a0+git'", ""),
+        ("raise OSError('libcudart.so.12: no')", "OSError: libcudart.so.12: no.*anew"),
+    ],
+)
+def test_a_torch_that_is_too_old_or_broken_is_told_and_not_taken_for_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: str, why: str
 ) -> None:
-    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.12: cannot open it')")
+    (tmp_path / "torch.py").write_text(content)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    with pytest.raises(SessionError, match=r"OSError: libcudart.so.12: cannot open it.*anew"):
+    with pytest.raises(SessionError, match=why) if why else nullcontext():
         torch_here()
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
 
 
 def test_what_is_wrong_is_shown_as_a_sentence_and_other_errors_as_ever() -> None:
@@ -62,12 +62,9 @@ def test_what_is_wrong_is_shown_as_a_sentence_and_other_errors_as_ever() -> None
     )
 
     def said(which: str) -> tuple[int, str]:
-        done = subprocess.run(
-            [sys.executable, "-c", script, which],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "RANK": "3"},
-        )
+        words = [sys.executable, "-c", script, which]
+        environment = {**os.environ, "RANK": "3"}
+        done = subprocess.run(words, capture_output=True, text=True, env=environment)
         return done.returncode, done.stderr
 
     assert said("ours") == (1, "hetsched: rank 3: it is so\n")
@@ -99,95 +96,95 @@ def test_a_file_is_on_disk_before_it_gets_its_name_and_the_name_before_it_counts
 # -- checkpoints -----------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def folder(tmp_path: Path) -> CheckpointFolder:
+    """A directory for checkpoints, of which two are kept."""
+    folder = CheckpointFolder(tmp_path / "c", keep=2)
+    folder.prepare()
+    return folder
+
+
 def put(folder: CheckpointFolder, step: int, content: bytes = b"x" * 100) -> Path:
-    """Write a checkpoint as a saver would; return it."""
+    """Write a checkpoint as a saver would; return its tensors."""
     part = folder.part_of(step)
     part.mkdir()
     write_whole(part / "rank-0.tensors", [content])
     files = {"rank-0.tensors": checksum(part / "rank-0.tensors")}
     folder.finish(step, 1, {"steps": step}, files)
-    return folder.path_of(step)
+    return folder.path_of(step) / "rank-0.tensors"
+
+
+def names(folder: CheckpointFolder) -> list[str]:
+    return sorted(path.name for path in folder.path.iterdir())
 
 
 def found_step(folder: CheckpointFolder) -> int | None:
     found = folder.newest()
-    assert found is None or isinstance(found, FoundCheckpoint)
     return None if found is None else int(found.progress["steps"])
 
 
-def test_the_last_few_checkpoints_are_kept(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path / "c", keep=2)
-    folder.prepare()
+def test_the_last_few_checkpoints_are_kept(folder: CheckpointFolder) -> None:
     assert found_step(folder) is None
     for step in (5, 9, 12, 1000):
         put(folder, step)
-    assert sorted(path.name for path in folder.path.iterdir()) == [
-        "step-000000000012",
-        "step-000000001000",
-    ]
+    assert names(folder) == ["step-000000000012", "step-000000001000"]
     assert found_step(folder) == 1000
+    with pytest.raises(SessionError, match="keep=0: expected 1 or more"):
+        CheckpointFolder(folder.path, keep=0)
 
 
-@pytest.mark.parametrize("harm", ["flip", "cut", "lose", "garble", "unfinished"])
+@pytest.mark.parametrize(
+    ("harmed", "content"),
+    [
+        ("rank-0.tensors", b"x" * 50 + b"y" + b"x" * 49),
+        ("rank-0.tensors", b"x" * 99),
+        ("rank-0.tensors", None),
+        ("checkpoint.json", b"{"),
+        ("checkpoint.json", None),
+    ],
+)
 def test_one_that_is_not_whole_gives_way_to_the_one_before_and_is_kept(
-    tmp_path: Path, harm: str, capsys: pytest.CaptureFixture[str]
+    folder: CheckpointFolder,
+    harmed: str,
+    content: bytes | None,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    folder = CheckpointFolder(tmp_path, keep=3)
-    folder.prepare()
     put(folder, 5)
-    last = put(folder, 9)
-    file = last / "rank-0.tensors"
-    if harm == "flip":
-        file.write_bytes(b"x" * 50 + b"y" + b"x" * 49)
-    elif harm == "cut":
-        file.write_bytes(b"x" * 99)
-    elif harm == "lose":
-        file.unlink()
-    elif harm == "garble":
-        (last / "checkpoint.json").write_text("{")
-    else:
-        (last / "checkpoint.json").unlink()
+    file = put(folder, 9).with_name(harmed)
+    file.unlink()
+    if content is not None:
+        file.write_bytes(content)
     assert found_step(folder) == 5
-    assert f"{last} is damaged" in capsys.readouterr().err
-    assert (tmp_path / "step-000000000009.damaged").is_dir()
+    assert f"{file.parent} is damaged" in capsys.readouterr().err
+    assert names(folder) == ["step-000000000005", "step-000000000009.damaged"]
     put(folder, 9)
     assert found_step(folder) == 9
 
 
-def test_where_none_is_whole_nothing_begins_anew_unasked(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path, keep=3)
-    folder.prepare()
-    (put(folder, 5) / "rank-0.tensors").unlink()
+def test_where_none_is_whole_nothing_begins_anew_unasked(folder: CheckpointFolder) -> None:
+    put(folder, 5).unlink()
     with pytest.raises(SessionError, match=r"no checkpoint in .* is whole: .* is missing"):
         folder.newest()
-    kept = tmp_path / "step-000000000005.damaged"
-    assert kept.is_dir()
     # Nor does the next run, which Slurm may start before anybody has looked.
     with pytest.raises(SessionError, match=r"step-000000000005\.damaged.*move them away to begin"):
         folder.newest()
-    kept.rename(tmp_path / "away")
+    (folder.path / "step-000000000005.damaged").rename(folder.path / "away")
     assert folder.newest() is None
 
 
-def test_what_a_killed_run_left_half_done_is_removed(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path, keep=3)
-    folder.part_of(7).mkdir()
-    (tmp_path / "mine").write_text("keep")
-    folder.prepare()
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
-
-
-def test_a_kill_while_a_step_is_saved_again_leaves_the_earlier_one(tmp_path: Path) -> None:
-    folder = CheckpointFolder(tmp_path, keep=3)
-    folder.prepare()
-    path = put(folder, 5)
-    put(folder, 5, b"y" * 100)
-    assert (path / "rank-0.tensors").read_bytes() == b"y" * 100
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]
-    path.rename(tmp_path / f".{path.name}.old")  # as far as it came
+def test_a_kill_while_a_step_is_saved_again_leaves_the_earlier_one_and_nothing_half_done(
+    folder: CheckpointFolder,
+) -> None:
+    put(folder, 5)
+    saved = put(folder, 5, b"y" * 100)
+    assert saved.read_bytes() == b"y" * 100
+    path = saved.parent
+    assert names(folder) == [path.name]
+    path.rename(folder.path / f".{path.name}.old")  # as far as it came
     folder.part_of(5).mkdir()
+    (folder.path / "mine").write_text("keep")
     folder.prepare()
-    assert found_step(folder) == 5
+    assert (found_step(folder), names(folder)) == (5, ["mine", path.name])
 
 
 def test_the_lock_of_a_killed_process_is_free(
@@ -200,12 +197,8 @@ def test_the_lock_of_a_killed_process_is_free(
         "lock = FolderLock(Path(sys.argv[1]))\n"
         "print('held', flush=True); time.sleep(60)"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", hold, tmp_path],
-        env=environment(run=2),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    words = [sys.executable, "-c", hold, str(tmp_path)]
+    process = subprocess.Popen(words, env=environment(run=2), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "held\n"
     with pytest.raises(SessionError, match=rf"by job 77 run 2 \(process {process.pid} on n0\)"):
@@ -225,11 +218,6 @@ def test_a_lock_that_was_let_go_is_free_though_a_forked_process_lives_on(
     lock.release()
     FolderLock(tmp_path).release()
     os.close(inherited)
-
-
-def test_keeping_no_checkpoint_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SessionError, match="keep=0: expected 1 or more"):
-        CheckpointFolder(tmp_path, keep=0)
 
 
 # -- batches ---------------------------------------------------------------------------------------
@@ -260,27 +248,26 @@ def test_all_ranks_have_as_many_steps_whatever_is_left_at_the_end(
 # -- the profile -----------------------------------------------------------------------------------
 
 
+def step_s(profile: Profile, wait_s: float = 0.0) -> float:
+    """What the estimator makes of a profile's first step."""
+    phases = (profile.forward_s, profile.backward_s, profile.update_s)
+    times = IterationTimes(profile.data_s[0], *phases, wait_s)
+    return iteration_s(times, 0.0, Pattern(profile.pattern))
+
+
 def test_from_a_profile_the_estimator_gets_back_the_measured_step() -> None:
     step = StepTimes(0.004, 0.010, 0.020, 0.001, 0.003)
     alone = profile_of([step] * 20, [], ranks=1)
-    times = IterationTimes(
-        alone.data_s[0], alone.forward_s, alone.backward_s, alone.update_s, alone.wait_s[0]
-    )
-    assert iteration_s(times, 0.0, Pattern(alone.pattern)) == pytest.approx(step.whole_s)
+    assert step_s(alone, alone.wait_s[0]) == pytest.approx(step.whole_s)
 
 
 @pytest.mark.parametrize("load_s", [0.005, 0.020, 0.032, 0.100])
 def test_loading_beside_training_counts_as_far_as_it_outlasts_the_step(load_s: float) -> None:
     taking_s, work_s = 0.0005, 0.033
-    waited_s = max(0.0, load_s - work_s)
-    step = StepTimes(taking_s + waited_s, 0.010, 0.020, 0.0, 0.003)
+    step = StepTimes(taking_s + max(0.0, load_s - work_s), 0.010, 0.020, 0.0, 0.003)
     profile = profile_of([step] * 20, [load_s] * 20, ranks=1)
-    assert profile.pattern == 1
-    times = IterationTimes(
-        profile.data_s[0], profile.forward_s, profile.backward_s, profile.update_s, 0.0
-    )
-    whole_s = iteration_s(times, 0.0, Pattern.OVERLAPPED_DATA)
-    assert whole_s == pytest.approx(max(load_s, work_s), rel=0.03)
+    assert profile.pattern == Pattern.OVERLAPPED_DATA
+    assert step_s(profile) == pytest.approx(max(load_s, work_s), rel=0.03)
 
 
 def test_waiting_is_what_goes_beyond_the_least_of_it() -> None:
@@ -293,30 +280,20 @@ def test_waiting_is_what_goes_beyond_the_least_of_it() -> None:
 # -- the spool -------------------------------------------------------------------------------------
 
 
-def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
-    small_disk: Callable[[str], Path],
-) -> None:
-    disk = small_disk("64k")
-    spool = SpoolWriter(disk, allocation())
-    # What is left is the rest of the file's own last page.
-    room = os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize
-    (disk / "filler").write_bytes(bytes(room))
-    count = 0
-    while not spool.why_not:
-        count += 1
-        assert count < 1000
-        spool.tell("loss", training_round=count, loss=0.125)
-    assert "No space" in spool.why_not
-    written = len(accepted(spool.path))
-    assert written == count  # the start line, and all but the last one
-    (disk / "filler").unlink()
-    spool.tell("loss", training_round=count + 1, loss=0.125)
-    assert spool.why_not == ""
+def tell(spool: SpoolWriter, training_round: int) -> str:
+    spool.tell("loss", training_round=training_round, loss=0.5)
+    return spool.why_not
+
+
+def told(spool: SpoolWriter) -> list[int]:
+    """The rounds that a closed file tells of."""
     spool.close()
-    assert len(accepted(spool.path)) == written + 1
+    start, *losses = accepted(spool.path)
+    assert isinstance(start, Start)
+    return [line.training_round for line in losses if isinstance(line, Loss)]
 
 
-def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
+def test_a_full_disk_leaves_whole_lines_and_once_there_is_room_it_goes_on(
     small_disk: Callable[[str], Path],
 ) -> None:
     disk = small_disk("64k")
@@ -324,14 +301,21 @@ def test_a_file_begun_on_a_full_disk_gets_its_first_line_first(
     filler = fill(disk)
     spool = SpoolWriter(disk, allocation())
     assert "No space" in spool.why_not
-    spool.tell("loss", training_round=1, loss=0.5)
+    assert "No space" in tell(spool, 0)
     filler.unlink()
-    spool.tell("loss", training_round=2, loss=0.5)
-    spool.close()
-    start, loss = accepted(spool.path)
-    assert isinstance(start, Start)
-    assert isinstance(loss, Loss)
-    assert loss.training_round == 2
+    # The first line comes first.
+    assert tell(spool, 1) == ""
+    # What is left is the rest of the file's own last page.
+    fill(disk)
+    at = 1
+    while not spool.why_not:
+        at += 1
+        assert at < 1000
+        tell(spool, at)
+    assert "No space" in spool.why_not
+    filler.unlink()
+    assert tell(spool, at + 1) == ""
+    assert told(spool) == [*range(1, at), at + 1]
 
 
 def test_a_file_ends_before_the_scheduler_would_stop_reading_it(
@@ -350,27 +334,19 @@ def test_a_file_ends_before_the_scheduler_would_stop_reading_it(
     assert isinstance(accepted(spool.path)[-1], End)
 
 
-@pytest.mark.parametrize("gone", ["file", "folder"])
-def test_a_file_that_was_removed_is_put_back_as_it_was_and_goes_on(
-    tmp_path: Path, gone: str
-) -> None:
+def test_a_file_that_was_removed_is_put_back_as_it_was_and_goes_on(tmp_path: Path) -> None:
     spool = SpoolWriter(tmp_path, allocation())
-    spool.tell("loss", training_round=1, loss=0.5)
+    tell(spool, 1)
     before = spool.path.read_bytes()
-    if gone == "folder":
-        shutil.rmtree(spool.path.parent)
-        spool.path.parent.touch()  # nothing can be put there
-        spool.tell("loss", training_round=2, loss=0.5)
-        assert "cannot be put back" in spool.why_not
-        spool.path.parent.unlink()
-    else:
-        spool.path.unlink()
-    spool.tell("loss", training_round=3, loss=0.5)
-    assert spool.why_not == ""
-    spool.close()
+    spool.path.unlink()
+    assert tell(spool, 2) == ""
     assert spool.path.read_bytes().startswith(before)
-    told = [line.training_round for line in accepted(spool.path) if isinstance(line, Loss)]
-    assert told == [1, 3]
+    shutil.rmtree(spool.path.parent)
+    spool.path.parent.touch()  # nothing can be put there
+    assert "cannot be put back" in tell(spool, 3)
+    spool.path.parent.unlink()
+    assert tell(spool, 4) == ""
+    assert told(spool) == [1, 2, 4]
     assert [each.name for each in spool.path.parent.iterdir()] == [spool.path.name]
 
 
@@ -378,8 +354,7 @@ def test_a_file_that_another_process_has_put_in_place_is_left_alone(tmp_path: Pa
     spool = SpoolWriter(tmp_path, allocation())
     spool.path.unlink()
     spool.path.write_text("other")
-    spool.tell("loss", training_round=1, loss=0.5)
-    assert "by another process by now" in spool.why_not
+    assert "by another process by now" in tell(spool, 1)
     spool.close()
     assert spool.path.read_text() == "other"
 

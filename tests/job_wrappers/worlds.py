@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -81,6 +82,46 @@ def accepted(path: Path) -> list[SpoolLine]:
 def spooled(folder: Path, run: int = 0) -> list[SpoolLine]:
     """What a run has told the scheduler."""
     return accepted(spool_of(folder, run))
+
+
+# -- the launcher ----------------------------------------------------------------------------------
+
+MODULE = (JOB_PYTHON, "-m", "job_wrappers.launch")
+SHOW = "import os, json; print(json.dumps(dict(os.environ)))"
+
+
+def launched(
+    *words: str, gpus: int = 2, more: Mapping[str, str] | None = None
+) -> subprocess.Popen[str]:
+    """Start it."""
+    return subprocess.Popen(
+        [*MODULE, *words],
+        env=environment(gpus=gpus, more=more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Wait for its end; return its exit code and what it said."""
+    said = process.communicate(timeout=60)[1]
+    return process.returncode, said
+
+
+def run(*words: str, gpus: int = 2, more: Mapping[str, str] | None = None) -> tuple[int, str]:
+    """Run it to its end; return its exit code and what it said."""
+    return ended(launched(*words, gpus=gpus, more=more))
+
+
+def shown(
+    *words: str, gpus: int = 2, more: Mapping[str, str] | None = None
+) -> list[dict[str, str]]:
+    """Return the environment of each worker, by rank."""
+    process = launched(*words, "--", sys.executable, "-c", SHOW, gpus=gpus, more=more)
+    out, said = process.communicate(timeout=60)
+    assert (process.returncode, said) == (0, "")
+    return sorted(map(json.loads, out.splitlines()), key=lambda one: int(one["RANK"]))
 
 
 # -- with torch ------------------------------------------------------------------------------------

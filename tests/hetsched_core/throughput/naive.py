@@ -6,7 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.integrate import quad
 
-from hetsched_core.throughput.measured import Axes, SpeedRows
+from hetsched_core.throughput.measured import (
+    BELIEF,
+    USUAL_NOISE,
+    USUAL_SPREAD,
+    Axes,
+    SpeedRows,
+)
 from hetsched_core.types import Layer
 
 Floats = NDArray[np.float64]
@@ -72,29 +78,37 @@ def fill_from_above(
 
 
 def node_factors(
-    by_type: SpeedRows, by_node: SpeedRows, axes: Axes, drawn: float
-) -> tuple[Floats, dict[tuple[int, int], float]]:
-    """Mean speed of each cell without its factors, and factors, by solving for all of them at once.
+    by_type: SpeedRows, by_node: SpeedRows, axes: Axes, profile: int, gpu_type: int
+) -> tuple[Floats, dict[int, float]]:
+    """Speeds of a profile on an ordinary node of a type, and its nodes' factors, solved at once.
 
-    For each row: speed / mean - 1 = effect - mean effect of the runs of its cell; each entity has
-    had `drawn` more runs of effect 0.
+    For each row: speed / mean - 1 = effect - mean effect of the runs of its cell; each node has had
+    as many more runs of effect 0 as noise and spread say.
     """
     type_cell = axes.cells(by_type, by_type.place)
-    node_cell = axes.cells(by_node, axes.type_of_node[by_node.place])
-    mean = np.full(int(np.prod(axes.shape)), np.nan)
-    for cell in set(type_cell.tolist()):
-        rows = type_cell == cell
-        mean[cell] = np.average(by_type.per_gpu[rows], weights=by_type.count[rows])
-    entities = sorted(set(zip(by_node.profile.tolist(), by_node.place.tolist(), strict=True)))
-    share = np.zeros((len(mean), len(entities)))
-    weight = np.zeros((len(by_node), len(entities)))
-    for row in np.flatnonzero(by_node.nodes == 1):
-        entity = entities.index((int(by_node.profile[row]), int(by_node.place[row])))
-        count = by_type.count[type_cell == node_cell[row]].sum()
-        share[node_cell[row], entity] += by_node.count[row] / count
-        weight[row, entity] = by_node.count[row]
-    right = weight.T @ (by_node.per_gpu / mean[node_cell] - 1)
-    left = np.diag(weight.sum(axis=0) + drawn) - weight.T @ share[node_cell]
-    effect = np.linalg.solve(left, right)
-    factors = {entity: 1 + effect[at] for at, entity in enumerate(entities)}
-    return (mean / (1 + share @ effect)).reshape(axes.shape), factors
+    type_of_row = axes.type_of_node[by_node.place]
+    mine = (by_node.profile == profile) & (type_of_row == gpu_type) & (by_node.nodes == 1)
+    own = np.flatnonzero(mine)
+    cell = axes.cells(by_node, type_of_row)[own]
+    mean, total = np.full(int(np.prod(axes.shape)), np.nan), np.zeros(int(np.prod(axes.shape)))
+    for at in set(type_cell.tolist()):
+        rows = type_cell == at
+        mean[at] = np.average(by_type.per_gpu[rows], weights=by_type.count[rows])
+        total[at] = by_type.count[rows].sum()
+    nodes = sorted(set(by_node.place[own].tolist()))
+    weight, share = np.zeros((len(own), len(nodes))), np.zeros((len(mean), len(nodes)))
+    for at, row in enumerate(own):
+        node = nodes.index(int(by_node.place[row]))
+        weight[at, node] = by_node.count[row]
+        share[cell[at], node] += by_node.count[row] / total[cell[at]]
+    apart, runs = by_node.per_gpu[own] / mean[cell] - 1, weight.sum(axis=0)
+    freedom = by_node.count[own] - 1
+    squares = freedom * (by_node.sd[own] / by_node.per_gpu[own]) ** 2
+    noise = (BELIEF * USUAL_NOISE**2 + squares.sum()) / (BELIEF + freedom.sum())
+    between = ((weight.T @ apart / runs) ** 2 - noise / runs).sum()
+    spread = (BELIEF * USUAL_SPREAD**2 + between) / (BELIEF + len(nodes))
+    drawn = noise / max(spread, 1e-3 * USUAL_SPREAD**2)
+    left = np.diag(runs + drawn) - weight.T @ share[cell]
+    effect = np.linalg.solve(left, weight.T @ apart)
+    speeds = (mean / (1 + share @ effect)).reshape(axes.shape)
+    return speeds[profile, gpu_type], dict(zip(nodes, (1 + effect).tolist(), strict=True))

@@ -19,15 +19,10 @@ from hetsched_core.throughput import (
     profile_set,
 )
 from hetsched_core.throughput.builtin import gpu_counts, samples_per_s, speed_table
-from hetsched_core.types import Cluster, Configuration, Layer, Node
+from hetsched_core.types import Layer
+from tests.hetsched_core.worlds import cluster_of, on
 
-CLUSTER = Cluster(
-    (
-        *(Node(f"v{i}", "v100", 4) for i in range(3)),
-        *(Node(f"a{i}", "a100", 4) for i in range(2)),
-        Node("k", "tesla_k80", 8),
-    )
-)
+CLUSTER = cluster_of(v0=("v100", 4), v1=("v100", 4), a0=("a100", 4), k=("tesla_k80", 8))
 
 
 def profile(name: str) -> ModelProfile:
@@ -50,24 +45,22 @@ def test_half_precision_rates_are_near_those_that_timm_measured_on_an_rtx_3090(
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "batch", "gpu", "factor"),
+    ("name", "gavels", "batch"),
     [
-        ("cyclegan-256", "('CycleGAN', 1)", 1, "v100", 1.25),
-        ("cyclegan-256", "('CycleGAN', 1)", 1, "p100", 1.25),
-        ("cyclegan-256", "('CycleGAN', 1)", 1, "k80", 2),
-        ("resnet18-cifar10", "('ResNet-18 (batch size 128)', 1)", 128, "v100", 1.25),
-        ("resnet18-cifar10", "('ResNet-18 (batch size 128)', 1)", 128, "p100", 1.25),
-        ("resnet18-cifar10", "('ResNet-18 (batch size 128)', 1)", 128, "k80", 2),
-        ("resnet50-imagenet", "('ResNet-50 (batch size 32)', 1)", 32, "p100", 1.25),
-        ("resnet50-imagenet", "('ResNet-50 (batch size 32)', 1)", 32, "k80", 2),
+        ("cyclegan-256", "CycleGAN", 1),
+        ("resnet18-cifar10", "ResNet-18 (batch size 128)", 128),
+        ("resnet50-imagenet", "ResNet-50 (batch size 32)", 32),
     ],
 )
 def test_single_precision_rates_are_near_those_that_gavel_measured(
-    data_dir: Path, name: str, key: str, batch: int, gpu: str, factor: float
+    data_dir: Path, name: str, gavels: str, batch: int
 ) -> None:
     path = data_dir / "throughputs/gavel_simulation_throughputs.json.gz"
-    steps_per_s = json.loads(gzip.decompress(path.read_bytes()))[gpu][key]["null"]
-    assert 1 / factor < rate(name, gpu) / (steps_per_s * batch) < factor
+    measured = json.loads(gzip.decompress(path.read_bytes()))
+    for gpu, factor in (("v100", 1.25), ("p100", 1.25), ("k80", 2)):
+        if gpu != "v100" or not profile(name).half:
+            steps_per_s = measured[gpu][f"('{gavels}', 1)"]["null"]
+            assert 1 / factor < rate(name, gpu) / (steps_per_s * batch) < factor
 
 
 @pytest.mark.parametrize("gpu", [s.name for s in known_gpus() if s.memory_gb > 4])
@@ -77,22 +70,23 @@ def test_every_size_class_of_a_log_has_a_model_that_fits_every_gpu_type(gpu: str
 
 
 def test_a_model_that_waits_for_its_data_is_as_slow_on_every_type() -> None:
-    (graphs,) = [p for p in builtin_profiles() if p.name == "fastgcn-cora"]
-    assert rate(graphs.name, "h200") == pytest.approx(rate(graphs.name, "k80"), rel=0.01)
-    assert rate(graphs.name, "h200") == pytest.approx(graphs.batch_size / graphs.data_s, rel=0.01)
+    graphs = profile("fastgcn-cora")
+    for gpu in ("h200", "k80"):
+        assert rate(graphs.name, gpu) == pytest.approx(graphs.batch_size / graphs.data_s, rel=0.01)
 
 
-def test_activations_kept_in_half_precision_fit_where_the_cautious_figure_does_not() -> None:
-    assert rate("vit-b16-food101", "gtx1080ti") == 0
-    assert rate("vit-b16-food101-amp", "gtx1080ti") > 0
+def test_a_model_has_a_speed_where_it_fits_into_the_memory() -> None:
+    for name, gpu, fits in (
+        ("gpt2-medium-wikitext", "v100", False),
+        ("gpt2-medium-wikitext", "a100", True),
+        ("bert-base-512", "v100", True),
+        ("bert-base-512", "nvidia_a100_1g.5gb", False),
+        # Kept in half precision, activations fit where the cautious figure does not.
+        ("vit-b16-food101", "gtx1080ti", False),
+        ("vit-b16-food101-amp", "gtx1080ti", True),
+    ):
+        assert (rate(name, gpu) > 0) == fits
     assert rate("vit-b16-food101-amp", "a100") == rate("vit-b16-food101", "a100")
-
-
-def test_a_model_too_large_for_the_memory_has_no_speed_there() -> None:
-    assert rate("gpt2-medium-wikitext", "v100") == 0
-    assert rate("gpt2-medium-wikitext", "a100") > 0
-    assert rate("bert-base-512", "v100") > 0
-    assert rate("bert-base-512", "nvidia_a100_1g.5gb") == 0
 
 
 @pytest.mark.parametrize(
@@ -119,13 +113,13 @@ def test_speeds_of_a_cluster_reach_from_one_gpu_to_all_of_them() -> None:
     assert table.counts[0] == 1
     assert table.counts[-1] >= CLUSTER.gpus
     assert np.all(table.layers == Layer.TRUTH)
-    two = found.speed("resnet50-imagenet", Configuration.of({"v0": 4, "v1": 2}))
+    two = found.speed("resnet50-imagenet", on(v0=4, v1=2))
     v100 = match_gpu("v100").spec
     assert two == pytest.approx(6 * samples_per_s(profile("resnet50-imagenet"), v100, 6, 2))
 
 
 def test_a_gpu_type_nothing_is_known_about_has_a_speed_and_is_reported() -> None:
-    cluster = Cluster((Node("n", "mi250x", 4), Node("m", "a100", 4)))
+    cluster = cluster_of(n=("mi250x", 4), m=("a100", 4))
     assert builtin_speeds(cluster).per_gpu("resnet50-imagenet", "mi250x", 1) > 0
     (sentence,) = assumed_of(cluster.gpu_types)
     assert "mi250x" in sentence
@@ -134,6 +128,5 @@ def test_a_gpu_type_nothing_is_known_about_has_a_speed_and_is_reported() -> None
 @pytest.mark.parametrize("most", [1, 2, 3, 5, 64, 100])
 def test_gpu_counts_ascend_to_the_one_asked_for(most: int) -> None:
     counts = gpu_counts(most)
-    assert counts[0] == 1
-    assert counts[-1] >= most
+    assert counts[0] == 1 <= most <= counts[-1]
     assert list(counts) == sorted(set(counts))

@@ -1,7 +1,9 @@
 """Looking a speed up: entity, type, theory, first estimate, and which of them answered."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,169 +11,120 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hetsched_core.errors import InputError, UnknownNameError
+from hetsched_core.errors import InputError
 from hetsched_core.kernels import lookup
-from hetsched_core.throughput.estimate import Estimates, Layers, estimate
-from hetsched_core.throughput.first_estimate import GpuFacts, ModelWeight, ProfileFacts
+from hetsched_core.throughput.estimate import Answer, Layers, estimate
+from hetsched_core.throughput.first_estimate import (
+    DatasetSize,
+    GpuFacts,
+    ModelWeight,
+    ProfileFacts,
+)
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
-from hetsched_core.throughput.measured import SpeedRows
 from hetsched_core.throughput.theory import IterationTheory, TrainingModel
-from hetsched_core.types import Cluster, Configuration, Layer, Node
+from hetsched_core.types import Layer
 from tests.hetsched_core.throughput import naive
 from tests.hetsched_core.throughput.naive import Floats
-from tests.hetsched_core.throughput.test_measured import CERTAIN, rows
+from tests.hetsched_core.throughput.test_measured import Row, rows
+from tests.hetsched_core.worlds import cluster_of, on
 
-CLUSTER = Cluster(
-    (
-        Node("a0", "v100", 4),
-        Node("a1", "v100", 4),
-        Node("b0", "p100", 4),
-        Node("c0", "k80", 8),
-    )
-)
-A0, A1, B0, C0 = range(4)
-V100, P100, K80 = range(3)
+CLUSTER = cluster_of(a0=("v100", 4), a1=("v100", 4), b0=("p100", 4), c0=("k80", 8))
+V100, P100 = range(2)
 W8 = TrainingModel(
     64, IterationTimes(0.05, 0.1, 0.2, 0.01, 0.005), 1e8, Bandwidths(2e9, 5e8), Pattern(1)
 )
+CERTAIN = 10**9
 ONE = Layers(("job",), ("v100", "p100", "k80"))
+BY_FORMULA = replace(ONE, theories=[IterationTheory.of([(0, V100, W8)])])
 
 
-def one(gpus: int, node: str = "a0") -> Configuration:
-    return Configuration.of({node: gpus})
+def typed(*entries: tuple[int, int, float]) -> Layers:
+    """Layers of one measurement on v100 for each (GPUs, nodes, samples/s per GPU)."""
+    full: list[Row] = [(0, V100, gpus, nodes, speed, 1, 0) for gpus, nodes, speed in entries]
+    return replace(ONE, by_type=rows(*full))
 
 
-def across(**pieces: int) -> Configuration:
-    return Configuration.of(pieces)
+def check(answer: Answer, samples_per_s: float, layer: Layer, rel: float = 1e-6) -> None:
+    assert answer.samples_per_s == pytest.approx(samples_per_s, rel=rel)
+    assert answer.layer is layer
 
 
 def test_per_gpu_speeds_of_w8_on_mixed_nodes_give_600() -> None:
     by_type = rows((0, V100, 6, 2, 120.0, 1, 0), (0, P100, 6, 2, 100.0, 1, 0))
     found = estimate(CLUSTER, replace(ONE, by_type=by_type))
-    answer = found.answer("job", across(a0=2, b0=4))
-    assert answer.samples_per_s == pytest.approx(600.0)
-    assert answer.layer is Layer.GPU_TYPE
+    check(found.answer("job", on(a0=2, b0=4)), 600.0, Layer.GPU_TYPE)
 
 
 def test_the_formula_answers_where_nothing_was_measured() -> None:
-    found = estimate(CLUSTER, replace(ONE, theories=[IterationTheory.of([(0, V100, W8)])]), (4,))
-    answer = found.answer("job", one(4))
-    assert answer.samples_per_s == pytest.approx(793.798450, abs=5e-7)
-    assert answer.layer is Layer.THEORY
-    spread = found.answer("job", across(a0=2, a1=2))
-    assert spread.samples_per_s == pytest.approx(4 * W8.per_gpu(4, 2))
+    found = estimate(CLUSTER, BY_FORMULA, (4,))
+    check(found.answer("job", on(a0=4)), 793.798450, Layer.THEORY, rel=5e-10)
+    check(found.answer("job", on(a0=2, a1=2)), 4 * W8.per_gpu(4, 2), Layer.THEORY)
 
 
 def test_a_measured_type_goes_before_the_formula_and_mends_it() -> None:
-    wrong = IterationTheory.of([(0, V100, W8)])
-    by_type = rows((0, V100, 1, 1, 0.9 * W8.per_gpu(1, 1), 5, 0.1))
-    found = estimate(CLUSTER, replace(ONE, theories=[wrong], by_type=by_type), (1, 2, 4))
-    assert found.answer("job", one(1)).layer is Layer.GPU_TYPE
-    assert found.answer("job", one(1)).samples_per_s == pytest.approx(0.9 * W8.per_gpu(1, 1))
-    for configuration in (one(4), across(a0=1, a1=1)):
-        answer = found.answer("job", configuration)
-        n, nodes = configuration.gpus, len(configuration)
-        assert answer.layer is Layer.THEORY
-        assert answer.samples_per_s == pytest.approx(0.9 * n * W8.per_gpu(n, nodes))
-
-
-def test_between_two_measured_counts_the_formula_is_bent_to_both() -> None:
-    by_type = rows(
-        (0, V100, 1, 1, W8.per_gpu(1, 1), 1, 0), (0, V100, 4, 1, 0.81 * W8.per_gpu(4, 1), 1, 0)
-    )
-    layers = replace(ONE, theories=[IterationTheory.of([(0, V100, W8)])], by_type=by_type)
-    found = estimate(CLUSTER, layers, (2, 8))
-    assert found.answer("job", one(2)).samples_per_s == pytest.approx(2 * 0.9 * W8.per_gpu(2, 1))
-    eight = found.answer("job", one(8, "c0"))
-    assert eight.layer is Layer.FIRST_ESTIMATE
-    assert found.table("job").per_gpu("v100", 8, 1) == pytest.approx(0.81 * W8.per_gpu(8, 1))
+    layers = replace(BY_FORMULA, by_type=typed((1, 1, 0.9 * W8.per_gpu(1, 1))).by_type)
+    found = estimate(CLUSTER, layers, (1, 2, 4))
+    check(found.answer("job", on(a0=1)), 0.9 * W8.per_gpu(1, 1), Layer.GPU_TYPE)
+    check(found.answer("job", on(a0=4)), 0.9 * 4 * W8.per_gpu(4, 1), Layer.THEORY)
+    check(found.answer("job", on(a0=1, a1=1)), 0.9 * 2 * W8.per_gpu(2, 2), Layer.THEORY)
 
 
 def test_a_node_with_runs_of_its_own_answers_for_itself_alone() -> None:
-    by_node = rows((0, A0, 1, 1, 90.0, CERTAIN, 0))
+    by_node = rows((0, 0, 1, 1, 90.0, CERTAIN, 0))
     by_type = rows((0, V100, 1, 1, 100.0, 1000 * CERTAIN, 0), (0, V100, 2, 2, 80.0, CERTAIN, 0))
     found = estimate(CLUSTER, replace(ONE, by_node=by_node, by_type=by_type))
-    slow, other = found.answer("job", one(1)), found.answer("job", one(1, "a1"))
-    assert slow.samples_per_s == pytest.approx(90.0, rel=2e-3)
-    assert slow.layer is Layer.ENTITY
-    assert other.samples_per_s == pytest.approx(100.0, rel=2e-3)
-    assert other.layer is Layer.GPU_TYPE
-    mixed = found.answer("job", across(a0=1, a1=1))
-    assert mixed.samples_per_s == pytest.approx(2 * 72.0, rel=2e-3)
-    assert mixed.layer is Layer.GPU_TYPE
+    check(found.answer("job", on(a0=1)), 90.0, Layer.ENTITY, rel=2e-3)
+    check(found.answer("job", on(a1=1)), 100.0, Layer.GPU_TYPE, rel=2e-3)
+    check(found.answer("job", on(a0=1, a1=1)), 2 * 72.0, Layer.GPU_TYPE, rel=2e-3)
     assert found.table("job").node_factor == pytest.approx({"a0": 0.9}, rel=2e-3)
 
 
 def test_a_nodes_factor_does_not_make_a_formula_certain() -> None:
-    by_node = rows((0, A0, 1, 1, 90.0, 50, 0))
-    layers = replace(ONE, by_node=by_node, theories=[IterationTheory.of([(0, V100, W8)])])
-    found = estimate(CLUSTER, layers, (1, 4))
-    assert found.answer("job", one(1)).layer is Layer.ENTITY
-    assert found.answer("job", one(4)).layer is Layer.THEORY
+    found = estimate(CLUSTER, replace(BY_FORMULA, by_node=rows((0, 0, 1, 1, 90.0, 50, 0))), (1, 4))
+    assert found.answer("job", on(a0=1)).layer is Layer.ENTITY
+    assert found.answer("job", on(a0=4)).layer is Layer.THEORY
 
 
 def test_between_measured_counts_speeds_are_interpolated_and_beyond_them_guessed() -> None:
-    by_type = rows((0, V100, 1, 1, 100.0, 1, 0), (0, V100, 4, 1, 70.0, 1, 0))
-    found = estimate(CLUSTER, replace(ONE, by_type=by_type), (2, 8))
-    assert found.answer("job", one(2)).samples_per_s == pytest.approx(2 * 90.0)
-    assert found.answer("job", one(2)).layer is Layer.GPU_TYPE
-    table = found.table("job")
-    assert table.per_gpu("v100", 8, 1) == pytest.approx(70.0)
-    spread = found.answer("job", across(a0=2, a1=2))
-    assert spread.samples_per_s == pytest.approx(4 * 100.0)
-    assert spread.layer is Layer.FIRST_ESTIMATE
+    found = estimate(CLUSTER, typed((1, 1, 100.0), (4, 1, 70.0)), (2, 8))
+    check(found.answer("job", on(a0=2)), 2 * 90.0, Layer.GPU_TYPE)
+    assert found.table("job").per_gpu("v100", 8, 1) == pytest.approx(70.0)
+    check(found.answer("job", on(a0=2, a1=2)), 400.0, Layer.FIRST_ESTIMATE)
+    # More than any count that is known.
+    check(found.answer("job", on(a0=16)), 16 * 70.0, Layer.FIRST_ESTIMATE)
 
 
-def test_a_count_between_two_layers_has_the_less_certain_one() -> None:
-    by_type = rows((0, V100, 1, 1, 100.0, 1, 0))
-    layers = replace(ONE, by_type=by_type, theories=[IterationTheory.of([(0, V100, W8)])])
+@pytest.mark.parametrize(("measured", "exact"), [(1, Layer.THEORY), (4, Layer.GPU_TYPE)])
+def test_a_count_between_two_layers_has_the_less_certain_one(measured: int, exact: Layer) -> None:
+    layers = replace(BY_FORMULA, by_type=typed((measured, 1, 90.0)).by_type)
     found = estimate(CLUSTER, layers, (4,))
     assert found.counts.tolist() == [1, 4]
-    assert found.answer("job", one(3)).layer is Layer.THEORY
-    assert found.answer("job", one(4)).layer is Layer.THEORY
-    found = estimate(CLUSTER, replace(layers, by_type=rows((0, V100, 4, 1, 90.0, 1, 0))))
-    assert found.counts.tolist() == [1, 4]
-    assert found.answer("job", one(3)).layer is Layer.THEORY
-    assert found.answer("job", one(4)).layer is Layer.GPU_TYPE
-
-
-def test_one_gpu_is_as_fast_whatever_table_is_asked() -> None:
-    found = estimate(CLUSTER, replace(ONE, by_type=rows((0, V100, 1, 1, 100.0, 1, 0))))
-    assert found.per_gpu[0, V100, 1, 0] == found.per_gpu[0, V100, 0, 0] == pytest.approx(100.0)
-    assert found.layers[0, V100, :, 0].tolist() == [Layer.GPU_TYPE, Layer.GPU_TYPE]
+    assert found.answer("job", on(a0=3)).layer is Layer.THEORY
+    assert found.answer("job", on(a0=4)).layer is exact
 
 
 def test_where_nothing_at_all_is_known_formula_10_answers_as_in_h7() -> None:
-    layers = Layers(
-        ("job",),
-        ("v100",),
-        profile_facts=[ProfileFacts(32, ModelWeight.MODEST, dataset_size=3)],  # type: ignore[arg-type]
-        gpu_facts=[GpuFacts(120, 16, 3)],
-    )
-    found = estimate(Cluster((Node("n", "v100", 4),)), layers)
-    answer = found.answer("job", one(1, "n"))
-    assert answer.samples_per_s == pytest.approx(160.0)
-    assert answer.layer is Layer.FIRST_ESTIMATE
+    h7 = ProfileFacts(32, ModelWeight.MODEST, DatasetSize.L)
+    layers = Layers(("job",), ("v100",), profile_facts=[h7], gpu_facts=[GpuFacts(120, 16, 3)])
+    found = estimate(cluster_of(n=("v100", 4)), layers)
+    check(found.answer("job", on(n=1)), 160.0, Layer.FIRST_ESTIMATE)
 
 
 def test_an_unknown_type_is_scaled_from_the_types_that_are_known() -> None:
     facts = [GpuFacts(100, 16), GpuFacts(50, 16), GpuFacts(25, 16)]
-    layers = replace(ONE, gpu_facts=facts, by_type=rows((0, V100, 1, 1, 80.0, 1, 0)))
-    found = estimate(CLUSTER, layers)
-    assert found.answer("job", one(1, "b0")).samples_per_s == pytest.approx(40.0)
-    assert found.answer("job", one(1, "b0")).layer is Layer.FIRST_ESTIMATE
+    layers = replace(typed((1, 1, 80.0)), gpu_facts=facts)
+    check(estimate(CLUSTER, layers).answer("job", on(b0=1)), 40.0, Layer.FIRST_ESTIMATE)
     both = rows((0, V100, 1, 1, 80.0, 1, 0), (0, P100, 1, 1, 10.0, 1, 0))
     found = estimate(CLUSTER, replace(layers, by_type=both))
     # 80 at 100 TFLOP/s says 20, 10 at 50 says 5; their geometric mean is 10.
-    assert found.answer("job", one(1, "c0")).samples_per_s == pytest.approx(10.0)
+    check(found.answer("job", on(c0=1)), 10.0, Layer.FIRST_ESTIMATE)
 
 
 def test_one_profile_learns_nothing_from_another() -> None:
     layers = Layers(("job", "other"), ONE.gpu_types, by_type=rows((1, V100, 1, 1, 7.0, 1, 0)))
     found = estimate(CLUSTER, layers)
-    alone = estimate(CLUSTER, ONE)
-    assert found.answer("job", one(1)) == alone.answer("job", one(1))
-    assert found.answer("other", one(1)).samples_per_s == pytest.approx(7.0)
+    assert found.answer("job", on(a0=1)) == estimate(CLUSTER, ONE).answer("job", on(a0=1))
+    check(found.answer("other", on(a0=1)), 7.0, Layer.GPU_TYPE)
 
 
 @dataclass(frozen=True)
@@ -192,23 +145,12 @@ def linear(speed: float) -> Linear:
     return Linear(speed, np.array([0]), np.array([V100]))
 
 
-def test_a_workload_plugs_in_a_formula_of_its_own() -> None:
-    found = estimate(CLUSTER, replace(ONE, theories=[linear(5.0), linear(9.0)]), (8,))
-    answer = found.answer("job", across(a0=4, a1=4))
-    assert answer.samples_per_s == pytest.approx(8 * 5.0)
-    assert answer.layer is Layer.THEORY
-
-
-def test_a_formula_may_say_that_a_job_cannot_run() -> None:
-    found = estimate(CLUSTER, replace(ONE, theories=[linear(0.0)]))
-    assert found.answer("job", one(1)).samples_per_s == 0
-    assert found.answer("job", one(1)).layer is Layer.THEORY
-
-
-@pytest.mark.parametrize("speed", [-1.0, math.inf])
-def test_a_formula_that_says_nonsense_is_refused(speed: float) -> None:
-    with pytest.raises(InputError, match="Linear gives a speed that is infinite or below 0"):
-        estimate(CLUSTER, replace(ONE, theories=[linear(speed)]))
+@pytest.mark.parametrize("speed", [5.0, 0.0])
+def test_a_workload_plugs_in_a_formula_of_its_own_which_may_say_that_a_job_cannot_run(
+    speed: float,
+) -> None:
+    found = estimate(CLUSTER, replace(ONE, theories=[linear(speed), linear(9.0)]), (8,))
+    check(found.answer("job", on(a0=4, a1=4)), 8 * speed, Layer.THEORY)
 
 
 speed = st.floats(1, 1000) | st.just(math.nan)
@@ -230,38 +172,13 @@ def test_the_layers_are_filled_as_by_the_twin(data: st.DataObject, counts: list[
         assert layer[pair].tolist() == layers
 
 
-def many() -> Estimates:
-    """Two profiles with everything that can differ."""
-    by_node = rows(
-        (0, A0, 1, 1, 90.0, 5, 1.0), (0, C0, 2, 1, 20.0, 50, 1.0), (1, A1, 4, 1, 30.0, 9, 2.0)
-    )
-    layers = Layers(
-        ("job", "other"),
-        ONE.gpu_types,
-        by_node=by_node,
-        by_type=rows((0, V100, 1, 1, 100.0, 50, 1.0), (0, P100, 4, 1, 60.0, 5, 1.0)),
-        theories=[IterationTheory.of([(0, V100, W8), (1, K80, W8), (1, P100, W8)])],
-    )
-    return estimate(CLUSTER, layers, (1, 2, 4, 8))
-
-
-MANY = many()
-
-
-def test_more_gpus_than_any_known_count_are_as_fast_each_as_at_the_largest() -> None:
-    largest = MANY.table("job").per_gpu("k80", 8, 2)
-    answer = MANY.answer("job", across(a0=30, c0=30))
-    expected = 60 * min(MANY.speeds().speed("job", one(30, node)) for node in ("a0", "c0")) / 30
-    assert answer.samples_per_s <= expected * 1.000001
-    assert answer.samples_per_s == pytest.approx(MANY.speeds().speed("job", across(a0=30, c0=30)))
-    assert largest > 0
-
-
-def test_a_table_shows_the_less_certain_layer_of_its_halves() -> None:
-    found = estimate(CLUSTER, replace(ONE, by_type=rows((0, V100, 2, 1, 100.0, 1, 0))))
+def test_a_table_shows_the_less_certain_layer_of_its_halves_and_cannot_be_changed() -> None:
+    found = estimate(CLUSTER, typed((2, 1, 100.0)))
     at = found.counts.tolist().index(2)
     assert found.layers[0, V100, :, at].tolist() == [Layer.GPU_TYPE, Layer.FIRST_ESTIMATE]
     assert found.table("job").layers[V100, at] == Layer.FIRST_ESTIMATE
+    with pytest.raises(ValueError, match="read-only"):
+        found.per_gpu[0, 0, 0, 0] = 1.0
 
 
 def test_a_type_that_only_the_layers_know_keeps_its_speeds() -> None:
@@ -271,49 +188,32 @@ def test_a_type_that_only_the_layers_know_keeps_its_speeds() -> None:
     assert found.table("job").per_gpu("h100", 1, 1) == pytest.approx(50.0)
 
 
-def test_results_cannot_be_changed() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        MANY.per_gpu[0, 0, 0, 0] = 1.0
+def changed(**layers: Any) -> Callable[[], object]:
+    return lambda: estimate(CLUSTER, replace(ONE, **layers))
 
 
 @pytest.mark.parametrize(
-    ("layers", "message"),
+    ("refused", "message"),
     [
-        (replace(ONE, by_type=rows((1, 0, 1, 1, 5.0, 1, 0))), "row 0 names profile 1; there are 1"),
-        (replace(ONE, by_type=rows((0, 3, 1, 1, 5.0, 1, 0))), "names GPU type 3; there are 3"),
-        (replace(ONE, by_node=rows((0, 4, 1, 1, 5.0, 1, 0))), "names node 4; there are 4"),
-        (replace(ONE, theories=[IterationTheory.of([(1, 0, W8)])]), "names profile 1"),
-        (replace(ONE, theories=[IterationTheory.of([(0, 9, W8)])]), "names GPU type 9"),
+        (changed(by_type=rows((1, 0, 1, 1, 5.0, 1, 0))), "row 0 names profile 1; there are 1"),
+        (changed(by_type=rows((0, 3, 1, 1, 5.0, 1, 0))), "names GPU type 3; there are 3"),
+        (changed(by_node=rows((0, 4, 1, 1, 5.0, 1, 0))), "names node 4; there are 4"),
+        (changed(theories=[IterationTheory.of([(1, 0, W8)])]), "names profile 1"),
+        (changed(theories=[IterationTheory.of([(0, 9, W8)])]), "names GPU type 9"),
+        (changed(theories=[linear(-1.0)]), "Linear gives a speed that is infinite or below 0"),
+        (changed(theories=[linear(math.inf)]), "Linear gives a speed that is infinite or below 0"),
+        (changed(profiles=()), "no profile"),
+        (changed(profiles=("a", "b", "a")), "profile 'a' is listed twice"),
+        (changed(gpu_types=("v100", "v100")), "GPU type 'v100' is listed twice"),
+        (changed(profile_facts=[ProfileFacts()] * 2), "profile_facts has 2 entries for 1 names"),
+        (lambda: estimate(CLUSTER, ONE, (0,)), "GPU count in row 0 is 0"),
+        (lambda: estimate(CLUSTER, ONE, (10**9,)), "GPU count in row 0 is 1000000000"),
+        (lambda: estimate(CLUSTER, ONE).answer("jbo", on(a0=1)), "did you mean 'job'"),
+        (lambda: estimate(CLUSTER, ONE).answer("job", on(a9=1)), "node"),
     ],
 )
-def test_rows_that_name_what_does_not_exist_are_refused(layers: Layers, message: str) -> None:
+def test_what_does_not_exist_or_cannot_be_is_refused(
+    refused: Callable[[], object], message: str
+) -> None:
     with pytest.raises(InputError, match=message):
-        estimate(CLUSTER, layers)
-
-
-def test_impossible_layers_are_refused() -> None:
-    with pytest.raises(InputError, match="no profile"):
-        Layers(())
-    with pytest.raises(InputError, match="profile 'a' is listed twice"):
-        Layers(("a", "b", "a"))
-    with pytest.raises(InputError, match="GPU type 'v100' is listed twice"):
-        Layers(("a",), ("v100", "v100"))
-    with pytest.raises(InputError, match="profile_facts has 1 entries for 2 names"):
-        Layers(("a", "b"), profile_facts=[ProfileFacts()])
-
-
-@pytest.mark.parametrize("count", [0, -1, 10**9])
-def test_an_impossible_count_is_refused(count: int) -> None:
-    with pytest.raises(InputError, match=f"GPU count in row 0 is {count}"):
-        estimate(CLUSTER, ONE, (count,))
-
-
-def test_an_unknown_profile_or_node_is_named() -> None:
-    with pytest.raises(UnknownNameError, match="did you mean 'job'"):
-        MANY.answer("jbo", one(1))
-    with pytest.raises(UnknownNameError, match="node"):
-        MANY.answer("job", one(1, "a9"))
-
-
-def test_an_empty_layer_is_one_without_rows() -> None:
-    assert len(SpeedRows.none()) == 0
+        refused()

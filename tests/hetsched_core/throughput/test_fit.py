@@ -3,7 +3,6 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from hetsched_core.errors import InputError
@@ -35,15 +34,9 @@ def truth(batch: float, pattern: Pattern = Pattern.SERIAL_DATA, data: float = 0.
     return TrainingModel(batch, times, 1e8, Bandwidths(5e9, 2e9, network_ring=1.0), pattern)
 
 
-def variant(model: TrainingModel, noise: float = 0.0, seed: int = 0) -> Variant:
-    rng = np.random.default_rng(seed)
-    return Variant(
-        model.batch_size,
-        tuple(
-            Rate(gpus, nodes, model.per_gpu(gpus, nodes) * math.exp(noise * rng.normal()))
-            for gpus, nodes in CONFIGURATIONS
-        ),
-    )
+def variant(model: TrainingModel) -> Variant:
+    rates = (Rate(gpus, nodes, model.per_gpu(gpus, nodes)) for gpus, nodes in CONFIGURATIONS)
+    return Variant(model.batch_size, tuple(rates))
 
 
 def error(found: TrainingModel, true: TrainingModel, gpus: int, nodes: int) -> float:
@@ -53,22 +46,17 @@ def error(found: TrainingModel, true: TrainingModel, gpus: int, nodes: int) -> f
 @pytest.mark.parametrize("pattern", Pattern)
 def test_one_and_two_gpus_of_a_few_batch_sizes_predict_four_and_eight(pattern: Pattern) -> None:
     models = [truth(batch, pattern) for batch in BATCHES]
-    fitted = fit_training([variant(model) for model in models], parameters=1e8)
+    variants = [variant(model) for model in models]
+    fitted = fit_training(variants, parameters=1e8)
+    assert fit_training(variants, parameters=1e8) == fitted
     for found, true in zip(fitted, models, strict=True):
-        for gpus, nodes in ((1, 1), (2, 1), (2, 2)):
-            assert error(found, true, gpus, nodes) < 0.01
-        for gpus, nodes in ((4, 1), (8, 1), (4, 4), (8, 8)):
-            assert error(found, true, gpus, nodes) < 0.06
-
-
-def test_bandwidths_and_compute_time_per_sample_come_out() -> None:
-    fitted = fit_training([variant(truth(batch)) for batch in BATCHES], parameters=1e8)
-    for found in fitted:
-        assert found.bandwidths.link == pytest.approx(5e9, rel=0.35)
-        assert found.bandwidths.network == pytest.approx(2e9, rel=0.35)
-        times = found.times
-        compute = (times.forward_s + times.backward_s) / found.batch_size
-        assert compute == pytest.approx(1e-3, rel=0.2)
+        assert max(error(found, true, *shape) for shape in CONFIGURATIONS) < 0.01
+        assert max(error(found, true, *shape) for shape in ((4, 1), (8, 1), (4, 4), (8, 8))) < 0.06
+        if pattern is Pattern.SERIAL_DATA:
+            assert found.bandwidths.link == pytest.approx(5e9, rel=0.35)
+            assert found.bandwidths.network == pytest.approx(2e9, rel=0.35)
+            compute = (found.times.forward_s + found.times.backward_s) / found.batch_size
+            assert compute == pytest.approx(1e-3, rel=0.2)
 
 
 def test_the_pattern_is_found_where_the_speeds_tell_it() -> None:
@@ -81,24 +69,14 @@ def test_the_pattern_is_found_where_the_speeds_tell_it() -> None:
 
 def test_a_noisy_batch_size_borrows_from_its_siblings() -> None:
     models = [truth(batch) for batch in BATCHES]
-    good = [variant(model) for model in models]
+    *good, last = map(variant, models)
     # Hidden gradients cost a fifth of their time, so 3 % of noise looks like far slower ones.
-    noisy = replace(
-        good[2],
-        rates=(
-            good[2].rates[0],
-            replace(good[2].rates[1], per_gpu=good[2].rates[1].per_gpu * 0.97),
-        ),
-    )
+    single, double, _ = last.rates
+    noisy = replace(last, rates=(single, replace(double, per_gpu=double.per_gpu * 0.97)))
     (alone,) = fit_training([noisy], 1e8)
-    together = fit_training([good[0], good[1], noisy], 1e8)[2]
+    together = fit_training([*good, noisy], 1e8)[2]
     assert error(together, models[2], 8, 1) < error(alone, models[2], 8, 1)
     assert error(together, models[2], 8, 1) < 0.03
-
-
-def test_the_same_speeds_give_the_same_fit() -> None:
-    variants = [variant(truth(batch), noise=0.05, seed=3) for batch in BATCHES]
-    assert fit_training(variants) == fit_training(variants)
 
 
 def test_bandwidths_that_no_speed_depends_on_are_unknown() -> None:
@@ -144,10 +122,9 @@ def test_one_disturbed_run_spoils_no_bandwidth() -> None:
 
 def test_what_was_not_measured_has_no_bandwidth() -> None:
     found = fit_bandwidths(times((1e8, 2, 1, 0.025)))
+    assert found.link == pytest.approx(2e9)
     assert math.isnan(found.network)
-    none = fit_bandwidths([])
-    assert math.isnan(none.link)
-    assert math.isnan(none.network)
+    assert math.isnan(fit_bandwidths([]).link)
 
 
 def test_a_ring_between_nodes_is_taken_into_account() -> None:

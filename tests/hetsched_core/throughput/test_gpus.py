@@ -8,9 +8,7 @@ from hetsched_core.throughput.gpus import FALLBACK, known_gpus, match_gpu
 @pytest.mark.parametrize(
     ("name", "found"),
     [
-        ("a100", "a100"),
         ("nvidia_a100-sxm4-40gb", "a100"),
-        ("nvidia_a100", "a100"),
         ("a100_80", "a100_80"),
         ("NVIDIA A100-SXM4-80GB", "a100_80"),
         ("nvidia_a100_80gb_pcie", "a100_80"),
@@ -19,19 +17,11 @@ from hetsched_core.throughput.gpus import FALLBACK, known_gpus, match_gpu
         ("rtx30", "rtx30"),
         ("geforce_rtx_3090", "rtx30"),
         ("nvidia_h100_80gb_hbm3", "h100"),
+        ("nvidia_h100_pcie", "h100_pcie"),
         ("l40s", "l40s"),
-        ("Tesla-T4", "t4"),
         ("NVIDIA T400 4GB", "t400"),
         ("nvidia_geforce_gtx_1080_ti", "gtx1080ti"),
-        ("gtx1080ti", "gtx1080ti"),
-        ("NVIDIA TITAN Xp", "titanxp"),
-        ("TITAN_RTX", "titanrtx"),
-        ("Tesla M60", "m60"),
         ("NVIDIA RTX A2000", "a2000"),
-        ("nvidia_l4", "l4"),
-        ("NVIDIA L40", "l40"),
-        ("nvidia_h100_pcie", "h100_pcie"),
-        ("NVIDIA H200", "h200"),
     ],
 )
 def test_a_name_as_sites_write_it_finds_its_type(name: str, found: str) -> None:

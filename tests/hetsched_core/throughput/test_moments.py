@@ -22,25 +22,20 @@ def test_merging_gives_the_moments_of_all_values(some: list[float], others: list
     assert merged.m2 == pytest.approx(whole.m2, rel=1e-9, abs=1e-12 * scale)
 
 
-def test_the_spread_of_values_far_from_zero_is_not_lost_to_rounding() -> None:
+def test_the_spread_of_values_far_from_zero_is_not_lost_to_rounding_and_one_has_none() -> None:
     values = [1e9 + step for step in (4.0, 7.0, 13.0, 16.0)]
     one_by_one = Moments.of(values[:1])
+    assert (one_by_one, one_by_one.sd) == (Moments(1, values[0], 0.0), 0.0)
     for value in values[1:]:
         one_by_one = one_by_one.merged(Moments(1, value))
     assert one_by_one.variance == pytest.approx(30.0, rel=1e-12)
     assert one_by_one.sd == pytest.approx(np.std(values, ddof=1), rel=1e-12)
 
 
-def test_one_value_has_no_spread() -> None:
-    assert Moments.of([3.0]) == Moments(1, 3.0, 0.0)
-    assert Moments(1, 3.0).sd == 0.0
-
-
 @pytest.mark.parametrize(
     ("count", "mean", "m2", "named"),
     [
         (0, 1.0, 0.0, "count of 0"),
-        (-3, 1.0, 0.0, "count of -3"),
         (10**13, 1.0, 0.0, "count of 10000000000000"),
         (1, math.nan, 0.0, "mean of nan"),
         (1, math.inf, 0.0, "mean of inf"),
@@ -52,8 +47,5 @@ def test_one_value_has_no_spread() -> None:
 def test_what_no_values_can_have_is_refused(count: int, mean: float, m2: float, named: str) -> None:
     with pytest.raises(InputError, match=named):
         Moments(count, mean, m2)
-
-
-def test_no_value_has_no_moments() -> None:
     with pytest.raises(InputError, match="at least 1"):
         Moments.of([])

@@ -1,6 +1,7 @@
 """From a real store to speeds that a policy can plan with."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,10 +24,11 @@ from hetsched_core.throughput.gpus import match_gpu
 from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
 from hetsched_core.throughput.stored import layers_of
 from hetsched_core.throughput.theory import TrainingModel
-from hetsched_core.types import Cluster, Configuration, Layer, Node
+from hetsched_core.types import Layer
+from tests.hetsched_core.worlds import cluster_of, on
 
 KEY, OTHER = ProfileKey("resnet", "alice"), ProfileKey("bert", "alice")
-CLUSTER = Cluster((Node("a0", "v100", 4), Node("a1", "v100", 4), Node("b0", "p100", 4)))
+CLUSTER = cluster_of(a0=("v100", 4), a1=("v100", 4), b0=("p100", 4))
 TYPES = ("v100", "p100")
 NOW = 1e9
 
@@ -37,52 +39,38 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def estimates(store: Store, cluster: Cluster = CLUSTER) -> Estimates:
+def estimates(store: Store) -> Estimates:
     stored = store.layers([KEY, OTHER], TYPES)
-    layers = layers_of(stored, store.bandwidths(TYPES), cluster, ["resnet", "bert"])
-    return estimate(cluster, layers, (1, 2, 4))
+    layers = layers_of(stored, store.bandwidths(TYPES), CLUSTER, ["resnet", "bert"])
+    return estimate(CLUSTER, layers, (1, 2, 4))
 
 
-def one(gpus: int, node: str = "a0") -> Configuration:
-    return Configuration.of({node: gpus})
+def measured(gpus: int, *nodes: str, speed: float) -> Measurement:
+    return Measurement(KEY, "v100", gpus, len(nodes), Moments(20, speed), NOW, nodes)
 
 
-def measured(gpus: int, *nodes: str, speed: float, gpu_type: str = "v100") -> Measurement:
-    return Measurement(KEY, gpu_type, gpus, len(nodes), Moments(20, speed), NOW, nodes)
-
-
-def times(pattern: Pattern = Pattern.OVERLAPPED_DATA) -> BasicTimes:
+def known_times(store: Store, pattern: Pattern) -> TrainingModel:
+    """Give the store the times of W8; return what they make with the published bandwidths."""
     forward, backward, update = (Moments(10, seconds) for seconds in (0.1, 0.2, 0.01))
-    return BasicTimes(KEY, "v100", 64, 10**8, pattern, forward, backward, update, NOW)
-
-
-def model(link: float, network: float, pattern: Pattern) -> TrainingModel:
-    return TrainingModel(
-        64,
-        IterationTimes(0.05, 0.1, 0.2, 0.01, 0.005),
-        1e8,
-        Bandwidths(link, network),
-        pattern,
+    store.record_basic_times(
+        [BasicTimes(KEY, "v100", 64, 10**8, pattern, forward, backward, update, NOW)]
     )
-
-
-def test_nothing_in_the_store_is_a_first_estimate(store: Store) -> None:
-    answer = estimates(store).answer("resnet", one(1))
-    assert answer.samples_per_s > 0
-    assert answer.layer is Layer.FIRST_ESTIMATE
+    store.record_data_times([DataTimes(KEY, "v100", (0.05,) * 20, (0.005,) * 20)])
+    known = bandwidths(match_gpu("v100").spec)
+    return TrainingModel(64, IterationTimes(0.05, 0.1, 0.2, 0.01, 0.005), 1e8, known, pattern)
 
 
 def test_measured_speeds_come_back_with_their_layers(store: Store) -> None:
     store.record([measured(1, "a0", speed=90.0), measured(1, "a1", speed=110.0)])
     store.record([measured(4, "a0", "a1", speed=70.0)])
     found = estimates(store)
-    slow, fast = (found.answer("resnet", one(1, node)) for node in ("a0", "a1"))
+    slow, fast = (found.answer("resnet", on(**{node: 1})) for node in ("a0", "a1"))
     assert slow.layer is fast.layer is Layer.ENTITY
     assert 90 < slow.samples_per_s < 93
     assert 107 < fast.samples_per_s < 110
     spread = found.table("resnet").per_gpu("v100", 4, 2)
     assert spread == pytest.approx(70.0)
-    assert found.answer("bert", one(1)).layer is Layer.FIRST_ESTIMATE
+    assert found.answer("bert", on(a0=1)).layer is Layer.FIRST_ESTIMATE
 
 
 def test_a_node_whose_runs_vary_much_is_thought_less_special(store: Store) -> None:
@@ -100,45 +88,30 @@ def test_a_node_whose_runs_vary_much_is_thought_less_special(store: Store) -> No
 
 @pytest.mark.parametrize("pattern", Pattern)
 def test_profiled_times_answer_through_the_formula_of_w8(store: Store, pattern: Pattern) -> None:
-    store.record_basic_times([times(pattern)])
-    store.record_data_times([DataTimes(KEY, "v100", (0.05,) * 20, (0.005,) * 20)])
-    store.record_bandwidths(
-        [
-            BandwidthMeasurement("v100", BandwidthTerm.LINK, Moments(3, 2e9), NOW),
-            BandwidthMeasurement("v100", BandwidthTerm.NETWORK, Moments(3, 5e8), NOW),
-        ]
-    )
+    true = known_times(store, pattern)
+    # Bandwidths that nobody measured are the published ones.
+    assert true.bandwidths.network != pytest.approx(5e8)
+    for measured in (False, True):
+        if measured:
+            true = replace(true, bandwidths=Bandwidths(2e9, 5e8))
+            for term, worth in ((BandwidthTerm.LINK, 2e9), (BandwidthTerm.NETWORK, 5e8)):
+                store.record_bandwidths(
+                    [BandwidthMeasurement("v100", term, Moments(3, worth), NOW)]
+                )
+        found = estimates(store)
+        for configuration in (on(a0=1), on(a0=4), on(a0=1, a1=1)):
+            answer, gpus = found.answer("resnet", configuration), configuration.gpus
+            assert answer.layer is Layer.THEORY
+            expected = gpus * true.per_gpu(gpus, len(configuration))
+            assert answer.samples_per_s == pytest.approx(expected)
+
+
+def test_a_node_that_is_gone_or_has_other_gpus_now_counts_for_its_type(store: Store) -> None:
+    store.record([measured(1, "a9", speed=90.0), measured(1, "b0", speed=90.0)])
     found = estimates(store)
-    true = model(2e9, 5e8, pattern)
-    for configuration in (one(1), one(4), Configuration.of({"a0": 1, "a1": 1})):
-        answer = found.answer("resnet", configuration)
-        gpus = configuration.gpus
-        assert answer.layer is Layer.THEORY
-        expected = gpus * true.per_gpu(gpus, len(configuration))
-        assert answer.samples_per_s == pytest.approx(expected)
-
-
-def test_bandwidths_that_nobody_measured_are_the_published_ones(store: Store) -> None:
-    store.record_basic_times([times()])
-    store.record_data_times([DataTimes(KEY, "v100", (0.05,) * 20, (0.005,) * 20)])
-    known = bandwidths(match_gpu("v100").spec)
-    true = model(known.link, known.network, Pattern.OVERLAPPED_DATA)
-    found = estimates(store).table("resnet")
-    assert found.per_gpu("v100", 4, 1) == pytest.approx(true.per_gpu(4, 1))
-    assert found.per_gpu("v100", 4, 2) == pytest.approx(true.per_gpu(4, 2))
-
-
-def test_a_node_that_is_gone_counts_for_its_type(store: Store) -> None:
-    store.record([measured(1, "a9", speed=90.0)])
-    found = estimates(store)
-    assert found.answer("resnet", one(1)).samples_per_s == pytest.approx(90.0)
-    assert found.answer("resnet", one(1)).layer is Layer.GPU_TYPE
-
-
-def test_a_node_with_other_gpus_than_before_has_no_speeds_of_its_own(store: Store) -> None:
-    store.record([measured(1, "b0", speed=90.0), measured(1, "a0", speed=90.0)])
-    found = estimates(store)
-    assert found.table("resnet").node_factor.keys() == {"a0"}
+    assert found.answer("resnet", on(a0=1)).samples_per_s == pytest.approx(90.0)
+    assert found.answer("resnet", on(a0=1)).layer is Layer.GPU_TYPE
+    assert found.table("resnet").node_factor == {}
 
 
 def test_runs_shared_out_among_many_nodes_still_count(store: Store) -> None:
@@ -147,12 +120,14 @@ def test_runs_shared_out_among_many_nodes_still_count(store: Store) -> None:
     assert estimates(store).table("resnet").per_gpu("v100", 5, 5) == pytest.approx(70.0)
 
 
-def test_times_that_are_all_zero_say_nothing(store: Store) -> None:
+def test_times_that_are_all_zero_say_as_much_as_an_empty_store(store: Store) -> None:
+    nothing = estimates(store).answer("resnet", on(a0=1))
+    assert nothing.layer is Layer.FIRST_ESTIMATE
     zero = Moments(1, 0.0)
     store.record_basic_times(
         [BasicTimes(KEY, "v100", 64, 10**8, Pattern.SERIAL_DATA, zero, zero, zero, NOW)]
     )
-    assert estimates(store).answer("resnet", one(1)).layer is Layer.FIRST_ESTIMATE
+    assert estimates(store).answer("resnet", on(a0=1)) == nothing
 
 
 def test_arguments_that_do_not_go_together_are_refused(store: Store) -> None:

@@ -1,6 +1,7 @@
-"""Worked examples W8 and W9 through the compiled formula, and its plain twin."""
+"""Worked examples W8 and W9 by the plain formulas and through the compiled one, and its twin."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,9 +12,16 @@ from hypothesis import strategies as st
 from hetsched_core.errors import InputError
 from hetsched_core.kernels import iteration as kernels
 from hetsched_core.throughput.data_time import DataMode
-from hetsched_core.throughput.iteration import Bandwidths, IterationTimes, Pattern
+from hetsched_core.throughput.iteration import (
+    Bandwidths,
+    IterationTimes,
+    Pattern,
+    communication_s,
+    inference_s,
+    iteration_s,
+)
 from hetsched_core.throughput.theory import InferenceModel, IterationTheory, TrainingModel
-from tests.hetsched_core.throughput import naive
+from tests.hetsched_core.throughput.naive import Floats
 
 TIMES = IterationTimes(data_s=0.05, forward_s=0.1, backward_s=0.2, update_s=0.01, sync_wait_s=0.005)
 W8 = TrainingModel(64, TIMES, 1e8, Bandwidths(link=2e9, network=5e8), Pattern.OVERLAPPED_DATA)
@@ -27,7 +35,7 @@ def serial(model: TrainingModel) -> TrainingModel:
     return replace(model, pattern=Pattern.SERIAL_DATA)
 
 
-def iteration_s(model: TrainingModel, gpus: int, nodes: int) -> float:
+def compiled_s(model: TrainingModel, gpus: int, nodes: int) -> float:
     """Seconds of an iteration, from the kernel."""
     theory = IterationTheory.of([(0, 0, model)])
     (per_gpu,) = theory.per_gpu(np.array([0]), np.array([gpus]), np.array([nodes]))
@@ -35,74 +43,72 @@ def iteration_s(model: TrainingModel, gpus: int, nodes: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("model", "gpus", "nodes", "overlapped_s", "serial_s"),
+    ("model", "gpus", "nodes", "communication", "overlapped", "serially"),
     [
-        pytest.param(W8, 1, 1, 0.315, 0.365, id="1 GPU"),
-        pytest.param(W8, 2, 1, 0.320, 0.370, id="2 on one node"),
-        pytest.param(W8, 4, 1, 0.3225, 0.3725, id="4 on one node"),
-        pytest.param(W8, 8, 1, 0.32375, 0.37375, id="8 on one node"),
-        pytest.param(W8, 2, 2, 0.355, 0.405, id="1+1 on two nodes"),
-        pytest.param(SLOW, 2, 2, 1.115, 1.165, id="1+1 over a slow network"),
+        pytest.param(W8, 1, 1, 0.0, 0.315, 0.365, id="1 GPU"),
+        pytest.param(W8, 2, 1, 0.025, 0.320, 0.370, id="2 on one node"),
+        pytest.param(W8, 4, 1, 0.0375, 0.3225, 0.3725, id="4 on one node"),
+        pytest.param(W8, 8, 1, 0.04375, 0.32375, 0.37375, id="8 on one node"),
+        pytest.param(W8, 2, 2, 0.2, 0.355, 0.405, id="1+1 on two nodes"),
+        pytest.param(SLOW, 2, 2, 1.0, 1.115, 1.165, id="1+1 over a slow network"),
     ],
 )
-def test_the_kernel_gives_the_table_of_w8(
-    model: TrainingModel, gpus: int, nodes: int, overlapped_s: float, serial_s: float
+def test_the_table_of_w8_comes_out_plain_and_compiled(
+    model: TrainingModel,
+    gpus: int,
+    nodes: int,
+    communication: float,
+    overlapped: float,
+    serially: float,
 ) -> None:
-    assert iteration_s(model, gpus, nodes) == pytest.approx(overlapped_s, abs=1e-9)
-    assert iteration_s(serial(model), gpus, nodes) == pytest.approx(serial_s, abs=1e-9)
+    found = communication_s(1e8, gpus, nodes, model.bandwidths)
+    assert found == pytest.approx(communication, abs=1e-9)
+    assert iteration_s(TIMES, found, Pattern.OVERLAPPED_DATA) == pytest.approx(overlapped, abs=1e-9)
+    assert iteration_s(TIMES, found, Pattern.SERIAL_DATA) == pytest.approx(serially, abs=1e-9)
+    assert compiled_s(model, gpus, nodes) == pytest.approx(overlapped, abs=1e-9)
+    assert compiled_s(serial(model), gpus, nodes) == pytest.approx(serially, abs=1e-9)
 
 
-def test_the_kernel_gives_the_speed_and_the_data_bound_of_w8() -> None:
-    assert 4 * 64 / iteration_s(W8, 4, 1) == pytest.approx(793.798450, abs=5e-7)
+def test_the_speed_the_data_bound_and_the_sensitivities_of_w8_come_out() -> None:
+    assert 4 * 64 / compiled_s(W8, 4, 1) == pytest.approx(793.798450, abs=5e-7)
     waiting = replace(W8, modes=(DataMode(1.0, 0.5, 0.0, 0.005),))
-    assert iteration_s(waiting, 4, 1) == pytest.approx(0.605, abs=1e-9)
-
-
-def test_the_kernel_gives_the_sensitivities_of_w8() -> None:
-    for model, expected in (
-        (W8, 1.126984),
-        (serial(W8), 1.109589),
-        (SLOW, 3.539683),
-        (serial(SLOW), 3.191781),
-    ):
-        found = iteration_s(model, 2, 2) / iteration_s(model, 1, 1)
+    assert compiled_s(waiting, 4, 1) == pytest.approx(0.605, abs=1e-9)
+    plain_s = iteration_s(replace(TIMES, data_s=0.5), 0.0375, Pattern.OVERLAPPED_DATA)
+    assert plain_s == pytest.approx(0.605, abs=1e-9)
+    sensitivities = ((W8, 1.126984), (SLOW, 3.539683))
+    for model, expected in (*sensitivities, (serial(W8), 1.109589), (serial(SLOW), 3.191781)):
+        found = compiled_s(model, 2, 2) / compiled_s(model, 1, 1)
         assert found == pytest.approx(expected, abs=5e-7)
 
 
 def test_inference_takes_what_w8_says() -> None:
-    modes = (DataMode(1.0, 0.05),)
-    for overlapped, expected in ((True, 0.1), (False, 0.15)):
-        model = InferenceModel(64, 0.1, overlapped, modes)
+    for pattern, expected in ((Pattern.OVERLAPPED_DATA, 0.1), (Pattern.SERIAL_DATA, 0.15)):
+        assert inference_s(0.05, 0.1, pattern) == pytest.approx(expected, abs=1e-9)
+        overlapped = pattern is Pattern.OVERLAPPED_DATA
+        model = InferenceModel(64, 0.1, overlapped, (DataMode(1.0, 0.05),)).as_training()
         for gpus, nodes in ((1, 1), (8, 1), (8, 2)):
-            found = iteration_s(model.as_training(), gpus, nodes)
-            assert found == pytest.approx(expected, abs=1e-9)
+            assert compiled_s(model, gpus, nodes) == pytest.approx(expected, abs=1e-9)
 
 
 def test_the_mixture_of_w9_comes_out() -> None:
-    for share, mode, expected in ((1.0, HIT, 0.3195), (1.0, MISS, 0.4315000772)):
-        alone = replace(W8, modes=(replace(mode, share=share),))
-        assert iteration_s(alone, 4, 1) == pytest.approx(expected, abs=5e-11)
-    assert iteration_s(W9, 4, 1) == pytest.approx(0.3307000077, abs=5e-11)
-    assert 64 / iteration_s(W9, 4, 1) == pytest.approx(193.528874, abs=5e-7)
-    assert iteration_s(serial(W9), 4, 1) == pytest.approx(0.3693, abs=1e-9)
+    for mode, expected in ((HIT, 0.3195), (MISS, 0.4315000772)):
+        alone = replace(W8, modes=(replace(mode, share=1.0),))
+        assert compiled_s(alone, 4, 1) == pytest.approx(expected, abs=5e-11)
+    assert compiled_s(W9, 4, 1) == pytest.approx(0.3307000077, abs=5e-11)
+    assert 64 / compiled_s(W9, 4, 1) == pytest.approx(193.528874, abs=5e-7)
+    assert compiled_s(serial(W9), 4, 1) == pytest.approx(0.3693, abs=1e-9)
 
 
 def test_a_ring_between_nodes_grows_with_the_gpus_and_is_hops_at_two() -> None:
     ring = replace(W8, bandwidths=Bandwidths(2e9, 5e8, network_ring=1.0))
-    assert iteration_s(ring, 2, 2) == pytest.approx(iteration_s(W8, 2, 2), abs=1e-12)
+    assert compiled_s(ring, 2, 2) == pytest.approx(compiled_s(W8, 2, 2), abs=1e-12)
     # T_c = 0.2 s x 2 (N-1)/N = 0.35 s at 8 GPUs, which the backward pass no longer hides.
-    assert iteration_s(ring, 8, 8) == pytest.approx(0.1 + 0.35 + 0.01 + 0.005, abs=1e-9)
-
-
-def test_one_gpu_needs_no_bandwidth_and_what_is_not_known_is_nan() -> None:
-    model = replace(W8, bandwidths=Bandwidths(link=2e9, network=math.nan))
-    assert iteration_s(model, 1, 1) == pytest.approx(0.315, abs=1e-9)
-    assert iteration_s(model, 2, 1) == pytest.approx(0.320, abs=1e-9)
-    assert math.isnan(iteration_s(model, 2, 2))
-    assert math.isnan(model.per_gpu(2, 2))
+    assert compiled_s(ring, 8, 8) == pytest.approx(0.1 + 0.35 + 0.01 + 0.005, abs=1e-9)
 
 
 seconds = st.floats(0, 10)
+
+
 modes = st.one_of(
     st.tuples(st.builds(DataMode, st.just(1.0), seconds, seconds, seconds)),
     st.floats(0.01, 0.99).flatmap(
@@ -139,82 +145,49 @@ def test_the_kernel_agrees_with_its_twin(models: list[TrainingModel]) -> None:
     assert theory.per_gpu(row, gpus, nodes) == pytest.approx(expected, rel=1e-12, nan_ok=True)
 
 
-@given(st.floats(0, 10), st.floats(0, 10), st.floats(0, 10))
-def test_the_compiled_maximum_is_the_integral(mean: float, sd: float, constant: float) -> None:
-    sd = 0.0 if sd < 1e-3 else sd
-    found = kernels.expected_max(mean, sd, constant)
-    assert found == pytest.approx(naive.expected_max(mean, sd, constant), rel=1e-9, abs=1e-12)
+GOOD = IterationTheory.of([(0, 0, W8), (1, 0, W8)])
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"batch_size": 0}, "batch size is 0"),
-        ({"batch_size": math.nan}, "batch size is nan"),
-        ({"parameters": -1}, "parameters is -1"),
-        ({"parameters": math.inf}, "parameters is inf"),
-        ({"times": replace(TIMES, forward_s=-1)}, "forward time is -1"),
-        ({"times": replace(TIMES, backward_s=math.nan)}, "backward time is nan"),
-        ({"times": replace(TIMES, update_s=1e9)}, "update time is 1000000000.0"),
-        ({"times": replace(TIMES, data_s=-1), "modes": ()}, "mean of a data mode is -1"),
-        ({"times": IterationTimes(0, 0, 0, 0, 0), "modes": ()}, "all times"),
-        ({"bandwidths": Bandwidths(0, 1)}, "link bandwidth is 0"),
-        ({"bandwidths": Bandwidths(1, -1)}, "network bandwidth is -1"),
-        ({"bandwidths": Bandwidths(1, 1, 2)}, "network_ring is 2"),
-        ({"modes": (HIT,)}, "add up to 1"),
-    ],
-)
-def test_an_impossible_model_is_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        replace(W8, **change)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("column", "value", "message"),
-    [
-        (kernels.BATCH, 0.0, "batch size in row 1 is 0.0"),
-        (kernels.FORWARD, math.nan, "forward time in row 1 is nan"),
-        (kernels.LINK, -1.0, "time over the link in row 1 is -1"),
-        (kernels.FIRST_MODE, 0.5, "sum of the shares of the data modes in row 1"),
-        (kernels.FIRST_MODE + 1, math.inf, "mean of the first data mode in row 1 is inf"),
-    ],
-)
-def test_bad_columns_are_refused_with_row_and_value(
-    column: int, value: float, message: str
-) -> None:
-    good = IterationTheory.of([(0, 0, W8), (1, 0, W8)])
-    models = good.models.copy()
+def with_column(column: int, value: float) -> IterationTheory:
+    models = GOOD.models.copy()
     models[1, column] = value
-    with pytest.raises(InputError, match=message):
-        IterationTheory(good.profile, good.gpu_type, models)
+    return replace(GOOD, models=models)
 
 
-def test_models_of_other_shape_are_refused() -> None:
-    good = IterationTheory.of([(0, 0, W8)])
-    with pytest.raises(InputError, match=r"shape \(1, 15\); expected \(1, 16\)"):
-        IterationTheory(good.profile, good.gpu_type, good.models[:, 1:])
-    with pytest.raises(InputError, match="differ in length"):
-        IterationTheory(good.profile, np.array([0, 1]), good.models)
+def asked(row: list[int], gpus: list[int], nodes: list[int]) -> Floats:
+    return GOOD.per_gpu(*(np.array(column, dtype=np.int64) for column in (row, gpus, nodes)))
 
 
 @pytest.mark.parametrize(
-    ("row", "gpus", "nodes", "message"),
+    ("refused", "message"),
     [
-        ([1], [1], [1], "row of the theory in row 0 is 1"),
-        ([0], [0], [1], "number of GPUs in row 0 is 0"),
-        ([0], [1], [-1], "number of nodes in row 0 is -1"),
-        ([0], [1.5], [1], "whole numbers"),
-        ([0, 0], [1], [1], "differ in length"),
+        (lambda: replace(W8, batch_size=0), "batch size is 0"),
+        (lambda: replace(W8, batch_size=math.nan), "batch size is nan"),
+        (lambda: replace(W8, parameters=-1), "parameters is -1"),
+        (lambda: replace(W8, parameters=math.inf), "parameters is inf"),
+        (lambda: replace(W8, times=replace(TIMES, forward_s=-1)), "forward time is -1"),
+        (lambda: replace(W8, times=replace(TIMES, backward_s=math.nan)), "backward time is nan"),
+        (lambda: replace(W8, times=replace(TIMES, update_s=1e9)), "update time is 1000000000.0"),
+        (lambda: replace(W8, times=replace(TIMES, data_s=-1), modes=()), "data mode is -1"),
+        (lambda: replace(W8, times=IterationTimes(0, 0, 0, 0, 0), modes=()), "all times"),
+        (lambda: replace(W8, bandwidths=Bandwidths(0, 1)), "link bandwidth is 0"),
+        (lambda: replace(W8, bandwidths=Bandwidths(1, -1)), "network bandwidth is -1"),
+        (lambda: replace(W8, bandwidths=Bandwidths(1, 1, 2)), "network_ring is 2"),
+        (lambda: replace(W8, modes=(HIT,)), "add up to 1"),
+        (lambda: with_column(kernels.BATCH, 0.0), "batch size in row 1 is 0.0"),
+        (lambda: with_column(kernels.FORWARD, math.nan), "forward time in row 1 is nan"),
+        (lambda: with_column(kernels.LINK, -1.0), "time over the link in row 1 is -1"),
+        (lambda: with_column(kernels.FIRST_MODE, 0.5), "shares of the data modes in row 1"),
+        (lambda: with_column(kernels.FIRST_MODE + 1, math.inf), "first data mode in row 1 is inf"),
+        (lambda: replace(GOOD, models=GOOD.models[:, 1:]), r"\(2, 15\); expected \(2, 16\)"),
+        (lambda: replace(GOOD, gpu_type=np.array([0])), "differ in length"),
+        (lambda: asked([2], [1], [1]), "row of the theory in row 0 is 2"),
+        (lambda: asked([0], [0], [1]), "number of GPUs in row 0 is 0"),
+        (lambda: asked([0], [1], [-1]), "number of nodes in row 0 is -1"),
+        (lambda: asked([0, 0], [1], [1]), "differ in length"),
     ],
 )
-def test_impossible_configurations_are_refused(
-    row: list[int], gpus: list[float], nodes: list[int], message: str
-) -> None:
-    theory = IterationTheory.of([(0, 0, W8)])
+def test_what_cannot_be_is_refused(refused: Callable[[], object], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        theory.per_gpu(np.array(row), np.array(gpus), np.array(nodes))
-
-
-def test_nothing_known_is_no_error() -> None:
-    none = np.empty(0, dtype=np.int64)
-    assert len(IterationTheory.of([]).per_gpu(none, none, none)) == 0
+        refused()
+    assert len(asked([], [], [])) == 0

@@ -8,7 +8,7 @@ from torch.utils.data import Dataset
 from transformers import Trainer, TrainerCallback, TrainingArguments, set_seed
 
 from job_wrappers.callbacks.hugging_face import newest_checkpoint, trainer_callback
-from tests.job_wrappers.callbacks.words import end_step, given, rank
+from tests.job_wrappers.words import end_step, given, rank
 
 
 class Samples(Dataset[dict[str, Any]]):

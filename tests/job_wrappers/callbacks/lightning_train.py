@@ -10,7 +10,7 @@ from lightning.pytorch.plugins.environments import TorchElasticEnvironment
 from torch import nn
 
 from job_wrappers.callbacks.lightning import lightning_callback, newest_checkpoint
-from tests.job_wrappers.callbacks.words import end_step, given, rank, size
+from tests.job_wrappers.words import end_step, given, rank, size
 
 
 class Batches:

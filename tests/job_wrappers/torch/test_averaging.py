@@ -10,10 +10,8 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from job_wrappers.averaging import Mean
-from job_wrappers.states import leaves
 
 numbers = st.floats(-1e6, 1e6, width=32)
 rows = st.integers(1, 4).flatmap(
@@ -30,10 +28,6 @@ def mean_of(start: object, *weighted: tuple[object, float]) -> Any:
     for state, weight in weighted:
         mean.add(state, weight)
     return mean.result()
-
-
-def network() -> nn.Module:
-    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, 2))
 
 
 @given(rows)
@@ -57,6 +51,7 @@ def test_the_mean_of_one_state_and_of_equal_ones_is_that_state_bit_for_bit(
         found = mean_of({}, *((state, weight + 0.1) for weight in range(copies)))
         assert found["w"].dtype == dtype
         assert torch.equal(found["w"], state["w"])
+        assert found["w"].data_ptr() != state["w"].data_ptr()
 
 
 def test_whole_numbers_add_up_what_each_state_added_and_the_rest_is_the_first_ones() -> None:
@@ -64,18 +59,10 @@ def test_whole_numbers_add_up_what_each_state_added_and_the_rest_is_the_first_on
     first = {"batches": torch.tensor(14), "ids": torch.arange(3), "on": torch.tensor(False)}
     second = {"batches": torch.tensor(11), "ids": torch.arange(3), "on": torch.tensor(True)}
     found = mean_of(start, (first, 4.0), (second, 1.0))
-    assert found["batches"].item() == 15
+    # The result shares no memory with what was added.
+    first["on"].fill_(True)
+    assert (found["batches"].item(), found["on"].item()) == (15, False)
     assert torch.equal(found["ids"], torch.arange(3))
-    assert not found["on"].item()
-
-
-def test_the_result_shares_no_memory_with_what_was_added() -> None:
-    state = {"w": torch.ones(2), "on": torch.tensor(True)}
-    found = mean_of({}, (state, 1.0))
-    state["w"].zero_()
-    state["on"].fill_(False)
-    assert found["w"].tolist() == [1.0, 1.0]
-    assert found["on"].item()
 
 
 @pytest.mark.parametrize(
@@ -103,42 +90,3 @@ def test_a_state_that_does_not_fit_is_refused_and_leaves_no_trace(
 def test_a_mean_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="nothing was added"):
         Mean({}).result()
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
-        lambda p: torch.optim.AdamW(p, lr=0.1, amsgrad=True),
-        lambda p: torch.optim.RMSprop(p, lr=0.1, centered=True),
-    ],
-    ids=["sgd", "adamw", "rmsprop"],
-)
-def test_a_mean_of_optimiser_states_is_one_with_which_training_goes_on(make: Any) -> None:
-    states, models = [], []
-    for seed in (1, 2):
-        torch.manual_seed(0)
-        model = network()
-        optimizer = make(model.parameters())
-        torch.manual_seed(seed)
-        for _ in range(3 * seed):
-            optimizer.zero_grad()
-            model(torch.randn(8, 3)).square().mean().backward()
-            optimizer.step()
-        states.append({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
-        models.append((model, optimizer))
-    found = mean_of({}, (states[0], 3.0), (states[1], 6.0))
-    model, optimizer = models[0]
-    model.load_state_dict(found["model"])
-    optimizer.load_state_dict(found["optimizer"])
-    for path, leaf in leaves(found["optimizer"]["state"]):
-        ours = [dict(leaves(s["optimizer"]["state"]))[path] for s in states]
-        if isinstance(leaf, torch.Tensor):
-            twin = (ours[0].double() * 3 + ours[1].double() * 6) / 9
-            torch.testing.assert_close(leaf.double(), twin, rtol=1e-6, atol=1e-12)
-            if "sq" in str(path):
-                assert bool((leaf >= 0).all())
-    optimizer.zero_grad()
-    model(torch.randn(8, 3)).square().mean().backward()
-    optimizer.step()
-    assert all(bool(p.isfinite().all()) for p in model.parameters())

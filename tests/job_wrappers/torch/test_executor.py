@@ -38,6 +38,22 @@ def by_turns(*jobs: TaskJob) -> list[Task]:
     return order
 
 
+def plan(folder: Path, jobs: list[TaskJob], order: list[tuple[str, int, int]]) -> Path:
+    """Write a plan for the command."""
+    path = folder / f"plan-{len(jobs)}.json"
+    path.write_text(json.dumps({"jobs": list(map(asdict, jobs)), "order": order}))
+    return path
+
+
+def command(plan: Path, *words: str, before: str = "") -> subprocess.Popen[str]:
+    """Start the command on a plan, in a Python that does something before."""
+    code = f"{before}import sys\nfrom job_wrappers.executor.__main__ import main; sys.exit(main())"
+    given = [sys.executable, "-c", code, str(plan), f"--folder={plan.parent}", *words]
+    return subprocess.Popen(
+        given, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
 def final(folder: Path, job: TaskJob) -> Any:
     return Rounds(folder / job.name, job.scale).state(job.rounds)
 
@@ -55,41 +71,27 @@ def alone(made: TaskJob) -> Any:
         return final(Path(name), made)
 
 
-@pytest.fixture(scope="module")
-def together(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Outcome]]:
-    """The three by turns, with as much memory as they want."""
-    folder = tmp_path_factory.mktemp("together")
-    with Executor(folder, THREE) as executor:
-        return folder, list(executor.run(by_turns(*THREE)))
-
-
-def test_three_jobs_by_turns_give_the_weights_that_they_give_alone_bit_for_bit(
-    together: tuple[Path, list[Outcome]],
+def test_three_jobs_by_turns_give_the_weights_that_they_give_alone_whatever_the_memory(
+    tmp_path: Path,
 ) -> None:
-    folder, outcomes = together
-    assert [o.failed for o in outcomes] == [""] * len(by_turns(*THREE))
-    for each in THREE:
-        assert same(final(folder, each), alone(each)), each.name
+    order = by_turns(*THREE)
+    with Executor(tmp_path / "roomy", THREE) as executor:
+        roomy = list(executor.run(order))
     # Without a limit a model that was there once stays until its job is done.
-    first = {task.job: at for at, task in reversed(list(enumerate(by_turns(*THREE))))}
-    assert all(o.kept for at, o in enumerate(outcomes) if at > first[o.task.job])
-
-
-def test_the_memory_limit_holds_and_changes_no_weight(
-    tmp_path: Path, together: tuple[Path, list[Outcome]]
-) -> None:
+    first = {task.job: at for at, task in reversed(list(enumerate(order)))}
+    assert all(o.kept for at, o in enumerate(roomy) if at > first[o.task.job])
     # Enough for each task alone, and not for all three models beside each; the fourth never fits.
-    limit = max(o.working for o in together[1]) + 12_000
-    assert limit < max(o.held + o.working for o in together[1])
+    limit = max(o.working for o in roomy) + 12_000
+    assert limit < max(o.held + o.working for o in roomy)
     large = job("classifier", 1, 1, "large", width=400)
-    with Executor(tmp_path, [*THREE, large], limit=limit) as executor:
-        outcomes = list(executor.run([*by_turns(*THREE), *large.tasks()]))
-    assert f"of the {limit} there are" in outcomes.pop().failed
-    assert [o.failed for o in outcomes] == [""] * len(outcomes)
-    assert all(o.held + o.working <= limit for o in outcomes)
-    assert {o.kept for o in outcomes[6:]} == {True, False}
-    for each in THREE:
-        assert same(final(tmp_path, each), alone(each)), each.name
+    with Executor(tmp_path / "tight", [*THREE, large], limit=limit) as executor:
+        tight = list(executor.run([*order, *large.tasks()]))
+    assert f"of the {limit} there are" in tight.pop().failed
+    assert all(o.held + o.working <= limit for o in tight)
+    assert {o.kept for o in tight[6:]} == {True, False}
+    for name, outcomes in (("roomy", roomy), ("tight", tight)):
+        assert [o.failed for o in outcomes] == [""] * len(order)
+        assert all(same(final(tmp_path / name, each), alone(each)) for each in THREE)
 
 
 VANDALS = {
@@ -156,26 +158,19 @@ def test_what_was_killed_goes_on_where_it_was_and_no_process_stays_behind(tmp_pa
 
 def test_a_job_that_hangs_does_not_outlive_an_executor_that_was_killed(tmp_path: Path) -> None:
     hangs = job("vandal", 2, 1, how="hangs", in_round=0)
-    plan = {"jobs": [asdict(hangs)], "order": [["vandal", 0, 0]]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    script = (
-        "import sys\nfrom job_wrappers.executor import process\n"
-        "from job_wrappers.executor.__main__ import main\n"
+    told = (
+        "from job_wrappers.executor import process\n"
         "ask = process.Process.ask\n"
         "def told(self, do, **more):\n"
         "    ask(self, do, **more)\n"
         "    if do == 'train': print(self.pid, flush=True)\n"
-        "process.Process.ask = told\nmain()\n"
+        "process.Process.ask = told\n"
     )
-    words = [str(tmp_path / "plan.json"), f"--folder={tmp_path}"]
-    executor = subprocess.Popen(
-        [sys.executable, "-c", script, *words], cwd=ROOT, stdout=subprocess.PIPE, text=True
-    )
+    executor = command(plan(tmp_path, [hangs], [("vandal", 0, 0)]), before=told)
     assert executor.stdout is not None
     worker = int(executor.stdout.readline())
     executor.kill()
-    executor.wait()
-    executor.stdout.close()
+    executor.communicate()
     deadline = time.monotonic() + 60
     while _runs(worker):
         assert time.monotonic() < deadline, "it goes on for ever"
@@ -208,25 +203,17 @@ def test_tasks_that_are_of_no_job_are_refused(tmp_path: Path) -> None:
 
 def test_the_command_runs_a_plan_and_tells_each_task(tmp_path: Path) -> None:
     well = THREE[0]
-    plan = {"jobs": [asdict(well)], "order": [[t.job, t.round, t.number] for t in well.tasks()]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
-    (tmp_path / "bad.json").write_text(json.dumps({"jobs": [], "order": [["x", 0, 0]]}))
-
-    def command(name: str, *more: str) -> subprocess.CompletedProcess[str]:
-        words = [str(tmp_path / name), "--folder", str(tmp_path), "--memory-mib", "10", *more]
-        code = "import sys; sys.modules['torch'] = None\n"
-        code += "from job_wrappers.executor.__main__ import main; sys.exit(main())"
-        return subprocess.run(
-            [sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True
-        )
-
-    done = command("plan.json")
-    assert done.returncode == 0, done.stderr
-    assert [json.loads(line)["failed"] for line in done.stdout.splitlines()] == [""] * 4
+    made = plan(tmp_path, [well], [(t.job, t.round, t.number) for t in well.tasks()])
+    without = "import sys; sys.modules['torch'] = None\n"
+    done = command(made, "--memory-mib=10", before=without)
+    out, said = done.communicate()
+    assert done.returncode == 0, said
+    assert [json.loads(line)["failed"] for line in out.splitlines()] == [""] * 4
     assert same(final(tmp_path, well), alone(well))
-    refused = command("bad.json")
-    assert refused.returncode == 2
-    assert "is no task of" in refused.stderr
-    nowhere = command("plan.json", "--device=nonsense")
-    assert (nowhere.returncode, nowhere.stdout) == (2, "")
-    assert nowhere.stderr.startswith("executor: nonsense cannot be used here: ")
+    for path, words, why in (
+        (made, ["--device=nonsense"], "executor: nonsense cannot be used here: "),
+        (plan(tmp_path, [], [("x", 0, 0)]), [], "is no task of"),
+    ):
+        refused = command(path, *words, before=without)
+        out, said = refused.communicate()
+        assert (refused.returncode, out, why in said) == (2, "", True), said

@@ -23,16 +23,24 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "some.tensors"
 
 
-def test_what_was_written_is_read(path: Path) -> None:
+def test_what_was_written_is_read_and_its_header_without_torch(path: Path) -> None:
     tensor_file.write(path, {"steps": 4}, STATE)
     header, found = tensor_file.read(path)
     assert header["steps"] == 4
     assert torch.equal(found["w"], STATE["w"])
     assert found[3][1:] == ["text", None, 1.5]
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from pathlib import Path\n"
+        "from job_wrappers.tensor_file import read_header\n"
+        f"print(read_header(Path({str(path)!r}))['steps'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout == "4\n", done.stderr
 
 
-def test_a_file_cut_anywhere_is_told_from_a_whole_one(path: Path) -> None:
+def test_a_file_cut_anywhere_or_with_a_changed_byte_is_told_from_a_whole_one(path: Path) -> None:
     tensor_file.write(path, {}, STATE)
     whole = path.read_bytes()
     for length in range(0, len(whole), 37):
@@ -40,13 +48,7 @@ def test_a_file_cut_anywhere_is_told_from_a_whole_one(path: Path) -> None:
         for read in (tensor_file.read_header, tensor_file.read):
             with pytest.raises(ValueError, match=r"some\.tensors"):
                 read(path)
-
-
-def test_a_changed_byte_of_the_tensors_is_noticed(path: Path) -> None:
-    tensor_file.write(path, {}, STATE)
-    whole = path.read_bytes()
-    begin = whole.index(b"\n") + 1
-    for at in range(begin, len(whole), 101):
+    for at in range(whole.index(b"\n") + 1, len(whole), 101):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with pytest.raises(ValueError, match="damaged"):
             tensor_file.read(path)
@@ -92,15 +94,3 @@ def test_of_several_processes_that_write_once_one_succeeds_and_its_file_stays(pa
     assert len(won) == 1
     header, found = tensor_file.read(path)
     assert (header["by"], found) == (won[0], won * 10_000)
-
-
-def test_the_header_is_read_without_torch(path: Path) -> None:
-    tensor_file.write(path, {"steps": 9}, STATE)
-    code = (
-        "import sys; sys.modules['torch'] = None\n"
-        "from pathlib import Path\n"
-        "from job_wrappers.tensor_file import read_header\n"
-        f"print(read_header(Path({str(path)!r}))['steps'])\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-    assert done.stdout == "9\n", done.stderr
