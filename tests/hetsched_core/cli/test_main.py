@@ -174,9 +174,11 @@ def test_a_broken_command_is_shown_as_unavailable_and_leaves_the_others_alone(
         ("read no/such/file", "no/such/file: No such file or directory"),
         (
             "raises --some-option file",
-            "command 'raises' of package third-party cannot be loaded (RuntimeError: no licence); "
-            "reinstall or remove the package, or see the whole traceback with: "
-            f"{sys.executable} -c 'import third_party_raising'",
+            (
+                "command 'raises' of package third-party cannot be loaded (RuntimeError: no "
+                "licence); reinstall or remove the package, or see the whole traceback with: "
+                f"{sys.executable} -c 'import third_party_raising'"
+            ),
         ),
     ],
 )
