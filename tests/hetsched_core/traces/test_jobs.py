@@ -1,9 +1,6 @@
 """From allocations to jobs: models, work, shapes, and what is said about all of it."""
 
-import os
 import random
-import subprocess
-import sys
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
@@ -14,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.jobs import Assumption, LogOptions, LogTypes, RejectReason, jobs_from_log
+from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobState
@@ -89,24 +86,52 @@ def speed(profile: str, gpu_type: str, gpus: int, nodes: int = 1) -> float:
 # Work ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("gpus", "nodes"), [(1, ("v0",)), (4, ("v0",)), (6, ("v0", "v1", "v2"))])
+def held(*nodes: str, **gpus: int) -> dict[str, Any]:
+    """GPUs on nodes, by type; those of type `untyped` have none in the log."""
+    counts = tuple((None if name == "untyped" else name, n) for name, n in gpus.items())
+    return {"gpus": counts, "nodes": nodes, "n_nodes": len(nodes)}
+
+
+RUNNING = {"state": JobState.RUNNING, "end_s": None}
+
+
+@pytest.mark.parametrize(
+    ("log", "gpu_type", "nodes", "seconds", "assumption"),
+    [
+        (held("v0", v100=1), "v100", 1, HOUR, None),
+        (held("v0", v100=4), "v100", 1, HOUR, None),
+        (held("v0", "v1", "v2", v100=6), "v100", 3, HOUR, None),
+        # Of several types: at the pace of the slowest.
+        (held("a0", "v0", a100=2, v100=2), "v100", 2, HOUR, Assumption.SEVERAL_TYPES),
+        # A type that the cluster lacks.
+        (held("h0", h100=1), "h100", 1, HOUR, None),
+        # Untyped GPUs have the type of their nodes.
+        (held("a1", untyped=2), "a100", 1, HOUR, Assumption.UNTYPED),
+        (held("v0", "v3", untyped=2), "v100", 2, HOUR, Assumption.UNTYPED),
+        (held("old7", untyped=2), "k80", 1, HOUR, Assumption.UNTYPED),
+        ({"elapsed_s": 0.0, "end_s": 1100.0}, "v100", 1, 1.0, Assumption.NO_TIME),
+        # A run without end holds its GPUs until its limit at most.
+        (RUNNING | {"elapsed_s": 500.0}, "v100", 1, 500.0, Assumption.RUNNING),
+        (RUNNING | {"elapsed_s": 9e4, "time_limit_s": HOUR}, "v100", 1, HOUR, Assumption.RUNNING),
+    ],
+)
 def test_work_is_what_the_model_does_on_the_logged_gpus_in_the_logged_time(
-    gpus: int, nodes: tuple[str, ...]
+    log: dict[str, Any], gpu_type: str, nodes: int, seconds: float, assumption: Assumption | None
 ) -> None:
-    found = only(allocation(gpus=(("v100", gpus),), nodes=nodes, n_nodes=len(nodes)))
-    expected = speed(found.job.profile, "v100", gpus, len(nodes)) * HOUR
-    assert found.samples == pytest.approx(expected)
-    assert found.job.total_samples == found.samples
-    assert found.job.requirements == RequirementSet.rigid(gpus)
-    assert found.job.asked_count == gpus
-    assert "total_samples" in found.job.assumed
-
-
-def test_a_job_of_several_types_goes_at_the_pace_of_the_slowest() -> None:
-    mixed = allocation(gpus=(("a100", 2), ("v100", 2)), nodes=("a0", "v0"), n_nodes=2)
-    found = only(mixed)
-    assert found.samples == pytest.approx(speed(found.job.profile, "v100", 4, 2) * HOUR)
-    assert counted(convert(mixed), Assumption.SEVERAL_TYPES) == 1
+    row = allocation(**log)
+    gpus = row.gpu_count
+    found = convert(row)
+    (submission,) = found.submissions
+    job = submission.job
+    assert submission.samples == pytest.approx(speed(job.profile, gpu_type, gpus, nodes) * seconds)
+    assert job.total_samples == submission.samples
+    assert job.requirements == RequirementSet.rigid(gpus)
+    assert job.asked_count == gpus
+    assert "total_samples" in job.assumed
+    assert submission.ends_as is EndState.COMPLETED
+    if seconds > 1:
+        assert submission.logged == (LoggedRun(1100.0, 1100.0 + seconds, gpus),)
+    assert assumption is None or counted(found, assumption) == 1
 
 
 def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() -> None:
@@ -116,8 +141,7 @@ def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() 
         start_s=9000.0,
         end_s=9000.0 + 2 * HOUR,
         elapsed_s=2 * HOUR,
-        gpus=(("a100", 2),),
-        nodes=("a0",),
+        **held("a0", a100=2),
         restarts=1,
         state=JobState.FAILED,
         line=2,
@@ -149,26 +173,11 @@ def test_a_row_that_is_there_twice_counts_once_and_another_job_of_the_same_id_st
     assert counted(convert(row), Assumption.REPEATED) == 0
 
 
-def test_a_run_without_end_holds_its_gpus_until_its_limit_or_its_next_run_at_most() -> None:
-    running = {"state": JobState.RUNNING, "end_s": None}
-    so_far = allocation(**running, elapsed_s=500.0)
-    over = allocation(**running, elapsed_s=90_000.0, time_limit_s=HOUR)
-    for log, seconds in ((so_far, 500.0), (over, HOUR)):
-        found = only(log)
-        assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1) * seconds)
-        assert found.ends_as is EndState.COMPLETED
-        assert found.logged == (LoggedRun(1100.0, 1100.0 + seconds, 1),)
-        assert counted(convert(log), Assumption.RUNNING) == 1
-    lost = allocation(**running, elapsed_s=80_000.0)
+def test_a_run_without_end_holds_its_gpus_until_the_next_run_at_most() -> None:
+    lost = allocation(**RUNNING, elapsed_s=80_000.0)
     later = allocation(restarts=1, start_s=1400.0, end_s=1500.0, elapsed_s=100.0, line=2)
     found = only(lost, later)
     assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1) * (300.0 + 100.0))
-
-
-def test_a_job_of_zero_seconds_counts_for_one() -> None:
-    found = only(allocation(elapsed_s=0.0, end_s=1100.0))
-    assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1))
-    assert counted(convert(allocation(elapsed_s=0.0)), Assumption.NO_TIME) == 1
 
 
 @pytest.mark.parametrize(
@@ -208,7 +217,7 @@ def test_what_the_log_says_of_a_job_is_kept() -> None:
 def test_a_model_is_drawn_from_the_class_of_the_gpu_hours(
     hours: float, gpus: int, size: str
 ) -> None:
-    log = allocation(elapsed_s=hours * HOUR, gpus=(("a100", gpus),), nodes=("a0",))
+    log = allocation(elapsed_s=hours * HOUR, **held("a0", a100=gpus))
     found = only(log).job
     assert SIZES[found.profile] == SizeClass(size)
     assert "profile" in found.assumed
@@ -258,7 +267,7 @@ def test_a_job_of_a_class_without_a_fitting_model_gets_one_of_another_class() ->
 
 
 def test_a_job_moved_to_another_cluster_gets_a_model_that_runs_there_where_there_is_one() -> None:
-    logs = several(range(30), gpus=(("a100", 1),), nodes=("a",), elapsed_s=5 * HOUR)
+    logs = several(range(30), **held("a", a100=1), elapsed_s=5 * HOUR)
     found = convert(*logs, cluster=on("k80", 8))
     assert {s.job.profile for s in found.submissions} == {"unet-256"}
 
@@ -267,6 +276,7 @@ def test_a_job_moved_to_another_cluster_gets_a_model_that_runs_there_where_there
 
 GPT = Rules((Rule(profile="gpt2-medium-wikitext"),))
 LONG_NAME = (("nvidia_a100-sxm4-40gb", 1),)
+LONG = {"gpus": LONG_NAME, "requested_gpus": LONG_NAME, "nodes": ("x",)}
 
 
 @pytest.mark.parametrize(
@@ -275,16 +285,8 @@ LONG_NAME = (("nvidia_a100-sxm4-40gb", 1),)
         pytest.param({}, Rules(), None, 0, id="no type asked for"),
         pytest.param({"requested_gpus": (("V100", 1),)}, Rules(), {"v100"}, 0, id="one asked for"),
         pytest.param({"requested_gpus": ()}, Rules(), None, 1, id="not told what was asked for"),
-        pytest.param(
-            {"gpus": (("a100", 1),), "nodes": ("a0",)}, GPT, {"a100"}, 0, id="fits one only"
-        ),
-        pytest.param(
-            {"gpus": LONG_NAME, "requested_gpus": LONG_NAME, "nodes": ("x",)},
-            Rules(),
-            {"a100"},
-            0,
-            id="the name of the cluster",
-        ),
+        pytest.param(held("a0", a100=1), GPT, {"a100"}, 0, id="the one that the model fits"),
+        pytest.param(LONG, Rules(), {"a100"}, 0, id="in the words of the cluster"),
     ],
 )
 def test_a_job_accepts_the_types_that_it_asked_for_or_all_that_its_model_fits(
@@ -297,27 +299,12 @@ def test_a_job_accepts_the_types_that_it_asked_for_or_all_that_its_model_fits(
     assert counted(found, Assumption.ANY_TYPE) == guessed
 
 
-@pytest.mark.parametrize(
-    ("nodes", "gpu_type"), [(("a1",), "a100"), (("v0", "v3"), "v100"), (("old7",), "k80")]
-)
-def test_untyped_gpus_have_the_type_of_their_nodes(nodes: tuple[str, ...], gpu_type: str) -> None:
-    log = allocation(gpus=((None, 2),), nodes=nodes, n_nodes=len(nodes))
-    found = only(log)
-    assert found.samples == pytest.approx(speed(found.job.profile, gpu_type, 2, len(nodes)) * HOUR)
-    assert counted(convert(log), Assumption.UNTYPED) == 1
-
-
 def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> None:
-    found = convert(allocation(gpus=((None, 2),), nodes=("x1",)), cluster=on("k80", 8))
+    found = convert(allocation(**held("x1", untyped=2)), cluster=on("k80", 8))
     (submission,) = found.submissions
     expected = speed(submission.job.profile, "k80", 2) * HOUR
     assert submission.samples == pytest.approx(expected)
     assert counted(found, Assumption.ONLY_TYPE) == 1
-
-
-def test_work_on_a_type_that_the_cluster_lacks_counts_at_that_types_speed() -> None:
-    found = only(allocation(gpus=(("h100", 1),), nodes=("h0",)))
-    assert found.samples == pytest.approx(speed(found.job.profile, "h100", 1) * HOUR)
 
 
 # Shapes -------------------------------------------------------------------------------------------
@@ -337,7 +324,7 @@ def test_elastic_jobs_accept_half_all_and_twice_their_gpus_as_far_as_a_type_has_
     gpus: int, gpu_type: str | None, counts: tuple[int, ...]
 ) -> None:
     asked = {"requested_gpus": ((gpu_type, gpus),)}
-    log = allocation(gpus=(("a100", gpus),), nodes=("a0", "a1"), n_nodes=2, **asked)
+    log = allocation(**held("a0", "a1", a100=gpus), **asked)
     small = Rules((Rule(profile="resnet18-cifar10"),))
     elastic, rigid = only(log, rules=small, elastic=True), only(log, rules=small)
     assert elastic.job.requirements.counts == counts
@@ -358,7 +345,7 @@ def test_what_a_job_needs_beside_gpus_is_cut_down_to_what_its_nodes_have() -> No
     assert only(replace(log, requested_gpus=((None, 4),))).job.cpus_per_gpu == 8.0
     # On several nodes it is what as many nodes have.
     sizes = ClusterFile(Cluster(tuple(Node(f"v{n}", "v100", 4, cpus=n) for n in (64, 16, 8))))
-    log = allocation(gpus=(("v100", 8),), nodes=("v64", "v16"), n_nodes=2, cpus=80)
+    log = allocation(**held("v64", "v16", v100=8), cpus=80)
     assert only(log, cluster=sizes).job.cpus_per_gpu == 4.0
     # Nothing is cut down where the cluster does not count it.
     job = only(allocation(cpus=500, memory_mb=9e9), cluster=on("v100", 4)).job
@@ -403,7 +390,7 @@ def test_a_rule_that_no_job_follows_is_told_with_its_patterns() -> None:
     [
         ({}, GPT, RejectReason.RULE_TOO_LARGE),
         ({"elapsed_s": None, "end_s": None}, Rules(), RejectReason.ELAPSED),
-        ({"gpus": ((None, 2),), "nodes": ("x1",)}, Rules(), RejectReason.TYPE),
+        (held("x1", untyped=2), Rules(), RejectReason.TYPE),
     ],
 )
 def test_a_job_of_no_fitting_model_known_time_or_known_type_is_rejected(
@@ -412,55 +399,3 @@ def test_a_job_of_no_fitting_model_known_time_or_known_type_is_rejected(
     found = convert(allocation(**changes), rules=rules)
     assert [(r.job, r.reason, r.line) for r in found.rejected] == [("7", reason, 1)]
     assert found.rejections() == ((reason, 1),)
-
-
-def test_the_order_of_hashes_changes_nothing() -> None:
-    program = """
-import sys
-from pathlib import Path
-from hetsched_core.traces.load import LoadOptions, load_workload
-from hetsched_core.traces.workload_file import workload_lines
-loaded = load_workload([Path(sys.argv[1])], None, LoadOptions(elastic=True))
-print(*workload_lines(loaded.workload), sep="\\n")
-"""
-    header = "JobID|User|State|Submit|Start|End|NodeList|AllocTRES"
-    rows = [
-        f"{n}|u{n}|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|2024-01-01T0{n}:30:00"
-        f"|n{n},m{n}|gres/gpu:a100=2,gres/gpu:v100=2,gres/gpu=4,cpu=8"
-        for n in range(2, 9)
-    ]
-    first, second = (
-        subprocess.run(
-            [sys.executable, "-c", program, "/dev/stdin"],
-            input="\n".join([header, *rows]) + "\n",
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    )
-    assert first == second
-    assert first.count('"job"') == 7
-
-
-@pytest.mark.parametrize(
-    ("log", "cluster", "known_as"),
-    [
-        ("A100", ("a100", "v100"), "a100"),
-        ("nvidia_a100-sxm4-40gb", ("v100", "a100"), "a100"),
-        ("v100", ("tesla_v100-sxm2-16gb",), "tesla_v100-sxm2-16gb"),
-        ("a100", ("a100_80",), "a100"),
-        ("h100", ("a100",), "h100"),
-        ("mystery", ("v100",), "mystery"),
-        ("a100", ("a100_1g.5gb",), "a100"),
-        ("other", ("mystery",), "other"),
-        # What is taken to be as fast as a V100 is none for all that.
-        ("v100", ("mystery",), "v100"),
-    ],
-)
-def test_two_names_are_one_type_only_where_both_are_certain(
-    log: str, cluster: tuple[str, ...], known_as: str
-) -> None:
-    types = LogTypes(ClusterFile(Cluster(tuple(Node(t, t, 1) for t in cluster))))
-    assert types.known_as(log) == known_as
