@@ -3,7 +3,6 @@
 import gzip
 import json
 import re
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -28,21 +27,16 @@ from tests.hetsched_core.worlds import cluster_of, on
 CURRENT = "LM (batch size 5)\tpython3 main.py\tlanguage\t--steps\t0\t700\t2\t1.5\t-1.000000\t12.5"
 OLDER = "LM (batch size 5)\tcd x && python3 main.py\t--steps\t0\t700\t12.5\t2"
 
+LM = [f"('LM (batch size 5)', {gpus})" for gpus in (1, 2)]
 TABLE = json.dumps(
     {
         "v100": {
-            "('LM (batch size 5)', 1)": {"null": 10.0, "('A3C', 1)": [3.0, 4.0]},
-            "('LM (batch size 5)', 2)": {"null": 18.0},
+            LM[0]: {"null": 10.0, "('A3C', 1)": [3.0, 4.0]},
+            LM[1]: {"null": 18.0},
             "('Huge', 1)": {"null": 0.0},
         },
-        "k80": {
-            "('LM (batch size 5)', 1)": {"null": 2.0},
-            "('LM (batch size 5)', 2)": {"null": 3.0},
-        },
-        "v100_unconsolidated": {
-            "('LM (batch size 5)', 1)": {"null": 10.0},
-            "('LM (batch size 5)', 2)": {"null": 12.0},
-        },
+        "k80": {LM[0]: {"null": 2.0}, LM[1]: {"null": 3.0}},
+        "v100_unconsolidated": {LM[0]: {"null": 10.0}, LM[1]: {"null": 12.0}},
     }
 )
 
@@ -189,13 +183,6 @@ def test_every_job_of_the_published_traces_is_used_or_rejected_for_its_number_of
     for reject in found.rejected:
         model, *_, scale = lines[reject.line - 1].split("\t")
         assert f"('{model}', {scale})" not in throughputs
-
-
-def test_the_published_static_trace_asks_for_the_gpus_that_its_readme_says(data_dir: Path) -> None:
-    path = data_dir / "workloads/gavel_generated_480_static.trace"
-    jobs = read_trace(path.read_text().splitlines(), "t")
-    assert Counter(job.gpus for job in jobs) == {1: 374, 2: 31, 4: 75}
-    assert {job.arrival_s for job in jobs} == {0.0}
 
 
 def test_the_speed_of_a_published_job_is_its_throughput_in_the_table(data_dir: Path) -> None:

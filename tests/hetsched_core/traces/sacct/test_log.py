@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.traces.sacct import read_sacct
-from tests.hetsched_core.traces.worlds import read_log
+from tests.hetsched_core.traces.worlds import Endless, read_log
 
 WHEN = b"2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=1\n"
 LOG = b"JobID|State|Submit|Start|End|AllocTRES\n" + b"".join(
@@ -89,24 +89,14 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 
 
 def test_memory_does_not_grow_with_the_log() -> None:
-    class Endless:
-        """A log that is made while it is read, no two rows of which are alike."""
-
-        def __init__(self, rows: int) -> None:
-            self.rows = iter(range(rows))
-            self.rest = LOG
-
-        def read(self, size: int = -1, /) -> bytes:
-            while len(self.rest) < size and (at := next(self.rows, None)) is not None:
-                when = WHEN.decode().replace("-12T", f"-{1 + at % 28:02}T")
-                self.rest += f"{at}|FAILED|{when[:-1]},cpu={at}\n".encode()
-            found, self.rest = self.rest[:size], self.rest[size:]
-            return found
+    def row(at: int) -> bytes:
+        when = WHEN.decode().replace("-12T", f"-{1 + at % 28:02}T")
+        return f"{at}|FAILED|{when[:-1]},cpu={at}\n".encode()
 
     def peak(rows: int) -> int:
         tracemalloc.start()
         try:
-            assert sum(1 for _ in read_sacct(Endless(rows))) == rows + 1
+            assert sum(1 for _ in read_sacct(Endless(LOG, map(row, range(rows))))) == rows + 1
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()

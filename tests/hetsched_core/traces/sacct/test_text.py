@@ -46,15 +46,6 @@ def test_the_zone_of_the_cluster_moves_all_times() -> None:
     assert not oslo.report.warnings
 
 
-def test_epoch_seconds_need_no_zone() -> None:
-    outcome = read_rows(
-        {"Submit": "1757685600", "Eligible": "0", "Start": "1757686200", "End": "1757689800"}
-    )
-    assert outcome.only.start_s == 1_757_686_200.0
-    assert outcome.only.eligible_s is None
-    assert not outcome.report.warnings
-
-
 @pytest.mark.parametrize(
     ("change", "counted"),
     [
@@ -221,12 +212,6 @@ def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used(
     only = read_rows(change).only
     assert only.doubts == (Doubt.ELAPSED,)
     assert only.end_s == only.start_s + 33.0 + paused_s
-
-
-def test_a_time_that_does_not_exist_names_the_column_and_the_option() -> None:
-    outcome = read_rows({"Start": "2026-03-29T02:30:00", "End": "Unknown"}, options=OSLO)
-    assert "Start: '2026-03-29T02:30:00' does not exist in Europe/Oslo" in outcome.why
-    assert "--tz" in outcome.why
 
 
 # Names --------------------------------------------------------------------------------------------
