@@ -36,22 +36,11 @@ def result_file() -> dict[str, Any]:
     return written
 
 
-def test_the_result_file_has_every_key_of_schema_1_and_the_closeness_to_the_log(
-    replay: Run,
-) -> None:
+def test_the_result_file_has_the_policies_and_their_closeness_to_the_log(replay: Run) -> None:
     assert replay("--policy", "slurm,las", "--json", "result.json").code == 0
     result = result_file()
     assert result["schema"] == 1
     assert list(result["policies"]) == ["slurm", "las"]
-    wanted = (
-        *("jobs", "completed", "failed", "never", "makespan_s", "avg_jct_s", "p50_jct_s"),
-        *("p99_jct_s", "avg_wait_s", "max_latency_ratio", "avg_fragments", "ftf_max"),
-        *("ftf_unfair_share", "gpu_utilisation", "lost_gpu_s", "restarts", "preemptions"),
-        *("rounds", "plans", "plan_s", "wall_s"),
-    )
-    for measures in result["policies"].values():
-        assert set(wanted) <= set(measures)
-        assert set(measures["plan_s"]) == {"mean", "p95", "max"}
     assert set(result["closeness"]) == {"slurm", "las"}
     assert result["logged"]["completed"] == result["policies"]["slurm"]["completed"]
     # The first jobs of the bundled log start on submission, in the log and in any replay.

@@ -118,14 +118,12 @@ def test_generate_takes_the_models_of_a_measured_table(hetsched: Run, data_dir: 
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        ("show", 2, "Missing argument"),
         ("show missing", 1, "missing: cannot be read"),
         ("show empty", 1, "is empty"),
         ("show log --rules=missing", 1, "missing does not exist; give a file of docs/formats/r"),
         ("show log --cluster=missing", 1, "missing"),
         ("show log --tz=Mars/Base", 2, "Mars/Base"),
         ("show log --sacct-fields=JobbID", 2, "JobbID"),
-        ("convert log", 2, "Missing argument"),
         ("convert missing out", 1, "missing: cannot be read"),
         ("convert empty out", 1, "is empty"),
         ("convert log out --rules=missing", 1, "missing does not exist; give a file of docs/fo"),

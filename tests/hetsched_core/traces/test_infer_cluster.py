@@ -13,7 +13,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.traces.infer_cluster import InferredCluster, infer_cluster
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.sacct import Allocation, read_sacct
-from hetsched_core.traces.slurm_nodes import SlurmNode, read_scontrol, read_sinfo
+from hetsched_core.traces.slurm_nodes import SlurmNode, read_sinfo
 from hetsched_core.types import Node
 from tests.hetsched_core.traces.worlds import FOX, columns
 
@@ -260,13 +260,6 @@ def test_fox_from_an_hour_of_its_log_and_its_list_of_nodes(data_dir: Path) -> No
     for name in ("gpu-1", "gpu-5", "gpu-7", "gpu-8", "gpu-9", "gpu-13"):
         assert inferred.cluster[name].gpus == 4
     assert any("bigmem-[1-2],c1-[5-29],gpu-[4,6,14]: left" in text for text in remarks(inferred))
-
-
-def test_habrok_is_what_scontrol_says_whatever_the_log_shows(data_dir: Path) -> None:
-    scontrol = read_scontrol((data_dir / "sacct/habrok_scontrol_nodes.txt").read_text())
-    inferred = infer_cluster(scontrol=scontrol)
-    assert inferred.cluster.gpus_by_type() == {"a100": 24, "v100": 34}
-    assert inferred.cluster["a100gpu3"] == Node("a100gpu3", "a100", 4, 64, 514_404)
 
 
 def test_a_test_cluster_from_a_log_with_requeues_and_two_types_in_a_job(data_dir: Path) -> None:

@@ -265,12 +265,6 @@ def test_windows_line_ends_blank_lines_and_a_byte_order_mark_do_not_matter() -> 
     assert outcome.report.blank == 3
 
 
-def test_logs_put_together_may_repeat_their_header() -> None:
-    outcome = read_log((HEADER + b"\n" + ROW + b"\n") * 2)
-    assert outcome.report.headers == 2
-    assert len(outcome.allocations) == 2
-
-
 def test_a_last_line_without_line_break_may_be_cut_off() -> None:
     header, row = HEADER + b"\n", ROW + b"6"
     assert read_log(header + row + b"\n").only.doubts == (Doubt.STATE, Doubt.STILL_RUNNING)
