@@ -3,8 +3,6 @@
 import json
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -185,26 +183,6 @@ def test_check_says_whether_a_store_is_whole(path: Path, said: Said, complaint: 
         transaction.run("UPDATE speed SET mean = -1 WHERE nodes = 1")
     message = complaint("check", path)
     assert message.startswith(f"{path} does not hold together: 2 measured speeds that cannot")
-
-
-def test_the_process_that_holds_the_file_is_named(path: Path, said: Said, complaint: Said) -> None:
-    said("export", path, ".", "--format", "csv")
-    script = (
-        "import sys; from pathlib import Path; from hetsched_core.store import Mode, Store\n"
-        "with Store.open(Path(sys.argv[1]), Mode.WRITE): print('open', flush=True); input()"
-    )
-    command = [sys.executable, "-c", script, str(path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "open\n"
-        where = f"process {holder.pid} on {os.uname().nodename}"
-        last = {"show": [], "check": [], "export": ["out"], "import": ["speed.csv"]}
-        found = [complaint(word, path, *more) for word, more in last.items()]
-        holder.communicate("\n")
-    for message in found:
-        assert message.startswith(f"{path} is open in {where} ({sys.executable} -c")
 
 
 def test_a_profile_is_published_and_withdrawn(path: Path, said: Said) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.hetsched_core.cli.conftest import V100S, Run
+from tests.hetsched_core.cli.conftest import JOB, V100S, Run
 from tests.hetsched_core.traces.worlds import FOX
 
 CLUSTER = (
@@ -25,18 +25,15 @@ LOG = ("replay", "log.txt", "--cluster=c.toml")
 @pytest.fixture(autouse=True)
 def files(folder: Path) -> None:
     """A log whose jobs say nothing of their models, a workload, a cluster."""
-    lines = ["JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES"]
-    jobs = ['{"schema": "hetsched-workload/1"}']
-    for at in range(12):
-        hour = f"2024-01-01T{at:02}:00:00"
-        end = f"2024-01-01T{at + 5:02}:30:00"
-        lines.append(f"{at}|u{at % 3}|COMPLETED|{hour}|{hour}|{end}|n1|gres/gpu=2|gres/gpu:v100=2")
-        jobs.append(
-            f'{{"job": "{at}", "submit_s": {1704067200 + 600 * at}, "requirements": [2], '
-            f'"profile": "resnet50-imagenet", "samples": {100_000 * (1 + at % 5)}}}'
-        )
-    (folder / "log.txt").write_text("\n".join(lines) + "\n")
-    (folder / "jobs.jsonl").write_text("\n".join(jobs) + "\n")
+    hours = [f"2024-01-01T{at:02}:" for at in range(17)]
+    rows = [
+        f"{at}|u{at % 3}|COMPLETED|{hours[at]}00:00|{hours[at]}00:00|{hours[at + 5]}30:00|n1|"
+        "gres/gpu=2|gres/gpu:v100=2"
+        for at in range(12)
+    ]
+    header = "JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES"
+    (folder / "log.txt").write_text("\n".join([header, *rows, ""]))
+    (folder / "jobs.jsonl").write_text(JOB)
     (folder / "c.toml").write_text(CLUSTER)
 
 

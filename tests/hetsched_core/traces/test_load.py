@@ -24,7 +24,7 @@ from hetsched_core.traces.load import (
 from hetsched_core.traces.workload import Workload
 from hetsched_core.traces.workload_file import workload_lines
 from hetsched_core.types import Window
-from tests.hetsched_core.traces.worlds import FOX, HABROK, UTC, columns
+from tests.hetsched_core.traces.worlds import UTC
 from tests.hetsched_core.worlds import cluster_of, submission
 
 SACCT = """JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES
@@ -214,32 +214,6 @@ def test_a_folder_and_a_file_that_never_ends_are_refused_at_their_beginning(
     for path, why in ((tmp_path, "cannot be read"), (Path("/dev/zero"), "a binary file")):
         with pytest.raises(InputError, match=f"{path}: {why}"):
             load_workload([path])
-
-
-# Real logs ----------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("name", "fields", "zone", "jobs", "lines"),
-    [
-        ("fox_sacct_P_noheader.txt", FOX, "Europe/Oslo", 65, 301),
-        ("habrok_sacct_snowman.txt", HABROK, "Europe/Amsterdam", 9, 242),
-    ],
-)
-def test_every_line_of_a_real_log_is_a_job_or_is_accounted_for(
-    data_dir: Path, name: str, fields: str, zone: str, jobs: int, lines: int
-) -> None:
-    found = load_workload(
-        [data_dir / "sacct" / name], None, LoadOptions(sacct=columns(fields, zone))
-    )
-    assert [report.lines for report in found.reports] == [lines]
-    assert not list(found.rejects())
-    submissions = found.workload.submissions
-    assert len(submissions) == jobs == sum(report.used for report in found.reports)
-    for one in submissions:
-        job = one.job
-        on_cluster = [t for t in found.cluster.gpu_types if job.accepts_type(t)]
-        assert any(found.speeds.per_gpu(job.profile, t, job.asked_count or 1) for t in on_cluster)
 
 
 # Partitions ---------------------------------------------------------------------------------------
