@@ -97,7 +97,10 @@ def test_show_speaks_json(path: Path, said: Said) -> None:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ("show store.duckdb --profile=resnet --owner=alice", "of alice 'resnet': did you mean 'r"),
+        (
+            "show store.duckdb --profile=resnet --owner=alice",
+            "unknown profile of alice 'resnet': did you mean 'resnet50'? valid: resnet50",
+        ),
         ("publish store.duckdb --profile=resnet --owner=alice", "did you mean 'resnet50'"),
         ("export store.duckdb text", "text is a file; give a folder, which need not exist yet"),
         ("import store.duckdb text", "expected owner, profile, gpu_type"),

@@ -166,14 +166,6 @@ def test_wrong_usage_is_exit_code_2_and_a_file_that_will_not_do_1_before_any_wor
     assert log.read_bytes() == before
 
 
-def test_a_log_without_a_usable_line_says_why(replay: Run, log: Path) -> None:
-    header, line, *_ = log.read_text().splitlines()
-    log.write_text(f"{header}\n{line}|more|fields\n")
-    code, _, err = replay()
-    assert code == 1
-    assert "1 unusable: wrong number of fields, the first: line 2" in err
-
-
 def test_doubts_say_whether_all_lines_with_them_are_named(replay: Run, log: Path) -> None:
     header, *lines = log.read_text().splitlines()
     at = header.split("|").index("State")

@@ -21,7 +21,7 @@ from hetsched_core.traces.gavel import (
 )
 from hetsched_core.traces.load import LoadOptions, load_workload
 from hetsched_core.traces.workload_file import read_workload, workload_lines
-from hetsched_core.types import RequirementSet, Speeds
+from hetsched_core.types import Job, RequirementSet, Speeds, Submission
 from tests.hetsched_core.worlds import cluster_of, on
 
 CURRENT = "LM (batch size 5)\tpython3 main.py\tlanguage\t--steps\t0\t700\t2\t1.5\t-1.000000\t12.5"
@@ -116,11 +116,9 @@ def test_what_is_wrong_with_a_table_is_said(text: str, says: str) -> None:
 
 def test_a_job_is_rigid_and_its_work_is_counted_in_steps() -> None:
     found = gavel_workload(read_trace([CURRENT], "t"), read_throughputs(TABLE, "t"))
-    (submission,) = found.submissions
-    name, job = "LM (batch size 5)", submission.job
-    assert (job.id, job.submit_s, job.profile, job.name, job.weight) == ("1", 12.5, name, name, 1.5)
-    assert (job.requirements, job.asked_count) == (RequirementSet((2,)), 2)
-    assert job.total_samples == submission.samples == 700.0
+    name, two = "LM (batch size 5)", RequirementSet((2,))
+    job = Job("1", 12.5, two, name, total_samples=700.0, weight=1.5, name=name, asked_count=2)
+    assert found.submissions == (Submission(job, 700.0),)
     assert set(found.tables) == {name}
     assert found.rejected == ()
 

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -115,16 +114,6 @@ def test_traces_go_with_their_table_in_any_order_and_keep_their_jobs_apart(tmp_p
     assert [s.job.id for s in both.workload.submissions] == ["1.1", "2.1"]
 
 
-def test_a_pipe_can_be_read(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=(SACCT,))
-    writer.start()
-    found = load_workload([pipe], None, UTC)
-    writer.join()
-    assert len(found.workload.submissions) == 2
-
-
 def test_rules_and_elasticity_reach_the_jobs(tmp_path: Path) -> None:
     rules = 'schema = "hetsched-rules/1"\n[[rules]]\nuser = "ann"\nprofile = "unet-256"\n'
     log, rules_path = write(tmp_path, log=SACCT, rules=rules)
@@ -143,7 +132,7 @@ def test_an_unknown_gpu_type_is_replayed_and_reported(tmp_path: Path) -> None:
     assert [text for text in found.workload.assumptions if "'zz9000'" in text]
 
 
-def test_the_order_of_hashes_changes_nothing() -> None:
+def test_the_order_of_hashes_changes_nothing_and_a_pipe_can_be_read() -> None:
     program = """
 import sys
 from pathlib import Path
@@ -178,6 +167,10 @@ print(*workload_lines(loaded.workload), sep="\\n")
     [
         ({"log": ""}, "is empty"),
         ({"log": NO_GPU}, "no GPU job in"),
+        (
+            {"log": SACCT.splitlines()[0] + "\n1|too|few\n"},
+            "1 unusable: wrong number of fields, the first: line 2",
+        ),
         ({"log": "what is this\n"}, "line 1"),
         ({"log": "\x00\x01\x02"}, "binary"),
         ({"runs": '{"schema": "hetsched-runlog/1"}\n'}, "a file of the format hetsched-runlog"),

@@ -111,7 +111,10 @@ def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used() -
         (time(limit=10), "time_limit_s", 600.0),
         *((time(limit=limit), "time_limit_s", None) for limit in (INFINITE, UNSET, 4_294_967_295)),
         # A running job has no end.
-        *((time(end=end), "end_s", None) for end in (0, 4_294_967_294, UNSET, number(0), None)),
+        *(
+            ({"state": "RUNNING"} | time(end=end), "end_s", None)
+            for end in (0, 4_294_967_294, UNSET, number(0), None)
+        ),
     ],
 )
 def test_values_of_newer_and_older_versions_are_read(
@@ -119,7 +122,7 @@ def test_values_of_newer_and_older_versions_are_read(
 ) -> None:
     only = read_log(dump(record(**change))).only
     assert getattr(only, field) == expected
-    assert (Doubt.STILL_RUNNING in only.doubts) is (only.end_s is None)
+    assert (only.doubts == (Doubt.STILL_RUNNING,)) is (only.end_s is None)
 
 
 @pytest.mark.parametrize(
@@ -217,8 +220,9 @@ def test_every_place_to_cut_a_file_off_is_noticed_until_the_list_of_jobs_has_end
     for cut in range(first_end, end):
         outcome = read_log(whole[:cut])
         assert outcome.allocations[0].job_id == "100"
-        assert outcome.why.endswith(
-            "cut off at the end of the file: the file ends within the list of jobs"
+        assert outcome.why == (
+            f"record {len(outcome.allocations) + 1}: cut off at the end of the file: "
+            "the file ends within the list of jobs"
         )
     assert read_log(whole[: end + 1]).report.lines == 2
 
