@@ -1,6 +1,6 @@
 """Possible futures of a snapshot, from what past jobs teach."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -58,7 +58,9 @@ def experience(*shares: float) -> Experience:
     return of(PastJob(job(number), share) for number, share in enumerate(shares))
 
 
-def starts(seen: Experience, jobs: Iterable[str], futures: Futures) -> dict[str, tuple[float, ...]]:
+def starts(
+    seen: Experience, jobs: Collection[str], futures: Futures
+) -> dict[str, tuple[float, ...]]:
     return possible_starts(SNAPSHOT, FIFO.plan(SNAPSHOT), FIFO, KNOWN, jobs, seen, futures)
 
 

@@ -61,7 +61,7 @@ def test_every_run_is_a_row_and_the_page_has_means_over_the_seeds(tmp_path: Path
         for result in map(read_result, results(tmp_path))
         for policy, measures in result.policies.items()
     }
-    runs = list(zip(rows["seed"], rows["policy"], strict=True))
+    runs = zip(rows["seed"], map(str, rows["policy"]), strict=True)
     assert len(written) == len(results(tmp_path)) == 4
     assert [written[run] for run in runs] == rows["avg_jct_s"]
     page = (tmp_path / "out/sweep.html").read_text()
