@@ -52,21 +52,14 @@ def result_file(name: str = "r.json") -> dict[str, Any]:
     return written
 
 
-def test_the_page_has_the_numbers_of_the_result_file(folder: Path, hetsched: Run) -> None:
-    options = ("--policy=fifo,las", "--report", folder / "out", "--json=r.json")
-    result = hetsched(*LOG, *options)
-    assert result.code == 0, result.err
-    assert f"report: {folder}/out/report.html (" in result.err
-    written = result_file()["policies"]
-    for measure in ("completed", "avg_jct_s", "avg_wait_s", "gpu_utilisation", "restarts"):
-        assert values(page(), measure) == [written[name][measure] for name in ("fifo", "las")]
-    assert hashlib.sha256(Path("log.txt").read_bytes()).hexdigest() in page()
-
-
-def test_the_command_in_the_page_makes_the_page_again(hetsched: Run) -> None:
+def test_the_command_in_the_page_makes_the_page_again(folder: Path, hetsched: Run) -> None:
     options = ("--policy=fifo,srtf", "--seed=3", "--elastic", "--tz=Europe/Oslo")
-    hetsched(*LOG, *options, "--report=one", "--json=r.json", "--run-log=logs")
-    first = page("one")
+    made = hetsched(*LOG, *options, "--report", folder / "one", "--json=r.json", "--run-log=logs")
+    assert f"report: {folder}/one/report.html (" in made.err
+    first, written = page("one"), result_file()["policies"]
+    for measure in ("completed", "avg_jct_s", "avg_wait_s", "gpu_utilisation", "restarts"):
+        assert values(first, measure) == [written[name][measure] for name in ("fifo", "srtf")]
+    assert hashlib.sha256(Path("log.txt").read_bytes()).hexdigest() in first
     (code,) = re.findall(r"<pre><code>(.*?)</code></pre>", first, re.DOTALL)
     words = shlex.split(unescape(re.sub("<[^>]*>", "", code)))
     assert words[:3] == ["hetsched", "replay", "log.txt"]

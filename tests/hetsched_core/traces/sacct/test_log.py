@@ -90,8 +90,8 @@ def test_a_file_that_cannot_be_opened_is_an_error(tmp_path: Path) -> None:
 
 def test_memory_does_not_grow_with_the_log() -> None:
     def row(at: int) -> bytes:
-        when = WHEN.decode().replace("-12T", f"-{1 + at % 28:02}T")
-        return f"{at}|FAILED|{when[:-1]},cpu={at}\n".encode()
+        when = WHEN.removesuffix(b"\n").replace(b"-12T", b"-%02dT" % (1 + at % 28))
+        return b"%d|FAILED|%s,cpu=%d\n" % (at, when, at)
 
     def peak(rows: int) -> int:
         tracemalloc.start()
