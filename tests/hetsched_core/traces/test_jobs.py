@@ -18,6 +18,7 @@ from hetsched_core.traces.sacct import Allocation, JobState
 from hetsched_core.traces.workload import Workload
 from hetsched_core.types import Cluster, EndState, LoggedRun, Node, RequirementSet, Submission
 from tests.hetsched_core.traces.worlds import allocation as of_log
+from tests.hetsched_core.worlds import cluster_of
 
 CLUSTER = ClusterFile(
     Cluster(
@@ -28,10 +29,10 @@ CLUSTER = ClusterFile(
     ),
     NodeTypes((("old*", "k80"),)),
 )
+K80S = ClusterFile(cluster_of(k=("k80", 8)))
 SPEEDS = builtin_speeds(CLUSTER.cluster, ["k80", "h100", "nvidia_a100-sxm4-40gb"])
 MODELS = profile_set(ProfileSet.LOG)
 SIZES = {profile.name: profile.size for profile in MODELS}
-
 HOUR = 3600.0
 
 
@@ -73,10 +74,6 @@ def counted(workload: Workload, assumption: Assumption) -> int:
     """How many jobs the workload says this is assumed of."""
     found = [text for text in workload.assumptions if str(assumption) in text]
     return int(found[0].split(" of ")[0]) if found else 0
-
-
-def on(gpu_type: str, *sizes: int) -> ClusterFile:
-    return ClusterFile(Cluster(tuple(Node(f"n{n}", gpu_type, g) for n, g in enumerate(sizes))))
 
 
 def speed(profile: str, gpu_type: str, gpus: int, nodes: int = 1) -> float:
@@ -262,13 +259,13 @@ def test_the_tasks_of_an_array_run_the_same_model_and_parts_of_a_job_are_jobs() 
 def test_a_job_of_a_class_without_a_fitting_model_gets_one_of_another_class() -> None:
     small = tuple(p for p in MODELS if p.size is SizeClass.SMALL)
     found = jobs_from_log([allocation()], CLUSTER, SPEEDS, profiles=small)
-    assert found.submissions[0].job.profile in {p.name for p in small}
+    assert found.submissions[0].job.profile in [p.name for p in small]
     assert counted(found, Assumption.OTHER_CLASS) == 1
 
 
 def test_a_job_moved_to_another_cluster_gets_a_model_that_runs_there_where_there_is_one() -> None:
     logs = several(range(30), **held("a", a100=1), elapsed_s=5 * HOUR)
-    found = convert(*logs, cluster=on("k80", 8))
+    found = convert(*logs, cluster=K80S)
     assert {s.job.profile for s in found.submissions} == {"unet-256"}
 
 
@@ -300,7 +297,7 @@ def test_a_job_accepts_the_types_that_it_asked_for_or_all_that_its_model_fits(
 
 
 def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> None:
-    found = convert(allocation(**held("x1", untyped=2)), cluster=on("k80", 8))
+    found = convert(allocation(**held("x1", untyped=2)), cluster=K80S)
     (submission,) = found.submissions
     expected = speed(submission.job.profile, "k80", 2) * HOUR
     assert submission.samples == pytest.approx(expected)
@@ -348,7 +345,9 @@ def test_what_a_job_needs_beside_gpus_is_cut_down_to_what_its_nodes_have() -> No
     log = allocation(**held("v64", "v16", v100=8), cpus=80)
     assert only(log, cluster=sizes).job.cpus_per_gpu == 4.0
     # Nothing is cut down where the cluster does not count it.
-    job = only(allocation(cpus=500, memory_mb=9e9), cluster=on("v100", 4)).job
+    job = only(
+        allocation(cpus=500, memory_mb=9e9), cluster=ClusterFile(cluster_of(v0=("v100", 4)))
+    ).job
     assert (job.cpus_per_gpu, job.memory_mb_per_gpu) == (500.0, 9e9)
 
 
