@@ -6,7 +6,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.sweep.file import Sweep, read_sweep
-from hetsched_core.sweep.runs import digest, runs_of
+from hetsched_core.sweep.runs import SweepRun, digest, runs_of
 
 REPLAY = ("cluster", "round", "elastic", "tz")
 GENERATE = ("jobs", "load")
@@ -50,70 +50,57 @@ def read(folder: Path, text: str) -> Sweep:
     return read_sweep(folder / "sweep.toml", REPLAY, GENERATE)
 
 
+def runs(folder: Path, text: str = WHOLE) -> dict[tuple[str, str, int, str], SweepRun]:
+    """The runs by workload, policy, seed and options."""
+    found = list(runs_of(read(folder, text), folder / "out"))
+    named = {(r.workload.name, r.contender.label, r.seed, str(r.options)): r for r in found}
+    assert len(named) == len(found) == len({run.name for run in found})
+    return named
+
+
 def test_lists_are_varied_and_everything_is_combined(folder: Path) -> None:
     sweep = read(folder, WHOLE)
     assert [c.label for c in sweep.contenders] == ["fifo", "hops lam=1", "hops lam=2.5"]
     assert sweep.options == ({"round": 90}, {"round": 360})
     assert sweep.varied == ("round",)
     assert [workload.seeds for workload in sweep.workloads] == [(3, 5), (3, 5)]
-    runs = list(runs_of(sweep, folder / "out"))
-    assert len(runs) == 2 * 3 * 2 * 2
-    assert len({run.name for run in runs}) == len(runs)
+    assert len(runs(folder)) == 2 * 3 * 2 * 2
 
 
 def test_a_workload_may_have_seeds_of_its_own(folder: Path) -> None:
-    sweep = read(folder, WHOLE.replace('name = "drawn"', 'name = "drawn"\nseeds = [8, 9, 10]'))
-    seeds = {(run.workload.name, run.seed) for run in runs_of(sweep, folder / "out")}
+    found = runs(folder, WHOLE.replace('name = "drawn"', 'name = "drawn"\nseeds = [8, 9, 10]'))
+    seeds = {(workload, seed) for workload, _, seed, _ in found}
     assert seeds == {("log", 3), ("log", 5), ("drawn", 8), ("drawn", 9), ("drawn", 10)}
 
 
 def test_the_arguments_are_those_of_replay_and_generate(folder: Path) -> None:
-    run = next(
-        run
-        for run in runs_of(read(folder, WHOLE), folder / "out")
-        if run.contender.label == "hops lam=2.5" and run.workload.name == "log" and run.seed == 5
-    )
+    found, cluster = runs(folder), f"--cluster={folder / 'cluster.toml'}"
+    run = found["log", "hops lam=2.5", 5, "{'round': 90}"]
     assert run.generate_arguments() == []
     assert run.replay_arguments() == [
         str(folder / "sacct.txt"),
-        "--policy=hops",
-        "--set=hops.lam=2.5",
-        "--set=hops.adjustment=false",
-        "--round=90",
-        f"--cluster={folder / 'cluster.toml'}",
-        "--elastic",
-        "--seed=5",
-        f"--json={run.result}",
+        *("--policy=hops", "--set=hops.lam=2.5", "--set=hops.adjustment=false", "--round=90"),
+        *(cluster, "--elastic", "--seed=5", f"--json={run.result}"),
     ]
-    drawn = next(r for r in runs_of(read(folder, WHOLE), folder) if r.workload.name == "drawn")
-    assert drawn.generate_arguments() == [
-        "--jobs=10",
-        "--load=0.5",
-        f"--cluster={folder / 'cluster.toml'}",
-        "--seed=3",
-        str(drawn.generated),
-    ]
-    assert drawn.replay_arguments()[0] == str(drawn.generated)
-
-
-def names(folder: Path, text: str) -> dict[tuple[str, str, int, str], str]:
-    return {
-        (run.workload.name, run.contender.label, run.seed, str(run.options)): run.name
-        for run in runs_of(read(folder, text), folder / "out")
-    }
+    drawn = found["drawn", "fifo", 3, "{'round': 90}"]
+    generated = str(drawn.generated)
+    assert drawn.generate_arguments() == ["--jobs=10", "--load=0.5", cluster, "--seed=3", generated]
+    assert drawn.replay_arguments()[0] == generated
 
 
 def test_a_run_keeps_its_name_until_something_that_decides_it_changes(folder: Path) -> None:
-    before = names(folder, WHOLE)
-    assert names(folder, WHOLE.replace("[3, 5]", "[5, 3, 9]")).items() >= before.items()
+    def names(text: str) -> dict[tuple[str, str, int, str], str]:
+        return {key: run.name for key, run in runs(folder, text).items()}
+
+    before = names(WHOLE)
+    logged = {key for key in before if key[0] == "log"}
+    assert names(WHOLE.replace("[3, 5]", "[5, 3, 9]")).items() >= before.items()
+    after = names(WHOLE.replace("load = 0.5", "load = 0.6"))
+    assert {key for key in before if before[key] == after[key]} == logged
     (folder / "sacct.txt").write_text("JobID\n1\n")
     digest.cache_clear()
-    after = names(folder, WHOLE)
-    changed = {key for key in before if before[key] != after[key]}
-    assert changed == {key for key in before if key[0] == "log"}
-    after = names(folder, WHOLE.replace("load = 0.5", "load = 0.6"))
-    changed = {key for key in before if key[0] == "drawn" and before[key] != after[key]}
-    assert changed == {key for key in before if key[0] == "drawn"}
+    after = names(WHOLE)
+    assert {key for key in before if before[key] != after[key]} == logged
 
 
 @pytest.mark.parametrize(

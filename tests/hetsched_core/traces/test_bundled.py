@@ -7,19 +7,13 @@ import pytest
 
 from hetsched_core.traces.bundled import cluster_path, log_path
 from hetsched_core.traces.cluster_file import read_cluster
-from hetsched_core.traces.sacct import (
-    Allocation,
-    Doubt,
-    ReadReport,
-    SacctOptions,
-    parse_zone,
-    read_sacct,
-)
+from hetsched_core.traces.sacct import Allocation, Doubt, ReadReport, read_sacct
+from tests.hetsched_core.traces.worlds import UTC
 
 
 @pytest.fixture(scope="module")
 def read() -> tuple[list[Allocation], ReadReport]:
-    log = read_sacct(log_path(), SacctOptions(zone=parse_zone("UTC")))
+    log = read_sacct(log_path(), UTC.sacct)
     return list(log), log.report
 
 

@@ -3,14 +3,14 @@
 import gzip
 import json
 import re
-from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.throughput import SizeClass
-from hetsched_core.traces.cluster_file import parse_cluster
+from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.gavel import (
     GavelJob,
     RejectReason,
@@ -22,34 +22,22 @@ from hetsched_core.traces.gavel import (
 )
 from hetsched_core.traces.load import LoadOptions, load_workload
 from hetsched_core.traces.workload_file import read_workload, workload_lines
-from hetsched_core.types import (
-    Cluster,
-    Configuration,
-    Job,
-    Node,
-    RequirementSet,
-    Speeds,
-    Submission,
-)
+from hetsched_core.types import Job, RequirementSet, Speeds, Submission
+from tests.hetsched_core.worlds import cluster_of, on
 
 CURRENT = "LM (batch size 5)\tpython3 main.py\tlanguage\t--steps\t0\t700\t2\t1.5\t-1.000000\t12.5"
 OLDER = "LM (batch size 5)\tcd x && python3 main.py\t--steps\t0\t700\t12.5\t2"
 
+LM = [f"('LM (batch size 5)', {gpus})" for gpus in (1, 2)]
 TABLE = json.dumps(
     {
         "v100": {
-            "('LM (batch size 5)', 1)": {"null": 10.0, "('A3C', 1)": [3.0, 4.0]},
-            "('LM (batch size 5)', 2)": {"null": 18.0},
+            LM[0]: {"null": 10.0, "('A3C', 1)": [3.0, 4.0]},
+            LM[1]: {"null": 18.0},
             "('Huge', 1)": {"null": 0.0},
         },
-        "k80": {
-            "('LM (batch size 5)', 1)": {"null": 2.0},
-            "('LM (batch size 5)', 2)": {"null": 3.0},
-        },
-        "v100_unconsolidated": {
-            "('LM (batch size 5)', 1)": {"null": 10.0},
-            "('LM (batch size 5)', 2)": {"null": 12.0},
-        },
+        "k80": {LM[0]: {"null": 2.0}, LM[1]: {"null": 3.0}},
+        "v100_unconsolidated": {LM[0]: {"null": 10.0}, LM[1]: {"null": 12.0}},
     }
 )
 
@@ -61,89 +49,64 @@ def test_both_orders_of_columns_tell_the_same_job() -> None:
     assert older == GavelJob(1, "LM (batch size 5)", 2, 700.0, 12.5)
     assert is_trace(CURRENT)
     assert is_trace(OLDER)
+    for other in (
+        "",
+        "a\tb",
+        "JobID\tUser\tState\tSubmit\tStart\tEnd\tNodeList",
+        "1\t2\t3\tx\t5\t6\t7",
+    ):
+        assert not is_trace(other)
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["", "a\tb", "JobID\tUser\tState\tSubmit\tStart\tEnd\tNodeList", "1\t2\t3\tx\t5\t6\t7"],
-)
-def test_other_lines_are_no_trace(line: str) -> None:
-    assert not is_trace(line)
-
-
-@pytest.mark.parametrize(
-    ("lines", "says"),
+    ("read", "given", "says"),
     [
-        pytest.param([], "the trace is empty", id="empty"),
-        pytest.param(["a\tb"], "line 1 has 2 columns; expected 10 columns or 7 columns", id="two"),
-        pytest.param([CURRENT, OLDER], "line 2 has 7 columns; expected 10", id="mixed forms"),
-        pytest.param([CURRENT, CURRENT[:-20]], "line 2", id="cut off"),
-        pytest.param([CURRENT.replace("700", "many")], "total_steps is 'many'", id="no number"),
-        pytest.param([CURRENT.replace("700", "-7")], "total_steps is '-7'", id="negative work"),
-        pytest.param([CURRENT.replace("700", "nan")], "total_steps is 'nan'", id="NaN"),
-        pytest.param([OLDER.replace("12.5", "-12.5")], "arrival_time is '-12.5'", id="before 0"),
-        pytest.param([OLDER[:-1] + "0"], "scale_factor is '0'", id="no GPU"),
-        pytest.param([OLDER[:-1] + "1.5"], "scale_factor is '1.5'", id="half a GPU"),
-        pytest.param([CURRENT.replace("1.5\t", "0\t")], "priority_weight is '0'", id="no weight"),
+        (read_trace, [], "the trace is empty"),
+        (read_trace, ["a\tb"], "line 1 has 2 columns; expected 10 columns or 7 columns"),
+        (read_trace, [CURRENT, OLDER], "line 2 has 7 columns; expected 10"),
+        (read_trace, [CURRENT, CURRENT[:-20]], "line 2"),
+        (read_trace, [CURRENT.replace("700", "many")], "total_steps is 'many'"),
+        (read_trace, [CURRENT.replace("700", "-7")], "total_steps is '-7'"),
+        (read_trace, [CURRENT.replace("700", "nan")], "total_steps is 'nan'"),
+        (read_trace, [OLDER.replace("12.5", "-12.5")], "arrival_time is '-12.5'"),
+        (read_trace, [OLDER[:-1] + "0"], "scale_factor is '0'"),
+        (read_trace, [OLDER[:-1] + "1.5"], "scale_factor is '1.5'"),
+        (read_trace, [CURRENT.replace("1.5\t", "0\t")], "priority_weight is '0'"),
+        (read_throughputs, "{", "not valid JSON"),
+        (read_throughputs, "[]", "no throughput table"),
+        (read_throughputs, '{"v100": 3}', "no throughput table"),
+        (read_throughputs, '{"v100": {"x": 1}}', "no throughput table"),
+        (read_throughputs, """{"v100": {"('LM', 1)": {}}}""", "v100, ('LM', 1): null is None"),
+        (read_throughputs, """{"v100": {"('LM', 1)": {"null": -1}}}""", "null is -1"),
+        (read_throughputs, """{"v100": {"('LM', 1)": {"null": NaN}}}""", "null is nan"),
     ],
 )
-def test_what_is_wrong_with_a_trace_is_said_with_its_line(lines: list[str], says: str) -> None:
+def test_what_is_wrong_with_a_trace_or_a_table_is_said(
+    read: Callable[..., object], given: object, says: str
+) -> None:
     with pytest.raises(InputError) as raised:
-        read_trace(lines, "t")
-    assert str(raised.value).startswith("t: ")
+        read(given, "t.txt")
+    assert str(raised.value).startswith("t.txt: ")
     assert says in str(raised.value)
 
 
 def test_a_table_holds_steps_of_the_whole_job_and_speeds_are_per_gpu() -> None:
     tables = read_throughputs(TABLE, "t")
-    cluster = Cluster((Node("v0", "v100", 2), Node("v1", "v100", 2), Node("k", "k80", 2)))
-    speeds = Speeds(cluster, tables)
+    speeds = Speeds(cluster_of(v0=("v100", 2), v1=("v100", 2), k=("k80", 2)), tables)
     assert tables["LM (batch size 5)"].gpu_types == ("v100", "k80")
-    for pieces, steps_per_s in (
-        ({"v0": 1}, 10.0),
-        ({"v0": 2}, 18.0),
-        ({"v0": 1, "v1": 1}, 12.0),
-        ({"k": 2}, 3.0),
-    ):
-        configuration = Configuration.of(pieces)
-        assert speeds.speed("LM (batch size 5)", configuration) == pytest.approx(steps_per_s)
+    where = (on(v0=1), on(v0=2), on(v0=1, v1=1), on(k=2))
+    found = [speeds.speed("LM (batch size 5)", one) for one in where]
+    assert found == pytest.approx([10.0, 18.0, 12.0, 3.0])
     # The table does not have K80s on several nodes: the job does not fit there.
     assert speeds.per_gpu("LM (batch size 5)", "k80", 2, nodes=2) == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("{", "not valid JSON"),
-        ("[]", "no throughput table"),
-        ('{"v100": 3}', "no throughput table"),
-        ('{"v100": {"x": 1}}', "no throughput table"),
-        ("""{"v100": {"('LM', 1)": {}}}""", "v100, ('LM', 1): null is None"),
-        ("""{"v100": {"('LM', 1)": {"null": -1}}}""", "null is -1"),
-        ("""{"v100": {"('LM', 1)": {"null": NaN}}}""", "null is nan"),
-    ],
-)
-def test_what_is_wrong_with_a_table_is_said(text: str, says: str) -> None:
-    with pytest.raises(InputError) as raised:
-        read_throughputs(text, "t.json")
-    assert str(raised.value).startswith("t.json: ")
-    assert says in str(raised.value)
-
-
 def test_a_job_is_rigid_and_its_work_is_counted_in_steps() -> None:
     found = gavel_workload(read_trace([CURRENT], "t"), read_throughputs(TABLE, "t"))
-    job = Job(
-        "1",
-        12.5,
-        RequirementSet((2,)),
-        "LM (batch size 5)",
-        total_samples=700.0,
-        weight=1.5,
-        name="LM (batch size 5)",
-        asked_count=2,
-    )
+    name, two = "LM (batch size 5)", RequirementSet((2,))
+    job = Job("1", 12.5, two, name, total_samples=700.0, weight=1.5, name=name, asked_count=2)
     assert found.submissions == (Submission(job, 700.0),)
-    assert set(found.tables) == {"LM (batch size 5)"}
+    assert set(found.tables) == {name}
     assert found.rejected == ()
 
 
@@ -156,12 +119,8 @@ def test_what_the_table_does_not_have_is_rejected_with_a_reason() -> None:
         GavelJob(5, "LM (batch size 5)", 1, 5.0, 0.0, slo=1.2),
     ]
     found = gavel_workload(jobs, read_throughputs(TABLE, "t"))
-    assert [(r.line, r.reason) for r in found.rejected] == [
-        (1, RejectReason.MODEL),
-        (2, RejectReason.SCALE),
-        (3, RejectReason.NOWHERE),
-        (4, RejectReason.NO_WORK),
-    ]
+    reasons = (RejectReason[name] for name in ("MODEL", "SCALE", "NOWHERE", "NO_WORK"))
+    assert [(r.line, r.reason) for r in found.rejected] == list(enumerate(reasons, 1))
     assert [s.job.id for s in found.submissions] == ["5"]
     assert any("SLO" in text for text in found.assumptions)
 
@@ -171,10 +130,13 @@ def test_the_examples_of_the_documentation_go_together() -> None:
     (trace,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
     (table,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     found = gavel_workload(read_trace(trace.splitlines(), "page"), read_throughputs(table, "page"))
-    assert [(s.job.id, s.job.requirements.counts) for s in found.submissions] == [
-        ("1", (4,)),
-        ("2", (1,)),
-    ]
+    asked = {s.job.id: s.job.requirements.counts for s in found.submissions}
+    assert asked == {"1": (4,), "2": (1,)}
+
+
+def unpacked(path: Path) -> str:
+    data = path.read_bytes()
+    return (gzip.decompress(data) if path.suffix == ".gz" else data).decode()
 
 
 @pytest.mark.parametrize("table", ["simulation", "physical_cluster"])
@@ -192,44 +154,29 @@ def test_the_examples_of_the_documentation_go_together() -> None:
 def test_every_job_of_the_published_traces_is_used_or_rejected_for_its_number_of_gpus(
     data_dir: Path, table: str, trace: str, used: int, rejected: int
 ) -> None:
-    path = data_dir / "workloads" / trace
-    data = path.read_bytes()
-    text = (gzip.decompress(data) if trace.endswith(".gz") else data).decode()
-    throughputs = gzip.decompress(
-        (data_dir / f"throughputs/gavel_{table}_throughputs.json.gz").read_bytes()
-    )
-    tables = read_throughputs(throughputs.decode(), table)
-    found = gavel_workload(read_trace(text.splitlines(), trace), tables)
+    lines = unpacked(data_dir / "workloads" / trace).splitlines()
+    throughputs = unpacked(data_dir / f"throughputs/gavel_{table}_throughputs.json.gz")
+    found = gavel_workload(read_trace(lines, trace), read_throughputs(throughputs, table))
     assert (len(found.submissions), len(found.rejected)) == (used, rejected)
     assert {r.reason for r in found.rejected} <= {RejectReason.SCALE}
-    lines = text.splitlines()
     for reject in found.rejected:
-        model, scale = lines[reject.line - 1].split("\t")[0], lines[reject.line - 1].split("\t")[-1]
-        assert f"('{model}', {scale})" not in throughputs.decode()
-
-
-def test_the_published_static_trace_asks_for_the_gpus_that_its_readme_says(data_dir: Path) -> None:
-    path = data_dir / "workloads/gavel_generated_480_static.trace"
-    jobs = read_trace(path.read_text().splitlines(), "t")
-    assert Counter(job.gpus for job in jobs) == {1: 374, 2: 31, 4: 75}
-    assert {job.arrival_s for job in jobs} == {0.0}
+        model, *_, scale = lines[reject.line - 1].split("\t")
+        assert f"('{model}', {scale})" not in throughputs
 
 
 def test_the_speed_of_a_published_job_is_its_throughput_in_the_table(data_dir: Path) -> None:
-    path = data_dir / "throughputs/gavel_simulation_throughputs.json.gz"
-    document = json.loads(gzip.decompress(path.read_bytes()))
-    speeds = Speeds(
-        Cluster(tuple(Node(f"{t}{i}", t, 4) for t in ("k80", "p100", "v100") for i in (0, 1))),
-        read_throughputs(json.dumps(document), "t"),
-    )
-    for gpu_type in ("k80", "p100", "v100"):
+    text = unpacked(data_dir / "throughputs/gavel_simulation_throughputs.json.gz")
+    document, types = json.loads(text), ("k80", "p100", "v100")
+    nodes = cluster_of(**{f"{t}{i}": (t, 4) for t in types for i in (0, 1)})
+    speeds = Speeds(nodes, read_throughputs(text, "t"))
+    for gpu_type in types:
         for key, entry in document[gpu_type].items():
             model, gpus = key[2:].rsplit("', ", 1)
-            if gpus.rstrip(")") == "4":
-                four = Configuration.of({f"{gpu_type}0": 4})
-                assert speeds.speed(model, four) == pytest.approx(entry["null"])
+            if gpus == "4)":
+                together = on(**{f"{gpu_type}0": 4})
+                assert speeds.speed(model, together) == pytest.approx(entry["null"])
                 apart = document[f"{gpu_type}_unconsolidated"].get(key, {"null": 0.0})["null"]
-                spread = Configuration.of({f"{gpu_type}0": 2, f"{gpu_type}1": 2})
+                spread = on(**{f"{gpu_type}0": 2, f"{gpu_type}1": 2})
                 assert speeds.speed(model, spread) == pytest.approx(apart)
 
 
@@ -244,16 +191,9 @@ MEASURED = {
     },
     "v100_unconsolidated": {"('LM (batch size 20)', 2)": {"null": 80.0}},
 }
-CLUSTER = parse_cluster("""schema = "hetsched-cluster/1"
-[[nodes]]
-nodes = "v[1-2]"
-gpu_type = "tesla_v100-sxm2"
-gpus = 2
-[[nodes]]
-nodes = "a"
-gpu_type = "a100"
-gpus = 2
-""")
+CLUSTER = ClusterFile(
+    cluster_of(v1=("tesla_v100-sxm2", 2), v2=("tesla_v100-sxm2", 2), a=("a100", 2))
+)
 LOG = """JobID|User|State|Submit|Start|End|NodeList|ReqTRES|AllocTRES
 1|ann|COMPLETED|2024-01-01T00:00:00|2024-01-01T00:00:00|2024-01-01T20:00:00|v1|gres/gpu=1|gres/gpu:tesla_v100-sxm2=1
 2|ben|COMPLETED|2024-01-01T01:00:00|2024-01-01T01:00:00|2024-01-01T11:00:00|v[1-2]|gres/gpu=2|gres/gpu:v100=2

@@ -1,9 +1,7 @@
 """From allocations to jobs: models, work, shapes, and what is said about all of it."""
 
-import os
 import random
-import subprocess
-import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,21 +11,14 @@ from hypothesis import strategies as st
 
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.jobs import Assumption, LogOptions, LogTypes, RejectReason, jobs_from_log
+from hetsched_core.traces.jobs import Assumption, LogOptions, RejectReason, jobs_from_log
 from hetsched_core.traces.node_types import NodeTypes
 from hetsched_core.traces.rules import Rule, Rules
 from hetsched_core.traces.sacct import Allocation, JobState
 from hetsched_core.traces.workload import Workload
-from hetsched_core.types import (
-    Cluster,
-    EndState,
-    Job,
-    LoggedRun,
-    Node,
-    RequirementSet,
-    Submission,
-)
+from hetsched_core.types import Cluster, EndState, LoggedRun, Node, RequirementSet, Submission
 from tests.hetsched_core.traces.worlds import allocation as of_log
+from tests.hetsched_core.worlds import cluster_of
 
 CLUSTER = ClusterFile(
     Cluster(
@@ -38,9 +29,10 @@ CLUSTER = ClusterFile(
     ),
     NodeTypes((("old*", "k80"),)),
 )
+K80S = ClusterFile(cluster_of(k=("k80", 8)))
 SPEEDS = builtin_speeds(CLUSTER.cluster, ["k80", "h100", "nvidia_a100-sxm4-40gb"])
-SIZES = {profile.name: profile.size for profile in profile_set(ProfileSet.LOG)}
-
+MODELS = profile_set(ProfileSet.LOG)
+SIZES = {profile.name: profile.size for profile in MODELS}
 HOUR = 3600.0
 
 
@@ -65,17 +57,17 @@ def allocation(**changes: Any) -> Allocation:
     return of_log(**(values | changes))
 
 
-def convert(*allocations: Allocation, **options: Any) -> Workload:
-    return jobs_from_log(allocations, CLUSTER, SPEEDS, LogOptions(**options))
+def several(numbers: Iterable[int], **changes: Any) -> list[Allocation]:
+    return [allocation(job_id=str(n), line=n + 1, **changes) for n in numbers]
 
 
-def only(*allocations: Allocation, **options: Any) -> Submission:
-    (submission,) = convert(*allocations, **options).submissions
+def convert(*logged: Allocation, cluster: ClusterFile = CLUSTER, **options: Any) -> Workload:
+    return jobs_from_log(logged, cluster, SPEEDS, LogOptions(**options))
+
+
+def only(*logged: Allocation, **options: Any) -> Submission:
+    (submission,) = convert(*logged, **options).submissions
     return submission
-
-
-def job(*allocations: Allocation, **options: Any) -> Job:
-    return only(*allocations, **options).job
 
 
 def counted(workload: Workload, assumption: Assumption) -> int:
@@ -91,26 +83,52 @@ def speed(profile: str, gpu_type: str, gpus: int, nodes: int = 1) -> float:
 # Work ---------------------------------------------------------------------------------------------
 
 
+def held(*nodes: str, **gpus: int) -> dict[str, Any]:
+    """GPUs on nodes, by type; those of type `untyped` have none in the log."""
+    counts = tuple((None if name == "untyped" else name, n) for name, n in gpus.items())
+    return {"gpus": counts, "nodes": nodes, "n_nodes": len(nodes)}
+
+
+RUNNING = {"state": JobState.RUNNING, "end_s": None}
+
+
 @pytest.mark.parametrize(
-    ("gpus", "nodes"), [(1, ("v0",)), (4, ("v0",)), (8, ("v0", "v1")), (6, ("v0", "v1", "v2"))]
+    ("log", "gpu_type", "nodes", "seconds", "assumption"),
+    [
+        (held("v0", v100=1), "v100", 1, HOUR, None),
+        (held("v0", v100=4), "v100", 1, HOUR, None),
+        (held("v0", "v1", "v2", v100=6), "v100", 3, HOUR, None),
+        # Of several types: at the pace of the slowest.
+        (held("a0", "v0", a100=2, v100=2), "v100", 2, HOUR, Assumption.SEVERAL_TYPES),
+        # A type that the cluster lacks.
+        (held("h0", h100=1), "h100", 1, HOUR, None),
+        # Untyped GPUs have the type of their nodes.
+        (held("a1", untyped=2), "a100", 1, HOUR, Assumption.UNTYPED),
+        (held("v0", "v3", untyped=2), "v100", 2, HOUR, Assumption.UNTYPED),
+        (held("old7", untyped=2), "k80", 1, HOUR, Assumption.UNTYPED),
+        ({"elapsed_s": 0.0, "end_s": 1100.0}, "v100", 1, 1.0, Assumption.NO_TIME),
+        # A run without end holds its GPUs until its limit at most.
+        (RUNNING | {"elapsed_s": 500.0}, "v100", 1, 500.0, Assumption.RUNNING),
+        (RUNNING | {"elapsed_s": 9e4, "time_limit_s": HOUR}, "v100", 1, HOUR, Assumption.RUNNING),
+    ],
 )
 def test_work_is_what_the_model_does_on_the_logged_gpus_in_the_logged_time(
-    gpus: int, nodes: tuple[str, ...]
+    log: dict[str, Any], gpu_type: str, nodes: int, seconds: float, assumption: Assumption | None
 ) -> None:
-    found = only(allocation(gpus=(("v100", gpus),), nodes=nodes, n_nodes=len(nodes)))
-    expected = speed(found.job.profile, "v100", gpus, len(nodes)) * HOUR
-    assert found.samples == pytest.approx(expected)
-    assert found.job.total_samples == found.samples
-    assert found.job.requirements == RequirementSet.rigid(gpus)
-    assert found.job.asked_count == gpus
-    assert "total_samples" in found.job.assumed
-
-
-def test_a_job_of_several_types_goes_at_the_pace_of_the_slowest() -> None:
-    mixed = allocation(gpus=(("a100", 2), ("v100", 2)), nodes=("a0", "v0"), n_nodes=2)
-    found = only(mixed)
-    assert found.samples == pytest.approx(speed(found.job.profile, "v100", 4, 2) * HOUR)
-    assert counted(convert(mixed), Assumption.SEVERAL_TYPES) == 1
+    row = allocation(**log)
+    gpus = row.gpu_count
+    found = convert(row)
+    (submission,) = found.submissions
+    job = submission.job
+    assert submission.samples == pytest.approx(speed(job.profile, gpu_type, gpus, nodes) * seconds)
+    assert job.total_samples == submission.samples
+    assert job.requirements == RequirementSet.rigid(gpus)
+    assert job.asked_count == gpus
+    assert "total_samples" in job.assumed
+    assert submission.ends_as is EndState.COMPLETED
+    if seconds > 1:
+        assert submission.logged == (LoggedRun(1100.0, 1100.0 + seconds, gpus),)
+    assert assumption is None or counted(found, assumption) == 1
 
 
 def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() -> None:
@@ -120,8 +138,7 @@ def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() 
         start_s=9000.0,
         end_s=9000.0 + 2 * HOUR,
         elapsed_s=2 * HOUR,
-        gpus=(("a100", 2),),
-        nodes=("a0",),
+        **held("a0", a100=2),
         restarts=1,
         state=JobState.FAILED,
         line=2,
@@ -134,23 +151,8 @@ def test_several_runs_are_one_job_of_their_summed_work_submitted_at_the_first() 
     assert found.job.requirements == RequirementSet.rigid(2)
     assert found.ends_as is EndState.FAILED
     assert counted(convert(first, second), Assumption.SEVERAL_RUNS) == 1
-
-
-def test_what_the_site_did_is_kept_run_by_run_beside_the_job() -> None:
-    first = allocation(state=JobState.REQUEUED, elapsed_s=1000.0, end_s=2100.0, restarts=0)
-    second = allocation(
-        submit_s=2100.0,
-        start_s=9000.0,
-        state=JobState.RUNNING,
-        end_s=None,
-        elapsed_s=HOUR,
-        gpus=(("a100", 2),),
-        nodes=("a0",),
-        restarts=1,
-        line=2,
-    )
-    found = only(second, first)
-    assert found.logged == (LoggedRun(1100.0, 2100.0, 1), LoggedRun(9000.0, 9000.0 + HOUR, 2))
+    # What the site did is kept run by run beside the job.
+    assert found.logged == (LoggedRun(1100.0, 2100.0, 1), LoggedRun(9000.0, 9000.0 + 2 * HOUR, 2))
 
 
 def test_a_job_that_was_suspended_held_its_gpus_until_its_end() -> None:
@@ -158,71 +160,48 @@ def test_a_job_that_was_suspended_held_its_gpus_until_its_end() -> None:
     assert only(suspended).logged == (LoggedRun(1100.0, 1100.0 + HOUR, 1),)
 
 
-def test_a_row_that_is_there_twice_counts_once_and_is_told() -> None:
+def test_a_row_that_is_there_twice_counts_once_and_another_job_of_the_same_id_stays() -> None:
     row = allocation()
-    found = convert(row, allocation(line=2))
-    assert [s.samples for s in found.submissions] == [only(row).samples]
+    other = allocation(user="ben", start_s=90_000.0, submit_s=89_000.0, end_s=93_600.0, line=3)
+    found = convert(row, allocation(line=2), other)
+    assert [s.job.id for s in found.submissions] == ["7", "7#1"]
+    assert found.submissions[0].samples == only(row).samples
     assert counted(found, Assumption.REPEATED) == 1
     assert counted(convert(row), Assumption.REPEATED) == 0
 
 
-def test_two_jobs_that_got_the_same_id_stay_two() -> None:
-    again = allocation(user="ben", start_s=90_000.0, submit_s=89_000.0, end_s=93_600.0, line=2)
-    found = convert(allocation(), again)
-    assert [s.job.id for s in found.submissions] == ["7", "7#1"]
-
-
-def test_a_run_without_end_holds_its_gpus_until_its_limit_or_its_next_run_at_most() -> None:
-    running = {"state": JobState.RUNNING, "end_s": None}
-    so_far = allocation(**running, elapsed_s=500.0)
-    over = allocation(**running, elapsed_s=90_000.0, time_limit_s=HOUR)
-    for log, seconds in ((so_far, 500.0), (over, HOUR)):
-        found = only(log)
-        assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1) * seconds)
-        assert found.ends_as is EndState.COMPLETED
-        assert counted(convert(log), Assumption.RUNNING) == 1
-    lost = allocation(**running, elapsed_s=80_000.0)
+def test_a_run_without_end_holds_its_gpus_until_the_next_run_at_most() -> None:
+    lost = allocation(**RUNNING, elapsed_s=80_000.0)
     later = allocation(restarts=1, start_s=1400.0, end_s=1500.0, elapsed_s=100.0, line=2)
     found = only(lost, later)
     assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1) * (300.0 + 100.0))
 
 
-def test_a_job_of_zero_seconds_counts_for_one() -> None:
-    found = only(allocation(elapsed_s=0.0, end_s=1100.0))
-    assert found.samples == pytest.approx(speed(found.job.profile, "v100", 1))
-    assert counted(convert(allocation(elapsed_s=0.0)), Assumption.NO_TIME) == 1
-
-
 @pytest.mark.parametrize(
-    ("state", "ends_as", "assumption"),
+    ("states", "ends_as", "assumption"),
     [
-        (JobState.COMPLETED, EndState.COMPLETED, None),
-        (JobState.TIMEOUT, EndState.COMPLETED, Assumption.CUT_SHORT),
-        (JobState.CANCELLED, EndState.COMPLETED, Assumption.CUT_SHORT),
-        (JobState.PREEMPTED, EndState.COMPLETED, Assumption.CUT_SHORT),
-        (JobState.FAILED, EndState.FAILED, Assumption.FAILED),
-        (JobState.OUT_OF_MEMORY, EndState.FAILED, Assumption.FAILED),
-        (JobState.NODE_FAIL, EndState.FAILED, Assumption.FAILED),
-        (JobState.BOOT_FAIL, EndState.FAILED, Assumption.FAILED),
-        (JobState.DEADLINE, EndState.FAILED, Assumption.FAILED),
+        ("COMPLETED", EndState.COMPLETED, None),
+        ("TIMEOUT CANCELLED PREEMPTED", EndState.COMPLETED, Assumption.CUT_SHORT),
+        ("FAILED OUT_OF_MEMORY NODE_FAIL BOOT_FAIL DEADLINE", EndState.FAILED, Assumption.FAILED),
     ],
 )
 def test_a_state_says_how_a_job_ends(
-    state: JobState, ends_as: EndState, assumption: Assumption | None
+    states: str, ends_as: EndState, assumption: Assumption | None
 ) -> None:
-    log = allocation(state=state)
-    assert only(log).ends_as is ends_as
-    for possible in (Assumption.CUT_SHORT, Assumption.FAILED):
-        assert counted(convert(log), possible) == (possible is assumption)
+    for state in map(JobState, states.split()):
+        log = allocation(state=state)
+        assert only(log).ends_as is ends_as
+        for possible in (Assumption.CUT_SHORT, Assumption.FAILED):
+            assert counted(convert(log), possible) == (possible is assumption)
 
 
 def test_what_the_log_says_of_a_job_is_kept() -> None:
-    found = job(allocation(eligible_s=1050.0))
-    assert (found.name, found.user, found.account, found.partition) == ("train", "ann", "ml", "gpu")
-    assert (found.submit_s, found.eligible_s, found.time_limit_s) == (1000.0, 1050.0, 86_400.0)
-    assert (found.cpus_per_gpu, found.memory_mb_per_gpu) == (4.0, 32_000.0)
-    assert job(allocation(time_limit_s=None)).time_limit_s is None
-    assert job(allocation(eligible_s=900.0)).eligible_s is None
+    job = only(allocation(eligible_s=1050.0)).job
+    assert (job.name, job.user, job.account, job.partition) == ("train", "ann", "ml", "gpu")
+    assert (job.submit_s, job.eligible_s, job.time_limit_s) == (1000.0, 1050.0, 86_400.0)
+    assert (job.cpus_per_gpu, job.memory_mb_per_gpu) == (4.0, 32_000.0)
+    assert only(allocation(time_limit_s=None)).job.time_limit_s is None
+    assert only(allocation(eligible_s=900.0)).job.eligible_s is None
 
 
 # Models -------------------------------------------------------------------------------------------
@@ -235,30 +214,23 @@ def test_what_the_log_says_of_a_job_is_kept() -> None:
 def test_a_model_is_drawn_from_the_class_of_the_gpu_hours(
     hours: float, gpus: int, size: str
 ) -> None:
-    found = job(allocation(elapsed_s=hours * HOUR, gpus=(("a100", gpus),), nodes=("a0",)))
+    log = allocation(elapsed_s=hours * HOUR, **held("a0", a100=gpus))
+    found = only(log).job
     assert SIZES[found.profile] == SizeClass(size)
     assert "profile" in found.assumed
 
 
-def test_every_model_of_a_class_is_drawn_about_as_often() -> None:
-    many = [allocation(job_id=str(n), line=n) for n in range(600)]
-    drawn = [s.job.profile for s in convert(*many).submissions]
+def test_models_of_a_class_that_fit_the_logged_gpus_are_drawn_about_as_often() -> None:
+    drawn = [s.job.profile for s in convert(*several(range(600))).submissions]
     medium = [name for name, size in SIZES.items() if size is SizeClass.MEDIUM]
     assert set(drawn) == set(medium)
     assert min(map(drawn.count, medium)) > 150
-
-
-def test_a_model_that_does_not_fit_the_logged_gpus_is_never_drawn() -> None:
-    many = [
-        allocation(job_id=str(n), line=n, elapsed_s=90 * HOUR, end_s=1100.0 + 90 * HOUR)
-        for n in range(100)
-    ]
-    drawn = {s.job.profile for s in convert(*many).submissions}
-    assert drawn == {"resnet50-imagenet", "bert-base-512"}
+    long = convert(*several(range(100), elapsed_s=90 * HOUR, end_s=1100.0 + 90 * HOUR))
+    assert {s.job.profile for s in long.submissions} == {"resnet50-imagenet", "bert-base-512"}
 
 
 def test_the_seed_changes_what_is_drawn_and_nothing_else_does() -> None:
-    many = [allocation(job_id=str(n), line=n) for n in range(50)]
+    many = several(range(50))
     once = convert(*many)
     assert convert(*many) == once
     random.Random(3).shuffle(many)
@@ -275,115 +247,81 @@ def test_one_more_job_in_the_log_changes_no_other(ids: list[int], seed: int) -> 
     assert kept == fewer.submissions
 
 
-def test_the_tasks_of_an_array_run_the_same_model() -> None:
+def test_the_tasks_of_an_array_run_the_same_model_and_parts_of_a_job_are_jobs() -> None:
     tasks = [allocation(job_id=f"9_{n}", job_id_raw=str(9 + n), line=n) for n in range(1, 20)]
     found = convert(*tasks)
     assert len(found.submissions) == 19
     assert len({s.job.profile for s in found.submissions}) == 1
-
-
-def test_components_of_a_heterogeneous_job_are_jobs_of_their_own() -> None:
     parts = [allocation(job_id=f"5+{n}", job_id_raw=str(5 + n), line=n + 1) for n in range(2)]
     assert [s.job.id for s in convert(*parts).submissions] == ["5+0", "5+1"]
 
 
 def test_a_job_of_a_class_without_a_fitting_model_gets_one_of_another_class() -> None:
-    small = tuple(p for p in profile_set(ProfileSet.LOG) if p.size is SizeClass.SMALL)
+    small = tuple(p for p in MODELS if p.size is SizeClass.SMALL)
     found = jobs_from_log([allocation()], CLUSTER, SPEEDS, profiles=small)
-    assert found.submissions[0].job.profile in {p.name for p in small}
+    assert found.submissions[0].job.profile in [p.name for p in small]
     assert counted(found, Assumption.OTHER_CLASS) == 1
 
 
 def test_a_job_moved_to_another_cluster_gets_a_model_that_runs_there_where_there_is_one() -> None:
-    old = ClusterFile(Cluster((Node("k", "k80", 8),)))
-    logs = [
-        allocation(job_id=str(n), gpus=(("a100", 1),), nodes=("a",), elapsed_s=5 * HOUR)
-        for n in range(30)
-    ]
-    found = jobs_from_log(logs, old, SPEEDS)
+    logs = several(range(30), **held("a", a100=1), elapsed_s=5 * HOUR)
+    found = convert(*logs, cluster=K80S)
     assert {s.job.profile for s in found.submissions} == {"unet-256"}
 
 
 # GPU types ----------------------------------------------------------------------------------------
 
-
-def test_a_job_that_asked_for_no_type_may_run_on_any() -> None:
-    assert job(allocation()).gpu_types is None
-
-
-def test_a_job_that_asked_for_a_type_runs_on_it_alone() -> None:
-    assert job(allocation(requested_gpus=(("V100", 1),))).gpu_types == frozenset({"v100"})
-
-
-def test_where_the_log_does_not_tell_what_was_asked_for_any_type_will_do_and_it_says_so() -> None:
-    found = convert(allocation(requested_gpus=()))
-    assert found.submissions[0].job.gpu_types is None
-    assert "gpu_types" in found.submissions[0].job.assumed
-    assert counted(found, Assumption.ANY_TYPE) == 1
-
-
-def test_a_type_on_which_the_model_does_not_fit_is_left_out() -> None:
-    gpt = Rules((Rule(profile="gpt2-medium-wikitext"),))
-    assert job(allocation(gpus=(("a100", 1),), nodes=("a0",)), rules=gpt).gpu_types == frozenset(
-        {"a100"}
-    )
+GPT = Rules((Rule(profile="gpt2-medium-wikitext"),))
+LONG_NAME = (("nvidia_a100-sxm4-40gb", 1),)
+LONG = {"gpus": LONG_NAME, "requested_gpus": LONG_NAME, "nodes": ("x",)}
 
 
 @pytest.mark.parametrize(
-    ("nodes", "gpu_type"), [(("a1",), "a100"), (("v0", "v3"), "v100"), (("old7",), "k80")]
+    ("changes", "rules", "accepted", "guessed"),
+    [
+        pytest.param({}, Rules(), None, 0, id="no type asked for"),
+        pytest.param({"requested_gpus": (("V100", 1),)}, Rules(), {"v100"}, 0, id="one asked for"),
+        pytest.param({"requested_gpus": ()}, Rules(), None, 1, id="not told what was asked for"),
+        pytest.param(held("a0", a100=1), GPT, {"a100"}, 0, id="the one that the model fits"),
+        pytest.param(LONG, Rules(), {"a100"}, 0, id="in the words of the cluster"),
+    ],
 )
-def test_untyped_gpus_have_the_type_of_their_nodes(nodes: tuple[str, ...], gpu_type: str) -> None:
-    log = allocation(gpus=((None, 2),), nodes=nodes, n_nodes=len(nodes))
-    found = only(log)
-    assert found.samples == pytest.approx(speed(found.job.profile, gpu_type, 2, len(nodes)) * HOUR)
-    assert counted(convert(log), Assumption.UNTYPED) == 1
-
-
-def test_untyped_gpus_on_unknown_nodes_are_rejected_where_the_cluster_has_several_types() -> None:
-    found = convert(allocation(gpus=((None, 2),), nodes=("x1",)))
-    assert [(r.job, r.reason, r.line) for r in found.rejected] == [("7", RejectReason.TYPE, 1)]
+def test_a_job_accepts_the_types_that_it_asked_for_or_all_that_its_model_fits(
+    changes: dict[str, Any], rules: Rules, accepted: set[str] | None, guessed: int
+) -> None:
+    found = convert(allocation(**changes), rules=rules)
+    (job,) = (s.job for s in found.submissions)
+    assert job.gpu_types == accepted
+    assert ("gpu_types" in job.assumed) is bool(guessed)
+    assert counted(found, Assumption.ANY_TYPE) == guessed
 
 
 def test_untyped_gpus_on_unknown_nodes_are_of_the_only_type_of_the_cluster() -> None:
-    one_type = ClusterFile(Cluster((Node("n", "k80", 8),)))
-    found = jobs_from_log([allocation(gpus=((None, 2),), nodes=("x1",))], one_type, SPEEDS)
+    found = convert(allocation(**held("x1", untyped=2)), cluster=K80S)
     (submission,) = found.submissions
     expected = speed(submission.job.profile, "k80", 2) * HOUR
     assert submission.samples == pytest.approx(expected)
     assert counted(found, Assumption.ONLY_TYPE) == 1
 
 
-def test_a_type_has_the_clusters_name_whatever_the_log_calls_it() -> None:
-    log = allocation(
-        gpus=(("nvidia_a100-sxm4-40gb", 1),),
-        requested_gpus=(("nvidia_a100-sxm4-40gb", 1),),
-        nodes=("x",),
-    )
-    assert job(log).gpu_types == frozenset({"a100"})
-
-
-def test_work_on_a_type_that_the_cluster_lacks_counts_at_that_types_speed() -> None:
-    found = only(allocation(gpus=(("h100", 1),), nodes=("h0",)))
-    assert found.samples == pytest.approx(speed(found.job.profile, "h100", 1) * HOUR)
-
-
 # Shapes -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("gpus", "asked", "counts"),
+    ("gpus", "gpu_type", "counts"),
     [
-        (1, (None, 1), (1, 2)),
-        (2, (None, 2), (1, 2, 4)),
-        (3, (None, 3), (1, 3, 6)),
-        (8, (None, 8), (4, 8, 16)),
-        (8, ("a100", 8), (4, 8)),
+        (1, None, (1, 2)),
+        (2, None, (1, 2, 4)),
+        (3, None, (1, 3, 6)),
+        (8, None, (4, 8, 16)),
+        (8, "a100", (4, 8)),
     ],
 )
 def test_elastic_jobs_accept_half_all_and_twice_their_gpus_as_far_as_a_type_has_them(
-    gpus: int, asked: tuple[str | None, int], counts: tuple[int, ...]
+    gpus: int, gpu_type: str | None, counts: tuple[int, ...]
 ) -> None:
-    log = allocation(gpus=(("a100", gpus),), nodes=("a0", "a1"), n_nodes=2, requested_gpus=(asked,))
+    asked = {"requested_gpus": ((gpu_type, gpus),)}
+    log = allocation(**held("a0", "a1", a100=gpus), **asked)
     small = Rules((Rule(profile="resnet18-cifar10"),))
     elastic, rigid = only(log, rules=small, elastic=True), only(log, rules=small)
     assert elastic.job.requirements.counts == counts
@@ -393,98 +331,40 @@ def test_elastic_jobs_accept_half_all_and_twice_their_gpus_as_far_as_a_type_has_
 
 
 def test_what_a_job_needs_beside_gpus_is_cut_down_to_what_its_nodes_have() -> None:
-    log = allocation(
-        gpus=(("v100", 4),), requested_gpus=(("v100", 4),), cpus=64, memory_mb=64_000.0
-    )
+    v100s = (("v100", 4),)
+    log = allocation(gpus=v100s, requested_gpus=v100s, cpus=64, memory_mb=64_000.0)
     found = convert(log)
-    assert found.submissions[0].job.cpus_per_gpu == 4.0
-    assert found.submissions[0].job.memory_mb_per_gpu == 16_000.0
-    assert "cpus_per_gpu" in found.submissions[0].job.assumed
+    (job,) = (s.job for s in found.submissions)
+    assert (job.cpus_per_gpu, job.memory_mb_per_gpu) == (4.0, 16_000.0)
+    assert "cpus_per_gpu" in job.assumed
     assert counted(found, Assumption.SHRUNK) == 1
     # An A100 node has the CPUs, and any type will do.
-    assert job(replace(log, requested_gpus=((None, 4),))).cpus_per_gpu == 8.0
-
-
-def test_what_a_job_on_several_nodes_needs_is_cut_down_to_what_as_many_nodes_have() -> None:
+    assert only(replace(log, requested_gpus=((None, 4),))).job.cpus_per_gpu == 8.0
+    # On several nodes it is what as many nodes have.
     sizes = ClusterFile(Cluster(tuple(Node(f"v{n}", "v100", 4, cpus=n) for n in (64, 16, 8))))
-    log = allocation(gpus=(("v100", 8),), nodes=("v64", "v16"), n_nodes=2, cpus=80)
-    (submission,) = jobs_from_log([log], sizes, SPEEDS).submissions
-    assert submission.job.cpus_per_gpu == 4.0
-
-
-def test_nothing_is_cut_down_where_the_cluster_does_not_count_it() -> None:
-    uncounted = ClusterFile(Cluster((Node("v0", "v100", 4),)))
-    log = allocation(cpus=500, memory_mb=9e9)
-    (submission,) = jobs_from_log([log], uncounted, SPEEDS).submissions
-    assert submission.job.cpus_per_gpu == 500.0
-    assert submission.job.memory_mb_per_gpu == 9e9
+    log = allocation(**held("v64", "v16", v100=8), cpus=80)
+    assert only(log, cluster=sizes).job.cpus_per_gpu == 4.0
+    # Nothing is cut down where the cluster does not count it.
+    job = only(
+        allocation(cpus=500, memory_mb=9e9), cluster=ClusterFile(cluster_of(v0=("v100", 4)))
+    ).job
+    assert (job.cpus_per_gpu, job.memory_mb_per_gpu) == (500.0, 9e9)
 
 
 # Rules --------------------------------------------------------------------------------------------
 
 
 def test_the_first_rule_that_matches_decides() -> None:
-    rules = Rules(
-        (
-            Rule(user=("zoe",), profile="cyclegan-256"),
-            Rule(
-                job_name=("tr*",),
-                profile="unet-256",
-                gpu_types=frozenset({"a100"}),
-                requirements=RequirementSet((1, 2, 4)),
-            ),
-            Rule(profile="lstm-ptb"),
-        )
+    counts = RequirementSet((1, 2, 4))
+    train = Rule(
+        job_name=("tr*",), profile="unet-256", gpu_types=frozenset({"a100"}), requirements=counts
     )
-    found = job(allocation(), rules=rules, elastic=True)
-    assert found.profile == "unet-256"
-    assert found.gpu_types == frozenset({"a100"})
-    assert found.requirements.counts == (1, 2, 4)
+    rules = Rules((Rule(user=("zoe",), profile="cyclegan-256"), train, Rule(profile="lstm-ptb")))
+    found = only(allocation(), rules=rules, elastic=True).job
+    assert (found.profile, found.gpu_types) == ("unet-256", frozenset({"a100"}))
+    assert found.requirements == counts
     assert "profile" not in found.assumed
-    assert job(allocation(name="x"), rules=rules).profile == "lstm-ptb"
-
-
-def test_a_model_named_by_a_rule_that_does_not_fit_the_logged_gpus_is_rejected() -> None:
-    rules = Rules((Rule(profile="gpt2-medium-wikitext"),))
-    found = convert(allocation(), rules=rules)
-    assert [r.reason for r in found.rejected] == [RejectReason.RULE_TOO_LARGE]
-
-
-def test_a_job_that_does_not_tell_how_long_it_ran_is_rejected() -> None:
-    found = convert(allocation(elapsed_s=None, end_s=None))
-    assert [r.reason for r in found.rejected] == [RejectReason.ELAPSED]
-    assert found.rejections() == ((RejectReason.ELAPSED, 1),)
-
-
-def test_the_order_of_hashes_changes_nothing() -> None:
-    program = """
-import sys
-from pathlib import Path
-from hetsched_core.traces.load import LoadOptions, load_workload
-from hetsched_core.traces.workload_file import workload_lines
-loaded = load_workload([Path(sys.argv[1])], None, LoadOptions(elastic=True))
-print(*workload_lines(loaded.workload), sep="\\n")
-"""
-    header = "JobID|User|State|Submit|Start|End|NodeList|AllocTRES"
-    rows = [
-        f"{n}|u{n}|COMPLETED|2024-01-01T00:00:00|2024-01-01T01:00:00|2024-01-01T0{n}:30:00"
-        f"|n{n},m{n}|gres/gpu:a100=2,gres/gpu:v100=2,gres/gpu=4,cpu=8"
-        for n in range(2, 9)
-    ]
-    text = "\n".join([header, *rows]) + "\n"
-    outputs = [
-        subprocess.run(
-            [sys.executable, "-c", program, "/dev/stdin"],
-            input=text,
-            env=os.environ | {"PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    ]
-    assert outputs[0] == outputs[1]
-    assert outputs[0].count('"job"') == 7
+    assert only(allocation(name="x"), rules=rules).job.profile == "lstm-ptb"
 
 
 def test_a_rule_that_no_job_follows_is_told_with_its_patterns() -> None:
@@ -504,29 +384,17 @@ def test_a_rule_that_no_job_follows_is_told_with_its_patterns() -> None:
     assert not [text for text in both.assumptions if "Rule 3" in text]
 
 
-# GPU types in the words of a cluster --------------------------------------------------------------
-
-
-def types_of(*gpu_types: str) -> LogTypes:
-    return LogTypes(ClusterFile(Cluster(tuple(Node(t, t, 1) for t in gpu_types))))
-
-
 @pytest.mark.parametrize(
-    ("log", "cluster", "known_as"),
+    ("changes", "rules", "reason"),
     [
-        ("A100", ("a100", "v100"), "a100"),
-        ("nvidia_a100-sxm4-40gb", ("v100", "a100"), "a100"),
-        ("v100", ("tesla_v100-sxm2-16gb",), "tesla_v100-sxm2-16gb"),
-        ("a100", ("a100_80",), "a100"),
-        ("h100", ("a100",), "h100"),
-        ("mystery", ("v100",), "mystery"),
-        ("a100", ("a100_1g.5gb",), "a100"),
-        ("other", ("mystery",), "other"),
-        # What is taken to be as fast as a V100 is none for all that.
-        ("v100", ("mystery",), "v100"),
+        ({}, GPT, RejectReason.RULE_TOO_LARGE),
+        ({"elapsed_s": None, "end_s": None}, Rules(), RejectReason.ELAPSED),
+        (held("x1", untyped=2), Rules(), RejectReason.TYPE),
     ],
 )
-def test_two_names_are_one_type_only_where_both_are_certain(
-    log: str, cluster: tuple[str, ...], known_as: str
+def test_a_job_of_no_fitting_model_known_time_or_known_type_is_rejected(
+    changes: dict[str, Any], rules: Rules, reason: RejectReason
 ) -> None:
-    assert types_of(*cluster).known_as(log) == known_as
+    found = convert(allocation(**changes), rules=rules)
+    assert [(r.job, r.reason, r.line) for r in found.rejected] == [("7", reason, 1)]
+    assert found.rejections() == ((reason, 1),)

@@ -1,5 +1,6 @@
 """What scontrol and sinfo print of nodes, in the forms of several sites."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -16,10 +17,7 @@ NodeName=gpu-1 Arch=x86_64 CoresPerSocket=32
    AvailableFeatures=a100,ib
    Gres=gpu:A100:4(S:0-1),mps:400
    NodeAddr=gpu-1 NodeHostName=gpu-1 Version=24.11.5
-   OS=Linux 6.1.0-28-amd64 #1 SMP PREEMPT_DYNAMIC
    RealMemory=512000 AllocMem=65536 FreeMem=401234 Sockets=2 Boards=1
-   State=MIXED ThreadsPerCore=1 TmpDisk=0 Weight=10 Owner=N/A MCS_label=N/A
-   Partitions=gpu
    CfgTRES=cpu=62,mem=500G,billing=62,gres/gpu=4
    AllocTRES=cpu=8,mem=64G,gres/gpu=1
    Comment=was Gres=gpu:v100:8 until May
@@ -32,69 +30,35 @@ NodeName=c1 Arch=x86_64 CoresPerSocket=32
 """
 
 
-def test_the_full_output_of_scontrol_is_read_node_by_node() -> None:
+def test_the_output_of_scontrol_is_read_node_by_node_in_lines_or_in_one_line_each() -> None:
     assert read_scontrol(FULL) == (
         SlurmNode("gpu-1", (("a100", 4),), 62, 512_000),
         SlurmNode("c1", (), 64, 256_000),
     )
-
-
-def test_one_line_for_each_node_is_the_same() -> None:
     lines = "\n".join(" ".join(node.split()) for node in FULL.strip().split("\n\n"))
     assert len(lines.splitlines()) == 2
     assert read_scontrol(lines) == read_scontrol(FULL)
 
 
 @pytest.mark.parametrize(
-    ("fields", "node"),
+    ("fields", "gpus", "cpus", "memory_mb"),
     [
-        pytest.param(
-            "CfgTRES=cpu=8,mem=10M,gres/gpu=4,gres/gpu:a100=4",
-            SlurmNode("n", (("a100", 4),), 8, 10),
-            id="the same GPUs by type and in all",
-        ),
-        pytest.param(
-            "CfgTRES=cpu=8,mem=10M,gres/gpu=4",
-            SlurmNode("n", ((None, 4),), 8, 10),
-            id="GPUs without a type",
-        ),
-        pytest.param(
-            "CfgTRES=cpu=8,mem=62.50G", SlurmNode("n", (), 8, 64_000), id="memory with a fraction"
-        ),
-        pytest.param(
-            "Gres=gpu:a100:2(S:0,1),gpu:t4:1(S:1) CPUTot=8 RealMemory=10",
-            SlurmNode("n", (("a100", 2), ("t4", 1)), 8, 10),
-            id="two types, without CfgTRES",
-        ),
-        pytest.param(
-            "Gres=gpu:nvidia_h100_80gb_hbm3_3g.40gb:2",
-            SlurmNode("n", (("nvidia_h100_80gb_hbm3_3g.40gb", 2),)),
-            id="slices of a GPU",
-        ),
-        pytest.param("Gres=gpu:8", SlurmNode("n", ((None, 8),)), id="Gres without a type"),
-        pytest.param("State=IDLE", SlurmNode("n"), id="nothing about sizes"),
+        ("CfgTRES=cpu=8,mem=10M,gres/gpu=4,gres/gpu:a100=4", (("a100", 4),), 8, 10),
+        ("CfgTRES=cpu=8,mem=10M,gres/gpu=4", ((None, 4),), 8, 10),
+        ("CfgTRES=cpu=8,mem=62.50G", (), 8, 64_000),
+        ("Gres=gpu:a100:2(S:0,1),gpu:t4:1(S:1) CPUTot=8", (("a100", 2), ("t4", 1)), 8, None),
+        ("Gres=gpu:8 RealMemory=10", ((None, 8),), None, 10),
+        ("Gres=gpu:nvidia_h100_3g.40gb:2", (("nvidia_h100_3g.40gb", 2),), None, None),
+        ("State=IDLE", None, None, None),
     ],
 )
-def test_fields_of_scontrol(fields: str, node: SlurmNode) -> None:
-    assert read_scontrol(f"NodeName=n {fields}\n") == (node,)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("", "no line begins with NodeName=", id="empty"),
-        pytest.param("slurm_load_node error: Unable to contact", "scontrol show nodes", id="error"),
-        pytest.param("\nNodeName=n Gres=gpu:a100:x", "node of line 2: 'gpu:a100:x'", id="count"),
-        pytest.param("NodeName=n CfgTRES=cpu=all", "cpu in 'cpu=all'", id="CPUs"),
-        pytest.param("NodeName=n RealMemory=1G", "'1G' is no number", id="memory"),
-        pytest.param("NodeName= Gres=gpu:1", "NodeName is empty", id="no name"),
-    ],
-)
-def test_output_of_scontrol_that_cannot_be_read(text: str, expected: str) -> None:
-    with pytest.raises(InputError) as caught:
-        read_scontrol(text, "nodes.txt")
-    assert str(caught.value).startswith("nodes.txt: ")
-    assert expected in str(caught.value)
+def test_fields_of_scontrol(
+    fields: str,
+    gpus: tuple[tuple[str | None, int], ...] | None,
+    cpus: int | None,
+    memory_mb: int | None,
+) -> None:
+    assert read_scontrol(f"NodeName=n {fields}\n") == (SlurmNode("n", gpus, cpus, memory_mb),)
 
 
 SINFO = (
@@ -131,34 +95,45 @@ def test_columns_of_sinfo_are_found(text: str) -> None:
     assert read_sinfo(text) == SINFO
 
 
-@pytest.mark.parametrize("numbers", ["64", "1 64 512000"])
-def test_without_a_header_only_two_columns_of_numbers_are_cpus_and_memory(numbers: str) -> None:
-    assert read_sinfo(f"n1 gpu:2 {numbers}\n") == (SlurmNode("n1", ((None, 2),)),)
-
-
-def test_without_a_header_a_partition_whose_name_looks_like_a_node_s_is_none() -> None:
-    assert read_sinfo("gpu1|n[1-2]|\ngpu2|n3|\n") == (
-        SlurmNode("n1"),
-        SlurmNode("n2"),
-        SlurmNode("n3"),
-    )
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        # Only two columns of numbers are CPUs and memory.
+        ("n1 gpu:2 64\n", [SlurmNode("n1", ((None, 2),))]),
+        ("n1 gpu:2 1 64 512000\n", [SlurmNode("n1", ((None, 2),))]),
+        # A partition whose name looks like a node's is none.
+        ("gpu1|n[1-2]|\ngpu2|n3|\n", [SlurmNode("n1"), SlurmNode("n2"), SlurmNode("n3")]),
+    ],
+)
+def test_without_a_header_nothing_is_taken_for_what_it_may_not_be(
+    text: str, nodes: list[SlurmNode]
+) -> None:
+    assert list(read_sinfo(text)) == nodes
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("read", "text", "expected"),
     [
-        pytest.param("", "no column lists nodes", id="empty"),
-        pytest.param("idle mixed\n", "--format '%N %G %c %m'", id="no names of nodes"),
-        pytest.param("\x00\x01\n", "no column lists nodes", id="binary"),
-        pytest.param("NODELIST GRES\nn1 gpu:a100:x\n", "line 2: 'gpu:a100:x'", id="count"),
-        pytest.param("NODELIST CPUS\nn1 many\n", "line 2: 'many' is no number", id="CPUs"),
-        pytest.param("NODELIST CPUS\nn[1- 4\n", "line 2: 'n[1-' is no node list", id="node list"),
+        (read_scontrol, "", "no line begins with NodeName="),
+        (read_scontrol, "slurm_load_node error: Unable to contact", "scontrol show nodes"),
+        (read_scontrol, "\nNodeName=n Gres=gpu:a100:x", "node of line 2: 'gpu:a100:x'"),
+        (read_scontrol, "NodeName=n CfgTRES=cpu=all", "cpu in 'cpu=all'"),
+        (read_scontrol, "NodeName=n RealMemory=1G", "'1G' is no number"),
+        (read_scontrol, "NodeName= Gres=gpu:1", "NodeName is empty"),
+        (read_sinfo, "", "no column lists nodes"),
+        (read_sinfo, "idle mixed\n", "--format '%N %G %c %m'"),
+        (read_sinfo, "\x00\x01\n", "no column lists nodes"),
+        (read_sinfo, "NODELIST GRES\nn1 gpu:a100:x\n", "line 2: 'gpu:a100:x'"),
+        (read_sinfo, "NODELIST CPUS\nn1 many\n", "line 2: 'many' is no number"),
+        (read_sinfo, "NODELIST CPUS\nn[1- 4\n", "line 2: 'n[1-' is no node list"),
     ],
 )
-def test_output_of_sinfo_that_cannot_be_read(text: str, expected: str) -> None:
+def test_output_that_cannot_be_read_is_refused_with_its_line(
+    read: Callable[..., object], text: str, expected: str
+) -> None:
     with pytest.raises(InputError) as caught:
-        read_sinfo(text, "sinfo.txt")
-    assert str(caught.value).startswith("sinfo.txt")
+        read(text, "nodes.txt")
+    assert str(caught.value).startswith("nodes.txt")
     assert expected in str(caught.value)
 
 
@@ -180,8 +155,7 @@ def test_damaged_output_is_read_or_refused_and_nothing_else(at: int, lost: int, 
 def test_the_nodes_of_habrok(data_dir: Path) -> None:
     nodes = read_scontrol((data_dir / "sacct/habrok_scontrol_nodes.txt").read_text())
     assert len(nodes) == 183
-    with_gpus = [node for node in nodes if node.gpus]
-    assert with_gpus == [
+    assert [node for node in nodes if node.gpus] == [
         *(SlurmNode(f"a100gpu{i}", (("a100", 4),), 64, 514_404) for i in range(1, 7)),
         *(SlurmNode(f"v100gpu{i}", (("v100", 1),), 8, 127_376) for i in range(1, 35)),
     ]
@@ -191,8 +165,7 @@ def test_the_nodes_of_habrok(data_dir: Path) -> None:
 def test_fox_lists_its_nodes_without_saying_what_they_have(data_dir: Path, name: str) -> None:
     nodes = read_sinfo((data_dir / "sacct" / name).read_text())
     assert {node.name for node in nodes} == {
-        "bigmem-1",
-        "bigmem-2",
+        *("bigmem-1", "bigmem-2"),
         *(f"c1-{i}" for i in range(5, 29 + 1)),
         *(f"gpu-{i}" for i in range(1, 16 + 1) if i != 3),
     }

@@ -1,5 +1,6 @@
 """Logs, allocations and options for tests of traces."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
@@ -127,6 +128,22 @@ def read_log(data: bytes, options: SacctOptions | None = None) -> Outcome:
     assert report.used == len(allocations)
     assert report.unusable == len(unusable) == sum(flaw.count for flaw in report.flaws)
     return Outcome(allocations, report, unusable)
+
+
+class Endless:
+    """A log that is made while it is read: a start, and rows as long as there are any."""
+
+    def __init__(self, start: bytes, rows: Iterable[bytes]) -> None:
+        self.rest = start
+        self.rows = iter(rows)
+        self.served = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        while len(self.rest) < size and (row := next(self.rows, None)) is not None:
+            self.rest += row
+        found, self.rest = self.rest[:size], self.rest[size:]
+        self.served += len(found)
+        return found
 
 
 def read_rows(*changes: dict[str, str], options: SacctOptions | None = None) -> Outcome:

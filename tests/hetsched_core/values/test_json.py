@@ -14,8 +14,8 @@ def test_values_become_what_json_can_hold() -> None:
     assert plain(RequirementSet((1, 2))) == "1,2"
 
 
-@pytest.mark.parametrize("text", ["NaN", "[1, -Infinity]", '{"a": Infinity}'])
-def test_what_python_reads_and_json_does_not_have_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"(NaN|Infinity) is no number"):
-        strict_json(text)
+def test_what_python_reads_and_json_does_not_have_is_refused() -> None:
+    for text in ("NaN", "[1, -Infinity]", '{"a": Infinity}'):
+        with pytest.raises(ValueError, match=r"(NaN|Infinity) is no number"):
+            strict_json(text)
     assert strict_json('{"a": [1, 2.5, null]}') == {"a": [1, 2.5, None]}

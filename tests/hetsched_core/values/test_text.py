@@ -44,9 +44,8 @@ def test_what_is_written_is_read_again(hint: Any, values: st.SearchStrategy[Any]
     check()
 
 
-@pytest.mark.parametrize("hint", [list[str], dict[str, str], int | str, object])
-def test_other_types_cannot_be_set(hint: Any) -> None:
-    assert not is_settable(hint)
+def test_other_types_cannot_be_set() -> None:
+    assert not any(map(is_settable, (list[str], dict[str, str], int | str, object)))
 
 
 def test_choices_are_all_that_a_type_has() -> None:
@@ -59,11 +58,7 @@ def test_choices_are_all_that_a_type_has() -> None:
     ("text", "hint", "words"),
     [
         ("none", float, "key='none' is not a number, such as 0.5"),
-        (
-            "few",
-            float | None,
-            "key='few' is not a number, such as 0.5, or 'none'",
-        ),
+        ("few", float | None, "key='few' is not a number, such as 0.5, or 'none'"),
         ("nan", float, "key='nan' is not a number, such as 0.5"),
         ("1.5", int, "key='1.5' is not a whole number, such as 5"),
         ("yes", bool, "unknown value of key 'yes': valid: false, true"),

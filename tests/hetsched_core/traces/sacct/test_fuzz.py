@@ -7,7 +7,6 @@ import gzip
 import json
 import os
 import random
-from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -40,27 +39,23 @@ def check(data: bytes, options: SacctOptions | None = None) -> int:
     """
     refused: list[str] = []
     log = read_sacct(BytesIO(data), options, lambda unusable: refused.append(str(unusable)))
-    allocations = []
+    allocations: list[Allocation] = []
     message = ""
     try:
-        while True:
-            allocations.append(next(log))
-    except StopIteration:
-        pass
+        for allocation in log:
+            check_allocation(allocation)
+            allocations.append(allocation)
     except InputError as error:
         message = str(error)
-    for allocation in allocations:
-        check_allocation(allocation)
-    assert log.report.complete is (not message)
-    assert "\n" not in message
     report = log.report
+    assert report.complete is (not message)
     held = (report.headers, report.blank, report.steps, report.never_started, report.no_gpu)
     counted = sum(held) + report.used + report.unusable
     # A record in which reading ended in an error is in no class.
     assert counted <= report.lines <= counted + (not report.complete)
-    assert report.used == len(allocations)
-    assert report.unusable == len(refused)
-    assert all("\n" not in line and len(line) < 1_000 for line in refused)
+    assert (report.used, report.unusable) == (len(allocations), len(refused))
+    assert all("\n" not in line for line in (message, *refused))
+    assert all(len(line) < 1_000 for line in refused)
     jobs = link_runs(allocations)
     assert sum(len(job.runs) + len(job.repeated) for job in jobs) == len(allocations)
     return report.lines
@@ -72,9 +67,8 @@ def check_allocation(one: Allocation) -> None:
     assert all(count > 0 for _, count in one.gpus)
     assert 0 < one.submit_s <= one.start_s
     assert one.end_s is None or one.end_s >= one.start_s
-    assert one.elapsed_s is None or one.elapsed_s >= 0
-    assert one.suspended_s is None or one.suspended_s >= 0
-    assert one.time_limit_s is None or one.time_limit_s >= 0
+    for seconds in (one.elapsed_s, one.suspended_s, one.time_limit_s):
+        assert seconds is None or seconds >= 0
     assert len(one.nodes) <= MAX_NODES
     assert one.memory_mb is None or one.memory_mb > 0
     one.name.encode()
@@ -159,12 +153,7 @@ JSON = st.recursive(
     | st.floats(allow_nan=True)
     | st.sampled_from(["gpu", "gres", "RUNNING", "n[1-2]", "gpu:a100", "None assigned"]),
     lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(KEYS),
-            inner,
-            max_size=4,
-        )
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
     ),
     max_leaves=8,
 )
@@ -172,16 +161,7 @@ GOOD_TIME = {"submission": 1, "start": 2, "end": 3, "elapsed": 1, "suspended": 0
 GOOD_TRES = {"allocated": [{"type": "gres", "name": "gpu", "count": 2}], "requested": []}
 GOOD = {"job_id": 1, "state": "FAILED", "time": GOOD_TIME, "tres": GOOD_TRES}
 FIELDS = [
-    "job_id",
-    "array",
-    "het",
-    "name",
-    "user",
-    "nodes",
-    "restart_cnt",
-    "state",
-    "time",
-    "tres",
+    *("job_id", "array", "het", "name", "user", "nodes", "restart_cnt", "state", "time", "tres"),
     "comment",
 ]
 RECORDS = st.dictionaries(st.sampled_from(FIELDS), JSON, max_size=4).map(lambda new: GOOD | new)
@@ -209,46 +189,34 @@ def spoil(data: bytes, rng: random.Random) -> bytes:
     lines = (lines[:1] if rng.random() < 0.9 else []) + lines[at : at + rng.randint(1, 40)]
     for _ in range(rng.randint(1, 6)):
         line = rng.randrange(len(lines))
-        lines[line] = rng.choice(MISTAKES)(lines[line], rng)
+        lines[line] = mistake(lines[line], rng)
     return b"".join(lines)
 
 
-def _flip(line: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(line) + 1)
-    return line[:at] + bytes([rng.randrange(256)]) + line[at + 1 :]
-
-
-def _insert(line: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(line) + 1)
-    bits = [b"|", b"\n", b"+", b"-", b".", b",", b"=", b"[", b"]", b'"', b"{", b"}", b"\xe2\x98"]
-    return line[:at] + rng.choice(bits) * rng.randint(1, 3) + line[at:]
-
-
-def _cut(line: bytes, rng: random.Random) -> bytes:
-    a, b = sorted(rng.randrange(len(line) + 1) for _ in range(2))
-    return line[:a] + line[b:]
-
-
-def _swap(line: bytes, rng: random.Random) -> bytes:
-    delimiter = "☃".encode() if "☃".encode() in line else b"," if b"{" in line else b"|"
-    cells = line.split(delimiter)
-    a, b = rng.randrange(len(cells)), rng.randrange(len(cells))
-    cells[a], cells[b] = cells[b], cells[a]
-    return delimiter.join(cells)
-
-
-def _digits(line: bytes, rng: random.Random) -> bytes:
-    return bytes(
-        rng.choice(b"0123456789") if 48 <= c < 58 and rng.random() < 0.05 else c for c in line
-    )
-
-
-def _twice(line: bytes, rng: random.Random) -> bytes:
-    return line * 2
-
-
-MISTAKES: list[Callable[[bytes, random.Random], bytes]]
-MISTAKES = [_flip, _insert, _cut, _swap, _digits, _twice]
+def mistake(line: bytes, rng: random.Random) -> bytes:
+    """Return a line with one mistake in it."""
+    start, end = sorted(rng.randrange(len(line) + 1) for _ in range(2))
+    match rng.randrange(6):
+        case 0:
+            return line[:start] + bytes([rng.randrange(256)]) + line[start + 1 :]
+        case 1:
+            bits = [b"\n", b'"', b"\xe2\x98", *(bytes([sign]) for sign in b"|+-.,=[]{}")]
+            return line[:start] + rng.choice(bits) * rng.randint(1, 3) + line[start:]
+        case 2:
+            return line[:start] + line[end:]
+        case 3:
+            delimiter = "☃".encode() if "☃".encode() in line else b"," if b"{" in line else b"|"
+            cells = line.split(delimiter)
+            a, b = rng.randrange(len(cells)), rng.randrange(len(cells))
+            cells[a], cells[b] = cells[b], cells[a]
+            return delimiter.join(cells)
+        case 4:
+            digits = b"0123456789"
+            return bytes(
+                rng.choice(digits) if c in digits and rng.random() < 0.05 else c for c in line
+            )
+        case _:
+            return line * 2
 
 
 @pytest.mark.parametrize(
@@ -275,6 +243,6 @@ def test_a_real_log_with_mistakes_in_it_gives_allocations_that_make_sense_or_ref
     for _ in range(FUZZ_FILES):
         spoilt = spoil(data, rng)
         if rng.random() < 0.02:
-            spoilt = _flip(gzip.compress(spoilt), rng)
+            spoilt = mistake(gzip.compress(spoilt), rng)
         lines += check(spoilt, SacctOptions(fields=names, zone=rng.choice(ZONES)))
     assert lines > FUZZ_FILES

@@ -50,33 +50,22 @@ def test_what_follows_the_list_is_not_read() -> None:
     assert read_in_pieces('{"jobs": [1, 23], oops', 1) == [1, 23]
 
 
-@pytest.mark.parametrize(
-    ("text", "cut_off"),
-    [
-        ("", True),
-        ("{", True),
-        ('{"jobs"', True),
-        ('{"jobs": [1', True),
-        ('{"jobs": ["a', True),
-        ('{"jobs": [tr', True),
-        ('{"jobs": [-', True),
-        ('{"jobs": ["\\u00', True),
-        ('{"jobs": [[1.', True),
-        ('{"jobs": [[1e-', True),
-        ("[]", False),
-        ("{jobs: 1}", False),
-        ('{"jobs": [1 2]}', False),
-        ('{"jobs": [trye]}', False),
-        ('{"jobs": ["\\x"]}', False),
-        ('{"jobs": ["\\u00x0"]}', False),
-        ('{"jobs": [1.x]}', False),
-    ],
+CUT_OFF = (
+    *("", "{", '{"jobs"', '{"jobs": [1', '{"jobs": ["a', '{"jobs": [tr', '{"jobs": [-'),
+    *('{"jobs": ["\\u00', '{"jobs": [[1.', '{"jobs": [[1e-'),
 )
-def test_an_end_that_comes_too_early_is_told_from_what_is_no_json(text: str, cut_off: bool) -> None:
-    for size in (1, 99):
-        with pytest.raises(BrokenJsonError) as caught:
-            read_in_pieces(text, size)
-        assert caught.value.cut_off is cut_off
+NO_JSON = (
+    *("[]", "{jobs: 1}", '{"jobs": [1 2]}', '{"jobs": [trye]}', '{"jobs": ["\\x"]}'),
+    *('{"jobs": ["\\u00x0"]}', '{"jobs": [1.x]}'),
+)
+
+
+@pytest.mark.parametrize("text", [*CUT_OFF, *NO_JSON])
+@pytest.mark.parametrize("size", [1, 99])
+def test_an_end_that_comes_too_early_is_told_from_what_is_no_json(text: str, size: int) -> None:
+    with pytest.raises(BrokenJsonError) as caught:
+        read_in_pieces(text, size)
+    assert caught.value.cut_off is (text in CUT_OFF)
 
 
 def test_an_element_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def layout_of(
     return find_layout("log: line 1", lines, fields, delimiter)
 
 
-def test_a_header_tells_everything() -> None:
+def test_a_header_tells_everything_even_columns_that_nobody_knew() -> None:
     layout = layout_of([HEADER, ROW])
     assert layout.names == tuple(name.casefold() for name in FIELDS)
     assert (layout.delimiter, layout.trailing, layout.delimiters) == ("|", False, 6)
@@ -38,27 +38,17 @@ def test_a_header_tells_everything() -> None:
     assert layout.column("QOS") == 7
     trailing = layout_of([HEADER + "|", ROW + "|"])
     assert (trailing.names, trailing.trailing, trailing.delimiters) == (layout.names, True, 7)
+    assert layout_of([HEADER + "|NewIn2030", ROW + "|x"]).names[-1] == "newin2030"
 
 
-def test_a_header_may_have_columns_that_nobody_knew() -> None:
-    layout = layout_of([HEADER + "|NewIn2030", ROW + "|x"])
-    assert layout.names[-1] == "newin2030"
-
-
-def test_fields_that_are_named_are_taken_for_a_log_without_header() -> None:
-    layout = layout_of([ROW] * 3, FIELDS)
-    assert layout.names == tuple(name.casefold() for name in FIELDS)
-
-
-def test_fields_may_be_left_out_at_the_end_and_one_by_one() -> None:
+def test_fields_are_named_for_a_log_without_header_all_of_them_or_some() -> None:
+    assert layout_of([ROW] * 3, FIELDS).names == tuple(name.casefold() for name in FIELDS)
     wide = ROW + "|x|y|"
     layout = layout_of([wide], (*FIELDS, "..."))
     assert (len(layout.names), layout.delimiters) == (10, 9)
     layout = layout_of([wide], (*FIELDS, "-", "Comment"))
     assert (layout.column("Comment"), layout.trailing) == (8, True)
-
-
-def test_one_odd_first_line_does_not_hide_what_the_others_are() -> None:
+    # One odd first line does not hide what the others are.
     assert layout_of(["1|FAI", ROW, ROW], FIELDS).delimiters == 6
 
 
@@ -66,52 +56,38 @@ def test_fields_may_be_named_though_the_header_is_there() -> None:
     named = layout_of([HEADER, ROW], FIELDS)
     assert named == layout_of([HEADER, ROW], ("jobid", "-", "..."))
     assert named == layout_of([HEADER, ROW])
-    with pytest.raises(InputError, match="names other columns than --sacct-fields"):
-        layout_of([HEADER, ROW], (*FIELDS[:-1], "User"))
+
+
+FIXED_WIDTH = r"columns of fixed width.*--parsable2"
+NO_HEADER = r"not a header such as JobID\|User\|State"
 
 
 @pytest.mark.parametrize(
-    "lines",
+    ("lines", "fields", "why"),
     [
-        ["JobID           JobName  Partition", "------------ ---------- ----------"],
-        ["       JobID    JobName      State", "------------ ---------- ----------"],
-        ["JobID|JobName|Partition", "------------ ---------- ----------"],
-        ["16261988.ba+      batch            lab          8  COMPLETED      0:0 "],
-        ["16261988         train        gpu        lab          8 CANCELLED+      0:0 "],
+        (["JobID           JobName  Partition", "------------ -----"], None, FIXED_WIDTH),
+        (["       JobID    JobName      State", "------------ -----"], None, FIXED_WIDTH),
+        (["JobID|JobName|Partition", "------------ ---------- ------"], None, FIXED_WIDTH),
+        (["16261988.ba+      batch      lab          8  COMPLETED  "], None, FIXED_WIDTH),
+        (["16261988         train        gpu    8 CANCELLED+   0:0 "], None, FIXED_WIDTH),
+        ([ROW], None, r"log: line 1 is '1\|FAILED.*--sacct-fields"),
+        (["NOTE: Runaway jobs are jobs that"], None, NO_HEADER),
+        (["NodeName=n1 CPUs=4"], None, NO_HEADER),
+        (["<html>"], None, NO_HEADER),
+        (["n[1-2]|mixed|"], None, NO_HEADER),
+        ([HEADER, ROW], (*FIELDS[:-1], "User"), "names other columns than --sacct-fields"),
+        ([ROW], FIELDS[:-1], r"has 7 with '\|', but --sacct-fields names 6;"),
+        ([ROW], (*FIELDS, "User", "..."), r"has 7 with '\|', but .* names 8 or more;"),
+        (["abc"], FIELDS, "has one field"),
+        (["JobID|State|Start|End"], None, r"no column Submit, AllocTRES or AllocGRES .*4.*sacct"),
+        ([HEADER.replace("|", ",")], None, "separated by ',', which values hold"),
     ],
 )
-def test_columns_of_fixed_width_are_refused_with_the_option_to_use(lines: list[str]) -> None:
-    with pytest.raises(InputError, match=r"columns of fixed width.*--parsable2"):
-        layout_of(lines)
-
-
-def test_a_log_without_header_needs_the_names_of_its_columns() -> None:
-    with pytest.raises(InputError, match=r"log: line 1 is '1\|FAILED.*--sacct-fields"):
-        layout_of([ROW])
-
-
-@pytest.mark.parametrize(
-    "line", ["NOTE: Runaway jobs are jobs that", "NodeName=n1 CPUs=4", "<html>", "n[1-2]|mixed|"]
-)
-def test_other_files_are_told_what_was_expected(line: str) -> None:
-    with pytest.raises(InputError, match=r"not a header such as JobID\|User\|State"):
-        layout_of([line])
-
-
-def test_too_few_names_say_how_many_fields_there_are() -> None:
-    with pytest.raises(InputError, match=r"has 7 with '\|', but --sacct-fields names 6;"):
-        layout_of([ROW], FIELDS[:-1])
-    with pytest.raises(InputError, match=r"has 7 with '\|', but --sacct-fields names 8 or more;"):
-        layout_of([ROW], (*FIELDS, "User", "..."))
-    with pytest.raises(InputError, match="has one field"):
-        layout_of(["abc"], FIELDS)
-
-
-def test_missing_columns_are_named_with_the_command_that_has_them() -> None:
-    with pytest.raises(
-        InputError, match=r"no column Submit, AllocTRES or AllocGRES among 4.*sacct"
-    ):
-        layout_of(["JobID|State|Start|End"])
+def test_what_has_no_such_columns_is_refused_with_what_to_do(
+    lines: list[str], fields: tuple[str, ...] | None, why: str
+) -> None:
+    with pytest.raises(InputError, match=why):
+        layout_of(lines, fields)
 
 
 @pytest.mark.parametrize("delimiter", [",", " ", "", ":", "a", "=", "\n", '"', "||_"])
@@ -120,33 +96,23 @@ def test_a_delimiter_that_values_hold_is_refused(delimiter: str) -> None:
         layout_of([ROW], FIELDS, delimiter)
 
 
-def test_a_header_with_such_a_delimiter_is_refused() -> None:
-    with pytest.raises(InputError, match="separated by ',', which values hold"):
-        layout_of([HEADER.replace("|", ",")])
-
-
 def test_names_of_fields_are_those_of_sacct() -> None:
-    assert parse_fields("JobID,jobname%30, State ,-,...") == (
-        "JobID",
-        "jobname",
-        "State",
-        "-",
-        "...",
-    )
-    with pytest.raises(InputError, match="unknown sacct field 'JobbID': did you mean 'JobID'"):
-        parse_fields("JobbID")
-    with pytest.raises(InputError, match=r"unknown sacct field '...'"):
-        parse_fields("JobID,...,State")
-    with pytest.raises(InputError, match="unknown sacct field ''"):
-        parse_fields("JobID,,State")
+    named = ("JobID", "jobname", "State", "-", "...")
+    assert parse_fields("JobID,jobname%30, State ,-,...") == named
+    for wrong, why in (
+        ("JobbID", "'JobbID': did you mean 'JobID'"),
+        ("JobID,...,State", r"'\.\.\.'"),
+        ("JobID,,State", "''"),
+    ):
+        with pytest.raises(InputError, match=f"unknown sacct field {why}"):
+            parse_fields(wrong)
     assert set(KNOWN) >= FREE_TEXT
 
 
 def test_the_columns_that_errors_and_the_documentation_tell_to_export_can_be_read() -> None:
     page = (Path(__file__).parents[4] / "docs/formats/sacct.md").read_text()
     shown = re.findall(r"--(?:format|sacct-fields) ([A-Z][\w,.-]+,[\w,.-]+)", page)
-    advised = EXPORT.split("--format ")[1]
-    assert advised in shown
+    assert EXPORT.split("--format ")[1] in shown
     assert len(shown) == 2
     for names in shown:
         fields = parse_fields(names)

@@ -13,15 +13,30 @@ from hetsched_core.traces.sacct import (
     parse_zone,
     read_sacct,
 )
-from tests.hetsched_core.traces.worlds import NOON, allocation, read_log, read_rows
+from tests.hetsched_core.traces.worlds import (
+    NOON,
+    Outcome,
+    allocation,
+    read_log,
+    read_rows,
+)
 
 HEADER = b"JobID|State|Submit|Start|End|AllocTRES"
 ROW = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=1"
 OSLO = SacctOptions(zone=parse_zone("Europe/Oslo"))
 
 
+def with_columns(more: bytes, *values: bytes) -> Outcome:
+    """Read rows that are sound but for what stands in the columns that are added."""
+    return read_log(b"\n".join([HEADER + more, *(ROW + value for value in values), b""]))
+
+
 def test_a_sound_row_becomes_an_allocation() -> None:
-    assert read_rows({}).only == allocation()
+    outcome = read_rows({})
+    assert outcome.only == allocation()
+    (warning,) = outcome.report.warnings
+    assert "read as UTC" in warning
+    assert "--tz" in warning
 
 
 def test_the_zone_of_the_cluster_moves_all_times() -> None:
@@ -31,40 +46,19 @@ def test_the_zone_of_the_cluster_moves_all_times() -> None:
     assert not oslo.report.warnings
 
 
-def test_times_without_a_zone_are_taken_for_utc_with_a_warning() -> None:
-    (warning,) = read_rows({}).report.warnings
-    assert "read as UTC" in warning
-    assert "--tz" in warning
-
-
-def test_epoch_seconds_need_no_zone() -> None:
-    outcome = read_rows(
-        {"Submit": "1757685600", "Eligible": "0", "Start": "1757686200", "End": "1757689800"}
-    )
-    assert outcome.only.start_s == 1_757_686_200.0
-    assert outcome.only.eligible_s is None
-    assert not outcome.report.warnings
-
-
 @pytest.mark.parametrize(
     ("change", "counted"),
     [
         ({"JobID": "100.batch"}, "steps"),
-        ({"JobID": "100.extern"}, "steps"),
-        ({"JobID": "100.0"}, "steps"),
-        ({"JobID": "100_3.batch"}, "steps"),
-        ({"JobID": "100+1.0"}, "steps"),
         ({"JobID": "100_[1-3].0"}, "steps"),
+        ({"JobID": "100.0", "JobName": "a|b", "Comment": ""}, "steps"),
         ({"Start": "Unknown", "End": "Unknown", "State": "PENDING"}, "never_started"),
         ({"Start": "None", "State": "CANCELLED by 7"}, "never_started"),
-        ({"Start": "4294967294"}, "never_started"),
-        ({"JobID": "100_[1-3]", "Start": "Unknown"}, "never_started"),
         ({"JobID": "100_[3-5,8%2]", "Start": "Unknown"}, "never_started"),
         ({"NodeList": "None assigned"}, "never_started"),
         ({"AllocTRES": "billing=8,cpu=8,mem=64G,node=1"}, "no_gpu"),
         ({"AllocTRES": ""}, "no_gpu"),
         ({"AllocTRES": "cpu=8,gres/gpu=0"}, "no_gpu"),
-        ({"AllocTRES": "cpu=8,gres/gpumem=1G,gres/gpuutil=3"}, "no_gpu"),
     ],
     ids=str,
 )
@@ -78,29 +72,29 @@ def test_what_holds_no_gpu_is_counted_by_what_it_is(change: dict[str, str], coun
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"JobID": "hundred"}, "line 2: unreadable job id: JobID: 'hundred' is no job id"),
-        ({"JobID": "100_"}, "line 2: unreadable job id: JobID: '100_' is no job id"),
-        ({"State": "CANCELLED+"}, "line 2: unreadable state: State: 'CANCELLED+' is cut"),
-        ({"Start": "12 Sep"}, "line 2: unreadable time: Start: '12 Sep' is no time"),
-        ({"Submit": "Unknown"}, "line 2: unreadable time: Submit: 'Unknown' is no time of a job"),
-        ({"End": "2025-09-12T14:09:59"}, "line 2: times out of order: ends 1 s before its Start"),
-        ({"Submit": "2025-09-12T15:10:00"}, "line 2: times out of order: starts 3600 s before"),
-        ({"ElapsedRaw": "-5"}, "line 2: unreadable number: ElapsedRaw: '-5' is no number"),
-        (
-            {"ElapsedRaw": "9" * 30},
-            f"line 2: unreadable number: ElapsedRaw: '{'9' * 30}' has more than 18 digits",
-        ),
-        ({"Suspended": "-00:01:00"}, "line 2: unreadable duration: Suspended: '-00:01:00' is"),
-        ({"TimelimitRaw": "soon"}, "line 2: unreadable number: TimelimitRaw: 'soon' is no"),
-        ({"Timelimit": "soon", "TimelimitRaw": ""}, "line 2: unreadable duration: Timelimit: 's"),
-        ({"Restarts": "once"}, "line 2: unreadable number: Restarts: 'once' is no number"),
-        ({"NodeList": "n[1-"}, "line 2: unreadable node list: NodeList: 'n[1-' is no node list"),
-        ({"AllocTRES": "gres/gpu=x"}, "line 2: unreadable TRES: AllocTRES: gres/gpu in"),
-        ({"ReqTRES": "gres/gpu"}, "line 2: unreadable TRES: ReqTRES: 'gres/gpu' in"),
-        ({"AllocTRES": "gres/shard=2"}, "line 2: part of a GPU: AllocTRES: 'gres/shard=2' holds"),
+        ({"JobID": "hundred"}, "unreadable job id: JobID: 'hundred' is no job id"),
+        ({"State": "CANCELLED+"}, "unreadable state: State: 'CANCELLED+' is cut"),
+        ({"Start": "12 Sep"}, "unreadable time: Start: '12 Sep' is no time"),
+        ({"Submit": "Unknown"}, "unreadable time: Submit: 'Unknown' is no time of a job"),
+        ({"End": "2025-09-12T14:09:59"}, "times out of order: ends 1 s before its Start"),
+        ({"Submit": "2025-09-12T15:10:00"}, "times out of order: starts 3600 s before"),
+        ({"ElapsedRaw": "-5"}, "unreadable number: ElapsedRaw: '-5' is no number"),
+        ({"ElapsedRaw": "9" * 30}, f"unreadable number: ElapsedRaw: '{'9' * 30}' has more than 18"),
+        ({"Suspended": "-00:01:00"}, "unreadable duration: Suspended: '-00:01:00' is"),
+        ({"TimelimitRaw": "soon"}, "unreadable number: TimelimitRaw: 'soon' is no"),
+        ({"Timelimit": "soon", "TimelimitRaw": ""}, "unreadable duration: Timelimit: 's"),
+        ({"Restarts": "once"}, "unreadable number: Restarts: 'once' is no number"),
+        ({"NodeList": "n[1-"}, "unreadable node list: NodeList: 'n[1-' is no node list"),
+        ({"AllocTRES": "gres/gpu=x"}, "unreadable TRES: AllocTRES: gres/gpu in"),
+        ({"ReqTRES": "gres/gpu"}, "unreadable TRES: ReqTRES: 'gres/gpu' in"),
+        ({"AllocTRES": "gres/shard=2"}, "part of a GPU: AllocTRES: 'gres/shard=2' holds"),
         (
             {"ReqMem": "much", "AllocTRES": "gres/gpu=1", "ReqTRES": ""},
-            "line 2: unreadable memory: ReqMem: 'much' is no amount of memory",
+            "unreadable memory: ReqMem: 'much' is no amount of memory",
+        ),
+        (
+            {"JobName": "|" * 40, "Comment": "", "WorkDir": "", "SubmitLine": ""},
+            "wrong number of fields: 62 fields for 22 columns",
         ),
     ],
     ids=str,
@@ -110,7 +104,7 @@ def test_a_row_that_cannot_be_used_names_its_line_column_value_and_reason(
 ) -> None:
     outcome = read_rows(change)
     assert not outcome.allocations
-    assert outcome.why.startswith(why)
+    assert outcome.why.startswith(f"line 2: {why}")
 
 
 @pytest.mark.parametrize(
@@ -129,7 +123,6 @@ def test_a_row_that_cannot_be_used_names_its_line_column_value_and_reason(
             (Doubt.STILL_RUNNING,),
         ),
         ({"State": "RUNNING"}, (Doubt.STATE,)),
-        ({"State": "PENDING"}, (Doubt.STATE,)),
         ({"State": "PENDING", "End": "Unknown"}, (Doubt.STATE, Doubt.STILL_RUNNING)),
         ({"State": "COMPLETED", "End": "Unknown"}, (Doubt.STATE, Doubt.STILL_RUNNING)),
         ({"State": "HIBERNATED"}, (Doubt.UNKNOWN_STATE,)),
@@ -153,27 +146,19 @@ def test_what_is_not_certain_is_used_and_counted_apart(
 
 def test_a_suspension_is_left_out_of_the_elapsed_time() -> None:
     only = read_rows({"ElapsedRaw": "3000", "Suspended": "00:10:00"}).only
-    assert (only.elapsed_s, only.suspended_s) == (3_000.0, 600.0)
-    assert not only.doubts
-
-
-def test_a_log_that_does_not_tell_suspensions_does_not_doubt_a_short_elapsed_time() -> None:
-    log = (
-        b"JobID|State|Submit|Start|End|Elapsed|AllocTRES\n"
-        b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:00:00|2025-09-12T15:00:00|00:50:00|"
-        b"gres/gpu=1\n"
-    )
-    only = read_log(log).only
+    assert (only.elapsed_s, only.suspended_s, only.doubts) == (3_000.0, 600.0, ())
+    # A log that does not tell suspensions does not doubt a short elapsed time.
+    header, row = HEADER + b"|Elapsed\n", ROW.replace(b"Unknown", b"2025-09-12T15:10:00")
+    only = read_log(header + row + b"|00:50:00\n").only
     assert (only.elapsed_s, only.suspended_s, only.doubts) == (3_000.0, None, ())
 
 
 def test_the_least_a_log_must_have_is_enough() -> None:
-    log = (
-        b"JobID|State|Submit|Start|End|AllocTRES\n"
+    row = (
         b"1_2|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|"
         b"cpu=4,gres/gpu=2,mem=8G,node=1\n"
     )
-    only = read_log(log).only
+    only = read_log(HEADER + b"\n" + row).only
     assert (only.job_id, only.job_id_raw) == ("1_2", "1_2")
     assert only.elapsed_s == 3_600.0
     assert (only.gpus, only.gpu_count, only.nodes, only.n_nodes) == (((None, 2),), 2, (), 1)
@@ -181,14 +166,12 @@ def test_the_least_a_log_must_have_is_enough() -> None:
 
 
 def test_old_columns_do_where_there_are_no_new_ones() -> None:
-    log = (
-        b"JobID|State|Submit|Start|End|Timelimit|NNodes|NCPUS|ReqMem|NodeList|AllocGRES|\n"
-        b"1|COMPLETED|2016-09-12T14:00:00|2016-09-12T14:10:00|2016-09-12T15:10:00|02:00:00|2|16|"
-        b"1000Mc|k[1-2]|gpu:4|\n"
-        b"2|COMPLETED|2016-09-12T14:00:00|2016-09-12T14:10:00|2016-09-12T15:10:00|02:00:00|2|16|"
-        b"1000Mc|k[1-2]|gpu:0|\n"
+    row = (
+        "1|COMPLETED|2016-09-12T14:00:00|2016-09-12T14:10:00|2016-09-12T15:10:00|02:00:00|2|16|"
+        "1000Mc|k[1-2]|gpu:4|\n"
     )
-    outcome = read_log(log)
+    header = "JobID|State|Submit|Start|End|Timelimit|NNodes|NCPUS|ReqMem|NodeList|AllocGRES|\n"
+    outcome = read_log((header + row + row.replace("gpu:4", "gpu:0")).encode())
     assert outcome.report.no_gpu == 1
     only = outcome.only
     assert (only.gpus, only.nodes, only.cpus) == (((None, 4),), ("k1", "k2"), 16)
@@ -234,16 +217,10 @@ def test_an_end_far_later_than_elapsed_tells_is_in_doubt_and_elapsed_is_used(
     assert only.end_s == only.start_s + 33.0 + paused_s
 
 
-def test_a_time_that_does_not_exist_names_the_column_and_the_option() -> None:
-    outcome = read_rows({"Start": "2026-03-29T02:30:00", "End": "Unknown"}, options=OSLO)
-    assert "Start: '2026-03-29T02:30:00' does not exist in Europe/Oslo" in outcome.why
-    assert "--tz" in outcome.why
-
-
 # Names --------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a|b", "|", "a|b|c|d", "||||"])
+@pytest.mark.parametrize("name", ["a|b", "|", "||||", "x|" * 300])
 def test_a_delimiter_in_the_only_free_text_column_is_put_back(name: str) -> None:
     only = read_rows({"JobName": name}).only
     assert only.name == name
@@ -258,31 +235,12 @@ def test_a_delimiter_is_put_back_where_only_one_column_can_hold_it() -> None:
 
 
 def test_a_delimiter_that_two_columns_can_hold_is_not_guessed() -> None:
-    header, row = HEADER + b"|JobName|Comment\n", ROW + b"|a|b|c\n"
-    outcome = read_log(header + row)
-    assert outcome.why.startswith("line 2: wrong number of fields: 9 fields for 8 columns")
-    assert "--delimiter" in outcome.why
-
-
-def test_a_delimiter_in_columns_that_are_not_read_does_not_matter() -> None:
-    header, row = HEADER + b"|SubmitLine|WorkDir\n", ROW + b"|a|b|c\n"
-    assert read_log(header + row).only.job_id == "1"
-
-
-def test_a_row_with_fields_too_many_and_no_free_text_is_refused() -> None:
-    header, row = HEADER + b"\n", ROW + b"|x\n"
-    assert "7 fields for 6 columns" in read_log(header + row).why
-
-
-def test_a_row_that_is_long_beyond_a_name_is_refused_quickly() -> None:
-    only = read_rows({"JobName": "x|" * 300}).only
-    assert only.name == "x|" * 300
-    many = {"JobName": "|" * 40, "Comment": "", "WorkDir": "", "SubmitLine": ""}
-    assert "fields for 22 columns" in read_rows(many).why
-
-
-def test_steps_with_a_delimiter_in_their_name_are_steps() -> None:
-    assert read_rows({"JobID": "100.0", "JobName": "a|b", "Comment": ""}).report.steps == 1
+    why = with_columns(b"|JobName|Comment", b"|a|b|c").why
+    assert why.startswith("line 2: wrong number of fields: 9 fields for 8 columns")
+    assert "--delimiter" in why
+    assert "7 fields for 6 columns" in with_columns(b"", b"|x").why
+    # In columns that are not read it does not matter.
+    assert with_columns(b"|SubmitLine|WorkDir", b"|a|b|c").only.job_id == "1"
 
 
 def test_the_pieces_of_a_row_with_a_line_break_in_it_are_refused() -> None:
@@ -293,8 +251,8 @@ def test_the_pieces_of_a_row_with_a_line_break_in_it_are_refused() -> None:
 
 
 def test_names_are_utf_8_and_other_bytes_stay_visible() -> None:
-    header, row = HEADER + b"|JobName\n", ROW + b"|%s\n"
-    outcome = read_log(header + row % "Bodø".encode() + row % "Bodø".encode("latin-1"))
+    names = [b"|" + "Bodø".encode(encoding) for encoding in ("utf-8", "latin-1")]
+    outcome = with_columns(b"|JobName", *names)
     assert [one.name for one in outcome.allocations] == ["Bodø", r"Bod\xf8"]
 
 
@@ -310,26 +268,15 @@ def test_windows_line_ends_blank_lines_and_a_byte_order_mark_do_not_matter() -> 
     assert outcome.report.blank == 3
 
 
-def test_logs_put_together_may_repeat_their_header() -> None:
-    header, row = HEADER + b"\n", ROW + b"\n"
-    outcome = read_log((header + row) * 2)
-    assert outcome.report.headers == 2
-    assert len(outcome.allocations) == 2
-
-
 def test_a_last_line_without_line_break_may_be_cut_off() -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES\n"
-    row = b"1|COMPLETED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown|gres/gpu=16"
+    header, row = HEADER + b"\n", ROW + b"6"
     assert read_log(header + row + b"\n").only.doubts == (Doubt.STATE, Doubt.STILL_RUNNING)
     assert read_log(header + row[:-1]).only.doubts[0] is Doubt.LAST_LINE
     cut = read_log(header + row + b"\n" + row[:40])
     assert cut.why == "line 3: cut off at the end of the file: 4 fields for 6 columns"
-
-
-def test_a_last_line_that_its_delimiter_ends_is_complete() -> None:
-    header = b"JobID|State|Submit|Start|End|AllocTRES|\n"
-    row = b"1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|2025-09-12T15:10:00|gres/gpu=16|"
-    assert read_log(header + row).only.doubts == ()
+    # One that its delimiter ends is complete.
+    trailing = read_log(HEADER + b"|\n" + row + b"|")
+    assert trailing.only.doubts == (Doubt.STATE, Doubt.STILL_RUNNING)
 
 
 def test_a_line_without_end_is_refused_and_takes_no_memory() -> None:
@@ -347,9 +294,7 @@ def test_a_log_of_jobs_without_gpus_says_so() -> None:
     (warning,) = outcome.report.warnings
     assert "no GPU allocation in 2 lines (1 jobs without GPU" in warning
     assert "AccountingStorageTRES" in warning
-
-
-def test_a_header_alone_is_a_log_without_jobs() -> None:
+    # A header alone is a log without jobs.
     report = read_rows().report
     assert (report.lines, report.headers, report.used) == (1, 1, 0)
 
@@ -360,36 +305,25 @@ def test_an_empty_log_is_an_error_that_says_how_to_export_one(data: bytes) -> No
         list(read_sacct(BytesIO(data)))
 
 
-def test_the_delimiter_may_be_any_character() -> None:
+@pytest.mark.parametrize("delimiter", ["|", "\t", ";", "☃", "\x1f", "@@"])
+def test_the_delimiter_may_be_any_character(delimiter: str) -> None:
     fields = parse_fields("JobID,State,Submit,Start,End,AllocTRES,JobName")
     row = [*ROW.decode().split("|"), "é"]
-    for delimiter in ("|", "\t", ";", "☃", "\x1f"):
-        for end in ("", delimiter):
-            line = (delimiter.join(row) + end + "\n").encode()
-            assert read_log(line, SacctOptions(fields=fields)).only.name == "é"
-            header = (delimiter.join(fields) + end + "\n").encode()
-            assert read_log(header + line).only.name == "é"
-    line = ("@@".join(row) + "\n").encode()
-    assert read_log(line, SacctOptions(fields=fields, delimiter="@@")).only.name == "é"
-    assert read_log("@@".join(fields).encode() + b"\n" + line).only.name == "é"
+    options = SacctOptions(fields=fields, delimiter="@@" if delimiter == "@@" else None)
+    for end in ("", delimiter):
+        header, line = (f"{delimiter.join(cells)}{end}\n".encode() for cells in (fields, row))
+        assert read_log(line, options).only.name == "é"
+        assert read_log(header + line).only.name == "é"
 
 
-def test_the_job_id_need_not_come_first() -> None:
+def test_the_job_id_need_not_come_first_and_a_name_before_it_cannot_pass_for_it() -> None:
     log = (
         b"AllocTRES|JobName|JobID|State|Submit|Start|End\n"
         b"gres/gpu=1|a.b|1|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
         b"gres/gpu=1|batch|1.batch|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
         b"gres/gpu=1|a|b|1.0|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
-    )
-    outcome = read_log(log)
-    assert outcome.only.name == "a.b"
-    assert outcome.report.steps == 2
-
-
-def test_a_name_before_the_job_id_cannot_pass_for_it() -> None:
-    log = (
-        b"AllocTRES|JobName|JobID|State|Submit|Start|End\n"
         b"gres/gpu=1|a|2.0|7|FAILED|2025-09-12T14:00:00|2025-09-12T14:10:00|Unknown\n"
     )
-    only = read_log(log).only
-    assert (only.job_id, only.name) == ("7", "a|2.0")
+    outcome = read_log(log)
+    assert [(one.job_id, one.name) for one in outcome.allocations] == [("1", "a.b"), ("7", "a|2.0")]
+    assert outcome.report.steps == 2

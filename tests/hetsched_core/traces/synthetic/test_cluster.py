@@ -16,19 +16,19 @@ def test_every_type_gets_as_many_nodes_give_or_take_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "types", "per_node"),
-    [(2001, ["a100"], 8), (8, ["a100", "v100"], 8), (16, ["a100", "a100"], 8), (8, [], 8)],
+    ("gpus", "types", "says"),
+    [
+        (2001, ["a100"], "GPU"),
+        (8, ["a100", "v100"], "GPU"),
+        (16, ["a100", "a100"], "GPU"),
+        (8, [], "GPU"),
+        # More than any cluster has are refused at once.
+        (8 * 10**16, ["a100"], f"{10**16} nodes of 8; give at most {MOST_NODES} nodes"),
+        (8 * 10**16 + 1, ["a100"], f"are {10**16} nodes of 8 and 1 GPUs over"),
+    ],
 )
 def test_gpus_that_make_no_whole_nodes_of_each_type_are_refused(
-    gpus: int, types: list[str], per_node: int
+    gpus: int, types: list[str], says: str
 ) -> None:
-    with pytest.raises(InputError, match="GPU"):
-        synthetic_cluster(gpus, types, per_node)
-
-
-def test_more_nodes_than_any_cluster_has_are_refused_at_once() -> None:
-    most = f"{10**16} nodes of 8; give at most {MOST_NODES} nodes"
-    with pytest.raises(InputError, match=most):
-        synthetic_cluster(8 * 10**16, ["a100"])
-    with pytest.raises(InputError, match=f"are {10**16} nodes of 8 and 1 GPUs over"):
-        synthetic_cluster(8 * 10**16 + 1, ["a100"])
+    with pytest.raises(InputError, match=says):
+        synthetic_cluster(gpus, types)

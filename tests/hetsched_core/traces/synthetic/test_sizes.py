@@ -9,8 +9,8 @@ from hetsched_core.errors import InputError
 from hetsched_core.traces.synthetic import TRACES, GpuClass, TraceStatistics
 from hetsched_core.traces.synthetic.sizes import SHORTEST_S, Sizes, fit_sizes
 
-NAMES = sorted(TRACES)
 ONE_CLASS = (GpuClass(1, 1.0, 1.0),)
+TOO_LONG = (GpuClass(1, 1, 1), GpuClass(2, 1, 1000))
 
 
 def even(sizes: Sizes, count: int = 1_000_000) -> tuple[np.ndarray, np.ndarray]:
@@ -21,39 +21,34 @@ def even(sizes: Sizes, count: int = 1_000_000) -> tuple[np.ndarray, np.ndarray]:
     return seconds, sizes.gpus[chosen]
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_percentiles_and_mean_of_the_run_time_are_the_published_ones(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "jobs", "gpu_hours"),
+    [("philly", 82_247, 978_000), ("helios", 10_796, 359_000), ("supercloud", 2_401, 44_000)],
+)
+def test_run_times_and_every_number_of_gpus_have_the_published_figures(
+    name: str, jobs: int, gpu_hours: int
+) -> None:
     trace, sizes = TRACES[name], fit_sizes(TRACES[name])
-    for share, seconds in trace.percentiles:
+    for share, run_s in trace.percentiles:
         found, _ = sizes.draw(np.array([share]), np.array([0.5]))
-        assert found[0] == pytest.approx(seconds)
-    drawn, _ = even(sizes)
-    assert drawn.mean() == pytest.approx(trace.mean_s, rel=1e-4)
-    assert drawn.min() >= SHORTEST_S
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_every_number_of_gpus_has_its_share_of_jobs_and_of_gpu_hours(name: str) -> None:
-    trace = TRACES[name]
-    seconds, gpus = even(fit_sizes(trace))
+        assert found[0] == pytest.approx(run_s)
+    seconds, gpus = even(sizes)
+    work = seconds * gpus
+    assert seconds.mean() == pytest.approx(trace.mean_s, rel=1e-4)
+    assert seconds.min() >= SHORTEST_S
+    assert work.mean() * jobs / 3600 == pytest.approx(gpu_hours, rel=0.01)
     all_jobs = sum(c.jobs for c in trace.gpu_classes)
     all_hours = sum(c.gpu_hours for c in trace.gpu_classes)
-    work = seconds * gpus
     for part in trace.gpu_classes:
         of_part = gpus == part.gpus
         assert of_part.mean() == pytest.approx(part.jobs / all_jobs, rel=0.01)
-        share = work[of_part].sum() / work.sum()
         # One job of Philly in a thousand has 32 GPUs: a thousand of the million.
+        share = work[of_part].sum() / work.sum()
         assert share == pytest.approx(part.gpu_hours / all_hours, rel=0.03)
-
-
-@pytest.mark.parametrize(
-    ("name", "gpu_hours"), [("philly", 978_000), ("helios", 359_000), ("supercloud", 44_000)]
-)
-def test_gpu_hours_follow_from_the_other_figures_as_published(name: str, gpu_hours: int) -> None:
-    jobs = {"philly": 82_247, "helios": 10_796, "supercloud": 2_401}[name]
-    seconds, gpus = even(fit_sizes(TRACES[name]))
-    assert (seconds * gpus).mean() * jobs / 3600 == pytest.approx(gpu_hours, rel=0.01)
+    # Without its largest jobs a trace keeps its run times.
+    seconds, gpus = even(fit_sizes(trace.at_most(8)))
+    assert gpus.max() == 8
+    assert seconds.mean() == pytest.approx(trace.mean_s, rel=1e-4)
 
 
 def test_larger_jobs_of_philly_run_longer_up_to_eight_gpus() -> None:
@@ -61,14 +56,6 @@ def test_larger_jobs_of_philly_run_longer_up_to_eight_gpus() -> None:
     medians = [float(np.median(seconds[gpus == n])) for n in (1, 2, 4, 8)]
     assert medians == sorted(medians)
     assert medians[-1] > 20 * medians[0]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_without_its_largest_jobs_a_trace_keeps_its_run_times(name: str) -> None:
-    trace = TRACES[name].at_most(8)
-    seconds, gpus = even(fit_sizes(trace))
-    assert gpus.max() == 8
-    assert seconds.mean() == pytest.approx(trace.mean_s, rel=1e-4)
 
 
 def test_a_trace_without_small_enough_jobs_is_refused() -> None:
@@ -100,19 +87,11 @@ def test_any_percentiles_and_any_mean_that_they_allow_are_met(
 @pytest.mark.parametrize(
     ("percentiles", "mean", "classes", "says"),
     [
-        pytest.param(((0.5, 100.0), (0.9, 90.0)), 120, ONE_CLASS, "do not ascend", id="descending"),
-        pytest.param(((0.5, 100.0), (1.0, 200.0)), 120, ONE_CLASS, "do not ascend", id="all"),
-        pytest.param(((0.5, 100.0), (0.9, 900.0)), 50, ONE_CLASS, "mean of 50", id="mean too low"),
-        pytest.param(
-            ((0.5, 100.0), (0.9, 900.0)), 1e9, ONE_CLASS, "mean of 1e", id="mean too high"
-        ),
-        pytest.param(
-            ((0.5, 100.0), (0.9, 200.0)),
-            130,
-            (GpuClass(1, 1, 1), GpuClass(2, 1, 1000)),
-            "its share of the GPU hours",
-            id="GPU hours of jobs that would be too long",
-        ),
+        (((0.5, 100.0), (0.9, 90.0)), 120, ONE_CLASS, "do not ascend"),
+        (((0.5, 100.0), (1.0, 200.0)), 120, ONE_CLASS, "do not ascend"),
+        (((0.5, 100.0), (0.9, 900.0)), 50, ONE_CLASS, "mean of 50"),
+        (((0.5, 100.0), (0.9, 900.0)), 1e9, ONE_CLASS, "mean of 1e"),
+        (((0.5, 100.0), (0.9, 200.0)), 130, TOO_LONG, "its share of the GPU hours"),
     ],
 )
 def test_statistics_that_no_jobs_have_are_refused(
