@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -347,24 +348,6 @@ def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
             backend.apply(change)
 
 
-@pytest.mark.usefixtures("held")
-def test_a_job_whose_placement_is_refused_waits_as_before(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=10")
-    before = backend.read().jobs[job]
-    place = enter(backend, job, ("nowhere",), 1)
-    outcome = apply_changes(backend, [place], time.sleep)
-    assert outcome.made == ()
-    ((change, words),) = outcome.refused
-    assert change is place
-    assert words
-    seen = backend.read().jobs[job]
-    assert (seen.state, seen.pinned, seen.reservation) == (JobState.PENDING, (), "")
-    # Slurm brings the most nodes down to the number of GPUs.
-    assert replace(seen.resources, nodes=before.resources.nodes) == before.resources
-
-
 def test_drained_and_lost_nodes_are_told_apart(backend: SlurmBackend, testbed: Testbed) -> None:
     testbed.command("scontrol", "update", "node=n2", "state=drain", "reason=test")
     testbed.command("scontrol", "update", "node=n3", "state=down", "reason=test")
@@ -409,42 +392,11 @@ def test_munge_that_is_away_is_said_to_be_away_and_found_again(
         testbed.start_munge()
 
     def answers() -> bool:
-        try:
+        with suppress(AwayError):
             return len(backend.read().nodes) == 6
-        except AwayError:
-            return False
+        return False
 
     wait_until(answers, "an answer", PATIENCE_S)
-
-
-@pytest.mark.usefixtures("held")
-def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter) -> None:
-    waiting = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
-    placed = submitter.submit("--gpu-set=1,2")
-    held = submitter.submit("--gpu-set=1", "--hold")
-    backend.apply(enter(backend, placed, ("n0", "n3"), 1))
-    await_job(backend, placed, running)
-    reference, read = open_backend("commands").read(), backend.read()
-
-    def shown(job: SlurmJob) -> object:
-        return (
-            *(job.id, job.user, job.account, job.state, job.reason, job.mark, job.nodes),
-            *(
-                job.pinned,
-                job.gpus,
-                job.gpu_types,
-                job.begin_s,
-                job.start_s,
-                job.time_limit_s,
-                job.held,
-            ),
-            *(job.asked, job.cpus, job.memory_mb, job.resources, job.submit_line, job.reservation),
-        )
-
-    for job in (waiting, placed, held):
-        assert shown(read.jobs[job]) == shown(reference.jobs[job])
-    assert read.jobs[held].held
-    assert read.nodes == reference.nodes
 
 
 @pytest.mark.usefixtures("held")

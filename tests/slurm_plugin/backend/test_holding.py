@@ -1,6 +1,5 @@
 """Holding nodes by one reservation and placing jobs into it, on a real Slurm."""
 
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -85,34 +84,6 @@ def test_one_element_of_an_array_is_placed_and_its_throttle_holds(site: Site) ->
     site.await_running(f"{array}_5")
 
 
-def test_an_allocation_without_a_script_is_granted_when_it_is_placed(site: Site) -> None:
-    salloc = ("salloc", "--gpus=1", "--no-shell")
-    said = as_user(site.testbed, USER, *salloc, "--immediate=1")
-    assert said.returncode != 0
-    account = "games"
-    process = subprocess.Popen(
-        [site.testbed.installed.program("salloc"), "--gpus=1", "sleep", "0"],
-        user=account,
-        extra_groups=[],
-        cwd="/tmp",
-        env=site.testbed.environment() | {"HOME": "/tmp"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    ours: list[SlurmJob] = []
-
-    def waiting() -> bool:
-        ours[:] = [job for job in site.jobs().values() if job.state is JobState.PENDING]
-        return bool(ours)
-
-    wait_until(waiting, "an allocation that waits", PATIENCE_S)
-    assert not ours[0].batch
-    site.enter(ours[0].id, "n0")
-    _, words = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, words
-    assert "Granted job allocation" in words
-
-
 @both
 def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(site: Site) -> None:
     job = site.submit("--gpus=2", "--cpus-per-task=2")
@@ -186,7 +157,8 @@ def test_however_a_job_asks_it_runs_as_it_is_placed_and_gets_its_own_back(site: 
 
 
 @both
-def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: Site) -> None:
+def test_all_that_is_said_of_jobs_is_read_alike_by_both_backends(site: Site) -> None:
+    placed = site.submit("--gpus=2", "--time=10")
     jobs = [
         site.submit(*each)
         for each in (
@@ -201,16 +173,16 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
         )
     ]
     wait_until(lambda: waits(site.jobs()[jobs[2]]), "Slurm has looked at them", PATIENCE_S)
+    own = site.await_waiting(placed).resources
+    site.enter(placed, "n0", "n3", resources=own.placed(2, "gres/gpu:1", 2))
+    assert site.await_running(placed).nodes == ("n0", "n3")
     read, commands = site.operator.read(), open_backend("commands")
 
     def alike() -> bool:
         nonlocal read
         read, reference = site.operator.read(), commands.read()
-        others = {job: reference.jobs[job] for job in jobs}
-        return (read.nodes, read.reservations, {job: read.jobs[job] for job in jobs}) == (
-            reference.nodes,
-            reference.reservations,
-            others,
+        return (read.nodes, read.reservations) == (reference.nodes, reference.reservations) and all(
+            read.jobs[job] == reference.jobs[job] for job in (placed, *jobs)
         )
 
     # Slurm changes what it shows of nodes while we look.
@@ -223,6 +195,7 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
     assert first.priority > 0
     assert first.reason.startswith("ReqNodeNotAvail, ")
     assert (second.exclusive, second.reservation, second.priority) == ("user", NAME, 0)
+    assert second.held
     assert (third.throttle, third.asked.cpus_per_gpu, third.asked.memory_mb_per_gpu) == (2, 2, 1024)
     assert fourth.het_job == jobs[3]
     nodes = {node.name: node for node in read.nodes}
@@ -257,17 +230,18 @@ def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller
     assert site.jobs()[runs].restarts == 0
 
 
-def test_a_list_of_who_may_lets_nothing_of_others_in_and_a_refused_job_is_left_out(
-    site: Site,
+@pytest.mark.parametrize(("into", "says"), [("closed", "ccess denied"), ("nowhere", "eservation")])
+def test_a_reservation_with_a_list_of_who_may_or_that_is_not_there_takes_nothing_in(
+    site: Site, into: str, says: str
 ) -> None:
     create = ("create", "reservation", "ReservationName=closed", "Users=root", "Nodes=n0")
     site.testbed.command("scontrol", *create, "StartTime=now", "EndTime=now+600", "Flags=OVERLAP")
     job = site.submit("--gpus=1")
     own = site.await_waiting(job)
-    enter = Enter(job, "closed", ("n0",), Leave(job), own.resources.placed(1, "gres/gpu:2", 1))
+    enter = Enter(job, into, ("n0",), Leave(job), own.resources.placed(1, "gres/gpu:2", 1))
     outcome = apply_changes(site.operator, [enter], time.sleep)
     ((_, words),) = outcome.refused
-    assert "ccess denied" in words
+    assert says in words
     seen = site.jobs()[job]
     assert (seen.reservation, seen.pinned, seen.state) == ("", (), JobState.PENDING)
 
@@ -348,27 +322,22 @@ def saving(site: Site) -> Iterator[Site]:
 
 
 def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(saving: Site) -> None:
-    site = saving
+    tell = saving.testbed.command
 
     def is_off() -> bool:
-        return "POWERED_DOWN" in site.testbed.command("scontrol", "show", "node", "n5")
+        return "POWERED_DOWN" in tell("scontrol", "show", "node", "n5")
 
-    site.testbed.command("scontrol", "update", "node=n5", "state=power_down")
+    tell("scontrol", "update", "node=n5", "state=power_down")
     wait_until(is_off, "a node that is off", PATIENCE_S)
-    nodes = {node.name: node for node in site.operator.read().nodes}
+    nodes = {node.name: node for node in saving.operator.read().nodes}
     assert nodes["n5"].condition is NodeCondition.UP
-    job = site.submit("--gpus=1")
-    site.await_waiting(job)
-    site.enter(job, "n5")
-    seen = site.await_running(job)
-    assert seen.nodes == ("n5",)
+    job = saving.submit("--gpus=1")
+    saving.await_waiting(job)
+    saving.enter(job, "n5")
+    assert saving.await_running(job).nodes == ("n5",)
     wait_until(lambda: not is_off(), "a node that is on", PATIENCE_S)
-    shown = site.testbed.command("squeue", "--noheader", f"--jobs={job}", "--format=%T")
-    wait_until(
-        lambda: "RUNNING" in site.testbed.command("squeue", "-h", f"--jobs={job}", "--format=%T"),
-        f"it runs there, not {shown}",
-        PATIENCE_S,
-    )
+    state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+    wait_until(lambda: "RUNNING" in tell(*state), "it runs there", PATIENCE_S)
 
 
 def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word(site: Site) -> None:
@@ -469,15 +438,6 @@ def test_a_job_that_its_user_requeues_when_the_hold_has_gone_runs_again(site: Si
     site.testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
     again = site.await_running(job)
     assert (again.nodes, again.restarts) == (("n1",), 1)
-
-
-def test_a_reservation_that_is_not_there_takes_nothing_in(site: Site) -> None:
-    job = site.submit("--gpus=1")
-    site.await_waiting(job)
-    with pytest.raises(RefusedError, match="eservation"):
-        site.operator.apply(Enter(job, "nowhere", ("n1",), Leave(job)))
-    site.operator.apply(Leave(job))
-    assert site.jobs()[job].pinned == ()
 
 
 def test_one_who_is_no_operator_holds_nothing(site: Site) -> None:

@@ -13,13 +13,11 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
@@ -28,7 +26,6 @@ from slurm_plugin.testbed import (
     FakeNode,
     Installation,
     Partition,
-    Testbed,
     TestbedError,
     default_cache,
     fake_nodes,
@@ -36,6 +33,7 @@ from slurm_plugin.testbed import (
     usual_site,
 )
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted
 from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, end_all, expanded, stamp
 from tests.slurm_plugin.jobs import await_hold, deadline
@@ -495,15 +493,9 @@ def run_policy(
         *("--mode=enforce", f"--policy={policy}", "--partitions=gpu,short", "--round-s=5"),
         *("--cycle-s=0.3", "--grace-s=10", "--restart-cost-s=1", "--spool-s=0.5"),
     )
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        cluster = Testbed.create(
-            installed, folder / "slurm", usual_site(fake_nodes(nodes), _partitions(nodes))
-        )
-        site = Site(cluster, folder, options, random.Random(seed), samples)
+    with up(installed, usual_site(fake_nodes(nodes), _partitions(nodes))) as cluster:
+        site = Site(cluster, cluster.layout.base.parent, options, random.Random(seed), samples)
         try:
-            cluster.up()
             begun = time.monotonic()
             users = run_mixed(site, jobs)
             wrong = tuple(users.wrong())
@@ -513,7 +505,6 @@ def run_policy(
             if site.daemon is not None:
                 site.daemon.kill()
                 site.daemon.wait()
-            cluster.down()
 
 
 def main() -> int:
