@@ -131,6 +131,17 @@ def is_back(testbed: Testbed, node: str) -> bool:
     return set(said) == {"idle"}
 
 
+def is_in(backend: SlurmBackend, state: JobState, *jobs: str) -> Callable[[], bool]:
+    """Whether jobs are in a state."""
+
+    def asked() -> bool:
+        shown = backend.read().jobs
+        # Elements that Slurm keeps as one are not shown one by one.
+        return all(job in shown and shown[job].state is state for job in jobs)
+
+    return asked
+
+
 def running(job: SlurmJob) -> bool:
     """Whether a job runs."""
     return job.state is JobState.RUNNING

@@ -117,38 +117,27 @@ def test_a_job_waits_in_the_shape_in_which_it_was_submitted(
     assert "#HETSCHED --gpu-set=1,2,4" in backend.script(job)
 
 
-@pytest.mark.parametrize(("nodes", "gpus"), [(("n4",), 3), (("n1", "n4"), 4), (("n0", "n2"), 1)])
-@pytest.mark.usefixtures("held")
-def test_a_job_is_placed_exactly(
-    backend: SlurmBackend,
-    submitter: Submitter,
-    testbed: Testbed,
-    nodes: tuple[str, ...],
-    gpus: int,
+def check_runs(
+    backend: SlurmBackend, testbed: Testbed, job: str, nodes: tuple[str, ...], gpus: int
 ) -> None:
-    job = submitter.submit("--gpu-set=1-8")
-    backend.apply(enter(backend, job, nodes, gpus))
+    """A job comes to run on these nodes, with so many GPUs on each; nothing else does."""
     seen = await_job(backend, job, running)
     assert (seen.nodes, seen.pinned, seen.gpus) == (nodes, nodes, gpus * len(nodes))
     assert seen.start_s == pytest.approx(time.time(), abs=30)
     assert gpus_by_node(testbed, job) == dict.fromkeys(nodes, gpus)
     used = {node.name: sum(count for _, count in node.gpus_used) for node in backend.read().nodes}
     assert used == {name: gpus if name in nodes else 0 for name in used}
-    wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
-    (told,) = submitter.told(job)
-    assert told.gpus_per_node == gpus
-    assert told.nonce in seen.mark
 
 
 @pytest.mark.usefixtures("held")
-def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere(
+def test_a_placed_job_runs_there_and_frees_its_gpus_when_its_script_has_ended_for_a_move(
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     seen_to_drain = submitter.folder / "seen"
     saving = f"until [ -e {seen_to_drain} ]; do sleep 0.05; done"
     job = submitter.submit("--gpu-set=1-8", saving=saving)
     backend.apply(enter(backend, job, ("n1", "n4"), 4))
-    await_job(backend, job, running)
+    check_runs(backend, testbed, job, ("n1", "n4"), 4)
     wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
     backend.apply(Requeue(job))
     draining = backend.read().jobs[job]
@@ -157,15 +146,14 @@ def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere
     assert draining.nodes
     seen_to_drain.touch()
     waiting = await_job(backend, job, pending)
-    assert waiting.restarts == 1
-    assert waiting.nodes == ()
+    assert (waiting.restarts, waiting.nodes) == (1, ())
     assert all(not node.gpus_used for node in backend.read().nodes)
-    backend.apply(enter(backend, job, ("n0",), 2))
-    seen = await_job(backend, job, running)
-    assert seen.nodes == ("n0",)
-    assert gpus_by_node(testbed, job) == {"n0": 2}
+    backend.apply(enter(backend, job, ("n0",), 3))
+    check_runs(backend, testbed, job, ("n0",), 3)
     wait_until(lambda: len(submitter.told(job)) == 2, "a word of the second run", PATIENCE_S)
-    assert [(told.gpus_per_node, told.restarts) for told in submitter.told(job)] == [(4, 0), (2, 1)]
+    told = submitter.told(job)
+    assert [(run.gpus_per_node, run.restarts) for run in told] == [(4, 0), (3, 1)]
+    assert all(run.nonce in waiting.mark for run in told)
 
 
 @pytest.mark.usefixtures("held")
@@ -210,15 +198,10 @@ def test_a_placement_sets_time_cpus_and_memory_and_to_leave_sets_them_back(
     after = backend.read().jobs[job]
     assert (after.time_limit_s, after.asked, after.gpus) == (600, before.asked, 2)
     assert (after.resources.per_job, after.reservation, after.pinned) == ("gres/gpu:2", "", ())
-
-
-@pytest.mark.usefixtures("held")
-def test_what_is_asked_for_by_gpu_follows_the_gpus_by_itself(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
+    # What is asked for by GPU follows the GPUs by itself.
     job = submitter.submit("--gpu-set=1-8", "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=500")
-    before = backend.read().jobs[job]
-    assert before.asked == Asked(memory_mb_per_gpu=500, cpus_per_gpu=3)
+    asked = backend.read().jobs[job].asked
+    assert asked == Asked(memory_mb_per_gpu=500, cpus_per_gpu=3)
     backend.apply(enter(backend, job, ("n1",), 5))
     await_job(backend, job, running)
     used = {node.name: (node.cpus_used, node.memory_used_mb) for node in backend.read().nodes}

@@ -9,7 +9,7 @@ import pytest
 from slurm_plugin.testbed import Installation, Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.clusters import restart_controller, up
-from tests.slurm_plugin.faults.site import Site, end_all, nodes
+from tests.slurm_plugin.faults.site import Site, nodes
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +29,5 @@ def site(frail: Testbed, tmp_path: Path) -> Iterator[Site]:
     )
     one = Site(frail, tmp_path, options, random.Random(1))
     yield one
-    if one.daemon is not None and one.daemon.poll() is None:
-        one.daemon.kill()
-        one.daemon.wait()
-    end_all(frail)
+    one.close()
     wait_until(lambda: not one.queue(), "an empty queue", 240)

@@ -35,7 +35,7 @@ from slurm_plugin.testbed import (
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted
-from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, end_all, expanded, stamp
+from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, expanded, stamp
 from tests.slurm_plugin.jobs import await_hold, deadline
 
 
@@ -443,7 +443,7 @@ def run_mixed(site: Site, jobs: int, patience_s: float = 120.0) -> Users:
     users.stranded = frozenset(left)
     site.stop_daemon()
     if left:
-        end_all(site.cluster)
+        site.cancel_all()
         wait_until(lambda: not site.queue(), "an empty queue", 120)
     return users
 
@@ -502,9 +502,7 @@ def run_policy(
             runs = sum(map(len, site.seen().values()))
             return Run(len(site.submitted), runs, time.monotonic() - begun, users.done, wrong)
         finally:
-            if site.daemon is not None:
-                site.daemon.kill()
-                site.daemon.wait()
+            site.close()
 
 
 def main() -> int:

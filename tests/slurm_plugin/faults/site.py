@@ -7,6 +7,7 @@ ended, and which GPUs it was given on each node) and from Slurm's own records.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import attrgetter
@@ -117,6 +119,15 @@ class Seen:
     begin: float
     end: float | None
 
+    @property
+    def pieces(self) -> tuple[tuple[str, int], ...]:
+        """How many GPUs it had on each node."""
+        return tuple(sorted(Counter(node for node, _ in self.gpus).items()))
+
+    def overlaps(self, other: Seen) -> bool:
+        """Whether both ran at the same time."""
+        return self.begin < (other.end or math.inf) and other.begin < (self.end or math.inf)
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
@@ -187,6 +198,19 @@ class Site:
         assert self.daemon.poll() is None, f"the daemon has ended by itself: {self.log[-3000:]}"
         self.daemon.kill()
         self.daemon.wait()
+
+    def close(self) -> None:
+        """Leave no daemon behind, and no job, whatever a test has come to."""
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.kill()
+            self.daemon.wait()
+        self.cancel_all()
+
+    def cancel_all(self) -> None:
+        """Kill all jobs."""
+        with suppress(TestbedError):
+            self.cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
+            self.cluster.command("scancel", "--user=root")
 
     def stop_daemon(self) -> None:
         """End it in an orderly way."""
@@ -553,12 +577,3 @@ def against_records(
                 yield f"Slurm has no record of {run}; it has {rows.get(run.job)}"
             elif nodes and all(row.gpus != len(run.gpus) for row in recorded):
                 yield f"Slurm has recorded other GPUs than {run} had: {recorded}"
-
-
-def end_all(cluster: Testbed) -> None:
-    """Leave no job behind, whatever a test has come to."""
-    try:
-        cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
-        cluster.command("scancel", "--user=root")
-    except TestbedError:
-        return

@@ -16,7 +16,7 @@ import pytest
 
 from slurm_plugin.testbed import Installation, Layout, Testbed, TestbedError, fake_nodes
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.faults.site import SETS, Site, end_all, of_one_job, shared_gpus
+from tests.slurm_plugin.faults.site import SETS, Site, of_one_job, shared_gpus
 from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -81,10 +81,7 @@ def available(installation: Installation, tmp_path: Path) -> Iterator[Site]:
             options = ("--mode=enforce", "--cycle-s=0.2", "--grace-s=10", "--spool-s=0.5")
             site = Site(cluster, tmp_path, options, random.Random(1))
             yield site
-            if site.daemon is not None and site.daemon.poll() is None:
-                site.daemon.kill()
-                site.daemon.wait()
-            end_all(cluster)
+            site.close()
         finally:
             if backup is not None and backup.exists():
                 os.kill(int(backup.read_text()), signal.SIGKILL)

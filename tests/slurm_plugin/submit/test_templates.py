@@ -102,15 +102,19 @@ def test_every_template_has_a_test() -> None:
     assert all(f"[{path.name}]" in readme for path in TEMPLATES.glob("*.sbatch"))
 
 
-@pytest.mark.parametrize("template", TRAINING)
+@pytest.mark.parametrize(
+    ("template", "words"),
+    [*((template, ()) for template in TRAINING), ("multi-node-torchrun", ("--gpu-set=16",))],
+)
 def test_a_template_starts_torchrun_once_on_each_node_with_a_worker_for_each_gpu(
     backend: SlurmBackend,
     testbed: Testbed,
     daemon: Daemon,
     tmp_path: Path,
     template: str,
+    words: tuple[str, ...],
 ) -> None:
-    job = submit(testbed, tmp_path, template)
+    job = submit(testbed, tmp_path, template, *words)
     mark = mark_of(backend, job)
     held = run_to_the_end(backend, daemon, job)
     output = "".join(path.read_text() for path in tmp_path.glob("*.out"))
@@ -134,18 +138,8 @@ def test_a_template_starts_torchrun_once_on_each_node_with_a_worker_for_each_gpu
     accepted = mark.options.gpu_types or {"a100", "v100", "t4"}
     types = {node.name: node.gpu_type for node in testbed.layout.nodes}
     assert {types[name] for name in names} <= accepted
-
-
-def test_the_multi_node_template_uses_two_nodes_where_it_gets_sixteen(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon, tmp_path: Path
-) -> None:
-    job = submit(testbed, tmp_path, "multi-node-torchrun", "--gpu-set=16")
-    assert run_to_the_end(backend, daemon, job) == 16
-    assert finished_well(testbed, job)
-    started = calls(tmp_path)
-    assert [call.environment["SLURMD_NODENAME"] for call in started] == ["n1", "n4"]
-    assert [call.option("nproc-per-node") for call in started] == ["8", "8"]
-    assert {call.option("rdzv-endpoint").partition(":")[0] for call in started} == {"n1"}
+    if words:
+        assert names == {"n1", "n4"}
 
 
 @pytest.mark.parametrize("counts", ["1", "4", "16"])
