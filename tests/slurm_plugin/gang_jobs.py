@@ -67,7 +67,6 @@ class Gangs:
     counts: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def submit(self, counts: str, options: str = "", seconds: float = 3.0) -> str:
-        """Submit a job and return its id."""
         token = f"g{len(self.tokens)}"
         script = self.folder / "gang.sh"
         words = {"counts": counts, "options": options, "folder": self.folder, "token": token}
@@ -82,7 +81,6 @@ class Gangs:
         return self.submit(*WISHES[number % len(WISHES)], seconds=seconds)
 
     def seen(self, job: str) -> dict[int, list[Seen]]:
-        """Return the runs of each element of a job."""
         return {
             int(path.name.split(".")[1]): list(runs_in(path.read_text()))
             for path in self.folder.glob(f"{self.tokens[job]}.*.seen")
@@ -118,11 +116,9 @@ class Gangs:
         ]
 
     def done(self, job: str) -> bool:
-        """Whether a job has done all its steps."""
         return (self.folder / f"{self.tokens[job]}.done").exists()
 
     def queue(self) -> str:
-        """Return what is left in the queue."""
         return self.cluster.command("squeue", "--noheader", "--array", "--format=%i %T %r %N")
 
     def accounted(self, job: str) -> dict[str, list[tuple[tuple[str, ...], int]]]:
@@ -141,7 +137,6 @@ class Gangs:
 
 
 def await_that(true: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
-    """Wait for something to come about."""
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, what()

@@ -72,7 +72,6 @@ class Submitter:
         return self.cluster.command("sbatch", *words, script).strip()
 
     def told(self, job: str) -> list[Told]:
-        """Return what the runs of a job have written so far."""
         path = self.folder / f"{job}.out"
         lines = path.read_text().splitlines() if path.exists() else []
         return [
@@ -87,7 +86,6 @@ def await_job(
     wanted: Callable[[SlurmJob], bool],
     timeout_s: float = 30.0,
 ) -> SlurmJob:
-    """Return the job once it is as wanted."""
     latest = deadline(timeout_s)
     while True:
         seen = backend.read().jobs[job]
@@ -132,8 +130,6 @@ def is_back(testbed: Testbed, node: str) -> bool:
 
 
 def is_in(backend: SlurmBackend, state: JobState, *jobs: str) -> Callable[[], bool]:
-    """Whether jobs are in a state."""
-
     def asked() -> bool:
         shown = backend.read().jobs
         # Elements that Slurm keeps as one are not shown one by one.
@@ -143,10 +139,8 @@ def is_in(backend: SlurmBackend, state: JobState, *jobs: str) -> Callable[[], bo
 
 
 def running(job: SlurmJob) -> bool:
-    """Whether a job runs."""
     return job.state is JobState.RUNNING
 
 
 def pending(job: SlurmJob) -> bool:
-    """Whether a job waits and holds nothing."""
     return job.state is JobState.PENDING

@@ -12,6 +12,7 @@ import signal
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +179,7 @@ def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
         testbed.command("scancel", job, *jobs)
         daemon.let_go()
         for node in lost.values():
-            wait_until(lambda node=node: is_back(testbed, node), f"{node} to be back", 60)  # type: ignore[misc]
+            wait_until(partial(is_back, testbed, node), f"{node} to be back", 60)
         testbed.await_idle()
     for each in both:
         each.check(lost[each.nonce])

@@ -65,11 +65,9 @@ class Scene:
     daemon: Daemon | None = None
 
     def submit(self, *words: str | Path) -> str:
-        """Submit a job, and return its id."""
         return sbatch(self.cluster, *words)
 
     def begin(self, policy: Policy | None = None, **more: Any) -> None:
-        """Let a daemon begin."""
         settings = DaemonConfiguration(
             partitions=frozenset({"gpu"}), round_s=3600.0, grace_s=20.0, mode=Mode.ENFORCE, **more
         )
@@ -90,7 +88,6 @@ class Scene:
         self.until(lambda: True)
 
     def until(self, holds: Callable[[], bool], timeout_s: float = 40.0) -> None:
-        """Run cycles until something holds."""
         assert self.daemon is not None
         latest = deadline(timeout_s)
         while True:
@@ -103,33 +100,27 @@ class Scene:
             time.sleep(0.2)
 
     def runs(self, *jobs: str) -> bool:
-        """Whether jobs run, as the daemon sees it."""
         assert self.daemon is not None
         managed = self.daemon.world.managed
         return all(job in managed and managed[job].slurm.state is JobState.RUNNING for job in jobs)
 
     def ask(self, question: str, job: str = "") -> dict[str, Any]:
-        """Ask the daemon."""
         return self.audiences[-1].publisher.answer({"ask": question, "job": job}, ROOT)
 
     def why(self, job: str) -> dict[str, Any]:
-        """Ask why a job waits."""
         return self.ask("why", job)
 
     def view(self, job: str) -> JobView:
-        """Return a job as policies see it."""
         assert self.daemon is not None
         return self.daemon.world.jobs[job]
 
     def events(self, job: str) -> list[tuple[str, str]]:
-        """Return what the daemon's history tells of a job."""
         return [
             (each["event"], each["detail"])
             for each in self.ask("history", job)["jobs"][-1]["events"]
         ]
 
     def squeue(self, job: str) -> str:
-        """Return the state and the reason that Slurm shows."""
         words = ("--noheader", f"--jobs={job}", "--format=%T %r")
         return self.cluster.command("squeue", *words).strip()
 

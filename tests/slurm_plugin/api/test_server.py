@@ -55,7 +55,6 @@ def test_the_kernel_says_who_asks(path: Path) -> None:
 
 
 def as_nobody(path: Path) -> subprocess.CompletedProcess[str]:
-    """Ask as another user."""
     code = (
         "import os, sys; from pathlib import Path; from slurm_plugin.api.client import ask\n"
         "os.setuid(65534)\n"

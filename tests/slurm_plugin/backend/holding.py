@@ -77,7 +77,6 @@ def power_saved(testbed: Testbed) -> Iterator[None]:
 
 
 def _restart(testbed: Testbed, text: str) -> None:
-    """Give slurmctld another configuration."""
     testbed.stop_controller()
     testbed.layout.slurm_conf.write_text(text)
     testbed.start_controller()
@@ -93,15 +92,12 @@ class As:
     user: str
 
     def read(self) -> SlurmState:
-        """Return all nodes and jobs."""
         return self.backend.read()
 
     def site(self) -> SlurmSite:
-        """Return what the site has set."""
         return self.backend.site()
 
     def script(self, job: str) -> str:
-        """Return the script of a job."""
         return self.backend.script(job)
 
     def apply(self, change: Change) -> None:
@@ -137,7 +133,6 @@ class Site:
     operator: As
 
     def submit(self, *options: str, seconds: float = 600) -> str:
-        """Submit a plain job as an ordinary user, and return its id."""
         wrap = f"--wrap=sleep {seconds} & trap 'kill %1; exit 0' TERM; wait"
         words = ("sbatch", "--parsable", "--output=/dev/null", *options, wrap)
         said = as_user(self.testbed, USER, *words)
@@ -145,23 +140,18 @@ class Site:
         return said.stdout.strip()
 
     def hold(self, seconds: int = 600, nodes: tuple[str, ...] = NODES) -> None:
-        """Hold the nodes, or renew that."""
         self.operator.apply(Hold(NAME, nodes, seconds))
 
     def drop(self) -> None:
-        """Let go of them."""
         self.operator.apply(Drop(NAME))
 
     def enter(self, job: str, *nodes: str, resources: Resources | None = None) -> None:
-        """Place a job."""
         self.operator.apply(Enter(job, NAME, nodes, Leave(job), resources))
 
     def jobs(self) -> dict[str, SlurmJob]:
-        """Return all jobs."""
         return dict(self.operator.read().jobs)
 
     def await_job(self, job: str, wanted: Callable[[SlurmJob], bool], what: str) -> SlurmJob:
-        """Return a job once it is as wanted."""
         latest = deadline(PATIENCE_S)
         while True:
             seen = self.jobs().get(job)
@@ -171,7 +161,6 @@ class Site:
             time.sleep(0.05)
 
     def await_running(self, job: str) -> SlurmJob:
-        """Return a job once it runs."""
         return self.await_job(job, lambda seen: seen.state is JobState.RUNNING, "it runs")
 
     def await_waiting(self, job: str) -> SlurmJob:

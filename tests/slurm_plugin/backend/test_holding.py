@@ -64,7 +64,6 @@ def test_a_plain_job_waits_and_runs_where_an_operator_places_it_by_one_update(si
 
 
 def running_of(site: Site, array: str) -> dict[int, SlurmJob]:
-    """The elements of an array that run."""
     jobs = (job for job in site.jobs().values() if job.array == array)
     return {job.element: job for job in jobs if job.state is JobState.RUNNING}
 

@@ -472,7 +472,6 @@ class Run:
     wrong: tuple[str, ...]
 
     def __str__(self) -> str:
-        """One line."""
         acts = ", ".join(f"{self.acts[act]} {word}" for act, word in ACTS.items())
         return (
             f"{self.jobs} jobs, {self.runs} runs, {self.seconds:.0f} s, "

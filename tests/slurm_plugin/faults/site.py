@@ -125,7 +125,6 @@ class Seen:
         return tuple(sorted(Counter(node for node, _ in self.gpus).items()))
 
     def overlaps(self, other: Seen) -> bool:
-        """Whether both ran at the same time."""
         return self.begin < (other.end or math.inf) and other.begin < (self.end or math.inf)
 
 
@@ -172,20 +171,17 @@ class Site:
     preload: str = ""
 
     def __post_init__(self) -> None:
-        """Make the folders."""
         for name in ("seen", "spool"):
             (self.folder / name).mkdir(exist_ok=True)
 
     @property
     def log(self) -> str:
-        """What daemons have logged so far."""
         path = self.folder / "daemon.log"
         return path.read_text() if path.exists() else ""
 
     # -- the daemon --------------------------------------------------------------------------------
 
     def start_daemon(self, *options: str) -> subprocess.Popen[str]:
-        """Start a daemon, which may be killed at any moment."""
         spool = f"--spool={self.folder}/spool"
         socket = f"--socket={self.folder}/hetschedd.sock"
         words = (spool, socket, *self.options, *options)
@@ -207,13 +203,11 @@ class Site:
         self.cancel_all()
 
     def cancel_all(self) -> None:
-        """Kill all jobs."""
         with suppress(TestbedError):
             self.cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
             self.cluster.command("scancel", "--user=root")
 
     def stop_daemon(self) -> None:
-        """End it in an orderly way."""
         assert self.daemon is not None
         self.daemon.terminate()
         assert self.daemon.wait(120) == 0, self.log[-3000:]
@@ -223,7 +217,6 @@ class Site:
         self.await_that(lambda: text in self.log[after:], timeout_s, f"the log says {text!r}")
 
     def await_that(self, true: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Wait for something to come about."""
         latest = deadline(timeout_s)
         while not true():
             assert time.monotonic() < latest, f"not so: {what}; the log: {self.log[-3000:]}"
@@ -240,11 +233,9 @@ class Site:
     # -- jobs --------------------------------------------------------------------------------------
 
     def submit(self, kinds: Sequence[Kind] = (*SETS, *SETS, *PLAIN)) -> str:
-        """Submit a job of one of these kinds, and return its name."""
         return self.submit_one(self.rng.choice(kinds))
 
     def submit_one(self, kind: Kind, *options: str) -> str:
-        """Submit a job with further options of sbatch, and return its name."""
         name, script = self.write(kind)
         job = self.cluster.command("sbatch", "--parsable", *options, script).strip()
         self.note(name, kind, job)
@@ -281,11 +272,9 @@ class Site:
             self.gpus[name + end] = kind.gpus
 
     def queue(self) -> set[str]:
-        """Return the jobs that have not ended."""
         return set(self.cluster.command("squeue", "--noheader", "--array", "--format=%i").split())
 
     def held_nodes(self) -> set[str]:
-        """Return the nodes that jobs hold."""
         told = self.cluster.command("squeue", "-h", "--states=R,CG", "--format=%N").split()
         return {name for nodes in told for name in expanded(nodes)}
 
@@ -298,7 +287,6 @@ class Site:
         self.await_that(lambda: len(self.seen()) > jobs / 5, 60, "jobs have begun")
 
     def finish(self, patience_s: float = 180.0) -> None:
-        """Wait for the end of all jobs, and stop the daemon."""
         self.await_all(patience_s)
         self.stop_daemon()
 
@@ -512,7 +500,6 @@ def expanded(nodes: str) -> Iterator[str]:
 
 
 def untold(rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
-    """Name the jobs of which Slurm's records lack the end of a run."""
     for job, each in rows.items():
         if any(row.end == UNTOLD for row in each):
             yield f"Slurm's records lack the end of job {job}: {each}"

@@ -44,7 +44,6 @@ class Run:
 
     @property
     def row(self) -> str:
-        """A line of the table."""
         v = self.verdict
         wrong = "; ".join(v.wrong) or "nothing"
         return (
@@ -54,7 +53,6 @@ class Run:
 
 
 def soak(cluster: Testbed, folder: Path, seed: int, jobs: int) -> Run:
-    """Make one run, and judge it."""
     policy = POLICIES[seed % len(POLICIES)]
     options = (
         *("--mode=enforce", f"--policy={policy}", "--round-s=3", "--cycle-s=0.2"),
@@ -68,7 +66,6 @@ def soak(cluster: Testbed, folder: Path, seed: int, jobs: int) -> Run:
 
 
 def page(runs: Sequence[Run]) -> str:
-    """Return the page about these runs."""
     template = Template(Path(__file__).with_name("soak_page.txt").read_text())
     return template.substitute(
         day=f"{datetime.now(UTC):%Y-%m-%d}",

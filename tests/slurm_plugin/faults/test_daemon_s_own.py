@@ -6,7 +6,7 @@ import shutil
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -17,19 +17,6 @@ from tests.slurm_plugin.faults.site import Seen, Site
 from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=8m", "small", str(folder)]
-    mounted = subprocess.run(words, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path) -> Path:
@@ -44,16 +31,17 @@ def fill(disk: Path) -> Path:
 
 
 def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
-    site: Site, small_disk: Path
+    site: Site, small_disk: Callable[[str], Path]
 ) -> None:
-    path = small_disk / "daemon.duckdb"
+    disk = small_disk("8m")
+    path = disk / "daemon.duckdb"
     path.write_bytes(os.urandom(100_000))
     site.options = (*site.options, f"--database={path}")
     site.begin(70)
     assert "event=database" in site.log
     assert "set aside as daemon.duckdb.damaged-1" in site.log
     said = len(site.log)
-    ballast = fill(small_disk)
+    ballast = fill(disk)
     site.await_log("nothing was changed: make room", after=said)
     for _ in range(5):
         site.submit()

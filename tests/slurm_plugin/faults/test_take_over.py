@@ -34,7 +34,6 @@ class Doubled(Layout):
     """A cluster with two controllers, each on an address of its own."""
 
     def files(self) -> dict[str, str]:
-        """Return the configuration files."""
         files = Layout.files(self)
         first = f"SlurmctldHost={self.host}(127.0.0.1)\n"
         text = files["slurm.conf"].replace(first, f"{first}SlurmctldHost=backup(127.0.0.2)\n")
@@ -97,7 +96,6 @@ def _ping(cluster: Testbed) -> str:
 
 
 def _jobs(site: Site, state: str) -> set[str]:
-    """Return the jobs in a state; none if no controller answers."""
     try:
         listing = site.cluster.command("squeue", "-h", f"--states={state}", "--format=%i")
     except TestbedError:

@@ -79,7 +79,6 @@ def refused_on_the_page() -> list[tuple[str, str]]:
 
 
 def mark_of(backend: SlurmBackend, job: str) -> Mark:
-    """The mark that a job was given."""
     jobs = backend.read().jobs
     text = jobs[job if job in jobs else f"{job}_0"].mark
     assert is_mark(text), text
@@ -92,7 +91,6 @@ def sbatch(testbed: Testbed, *words: str | Path) -> str:
 
 
 def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's commands as an ordinary user."""
     return as_user(testbed, "nobody", *words)
 
 

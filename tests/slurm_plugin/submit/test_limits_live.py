@@ -44,7 +44,6 @@ def enforcing(installation: Installation, testbed: Testbed) -> Iterator[Testbed]
 
 
 def account(cluster: Testbed, *words: str) -> None:
-    """Tell slurmdbd something."""
     cluster.command("sacctmgr", "--immediate", *words)
 
 

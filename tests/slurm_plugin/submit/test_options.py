@@ -109,7 +109,6 @@ def test_the_signal_is_that_of_the_script_s_own_lines() -> None:
 
 
 def told(read: Callable[[], Options]) -> Options | str:
-    """What is read, or why it is refused."""
     try:
         return read()
     except InputError as error:

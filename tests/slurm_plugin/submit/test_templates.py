@@ -39,13 +39,11 @@ class Call:
     environment: dict[str, str]
 
     def option(self, name: str) -> str:
-        """The value of an option."""
         (value,) = (word.partition("=")[2] for word in self.words if word.startswith(f"--{name}="))
         return value
 
     @property
     def gpus(self) -> int:
-        """How many GPUs it sees."""
         return len(self.environment["CUDA_VISIBLE_DEVICES"].split(","))
 
 
@@ -78,7 +76,6 @@ def run_to_the_end(backend: SlurmBackend, daemon: Daemon, job: str) -> int:
 
 @pytest.fixture
 def daemon(backend: SlurmBackend, submitter: Submitter) -> Daemon:
-    """A daemon under fifo."""
     del submitter  # it cleans up
     return daemon_of(backend)
 
@@ -89,7 +86,6 @@ def calls(folder: Path) -> list[Call]:
 
 
 def finished_well(testbed: Testbed, job: str) -> bool:
-    """Whether the script ended with 0."""
     text = testbed.command("scontrol", "show", "job", job)
     return "JobState=COMPLETED" in text and "ExitCode=0:0" in text
 

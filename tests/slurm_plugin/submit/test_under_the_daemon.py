@@ -10,7 +10,6 @@ from typing import IO
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.types import ReasonCode
 from slurm_plugin.backend import JobState, Leave, SlurmBackend, Terms, apply_changes
 from slurm_plugin.daemon import Daemon, Mode
 from slurm_plugin.testbed import Testbed
@@ -23,7 +22,7 @@ from tests.slurm_plugin.daemon.test_daemon_live import (
     most_at_once,
 )
 from tests.slurm_plugin.jobs import Submitter, await_job, is_in, pending, running
-from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead, shown
+from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead
 
 pytestmark = pytest.mark.slurm
 
@@ -35,68 +34,7 @@ def cleaned(submitter: Submitter) -> None:
 
 @pytest.fixture
 def daemon(backend: SlurmBackend) -> Daemon:
-    """A daemon under fifo."""
     return daemon_of(backend)
-
-
-def test_jobs_that_their_users_hold_requeue_and_cancel_go_on_as_they_would(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    words = ("--gpu-set=2", "--wrap=sleep 600")
-    held = sbatch(testbed, "--hold", *words)
-    again, back, gone, waits = (sbatch(testbed, *words) for _ in range(4))
-    wide = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 600")
-    next_wide = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, JobState.RUNNING, again, back, gone, waits, wide), 60)
-    jobs = backend.read().jobs
-    assert (jobs[held].held, jobs[held].entered) == (True, False)
-    assert not jobs[next_wide].entered
-    testbed.command("scontrol", "requeue", again)
-    testbed.command("scontrol", "requeuehold", back)
-    testbed.command("scancel", gone, wide)
-    testbed.command("scontrol", "release", held)
-    drive(daemon, is_in(backend, JobState.RUNNING, held, again, next_wide), 90)
-    drive(daemon, is_in(backend, JobState.ENDED, gone, wide), 60)
-    jobs = backend.read().jobs
-    assert [jobs[job].restarts for job in (again, back, waits)] == [1, 1, 0]
-    # The hold of a running job keeps it back after the run.
-    assert (jobs[back].held, pending(jobs[back]), jobs[back].entered) == (True, True, False)
-    testbed.command("scontrol", "release", back)
-    drive(daemon, is_in(backend, JobState.RUNNING, back), 60)
-
-
-def test_a_dependency_holds_as_it_does_without_the_daemon(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    cases = (
-        *(("afterok", 0, True), ("afterok", 1, False), ("afternotok", 1, True)),
-        *(("afterany", 1, True), ("singleton", 0, True)),
-    )
-    pairs = []
-    for at, (kind, exits, _) in enumerate(cases):
-        name = f"--job-name=pair{at}"
-        first = sbatch(testbed, name, "--gpu-set=1", f"--wrap=sleep 3; exit {exits}")
-        after = kind if kind == "singleton" else f"{kind}:{first}"
-        words = ("--gpu-set=1", f"--dependency={after}", "--wrap=sleep 600")
-        pairs.append((first, sbatch(testbed, name, *words)))
-    kept_back = {second for _, second in pairs}
-
-    def waits(job: str) -> bool:
-        blocked = daemon.world.jobs[job].blocked if job in daemon.world.jobs else None
-        return blocked is not None and blocked.code is ReasonCode.DEPENDENCY
-
-    drive(daemon, lambda: all(map(waits, kept_back)), 20)
-    due = [second for (_, second), (_, _, runs) in zip(pairs, cases, strict=True) if runs]
-    drive(daemon, is_in(backend, JobState.RUNNING, *due), 60)
-    jobs = backend.read().jobs
-    for first, second in pairs:
-        assert jobs[first].state is JobState.ENDED
-        if second in due:
-            assert (jobs[second].start_s or 0.0) >= (jobs[first].end_s or 0.0)
-    (never,) = kept_back - set(due)
-    drive(daemon, lambda: shown(testbed, never)["Reason"] == "DependencyNeverSatisfied", 60)
-    daemon.cycle()
-    assert pending(backend.read().jobs[never])
 
 
 def rows_of(testbed: Testbed, array: str) -> dict[int, list[Accounted]]:

@@ -21,7 +21,6 @@ from slurm_plugin.testbed.packages import debian_mirror
 
 
 def layout(site: FakeSite) -> Layout:
-    """A cluster, on paper."""
     return Layout(Path("/b"), Path("/p"), 17000, "host", site)
 
 

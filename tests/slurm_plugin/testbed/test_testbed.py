@@ -37,7 +37,6 @@ def folder() -> Iterator[Path]:
 
 
 def hetsched(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
     return subprocess.run(
         [SCRIPT, *words], capture_output=True, text=True, timeout=500, check=False
     )

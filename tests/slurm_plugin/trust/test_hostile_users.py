@@ -55,7 +55,6 @@ def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
 
 
 def submitted(testbed: Testbed, user: str, *words: str, **environment: str) -> str:
-    """Submit a job as an ordinary user, and return its id."""
     always = ("sbatch", "--parsable", "--output=/dev/null")
     said = as_user(testbed, user, *always, *words, **environment)
     assert said.returncode == 0, said.stderr
