@@ -88,8 +88,8 @@ def await_job(
 ) -> SlurmJob:
     latest = deadline(timeout_s)
     while True:
-        seen = backend.read().jobs[job]
-        if wanted(seen):
+        seen = backend.read().jobs.get(job)
+        if seen is not None and wanted(seen):
             return seen
         if time.monotonic() > latest:
             pytest.fail(f"job {job} is still {seen}")

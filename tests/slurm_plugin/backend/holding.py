@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import pwd
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import deadline
+from tests.slurm_plugin.jobs import await_job, running
 from tests.slurm_plugin.submit.asking import as_user
 
 NAME = "hetsched"
@@ -151,21 +150,23 @@ class Site:
     def jobs(self) -> dict[str, SlurmJob]:
         return dict(self.operator.read().jobs)
 
-    def await_job(self, job: str, wanted: Callable[[SlurmJob], bool], what: str) -> SlurmJob:
-        latest = deadline(PATIENCE_S)
-        while True:
-            seen = self.jobs().get(job)
-            if seen is not None and wanted(seen):
-                return seen
-            assert time.monotonic() < latest, f"not so: {what}: {seen}"
-            time.sleep(0.05)
+    def await_job(self, job: str, wanted: Callable[[SlurmJob], bool]) -> SlurmJob:
+        return await_job(self.operator, job, wanted, PATIENCE_S)
 
     def await_running(self, job: str) -> SlurmJob:
-        return self.await_job(job, lambda seen: seen.state is JobState.RUNNING, "it runs")
+        return self.await_job(job, running)
 
     def await_waiting(self, job: str) -> SlurmJob:
         """Return a job once Slurm has looked at it and keeps it for the reservation's sake."""
-        return self.await_job(job, lambda seen: waits(seen), "it waits for the reservation")
+        return self.await_job(job, waits)
+
+    def run_on(self, node: str, *options: str) -> str:
+        """Submit a job, place it, and return its id once it runs."""
+        job = self.submit(*options)
+        self.await_waiting(job)
+        self.enter(job, node)
+        assert self.await_running(job).nodes == (node,)
+        return job
 
     def end_all(self) -> None:
         """Leave no job and no reservation behind."""

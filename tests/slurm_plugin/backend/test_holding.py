@@ -31,6 +31,7 @@ from tests.slurm_plugin.backend.holding import (
     power_saved,
     waits,
 )
+from tests.slurm_plugin.jobs import pending
 from tests.slurm_plugin.submit.asking import as_user
 
 both = pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_one_element_of_an_array_is_placed_and_its_throttle_holds(site: Site) ->
     seen = {each: site.await_running(f"{array}_{each}") for each in (7, 3)}
     assert {job.nodes for job in seen.values()} == {("n1",)}
     site.enter(f"{array}_5", "n1")
-    site.await_job(f"{array}_5", lambda job: "JobArrayTaskLimit" in job.reason, "it is throttled")
+    site.await_job(f"{array}_5", lambda job: "JobArrayTaskLimit" in job.reason)
     assert set(running_of(site, array)) == {3, 7}
     site.testbed.command("scancel", f"{array}_7")
     site.await_running(f"{array}_5")
@@ -94,7 +95,7 @@ def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(
     site.operator.apply(Requeue(job))
     leave = Leave(job, resources=own.changed_from(placed.resources))
     site.operator.apply(leave)
-    left = site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
+    left = site.await_job(job, pending)
     assert (left.reservation, left.pinned) == ("", ())
     assert same(left.resources, own)
     # What keeps it back for a while now is over when it is placed as due.
@@ -208,10 +209,9 @@ def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller
     # A slurmctld that is killed before it has saved all that it has does not start again.
     site.testbed.stop_controller()
     site.testbed.start_controller()
-    array, runs = site.submit("--array=0-199", "--gpus=4"), site.submit("--gpus=4")
+    array = site.submit("--array=0-199", "--gpus=4")
     site.await_waiting(array)
-    site.enter(runs, "n1")
-    site.await_running(runs)
+    runs = site.run_on("n1", "--gpus=4")
     site.hold(15)
     held_s = time.time()
     (before,) = site.operator.read().reservations
@@ -285,11 +285,10 @@ def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) 
     assert (works.nodes, works.users) == (("n2",), "root")
     assert "MAINT" in works.flags
     assert works.start_s > time.time()
-    long, short = (site.submit("--gpus=1", f"--time={limit}") for limit in ("1-0", "2"))
-    site.enter(short, "n2")
-    site.await_running(short)
+    site.run_on("n2", "--gpus=1", "--time=2")
+    long = site.submit("--gpus=1", "--time=1-0")
     site.enter(long, "n2")
-    seen = site.await_job(long, lambda job: "eserv" in job.reason, "it is kept out")
+    seen = site.await_job(long, lambda job: "eserv" in job.reason)
     assert seen.state is JobState.PENDING
 
 
@@ -308,7 +307,7 @@ def test_a_reservation_of_gpus_alone_takes_all_cores_too(site: Site) -> None:
     gpus = ("TRESPerNode=gres/gpu:4", "StartTime=now", "EndTime=now+600", "Flags=FLEX,OVERLAP")
     site.testbed.command("scontrol", *create, *gpus)
     job = site.submit("--ntasks=1", "--mem=100", "--nodelist=n1")
-    site.await_job(job, lambda seen: seen.reason == "Resources", "there are no cores for it")
+    site.await_job(job, lambda seen: seen.reason == "Resources")
     assert not any(node.cpus_used for node in site.operator.read().nodes)
 
 
@@ -330,23 +329,19 @@ def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(savi
     wait_until(is_off, "a node that is off", PATIENCE_S)
     nodes = {node.name: node for node in saving.operator.read().nodes}
     assert nodes["n5"].condition is NodeCondition.UP
-    job = saving.submit("--gpus=1")
-    saving.await_waiting(job)
-    saving.enter(job, "n5")
-    assert saving.await_running(job).nodes == ("n5",)
+    job = saving.run_on("n5", "--gpus=1")
     wait_until(lambda: not is_off(), "a node that is on", PATIENCE_S)
     state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T")
     wait_until(lambda: "RUNNING" in tell(*state), "it runs there", PATIENCE_S)
 
 
 def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word(site: Site) -> None:
-    jobs = [site.submit("--gpus=1", "--licenses=cad:1") for _ in range(3)]
-    for job in jobs:
-        site.await_waiting(job)
-        site.enter(job, "n1")
-    for job in jobs[:2]:
-        site.await_running(job)
-    seen = site.await_job(jobs[2], lambda job: job.reason == "Licenses", "Slurm says why")
+    for _ in range(2):
+        site.run_on("n1", "--gpus=1", "--licenses=cad:1")
+    job = site.submit("--gpus=1", "--licenses=cad:1")
+    site.await_waiting(job)
+    site.enter(job, "n1")
+    seen = site.await_job(job, lambda job: job.reason == "Licenses")
     assert seen.state is JobState.PENDING
 
 
@@ -362,7 +357,7 @@ def test_a_job_of_two_partitions_runs_in_the_one_that_is_put_first_and_keeps_bot
     assert (seen.nodes, seen.partition) == (("n1",), "short")
     site.operator.apply(Requeue(job))
     site.operator.apply(leave)
-    site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
+    site.await_job(job, pending)
     assert site.jobs()[job].partitions == ("gpu", "short")
     site.operator.apply(Enter(job, NAME, ("n0",), leave, due=True))
     again = site.await_running(job)
@@ -385,10 +380,7 @@ def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(sit
         found = (kept for kept in site.operator.read().reservations if kept.end_s > time.time())
         return next((kept.nodes for kept in found), ())
 
-    job = site.submit("--gpus=1")
-    site.await_waiting(job)
-    site.enter(job, "n1")
-    site.await_running(job)
+    job = site.run_on("n1", "--gpus=1")
     for nodes in (NODES, ("n0", "n1"), ("n2",), NODES):
         for _ in range(2):
             site.hold(600, nodes)
@@ -405,45 +397,35 @@ def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(sit
     waiting = site.submit("--gpus=1")
     site.await_waiting(waiting)
     site.testbed.command("scancel", job)
-    site.await_job(job, lambda seen: seen.state is JobState.ENDED, "it has ended")
+    site.await_job(job, lambda seen: seen.state is JobState.ENDED)
     for _ in range(2):
         site.drop()
     assert site.operator.read().reservations == ()
 
 
-def test_a_hold_outlasts_a_reconfiguration(site: Site) -> None:
-    job, placed = site.submit("--gpus=1"), site.submit("--gpus=1")
-    site.await_waiting(placed)
-    site.enter(placed, "n1")
-    site.await_running(placed)
+def test_a_hold_outlasts_a_reconfiguration_and_without_it_a_user_s_requeued_job_runs_again(
+    site: Site,
+) -> None:
+    job = site.submit("--gpus=1")
+    placed = site.run_on("n1", "--gpus=1")
     before = site.operator.read().reservations
     site.testbed.command("scontrol", "reconfigure")
     assert site.operator.read().reservations == before
-    assert waits(site.await_waiting(job))
-    assert site.jobs()[placed].state is JobState.RUNNING
-    site.enter(job, "n1")
-    site.await_running(job)
-
-
-def test_a_job_that_its_user_requeues_when_the_hold_has_gone_runs_again(site: Site) -> None:
-    job = site.submit("--gpus=1")
     site.await_waiting(job)
+    assert site.jobs()[placed].state is JobState.RUNNING
     site.enter(job, "n1")
     site.await_running(job)
     site.drop()
     assert as_user(site.testbed, USER, "scontrol", "requeue", job).returncode == 0
-    seen = site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
-    assert not seen.held
+    assert not site.await_job(job, pending).held
     site.testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
     again = site.await_running(job)
     assert (again.nodes, again.restarts) == (("n1",), 1)
 
 
 def test_one_who_is_no_operator_holds_nothing(site: Site) -> None:
-    user = As(site.operator.backend, USER)
-    job = site.submit("--gpus=1")
     for change in (Hold("mine", ("n0",), 60), Drop(NAME)):
         with pytest.raises(RefusedError, match="Invalid user id"):
-            user.apply(change)
-    assert len(site.operator.read().reservations) == 1
-    site.await_waiting(job)
+            As(site.operator.backend, USER).apply(change)
+    (kept,) = site.operator.read().reservations
+    assert kept.end_s > time.time()

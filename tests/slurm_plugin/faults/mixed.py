@@ -35,7 +35,7 @@ from slurm_plugin.testbed import (
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted
-from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, expanded, stamp
+from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, stamp
 from tests.slurm_plugin.jobs import await_hold, deadline
 
 
@@ -368,7 +368,7 @@ class Users:
             for line in text.splitlines():
                 jobs, state, submitted = line.split("|")
                 if submitted >= stamp(self.site.since):
-                    for job in expanded(re.sub(r"%\d+", "", jobs)):
+                    for job in NodeSet(re.sub(r"%\d+", "", jobs)):
                         if job in ids:
                             found[ids[job]] = state.split()[0]
             known = len(found) == len(ids) and not {"PENDING", "RUNNING"} & {*found.values()}
@@ -414,7 +414,7 @@ def misplaced(
     if row.partition not in wish.partitions:
         yield f"in partition {row.partition}"
     inside = {each.name: each.nodes for each in partitions}.get(row.partition, "")
-    if inside != "ALL" and (out := row.nodes - set(expanded(inside))):
+    if inside != "ALL" and (out := row.nodes - set(NodeSet(inside))):
         yield f"on {sorted(out)}, outside its partition"
     if unwanted := sorted(name for name in row.nodes if not wish.where(nodes[name])):
         yield f"on {unwanted}, which it does not want"

@@ -21,6 +21,8 @@ from fractions import Fraction
 from operator import attrgetter
 from pathlib import Path
 
+from ClusterShell.NodeSet import NodeSet
+
 from slurm_plugin.testbed import (
     NODE_CPUS,
     NODE_MEMORY_MB,
@@ -276,7 +278,7 @@ class Site:
 
     def held_nodes(self) -> set[str]:
         told = self.cluster.command("squeue", "-h", "--states=R,CG", "--format=%N").split()
-        return {name for nodes in told for name in expanded(nodes)}
+        return set(NodeSet(",".join(told)))
 
     def begin(self, jobs: int) -> None:
         """Start a daemon, submit jobs, and wait until some have begun."""
@@ -480,23 +482,12 @@ def stamp(at_s: float) -> str:
 
 def _row(line: str) -> Accounted:
     _, state, nodes, tres, start, end, restarts, job, partition = line.split("|")
-    names = frozenset(expanded(nodes)) if "None" not in nodes else frozenset()
+    names = frozenset(NodeSet(nodes)) if "None" not in nodes else frozenset()
     counts = dict(part.split("=") for part in tres.split(",") if part)
     return Accounted(
         *(state, names, int(counts.get("gres/gpu", 0)), start, end, int(restarts or 0)),
         *(job, partition, int(counts.get("cpu", 0)), int(counts.get("mem", "0").rstrip("M"))),
     )
-
-
-def expanded(nodes: str) -> Iterator[str]:
-    """Yield the nodes of a list such as n[0,2-4],n7."""
-    for name, inner in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?", nodes):
-        for part in inner.split(",") if inner else [""]:
-            low, _, high = part.partition("-")
-            if not low:
-                yield name
-            else:
-                yield from (f"{name}{at}" for at in range(int(low), int(high or low) + 1))
 
 
 def untold(rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
