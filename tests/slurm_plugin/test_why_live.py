@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import pytest
 from immutables import Map
 
-from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.policy import PolicyInfo
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.types import (
@@ -32,11 +32,12 @@ from hetsched_core.types import (
 )
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.audience import Audience
-from slurm_plugin.backend import JobState, SlurmBackend, open_backend
+from slurm_plugin.backend import JobState, open_backend
 from slurm_plugin.daemon import Daemon, Mode
 from slurm_plugin.daemon.configuration import Configuration as DaemonConfiguration
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
 from tests.slurm_plugin.clusters import under_limits
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of
 from tests.slurm_plugin.jobs import deadline, end_all
 from tests.slurm_plugin.submit.asking import sbatch
 
@@ -54,64 +55,48 @@ def cluster(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
         yield found
 
 
-@dataclass
+SETTINGS = DaemonConfiguration(
+    partitions=frozenset({"gpu"}),
+    round_s=3600.0,
+    grace_s=20.0,
+    start_timeout_s=3600.0,
+    mode=Mode.ENFORCE,
+)
+
+
+@dataclass(frozen=True)
 class Scene:
-    """A daemon on the cluster, and those who ask it."""
+    """A daemon under fifo on the cluster, and those who ask it."""
 
     cluster: Testbed
-    backend: SlurmBackend
-    store: Store
-    audiences: list[Audience]
-    daemon: Daemon | None = None
+    daemon: Daemon
+    audience: Audience
 
     def submit(self, *words: str | Path) -> str:
         return sbatch(self.cluster, *words)
 
-    def begin(self, policy: Policy | None = None, **more: Any) -> None:
-        settings = DaemonConfiguration(
-            partitions=frozenset({"gpu"}), round_s=3600.0, grace_s=20.0, mode=Mode.ENFORCE, **more
-        )
-        self.daemon = Daemon(
-            self.backend,
-            policy or make_policy("fifo"),
-            settings,
-            mode=Mode.ENFORCE,
-            clock=time.time,
-            sleep=time.sleep,
-            store=self.store,
-            stopwatch=time.perf_counter,
-        )
-        self.audiences.append(
-            Audience(settings, time.time(), lambda: self.store, time.perf_counter)
-        )
-        # From now on the nodes are held, so that Slurm starts nothing by itself.
-        self.until(lambda: True)
-
     def until(self, holds: Callable[[], bool], timeout_s: float = 40.0) -> None:
-        assert self.daemon is not None
         latest = deadline(timeout_s)
         while True:
             report = self.daemon.cycle()
             assert report.violations == ()
-            self.audiences[-1].note(self.daemon, report)
+            self.audience.note(self.daemon, report)
             if holds():
                 return
             assert time.monotonic() < latest, "it has not come about in time"
             time.sleep(0.2)
 
     def runs(self, *jobs: str) -> bool:
-        assert self.daemon is not None
         managed = self.daemon.world.managed
         return all(job in managed and managed[job].slurm.state is JobState.RUNNING for job in jobs)
 
     def ask(self, question: str, job: str = "") -> dict[str, Any]:
-        return self.audiences[-1].publisher.answer({"ask": question, "job": job}, ROOT)
+        return self.audience.publisher.answer({"ask": question, "job": job}, ROOT)
 
     def why(self, job: str) -> dict[str, Any]:
         return self.ask("why", job)
 
     def view(self, job: str) -> JobView:
-        assert self.daemon is not None
         return self.daemon.world.jobs[job]
 
     def events(self, job: str) -> list[tuple[str, str]]:
@@ -126,20 +111,19 @@ class Scene:
 
     def known(self, *jobs: str) -> Callable[[], bool]:
         """Whether the daemon knows jobs, and has planned for them."""
-        daemon = self.daemon
-        assert daemon is not None
-        return lambda: all(job in daemon.plan.entries for job in jobs)
+        return lambda: all(job in self.daemon.plan.entries for job in jobs)
 
 
 @pytest.fixture
 def scene(cluster: Testbed) -> Iterator[Scene]:
     """No jobs; what a test leaves behind is gone after it."""
     # pyslurm stays with the cluster for which it was loaded first in this process.
+    backend = open_backend("commands")
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        found = Scene(cluster, open_backend("commands"), store, [])
-        yield found
-    for audience in found.audiences:
-        audience.close()
+        daemon = daemon_of(backend, store=store, settings=SETTINGS)
+        audience = Audience(SETTINGS, time.time(), lambda: store, time.perf_counter)
+        yield Scene(cluster, daemon, audience)
+    audience.close()
     end_all(cluster)
     cluster.await_idle()
 
@@ -153,7 +137,6 @@ def codes(said: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def test_what_waits_as_slurm_shows_it(scene: Scene) -> None:
-    scene.begin()
     array = scene.submit("--gpus=a100:4", "--array=0-299%3", SLEEP)
     scene.until(scene.known(f"{array}_2"))
     scene.until(lambda: scene.runs(f"{array}_0", f"{array}_1"))
@@ -174,7 +157,6 @@ def test_a_drained_node(scene: Scene) -> None:
     # What is down returns by itself, where its slurmd has yet to come back to a new slurmctld.
     scene.cluster.command(*update, "state=drain", "reason=test")
     try:
-        scene.begin()
         job = scene.submit("--gpu-set=2", "--gpu-types=t4", SLEEP)
         scene.until(scene.known(job))
         said = scene.why(job)
@@ -188,7 +170,6 @@ def test_a_drained_node(scene: Scene) -> None:
 
 
 def test_what_slurm_keeps_back(scene: Scene) -> None:
-    scene.begin()
     first = scene.submit("--qos=each", "--gpu-set=2", SLEEP)
     quick = scene.submit("--gpu-set=1", "--wrap=true")
     scene.until(lambda: scene.runs(first))
@@ -211,7 +192,6 @@ def test_what_slurm_keeps_back(scene: Scene) -> None:
 
 def test_placed_and_not_started_yet(scene: Scene) -> None:
     partition = ("scontrol", "update", "partition=gpu")
-    scene.begin(start_timeout_s=3600.0)
     jobs = [scene.submit("--gpu-set=2", "--gpu-types=a100", SLEEP) for _ in range(2)]
     scene.cluster.command(*partition, "state=down")
     try:
@@ -242,16 +222,15 @@ def test_placed_and_not_started_yet(scene: Scene) -> None:
     assert first_start_s > placed_s + 2.0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Mover:
-    """A policy that moves one job from a node to another, and gives its place to a second one."""
+    """A policy that places one job on n0, and moves it to n2 for a second one once there is one."""
 
     info: ClassVar[PolicyInfo] = PolicyInfo("mover", "moves", "")
-    first: str = ""
+    first: str
     second: str = ""
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Place the first job on n0; once there is a second one, that, and the first on n2."""
         there = self.second in snapshot.jobs
         where = {self.first: "n2" if there else "n0", self.second: "n0"}
         entries = {
@@ -277,17 +256,14 @@ def test_a_restart_pending_and_the_grace_time_of_the_one_whose_gpus_it_gets(
     words = ("--gpu-set=4", "--gpu-types=a100", "--can-checkpoint")
     script = tmp_path / "slow.sh"
     script.write_text(SLOW)
-    scene.begin()
     first = scene.submit(*words, script)
-    scene.begin(Mover(first=first))
+    mover = Mover(first)
+    scene.daemon.adopt(mover, SETTINGS, Mode.ENFORCE)
     scene.until(lambda: scene.runs(first))
-    second = scene.submit(*words, SLEEP)
-    scene.begin(Mover(first=first, second=second))
-    daemon = scene.daemon
-    assert daemon is not None
+    second = mover.second = scene.submit(*words, SLEEP)
 
     def leaves() -> bool:
-        known = daemon.world.managed.get(first)
+        known = scene.daemon.world.managed.get(first)
         return known is not None and known.slurm.state is JobState.COMPLETING
 
     scene.until(leaves)

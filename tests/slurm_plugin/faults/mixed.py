@@ -162,18 +162,9 @@ class Dependent:
 class Users:
     """Submit jobs to a site and act on them; all that they did is noted down.
 
-    Attributes:
-        site: where.
-        quota: how often each act is still to be done.
-        wishes: of each job, by its name on the site.
-        depends: which jobs wait for which.
-        open: the interactive ones.
-        cancelled: the state in which a job was, and from when until when it was being cancelled,
-            seconds UTC.
-        requeued: when a job was queued again, the last time.
-        held: each time for which a job was held, from and until.
-        done: how often each act was done.
-        stranded: what had not ended after a long time.
+    `quota` is how often each act is still to be done, `cancelled` has the state in which a job was
+    and from when until when it was being cancelled, `held` each job with from when until when, in
+    seconds UTC.
     """
 
     site: Site
