@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.backend import HOLDS, JobState, SlurmBackend, SlurmJob
+from slurm_plugin.backend import JobState, SlurmBackend, SlurmJob
 from slurm_plugin.testbed import Testbed, TestbedError
 from slurm_plugin.testbed.processes import wait_until
 
@@ -97,15 +98,15 @@ def await_job(
 
 
 def end_all(cluster: Testbed) -> None:
-    """Leave no job of root's behind, and wait until their GPUs are free."""
-    states = cluster.command("squeue", "--noheader", "--format=%T").split()
-    if "RUNNING" in states:
-        cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
-    if states:
-        cluster.command("scancel", "--user=root")
+    """Leave no job behind, nor what keeps nodes, and wait until their GPUs are free."""
+    if left := cluster.command("squeue", "--noheader", "--format=%i").split():
+        for how in (("--state=RUNNING", "--full", "--signal=KILL"), ()):
+            # Some may end by themselves meanwhile.
+            with suppress(TestbedError):
+                cluster.command("scancel", *how, *left)
         wait_until(lambda: not cluster.command("squeue", "--noheader"), "an empty queue", 120)
-    # What no daemon has let go of keeps the nodes for a while else.
-    for name in HOLDS:
+    kept = cluster.command("scontrol", "show", "reservation", "--oneliner")
+    for name in re.findall(r"ReservationName=(\S+)", kept):
         with suppress(TestbedError):
             cluster.command("scontrol", "delete", f"ReservationName={name}")
 

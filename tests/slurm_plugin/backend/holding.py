@@ -24,9 +24,8 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.testbed import Testbed
-from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.jobs import await_job, running
-from tests.slurm_plugin.submit.asking import as_user
+from tests.slurm_plugin.submit.asking import sbatch_as
 
 NAME = "hetsched"
 NODES = ("n0", "n1", "n2", "n3", "n4", "n5")
@@ -133,10 +132,7 @@ class Site:
 
     def submit(self, *options: str, seconds: float = 600) -> str:
         wrap = f"--wrap=sleep {seconds} & trap 'kill %1; exit 0' TERM; wait"
-        words = ("sbatch", "--parsable", "--output=/dev/null", *options, wrap)
-        said = as_user(self.testbed, USER, *words)
-        assert said.returncode == 0, said.stderr
-        return said.stdout.strip()
+        return sbatch_as(self.testbed, USER, *options, wrap)
 
     def hold(self, seconds: int = 600, nodes: tuple[str, ...] = NODES) -> None:
         self.operator.apply(Hold(NAME, nodes, seconds))
@@ -167,28 +163,6 @@ class Site:
         self.enter(job, node)
         assert self.await_running(job).nodes == (node,)
         return job
-
-    def end_all(self) -> None:
-        """Leave no job and no reservation behind."""
-        for signal in ((), ("--full", "--signal=KILL")):
-            self.testbed.command("scancel", f"--user={USER}", *signal)
-        squeue = ("squeue", "--noheader", f"--user={USER}")
-        wait_until(lambda: not self.testbed.command(*squeue), "an empty queue", PATIENCE_S)
-        for kept in self.operator.read().reservations:
-            self.testbed.command("scontrol", "delete", f"ReservationName={kept.name}")
-
-
-@contextmanager
-def known_to_slurm(testbed: Testbed, user: str) -> Iterator[None]:
-    """Give a user an association, as a site does to all of its users."""
-    tell = ("sacctmgr", "--immediate")
-    testbed.command(*tell, "add", "user", user, "account=root")
-    try:
-        known = ("scontrol", "show", "assoc_mgr", f"users={user}", "flags=assoc")
-        wait_until(lambda: f"UserName={user}(" in testbed.command(*known), "a user", 120)
-        yield
-    finally:
-        testbed.command(*tell, "delete", "user", user)
 
 
 def waits(job: SlurmJob) -> bool:

@@ -31,7 +31,7 @@ from tests.slurm_plugin.backend.holding import (
     power_saved,
     waits,
 )
-from tests.slurm_plugin.jobs import pending
+from tests.slurm_plugin.jobs import end_all, pending
 from tests.slurm_plugin.submit.asking import as_user
 
 both = pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def saving(site: Site) -> Iterator[Site]:
     """A held site that turns idle nodes off."""
     with power_saved(site.testbed):
         yield site
-        site.end_all()
+        end_all(site.testbed)
 
 
 def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(saving: Site) -> None:

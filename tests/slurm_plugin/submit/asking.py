@@ -82,6 +82,14 @@ def sbatch(testbed: Testbed, *words: str | Path) -> str:
     return testbed.command("sbatch", "--parsable", "--output=/dev/null", *words).strip()
 
 
+def sbatch_as(testbed: Testbed, user: str, *words: str | Path, **environment: str) -> str:
+    """Submit a job as somebody else does, and return its id."""
+    always = ("sbatch", "--parsable", "--output=/dev/null")
+    said = as_user(testbed, user, *always, *words, **environment)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.strip()
+
+
 def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return as_user(testbed, "nobody", *words)
 
@@ -105,22 +113,22 @@ def as_user(
 
 
 @contextmanager
-def as_operator(testbed: Testbed, user: str) -> Iterator[None]:
-    """Have Slurm know a user as an operator, as it does a site's daemon, for a while."""
+def known_to_slurm(testbed: Testbed, user: str, *, operator: bool = False) -> Iterator[None]:
+    """Give a user an association for a while, as sites do, or the rights of a daemon, too."""
     tell = ("sacctmgr", "--immediate")
     testbed.command(*tell, "add", "user", user, "account=root")
     try:
-        testbed.command(*tell, "modify", "user", user, "set", "adminlevel=Operator")
+        if operator:
+            testbed.command(*tell, "modify", "user", user, "set", "adminlevel=Operator")
         # slurmctld is told by slurmdbd, when that sees fit.
-        known = ("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users")
-        wait_until(
-            lambda: (
-                f"UserName={user}(" in (said := testbed.command(*known))
-                and "AdminLevel=Operator" in said
-            ),
-            "an operator",
-            120,
-        )
+        known = ("scontrol", "show", "assoc_mgr", f"users={user}")
+        flags, level = ("users", "AdminLevel=Operator") if operator else ("assoc", "")
+
+        def knows() -> bool:
+            said = testbed.command(*known, f"flags={flags}")
+            return f"UserName={user}(" in said and level in said
+
+        wait_until(knows, f"slurmctld knows {user}", 120)
         yield
     finally:
         testbed.command(*tell, "delete", "user", user)

@@ -24,7 +24,7 @@ from tests.slurm_plugin.submit.asking import (
     shown,
 )
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 
 def test_every_option_reaches_the_mark_and_a_signal_only_from_the_script(
@@ -96,7 +96,7 @@ def test_a_bad_line_is_refused_with_what_would_do(
     ],
 )
 def test_a_gang_needs_a_shell_of_whatever_options(
-    testbed: Testbed, submitter: Submitter, tmp_path: Path, first: str, taken: bool
+    testbed: Testbed, tmp_path: Path, first: str, taken: bool
 ) -> None:
     script = tmp_path / "gang.sh"
     script.write_text(f"{first}\n#HETSCHED --gpu-set=4,5 --gpu-shapes=any\ntrue\n")
@@ -168,9 +168,8 @@ OWN = (
 
 
 def test_a_job_waits_in_the_shape_that_its_user_asked_for_or_with_a_count_of_its_set(
-    testbed: Testbed, submitter: Submitter
+    testbed: Testbed,
 ) -> None:
-    del submitter  # it cleans up
     for words, wanted in OWN:
         seen = shown(testbed, sbatch(testbed, "--hold", *words, "--wrap=sleep 600"))
         assert {name: seen[name] for name in wanted} == wanted, words
@@ -188,9 +187,8 @@ def test_a_job_waits_in_the_shape_that_its_user_asked_for_or_with_a_count_of_its
     ],
 )
 def test_ordinary_jobs_are_what_they_would_be_without_the_script(
-    testbed: Testbed, submitter: Submitter, words: tuple[str, ...]
+    testbed: Testbed, words: tuple[str, ...]
 ) -> None:
-    del submitter  # it cleans up
     apart = {"JobId", "ArrayJobId", "SLUID", "SubmitLine", "SubmitTime", "EligibleTime"}
     apart |= {"AccrueTime", "StartTime", "EndTime", "LastSchedEval", "Priority"}
 

@@ -16,7 +16,7 @@ from slurm_plugin.testbed.spank import build_spank, why_no_spank
 from tests.slurm_plugin.jobs import Submitter, await_job
 from tests.slurm_plugin.submit.asking import as_nobody, mark_of, sbatch
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 OPTIONS = (
     "--gpu-set=1,2,4-8",
@@ -35,11 +35,6 @@ OPTIONS = (
 def of_any_job(mark: Mark) -> Mark:
     """A mark without what tells one job from another."""
     return replace(mark, nonce="", submitted_s=0.0)
-
-
-@pytest.fixture(autouse=True)
-def cleaned(submitter: Submitter) -> None:
-    """Whatever a test submits is gone after it."""
 
 
 def test_each_option_of_sbatch_means_what_the_line_of_its_name_does(
@@ -96,7 +91,7 @@ def test_a_bad_value_is_refused_with_what_would_do(
 
 
 def test_sbatch_within_a_job_does_not_take_that_job_s_options_for_its_own(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+    backend: SlurmBackend, testbed: Testbed, tmp_path: Path
 ) -> None:
     told = tmp_path / "child"
 

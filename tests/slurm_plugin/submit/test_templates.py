@@ -12,10 +12,9 @@ from slurm_plugin.daemon import Daemon
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import run
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
-from tests.slurm_plugin.jobs import Submitter
 from tests.slurm_plugin.submit.asking import mark_of
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 TEMPLATES = Path(__file__).parents[3] / "sbatch_templates"
 TRAINING = ("rigid", "requirement-set", "range", "multi-node-torchrun")
@@ -75,8 +74,7 @@ def run_to_the_end(backend: SlurmBackend, daemon: Daemon, job: str) -> int:
 
 
 @pytest.fixture
-def daemon(backend: SlurmBackend, submitter: Submitter) -> Daemon:
-    del submitter  # it cleans up
+def daemon(backend: SlurmBackend) -> Daemon:
     return daemon_of(backend)
 
 

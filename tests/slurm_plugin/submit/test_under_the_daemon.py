@@ -24,12 +24,7 @@ from tests.slurm_plugin.daemon.test_daemon_live import (
 from tests.slurm_plugin.jobs import Submitter, await_job, is_in, pending, running
 from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead
 
-pytestmark = pytest.mark.slurm
-
-
-@pytest.fixture(autouse=True)
-def cleaned(submitter: Submitter) -> None:
-    """Whatever a test submits is gone after it."""
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
-import time
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,10 +22,10 @@ from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of as a_daemon
 from tests.slurm_plugin.daemon.test_daemon_live import drive
-from tests.slurm_plugin.jobs import Submitter, is_in
-from tests.slurm_plugin.submit.asking import NOTHING, as_user, script_instead
+from tests.slurm_plugin.jobs import is_in
+from tests.slurm_plugin.submit.asking import NOTHING, as_user, sbatch_as, script_instead
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 NOBODY = 65534
 PATIENCE_S = 180.0
@@ -35,10 +34,9 @@ PATIENCE_S = 180.0
 @pytest.fixture
 def spool() -> Iterator[Path]:
     """A spool directory that other users can reach."""
-    folder = Path("/tmp") / f"hs-spool-{os.getpid()}-{time.monotonic_ns()}"
-    folder.mkdir(mode=0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture
@@ -52,23 +50,6 @@ def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
         partitions=frozenset({"gpu"}), grace_s=5.0, spool=spool, spool_s=0.1, spool_most_s=5.0
     )
     return a_daemon(backend, store=store, settings=settings)
-
-
-def submitted(testbed: Testbed, user: str, *words: str, **environment: str) -> str:
-    always = ("sbatch", "--parsable", "--output=/dev/null")
-    said = as_user(testbed, user, *always, *words, **environment)
-    assert said.returncode == 0, said.stderr
-    return said.stdout.strip()
-
-
-@pytest.fixture
-def cancelled(testbed: Testbed, submitter: Submitter) -> Iterator[None]:
-    """Leave no job of the ordinary users behind."""
-    yield
-    # By number: Slurm knows no user nobody.
-    if left := testbed.command("squeue", "-h", "--format=%i").split():
-        testbed.command("scancel", *left)
-    wait_until(lambda: not testbed.command("squeue", "-h"), "an empty queue", PATIENCE_S)
 
 
 def start_line(job: str, nonce: str, **other: object) -> str:
@@ -85,12 +66,12 @@ def progress_line(samples: str, speed: str) -> str:
 
 
 def test_forged_spool_files_have_no_effect_and_are_counted(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     daemon, meters = daemon_of(backend, store, spool), Meters()
     options = ("--gpu-set=1", "--gpu-types=v100", "--profile-key=net", "--wrap=sleep 300")
-    jobs = [submitted(testbed, "nobody", *options) for _ in range(8)]
-    another = submitted(testbed, "bin", *options)
+    jobs = [sbatch_as(testbed, "nobody", *options) for _ in range(8)]
+    another = sbatch_as(testbed, "bin", *options)
 
     drive(daemon, is_in(backend, JobState.RUNNING, *jobs, another), 45)
     daemon.cycle()
@@ -159,7 +140,7 @@ HOSTILE = (
 
 
 def test_hostile_names_comments_and_environments_are_texts(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     mine = spool / "touched"
     spool.chmod(0o755)
@@ -167,7 +148,7 @@ def test_hostile_names_comments_and_environments_are_texts(
     jobs = []
     for text in (text.replace("{mine}", str(mine)) for text in HOSTILE):
         words = (f"--job-name={text}", f"--comment={text}", "--gpu-set=1", "--wrap=sleep 1")
-        jobs.append(submitted(testbed, "nobody", *words, HETSCHED_NONCE=text))
+        jobs.append(sbatch_as(testbed, "nobody", *words, HETSCHED_NONCE=text))
     seen = backend.read().jobs
     nonces: set[str] = set()
 
@@ -184,20 +165,20 @@ def test_hostile_names_comments_and_environments_are_texts(
 
 
 def test_who_gets_into_the_reservation_unplaced_is_taken_out_though_there_is_no_script(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     daemon = daemon_of(backend, store, spool)
     words = ("--gres=gpu:a100:4", "--wrap=sleep 300")
-    first = [submitted(testbed, "bin", *words) for _ in range(2)]
+    first = [sbatch_as(testbed, "bin", *words) for _ in range(2)]
 
     drive(daemon, is_in(backend, JobState.RUNNING, *first), 45)
     with script_instead(testbed, NOTHING):
-        bold = submitted(testbed, "nobody", *words, "--reservation=hetsched")
-        late = submitted(testbed, "nobody", *words)
+        bold = sbatch_as(testbed, "nobody", *words, "--reservation=hetsched")
+        late = sbatch_as(testbed, "nobody", *words)
         update = ("scontrol", "update", f"JobId={late}", "ReservationName=hetsched")
         assert as_user(testbed, "nobody", *update).returncode == 0
         without_gpus = ("--cpus-per-task=32", "--nodelist=n0", "--wrap=sleep 300")
-        plain = submitted(testbed, "nobody", *without_gpus, "--reservation=hetsched")
+        plain = sbatch_as(testbed, "nobody", *without_gpus, "--reservation=hetsched")
     jobs = (bold, late, plain)
     assert all(backend.read().jobs[job].entered for job in jobs)
     outcome = daemon.cycle().outcome
@@ -211,10 +192,10 @@ def test_who_gets_into_the_reservation_unplaced_is_taken_out_though_there_is_no_
 
 
 def test_another_s_job_is_neither_read_nor_changed(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     daemon = daemon_of(backend, store, spool)
-    job = submitted(testbed, "nobody", "--gpu-set=1", "--wrap=sleep 300")
+    job = sbatch_as(testbed, "nobody", "--gpu-set=1", "--wrap=sleep 300")
 
     drive(daemon, is_in(backend, JobState.RUNNING, job), 45)
     nonce = daemon.world.managed[job].request.mark.nonce
