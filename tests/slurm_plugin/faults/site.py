@@ -390,6 +390,13 @@ class Site:
         killed = sum(run.end is None for runs in seen.values() for run in runs)
         return Verdict(len(self.submitted), runs_in_all, killed, len(done), tuple(wrong))
 
+    def check(self) -> Verdict:
+        """Hold that all jobs have finished, none was killed, and nothing else was wrong."""
+        verdict = self.verdict()
+        assert verdict.wrong == ()
+        assert (verdict.finished, verdict.killed_runs) == (len(self.submitted), 0)
+        return verdict
+
     def accounted(self, seen: Mapping[str, Sequence[Seen]]) -> dict[str, list[Accounted]]:
         """Return what Slurm's records say of all runs, by the ids that the runs saw.
 
