@@ -99,7 +99,8 @@ def await_job(
 
 def end_all(cluster: Testbed) -> None:
     """Leave no job behind, nor what keeps nodes, and wait until their GPUs are free."""
-    if left := cluster.command("squeue", "--noheader", "--format=%i").split():
+    # Arrays by the number that all of their elements have.
+    if left := set(cluster.command("squeue", "--noheader", "--format=%F").split()):
         for how in (("--state=RUNNING", "--full", "--signal=KILL"), ()):
             # Some may end by themselves meanwhile.
             with suppress(TestbedError):
