@@ -35,7 +35,8 @@ REFUSED = [
     ("--gpu-set=2 --gpu-mem=0G", "--gpu-mem=0G: expected the memory of one GPU"),
     ("--gpu-set=2 --gpu-mem=40G;id", "--gpu-mem=40G;id: expected the memory of one GPU"),
     ("--gpu-set=2 --gpu-shapes=odd", "--gpu-shapes=odd: expected even"),
-    ("--gpu-set=2 --learning-rate=-1_0", "--learning-rate=-1_0: expected a number above 0"),
+    ("--gpu-set=2 --learning-rate=-1", "--learning-rate=-1: expected a number above 0"),
+    ("--gpu-set=2 --learning-rate=1_0", "--learning-rate=1_0: expected a number above 0"),
     ("--gpu-set=2 --learning-rate=1e999", "--learning-rate=1e999: expected a number above 0"),
     ("--gpu-set=2 --learning-rate=$(id)", "--learning-rate=$(id): expected a number above 0"),
     (
