@@ -2,16 +2,13 @@
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from slurm_plugin.backend import SlurmBackend, open_backend
 from slurm_plugin.testbed import (
-    FakeSite,
     Installation,
     Testbed,
     TestbedUnavailableError,
@@ -21,6 +18,7 @@ from slurm_plugin.testbed import (
     usual_site,
 )
 from slurm_plugin.testbed.packages import NEWEST
+from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.jobs import Submitter, end_all
 
 
@@ -30,21 +28,6 @@ def _installed(release: str) -> Installation:
         return install(default_cache(), release=release)
     except TestbedUnavailableError as error:
         pytest.skip(f"no real Slurm here ({release}): {error}")
-
-
-@contextmanager
-def _up(installed: Installation, site: FakeSite) -> Iterator[Testbed]:
-    """Bring a cluster up for a while."""
-    # Sockets need a short path, which pytest's own temporary folders do not have.
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        # Jobs of other users read the configuration.
-        Path(name).chmod(0o755)
-        cluster = Testbed.create(installed, Path(name) / "slurm", site)
-        try:
-            cluster.up()
-            yield cluster
-        finally:
-            cluster.down()
 
 
 @pytest.fixture(scope="session")
@@ -59,7 +42,7 @@ def testbed(installation: Installation) -> Iterator[Testbed]:
 
     They are in the partitions `gpu`, all of them, and `short`, the first half.
     """
-    with _up(installation, usual_site(fake_nodes(6))) as cluster:
+    with up(installation, usual_site(fake_nodes(6))) as cluster:
         os.environ.update(cluster.environment())
         if installation.pyslurm:
             sys.path.append(str(installation.pyslurm))
@@ -69,7 +52,7 @@ def testbed(installation: Installation) -> Iterator[Testbed]:
 @pytest.fixture(scope="session")
 def old_testbed() -> Iterator[Testbed]:
     """The same under Slurm 24.11, for which there is no pyslurm; this process does not find it."""
-    with _up(_installed("24.11"), usual_site(fake_nodes(6))) as cluster:
+    with up(_installed("24.11"), usual_site(fake_nodes(6))) as cluster:
         yield cluster
 
 

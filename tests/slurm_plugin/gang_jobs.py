@@ -16,6 +16,7 @@ from pathlib import Path
 from ClusterShell.NodeSet import NodeSet
 
 from slurm_plugin.testbed import Testbed
+from tests.slurm_plugin.faults.site import Seen, runs_in
 
 SCRIPT = """\
 #!/bin/bash
@@ -27,7 +28,7 @@ held="$SLURM_JOB_NODELIST=$SLURM_JOB_GPUS"
 if [ "$SLURM_JOB_NUM_NODES" -gt 1 ]; then
     held=$(srun bash -c 'echo $SLURMD_NODENAME=$CUDA_VISIBLE_DEVICES' | paste -sd " ")
 fi
-echo "start $EPOCHREALTIME ${{SLURM_RESTART_COUNT:-0}} $held" >>$me.seen
+echo "start $EPOCHREALTIME $SLURM_JOB_ID ${{SLURM_RESTART_COUNT:-0}} - $held" >>$me.seen
 done=$(cat $me.saved 2>/dev/null || echo 0)
 trap 'echo $done >$me.saved; echo "end $EPOCHREALTIME" >>$me.seen; exit 0' TERM
 if [ "${{SLURM_ARRAY_TASK_ID:-0}}" = 0 ]; then
@@ -56,20 +57,6 @@ AT_ONCE_S = 2.5
 """All elements of a run have written their first line in less."""
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A run of an element: its number, its (node, GPUs), seconds UTC; `end` None if killed."""
-
-    number: int
-    pieces: tuple[tuple[str, int], ...]
-    begin: float
-    end: float | None
-
-    def overlaps(self, other: Seen) -> bool:
-        """Whether both ran at the same time."""
-        return self.begin < (other.end or 1e12) and other.begin < (self.end or 1e12)
-
-
 @dataclass(slots=True)
 class Gangs:
     """Submits gangs to a cluster, each of which notes down in `folder` what it sees."""
@@ -80,18 +67,10 @@ class Gangs:
     counts: dict[str, frozenset[int]] = field(default_factory=dict)
 
     def submit(self, counts: str, options: str = "", seconds: float = 3.0) -> str:
-        """Submit a job and return its id."""
         token = f"g{len(self.tokens)}"
         script = self.folder / "gang.sh"
-        script.write_text(
-            SCRIPT.format(
-                counts=counts,
-                options=options,
-                folder=self.folder,
-                token=token,
-                steps=int(seconds * 10),
-            )
-        )
+        words = {"counts": counts, "options": options, "folder": self.folder, "token": token}
+        script.write_text(SCRIPT.format(**words, steps=int(seconds * 10)))
         job = self.cluster.command("sbatch", "--parsable", script).strip()
         self.tokens[job] = token
         self.counts[job] = frozenset(map(int, counts.split(",")))
@@ -102,19 +81,10 @@ class Gangs:
         return self.submit(*WISHES[number % len(WISHES)], seconds=seconds)
 
     def seen(self, job: str) -> dict[int, list[Seen]]:
-        """Return the runs of each element of a job."""
-        found: dict[int, list[Seen]] = defaultdict(list)
-        for path in self.folder.glob(f"{self.tokens[job]}.*.seen"):
-            element = int(path.name.split(".")[1])
-            for line in path.read_text().splitlines():
-                word, at, *rest = line.split()
-                if word == "start":
-                    number, *held = rest
-                    found[element].append(Seen(int(number), _pieces(held), float(at), None))
-                else:
-                    last = found[element][-1]
-                    found[element][-1] = Seen(last.number, last.pieces, last.begin, float(at))
-        return found
+        return {
+            int(path.name.split(".")[1]): list(runs_in(path.read_text()))
+            for path in self.folder.glob(f"{self.tokens[job]}.*.seen")
+        }
 
     def shapes(self, job: str) -> dict[int, dict[str, int]]:
         """Return what each run of a job had on each node, by the number of its leader's run.
@@ -146,11 +116,9 @@ class Gangs:
         ]
 
     def done(self, job: str) -> bool:
-        """Whether a job has done all its steps."""
         return (self.folder / f"{self.tokens[job]}.done").exists()
 
     def queue(self) -> str:
-        """Return what is left in the queue."""
         return self.cluster.command("squeue", "--noheader", "--array", "--format=%i %T %r %N")
 
     def accounted(self, job: str) -> dict[str, list[tuple[tuple[str, ...], int]]]:
@@ -169,7 +137,6 @@ class Gangs:
 
 
 def await_that(true: Callable[[], bool], timeout_s: float, what: Callable[[], str]) -> None:
-    """Wait for something to come about."""
     deadline = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < deadline, what()
@@ -183,12 +150,7 @@ def wrong_in(gangs: Gangs, cancelled: Mapping[str, object]) -> Iterator[str]:
             yield f"{job} has not finished"
         for number, pieces in gangs.shapes(job).items():
             if sum(pieces.values()) not in counts and job not in cancelled:
-                seen = dict(gangs.seen(job))
-                yield f"run {number} of {job} had {pieces} of {sorted(counts)}: {seen}"
+                wanted = sorted(counts)
+                yield f"run {number} of {job} had {pieces} of {wanted}: {gangs.seen(job)}"
         for run in gangs.leaderless(job, 2.0):
             yield f"{job} had {run} without its leader"
-
-
-def _pieces(held: list[str]) -> tuple[tuple[str, int], ...]:
-    pairs = (each.partition("=") for each in held)
-    return tuple(sorted((node, len(gpus.split(","))) for node, _, gpus in pairs))

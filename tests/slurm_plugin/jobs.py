@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurm_plugin.backend import HOLDS, JobState, SlurmBackend, SlurmJob
+from slurm_plugin.backend import JobState, SlurmBackend, SlurmJob
 from slurm_plugin.testbed import Testbed, TestbedError
 from slurm_plugin.testbed.processes import wait_until
 
@@ -72,7 +73,6 @@ class Submitter:
         return self.cluster.command("sbatch", *words, script).strip()
 
     def told(self, job: str) -> list[Told]:
-        """Return what the runs of a job have written so far."""
         path = self.folder / f"{job}.out"
         lines = path.read_text().splitlines() if path.exists() else []
         return [
@@ -87,11 +87,10 @@ def await_job(
     wanted: Callable[[SlurmJob], bool],
     timeout_s: float = 30.0,
 ) -> SlurmJob:
-    """Return the job once it is as wanted."""
     latest = deadline(timeout_s)
     while True:
-        seen = backend.read().jobs[job]
-        if wanted(seen):
+        seen = backend.read().jobs.get(job)
+        if seen is not None and wanted(seen):
             return seen
         if time.monotonic() > latest:
             pytest.fail(f"job {job} is still {seen}")
@@ -99,15 +98,16 @@ def await_job(
 
 
 def end_all(cluster: Testbed) -> None:
-    """Leave no job of root's behind, and wait until their GPUs are free."""
-    states = cluster.command("squeue", "--noheader", "--format=%T").split()
-    if "RUNNING" in states:
-        cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
-    if states:
-        cluster.command("scancel", "--user=root")
+    """Leave no job behind, nor what keeps nodes, and wait until their GPUs are free."""
+    # Arrays by the number that all of their elements have.
+    if left := set(cluster.command("squeue", "--noheader", "--format=%F").split()):
+        for how in (("--state=RUNNING", "--full", "--signal=KILL"), ()):
+            # Some may end by themselves meanwhile.
+            with suppress(TestbedError):
+                cluster.command("scancel", *how, *left)
         wait_until(lambda: not cluster.command("squeue", "--noheader"), "an empty queue", 120)
-    # What no daemon has let go of keeps the nodes for a while else.
-    for name in HOLDS:
+    kept = cluster.command("scontrol", "show", "reservation", "--oneliner")
+    for name in re.findall(r"ReservationName=(\S+)", kept):
         with suppress(TestbedError):
             cluster.command("scontrol", "delete", f"ReservationName={name}")
 
@@ -131,11 +131,18 @@ def is_back(testbed: Testbed, node: str) -> bool:
     return set(said) == {"idle"}
 
 
+def is_in(backend: SlurmBackend, state: JobState, *jobs: str) -> Callable[[], bool]:
+    def asked() -> bool:
+        shown = backend.read().jobs
+        # Elements that Slurm keeps as one are not shown one by one.
+        return all(job in shown and shown[job].state is state for job in jobs)
+
+    return asked
+
+
 def running(job: SlurmJob) -> bool:
-    """Whether a job runs."""
     return job.state is JobState.RUNNING
 
 
 def pending(job: SlurmJob) -> bool:
-    """Whether a job waits and holds nothing."""
     return job.state is JobState.PENDING

@@ -30,7 +30,6 @@ class Site:
     environment: dict[str, str]
 
     def run(self, *words: str) -> Result:
-        """Run a command of hetsched."""
         return CliRunner().invoke(hetsched, list(words), env=self.environment)
 
     def says(self, *words: str) -> str:

@@ -10,7 +10,9 @@ import json
 import os
 import signal
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +67,8 @@ class Copies:
         (self.folder / "rounds").mkdir(parents=True, exist_ok=True)
         script = self.folder / f"{name}.sh"
         words = {"folder": self.folder, "root": ROOT, "python": sys.executable, "steps": self.steps}
-        words["batch"] = self.batch
-        text = SCRIPT.format(options=options, nonce=self.nonce, ending=ending, **words)
-        script.write_text(text)
+        words |= {"batch": self.batch, "options": options, "nonce": self.nonce, "ending": ending}
+        script.write_text(SCRIPT.format(**words))
         return self.testbed.command("sbatch", "--parsable", f"--job-name={name}", script).strip()
 
     def rounds(self) -> dict[int, dict[str, Any]]:
@@ -90,12 +91,15 @@ class Copies:
         """Whether a round has ended with what so many copies have done."""
         return any(len(said["steps"]) == copies for said in self.rounds().values())
 
-    def lose_a_node(self) -> str:
-        """Kill all that runs on the node of the copy whose tracker goes first; return which."""
-        node = min(path.stem for path in self.folder.glob("*.pids"))
-        # From Slurm's own step on, so that it tells nobody.
-        for pid in (self.folder / f"{node}.pids").read_text().split():
-            os.kill(int(pid), signal.SIGKILL)
+    def pids(self, node: str) -> list[int]:
+        """The processes of the copy that began last on a node, Slurm's own first."""
+        return [int(pid) for pid in (self.folder / f"{node}.pids").read_text().split()]
+
+    def lose(self, node: str) -> str:
+        """Kill all of a copy, Slurm's own first so that it tells nobody, and close its node."""
+        for pid in self.pids(node):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.testbed.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
         return node
 
@@ -159,7 +163,9 @@ def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
         """Whether both have lost a node, each once all its copies have been in one round."""
         for each in both:
             if each.nonce not in lost and each.ran_with(3):
-                lost[each.nonce] = each.lose_a_node()
+                # That of the copy whose tracker goes first.
+                node = min(path.stem for path in each.folder.glob("*.pids"))
+                lost[each.nonce] = each.lose(node)
         return len(lost) == 2
 
     try:
@@ -173,7 +179,7 @@ def test_copies_on_three_unlike_nodes_lose_one_and_come_to_their_steps(
         testbed.command("scancel", job, *jobs)
         daemon.let_go()
         for node in lost.values():
-            wait_until(lambda node=node: is_back(testbed, node), f"{node} to be back", 60)  # type: ignore[misc]
+            wait_until(partial(is_back, testbed, node), f"{node} to be back", 60)
         testbed.await_idle()
     for each in both:
         each.check(lost[each.nonce])

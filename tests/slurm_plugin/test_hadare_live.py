@@ -6,11 +6,8 @@ sides: the trackers' rounds, what each copy says that it has done, and Slurm's o
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import random
-import signal
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -85,26 +82,9 @@ def losable(daemon: Daemon, copies: Copies, job: str) -> list[str]:
     """Nodes on which copies run that have taken part in the last round, and not started since."""
     reported = max(copies.rounds().values(), key=lambda said: said["number"])["steps"]
     there = set(holds(daemon, job).values()) & set(reported)
-    return sorted(node for node in there if all(map(is_alive, pids_of(copies, node))))
-
-
-def pids_of(copies: Copies, node: str) -> list[int]:
-    """The processes of the copy that began last on a node, Slurm's own first."""
-    return [int(pid) for pid in (copies.folder / f"{node}.pids").read_text().split()]
-
-
-def is_alive(pid: int) -> bool:
-    """Whether there is such a process."""
-    return Path(f"/proc/{pid}").exists()
-
-
-def lose(copies: Copies, node: str) -> str:
-    """Kill all of a copy that runs and close its node; return which node."""
-    for pid in pids_of(copies, node):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
-    copies.testbed.command("scontrol", "update", f"node={node}", "state=down", "reason=test")
-    return node
+    return sorted(
+        node for node in there if all(Path(f"/proc/{pid}").exists() for pid in copies.pids(node))
+    )
 
 
 def stopped(testbed: Testbed, job: str) -> int:
@@ -151,7 +131,7 @@ def test_jobs_of_copies_and_a_plain_one_share_unlike_nodes_of_which_one_is_lost(
             drive(daemon, lambda: bool(holds(daemon, jobs[1])), timeout_s=120)
             drive(daemon, lambda: bool(losable(daemon, first, jobs[0])), timeout_s=120)
             assert len(holds(daemon, jobs[0])) < 6
-            lost = lose(first, losable(daemon, first, jobs[0])[0])
+            lost = first.lose(losable(daemon, first, jobs[0])[0])
             drive(daemon, over, timeout_s=180)
             drive(daemon, lambda: not testbed.command("squeue", "-h"), timeout_s=60)
         finally:

@@ -1,7 +1,6 @@
 """The replay's `slurm` policy against the real slurmctld, on a script of rigid jobs."""
 
 import itertools
-import tempfile
 import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -19,6 +18,7 @@ from hetsched_core.traces.sacct import SacctOptions
 from hetsched_core.types import Cluster, Node
 from slurm_plugin.testbed import FakeSite, Installation, Testbed, fake_nodes
 from slurm_plugin.testbed.site import Partition
+from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import SACCT_COLUMNS, accounted
 from tests.slurm_plugin.jobs import deadline
 
@@ -63,13 +63,8 @@ def plain(installation: Installation) -> Iterator[Testbed]:
     scheduling = "SchedulerParameters=sched_interval=2,sched_min_interval=0,bf_interval=1"
     partitions = (Partition("gpu", default=True),)
     site = FakeSite(fake_nodes(6), partitions, (scheduling, "PriorityType=priority/basic"))
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        cluster = Testbed.create(installation, Path(name) / "slurm", site)
-        try:
-            cluster.up()
-            yield cluster
-        finally:
-            cluster.down()
+    with up(installation, site) as cluster:
+        yield cluster
 
 
 def test_the_replay_s_slurm_starts_the_jobs_of_a_script_as_slurmctld_does(

@@ -1,12 +1,13 @@
 """What the daemon answers, from a published state."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.fifo import Fifo
-from hetsched_core.types import NodeCondition, Purpose, Reason, ReasonCode, Shape, Waiting
+from hetsched_core.types import JobView, NodeCondition, Purpose, Reason, ReasonCode, Shape, Waiting
 from slurm_plugin.api.answers import Peer, Published, answer
 from slurm_plugin.cli.ask import _print_why
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
@@ -15,40 +16,37 @@ CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
 ADMIN = Peer("root", admin=True)
 
 
-def owned(job: str, user: str, *runs: object, **more: object) -> object:
-    seen = view(job, *runs, **more)  # type: ignore[arg-type]
+def owned(job: str, user: str, *runs: Any, **more: Any) -> JobView:
+    seen = view(job, *runs, **more)
     return replace(seen, job=replace(seen.job, user=user))
 
 
-def published(**more: object) -> Published:
+def published(**more: Any) -> Published:
     snapshot = snapshot_of(
         CLUSTER,
         [
-            owned("1", "ada", held(on(n0=3)), counts=(3,)),  # type: ignore[list-item]
-            owned("2", "bob", counts=(2, 4), submit_s=1.0),  # type: ignore[list-item]
-            owned("3", "bob", counts=(16,), submit_s=2.0),  # type: ignore[list-item]
+            owned("1", "ada", held(on(n0=3)), counts=(3,)),
+            owned("2", "bob", counts=(2, 4), submit_s=1.0),
+            owned("3", "bob", counts=(16,), submit_s=2.0),
         ],
         now=60.0,
         shapes=frozenset({Shape.SINGLE_NODE}),
         nodes={"n1": {"condition": NodeCondition.DRAINED}, "n2": {"foreign_gpus": 3}},
     )
     plan = Fifo().plan(snapshot)
-    return Published(60.0, 0.0, Fifo(), "enforce", snapshot, plan, **more)  # type: ignore[arg-type]
+    return Published(60.0, 0.0, Fifo(), "enforce", snapshot, plan, **more)
 
 
-def test_status_counts_jobs_and_every_gpu_once() -> None:
+def test_status_counts_jobs_and_every_gpu_once_and_nodes_tell_what_is_in_use() -> None:
     said = answer(published(decisions=7), {"ask": "status"}, ADMIN)
-    assert (said["schema"], said["policy"], said["mode"], said["decisions"]) == (
-        1,
-        "fifo",
-        "enforce",
-        7,
-    )
+    told = tuple(said[name] for name in ("schema", "policy", "mode", "decisions"))
+    assert told == (1, "fifo", "enforce", 7)
     assert said["jobs"] == {"running": 1, "waiting": 2}
     assert said["gpus"]["a100"] == {"all": 4, "held": 3, "foreign": 0, "closed": 0, "idle": 1}
     assert said["gpus"]["t4"] == {"all": 8, "held": 0, "foreign": 3, "closed": 4, "idle": 1}
-    for use in said["gpus"].values():
-        assert use["all"] == use["held"] + use["foreign"] + use["closed"] + use["idle"]
+    rows = {row["node"]: row for row in answer(published(), {"ask": "nodes"}, ADMIN)["nodes"]}
+    assert rows["n1"]["condition"] == "drained"
+    assert (rows["n2"]["foreign"], rows["n2"]["idle"]) == (3, 1)
 
 
 def test_the_queue_is_in_the_order_of_submission_with_squeues_letters() -> None:
@@ -67,12 +65,6 @@ def test_a_suspended_job_is_told_with_squeues_letter_and_why_says_so() -> None:
     said = answer(suspended, {"ask": "why", "job": "1"}, ADMIN)
     assert (said["state"], said["holds"]) == ("S", {"n0": 3})
     assert [reason["code"] for reason in said["reasons"]] == ["suspended"]
-
-
-def test_nodes_are_told_with_what_is_in_use() -> None:
-    rows = {row["node"]: row for row in answer(published(), {"ask": "nodes"}, ADMIN)["nodes"]}
-    assert rows["n1"]["condition"] == "drained"
-    assert (rows["n2"]["foreign"], rows["n2"]["idle"]) == (3, 1)
 
 
 def test_why_tells_reasons_by_horizon_and_what_would_help() -> None:

@@ -24,7 +24,6 @@ class Slow:
     go_on: threading.Event | None = None
 
     def stopwatch(self) -> float:
-        """Return the time."""
         return self.clock_s
 
     def plan(self, snapshot: Snapshot) -> Plan:

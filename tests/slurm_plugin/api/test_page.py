@@ -1,14 +1,13 @@
 """The page: what the daemon tells for it, and how it is made, written and served."""
 
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC
 from pathlib import Path
+from typing import Any
 from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
@@ -29,6 +28,7 @@ from slurm_plugin.daemon.managed import to_begin_later
 from slurm_plugin.daemon.request import NO_MARK, own_of, request_of
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
+from tests.slurm_plugin.api.test_meters import free_address
 from tests.slurm_plugin.backend.fake import PENDING
 
 CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
@@ -67,22 +67,10 @@ def publisher_of(configuration: Configuration = CONFIGURATION) -> Publisher:
 
 
 @pytest.fixture
-def path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as folder:
-        yield Path(folder) / "s"
-
-
-@pytest.fixture
 def server(path: Path) -> Iterator[AnswerServer]:
     server = AnswerServer(path, publisher_of().answer)
     yield server
     server.close()
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 @pytest.mark.usefixtures("server")
@@ -100,16 +88,32 @@ def test_over_the_socket_comes_what_was_published(path: Path) -> None:
     assert {given.get("id") for _, given in seen.elements} >= {"f-gpus", "f-jobs", "f-plans"}
 
 
-def test_a_job_that_is_to_start_says_where() -> None:
-    snapshot = snapshot_of(CLUSTER, [view("1", counts=(8,))], now=5.0)
+def told_of(snapshot: Snapshot, **more: Any) -> dict[str, Any]:
+    """What the page is told of a snapshot under fifo."""
     publisher = Publisher(CONFIGURATION, 0.0)
-    publisher.publish(snapshot, Fifo().plan(snapshot), 1)
-    said = publisher.answer({"ask": "page"}, ROOT)["page"]
-    assert said["waiting"][0]["reason"] == "to start on n[1-2]"
-    assert said["reasons"] == {"shadow": 1}
+    publisher.publish(snapshot, Fifo().plan(snapshot), 1, **more)
+    return dict(publisher.answer({"ask": "page"}, ROOT)["page"])
 
 
-def test_the_reasons_add_up_to_the_jobs_that_wait() -> None:
+@pytest.mark.parametrize(
+    ("job", "reason", "where"),
+    [
+        (view("1", counts=(8,)), "shadow", "to start on n[1-2]"),
+        (view("1", held(on(n1=4, n2=4), begun=False), counts=(8,)), "placed", "placed on n[1-2]"),
+    ],
+)
+def test_a_job_that_is_to_start_or_is_placed_waits_and_says_where(
+    job: JobView, reason: str, where: str
+) -> None:
+    said = told_of(snapshot_of(CLUSTER, [job], now=5.0))
+    assert (said["running_jobs"], said["waiting_jobs"], said["longest_wait_s"]) == (0, 1, 5.0)
+    assert said["reasons"] == {reason: 1}
+    (row,) = said["waiting"]
+    assert row["reason"] == where
+    assert not row.keys() & {"gpus", "where"}
+
+
+def test_the_reasons_add_up_and_jobs_that_are_to_begin_later_come_last() -> None:
     publisher = Publisher(CONFIGURATION, 50.0)
     runs = view("1", held(on(n1=4)), counts=(4,))
     starts, waits = view("2", counts=(4,), submit_s=1.0), view("3", counts=(8,), submit_s=2.0)
@@ -124,28 +128,7 @@ def test_the_reasons_add_up_to_the_jobs_that_wait() -> None:
     said = publisher.answer({"ask": "page"}, ROOT)["page"]
     assert said["reasons"] == {"quota": 2, "shadow": 1, "no_room": 1, "new": 1, "begin": 1}
     assert sum(said["reasons"].values()) == said["waiting_jobs"] == 6
-
-
-def test_a_job_that_is_placed_waits_and_says_where() -> None:
-    kept = view("1", held(on(n1=4, n2=4), begun=False), counts=(8,))
-    snapshot = snapshot_of(CLUSTER, [kept], now=5.0)
-    publisher = Publisher(CONFIGURATION, 0.0)
-    publisher.publish(snapshot, Fifo().plan(snapshot), 1)
-    said = publisher.answer({"ask": "page"}, ROOT)["page"]
-    assert (said["running_jobs"], said["waiting_jobs"], said["longest_wait_s"]) == (0, 1, 5.0)
-    assert said["reasons"] == {"placed": 1}
-    (row,) = said["waiting"]
-    assert row["reason"] == "placed on n[1-2]"
-    assert not row.keys() & {"gpus", "where"}
-
-
-def test_jobs_that_are_to_begin_later_come_last_and_are_counted() -> None:
-    publisher = Publisher(CONFIGURATION, 50.0)
-    publisher.publish(*busy(), 7, later={"9": LATER})
-    said = publisher.answer({"ask": "page"}, ROOT)["page"]
-    assert said["waiting_jobs"] == 3
-    assert said["reasons"]["begin"] == 1
-    assert said["longest_wait_s"] == 1000.0
+    assert said["longest_wait_s"] == 6.0
     last = said["waiting"][-1]
     assert (last["job"], last.get("waited_s", 0.0), last["user"]) == ("9", 0.0, "ann")
     assert last["reason"] == "begin, from 1970-01-02T00:10:00Z on"
@@ -177,10 +160,7 @@ def test_where_jobs_are_private_nobody_s_are_told_whoever_asks() -> None:
 
 def test_an_answer_is_bounded_and_counts_all() -> None:
     jobs = [view(f"{at}", counts=(4,), submit_s=float(at)) for at in range(900)]
-    snapshot = snapshot_of(CLUSTER, jobs, now=1000.0)
-    publisher = Publisher(CONFIGURATION, 0.0)
-    publisher.publish(snapshot, Fifo().plan(snapshot), 1)
-    said = publisher.answer({"ask": "page"}, ROOT)["page"]
+    said = told_of(snapshot_of(CLUSTER, jobs, now=1000.0))
     assert said["waiting_jobs"] == 900
     assert [job["job"] for job in said["waiting"]] == [str(at) for at in range(telling.MOST_ROWS)]
 
@@ -196,16 +176,11 @@ def test_the_command_writes_a_whole_file(path: Path, tmp_path: Path) -> None:
     assert not [g for _, g in Page(file.read_text()).elements if g.get("http-equiv") == "refresh"]
 
 
-@pytest.mark.parametrize("words", [(), ("--out", "x", "--serve", "127.0.0.1:1")])
-def test_the_command_wants_a_file_or_an_address(words: tuple[str, ...]) -> None:
-    done = CliRunner().invoke(page, words)
-    assert done.exit_code == 2
-    assert "either a file" in done.output
-
-
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        ((), "either a file"),
+        (("--out", "x", "--serve", "127.0.0.1:1"), "either a file"),
         (("--out", "x", "--tz", "Mars/X"), "unknown time zone 'Mars/X'"),
         (("--serve", "nonsense"), "--serve nonsense: expected HOST:PORT"),
     ],
@@ -277,7 +252,6 @@ def test_it_is_served_to_browsers_until_interrupted(path: Path) -> None:
         assert served.wait(30) == 130
 
 
-@pytest.mark.parametrize("address", ["9755", "localhost:", "h:x"])
-def test_what_is_no_address_is_refused(address: str, path: Path) -> None:
+def test_what_is_no_address_is_refused(path: Path) -> None:
     with pytest.raises(InputError, match=r"expected HOST:PORT, such as 127\.0\.0\.1:9755"):
-        serve_page(address, PageMaker(path, UTC, 60.0), print)
+        serve_page("9755", PageMaker(path, UTC, 60.0), print)

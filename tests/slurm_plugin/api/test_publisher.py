@@ -82,8 +82,6 @@ def test_one_user_s_many_whys_are_answered_one_by_one_and_others_between_them() 
     begun = threading.Event()
 
     class Slow(dict[str, object]):
-        """A question that takes a while to answer."""
-
         def get(self, key: str, default: object = None) -> object:
             if key == "job":
                 begun.set()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -14,60 +13,27 @@ from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.api.answers import Peer
-from slurm_plugin.api.audience import Audience
-from slurm_plugin.backend import JobState, Resources, SlurmJob, SlurmSite
+from slurm_plugin.backend import Resources, SlurmJob, SlurmSite
 from slurm_plugin.cli.ask import _print_why
-from slurm_plugin.daemon import Daemon, Mode
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.settings import Jobs
-from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import RIGID, WAITING, Clock, node, placed, running, state
+from tests.slurm_plugin.daemon.fake_slurm import RIGID, WAITING, Clock, placed, running
+from tests.slurm_plugin.daemon.test_journal import CONFIGURATION, ROOT, Bench, bench_on
 
-ROOT = Peer("root", admin=True)
-CONFIGURATION = Configuration(partitions=frozenset({"gpu"}))
 NO_GPUS = replace(RIGID, id="8", gpus=0, resources=Resources((1, 0), 1, "", "", "", ""))
 
 
-class Bench:
+@pytest.fixture
+def bench() -> Iterator[Bench]:
     """A daemon with a node of four GPUs, and those who ask it."""
-
-    def __init__(self, store: Store, configuration: Configuration = CONFIGURATION) -> None:
-        self.backend, self.clock = FakeBackend(state()), Clock()
-        self.daemon = Daemon(
-            self.backend,
-            make_policy("fifo"),
-            configuration,
-            mode=Mode.ENFORCE,
-            clock=self.clock,
-            sleep=lambda _: None,
-            store=store,
-        )
-        self.audience = Audience(configuration, self.clock(), lambda: store, time.perf_counter)
-
-    def cycle(self, *jobs: SlurmJob) -> None:
-        self.clock.now += 1.0
-        used = sum(job.gpus for job in jobs if job.state is JobState.RUNNING)
-        self.backend.state = state(*jobs, nodes=(node("n0", used=used),))
-        self.audience.note(self.daemon, self.daemon.cycle())
-
-    def ask(self, question: str, job: str, peer: Peer = ROOT) -> dict[str, Any]:
-        return self.audience.publisher.answer({"ask": question, "job": job}, peer)
-
-    def sentences(self, job: str, peer: Peer = ROOT) -> list[str]:
-        return [reason["sentence"] for reason in self.ask("why", job, peer)["reasons"]]
-
-
-@pytest.fixture
-def store() -> Iterator[Store]:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as found:
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        found = bench_on(store, Clock())
         yield found
+        found.audience.close()
 
 
-@pytest.fixture
-def bench(store: Store) -> Iterator[Bench]:
-    found = Bench(store)
-    yield found
-    found.audience.close()
+def sentences(bench: Bench, job: str, peer: Peer = ROOT) -> list[str]:
+    return [reason["sentence"] for reason in bench.ask("why", job, peer)["reasons"]]
 
 
 def array(elements: int, throttle: int = 0, **more: Any) -> SlurmJob:
@@ -80,7 +46,7 @@ def array(elements: int, throttle: int = 0, **more: Any) -> SlurmJob:
 def test_an_element_is_asked_about_as_squeue_shows_it(bench: Bench) -> None:
     bench.cycle(array(10_000))
     assert bench.ask("why", "7_3")["job"] == "7_3"
-    assert bench.sentences("7_3")[0].startswith("behind: jobs ahead of it in the queue go first")
+    assert sentences(bench, "7_3")[0].startswith("behind: jobs ahead of it in the queue go first")
     assert bench.ask("when", "7_3")["job"] == "7_3"
 
 
@@ -99,16 +65,16 @@ def test_an_element_that_is_no_candidate_yet_waits_behind_its_own_array(bench: B
     bench.cycle(array(10_000))
     behind = "behind: jobs ahead of it in the queue go first (7_0, 7_1, 7_2): "
     of = behind + "the elements of its array, of which at most "
-    assert bench.sentences("7_64") == [of + "64 wait for a place at a time"]
-    assert bench.sentences("7_9000") == bench.sentences("7_64")
+    assert sentences(bench, "7_64") == [of + "64 wait for a place at a time"]
+    assert sentences(bench, "7_9000") == sentences(bench, "7_64")
     assert bench.ask("when", "7_9000")["why_none"] == of + "64 wait for a place at a time"
     bench.cycle(array(500, throttle=4))
     assert bench.ask("why", "7_3")["slurm"] == RIGID.reason
-    assert bench.sentences("7_4") == [of + "4 run at a time"]
+    assert sentences(bench, "7_4") == [of + "4 run at a time"]
     last = replace(array(1, throttle=1), id="7_3", unsplit=(), element=3)
     bench.cycle(replace(running(replace(last, id="7_2"), "n0"), gpus=4), last)
     behind = "behind: jobs ahead of it in the queue go first (7_2): the elements of its array"
-    assert bench.sentences("7_3") == [f"{behind}, of which at most 1 run at a time"]
+    assert sentences(bench, "7_3") == [f"{behind}, of which at most 1 run at a time"]
     bench.cycle(array(500, throttle=4))
     for question in ("explain", "history"):
         with pytest.raises(InputError, match="of which at most 4 run at a time"):
@@ -120,7 +86,7 @@ def test_an_element_that_is_no_candidate_yet_waits_behind_its_own_array(bench: B
 
 def test_a_job_without_gpus_passes_in_slurm_s_order_and_is_told_so(bench: Bench) -> None:
     bench.cycle(NO_GPUS)
-    (said,) = bench.sentences("8")
+    (said,) = sentences(bench, "8")
     assert said.startswith("not yet: no policy is asked about it: it asks for no GPUs")
     assert bench.ask("when", "8")["why_none"] == said
     bench.cycle(running(NO_GPUS, "n0", gpus=0))
@@ -133,27 +99,26 @@ def test_what_slurm_places_elsewhere_is_said_to_be_slurm_s(bench: Bench) -> None
         replace(RIGID, id="1", reservation="lecture"),
         replace(RIGID, id="2", partition="cpu", partitions=("cpu",)),
     )
-    assert bench.sentences("1")[0].endswith("for the reservation lecture, in which Slurm places it")
-    assert bench.sentences("2")[0].endswith("it may run on no managed node; Slurm places it")
+    assert sentences(bench, "1")[0].endswith(
+        "for the reservation lecture, in which Slurm places it"
+    )
+    assert sentences(bench, "2")[0].endswith("it may run on no managed node; Slurm places it")
 
 
 def test_a_heterogeneous_job_is_refused_with_a_sentence(bench: Bench) -> None:
     bench.cycle(replace(RIGID, het_job="5"))
-    assert any("hetsched places no heterogeneous jobs" in said for said in bench.sentences("5"))
+    assert any("hetsched places no heterogeneous jobs" in said for said in sentences(bench, "5"))
 
 
-def test_in_a_pilot_jobs_without_a_requirement_set_are_slurm_s(store: Store) -> None:
+def test_in_a_pilot_jobs_without_a_requirement_set_are_slurm_s(bench: Bench) -> None:
     pilot = replace(CONFIGURATION, jobs=Jobs.MARKED)
-    bench = Bench(store, pilot)
-    try:
-        bench.cycle(RIGID, WAITING)
-        (said,) = bench.sentences("5")
-        assert said.endswith(
-            'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
-        )
-        assert bench.ask("why", "1")["job"] == "1"
-    finally:
-        bench.audience.close()
+    bench.daemon.adopt(make_policy("fifo"), pilot, Mode.ENFORCE)
+    bench.cycle(RIGID, WAITING)
+    (said,) = sentences(bench, "5")
+    assert said.endswith(
+        'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
+    )
+    assert bench.ask("why", "1")["job"] == "1"
 
 
 def test_a_job_whose_script_was_not_read_yet_says_so(
@@ -161,18 +126,18 @@ def test_a_job_whose_script_was_not_read_yet_says_so(
 ) -> None:
     monkeypatch.setattr("slurm_plugin.daemon.daemon._LOOK_UP_S", -1.0)
     bench.cycle(RIGID)
-    assert bench.sentences("5")[0].endswith("has not been read yet; ask again in a moment")
+    assert sentences(bench, "5")[0].endswith("has not been read yet; ask again in a moment")
     monkeypatch.undo()
     bench.cycle(RIGID)
     assert bench.ask("why", "5")["state"] in ("PL", "PD")
-    assert "not been read" not in str(bench.sentences("5"))
+    assert "not been read" not in str(sentences(bench, "5"))
 
 
 def test_what_is_in_no_plan_is_private_as_all_else_is(bench: Bench) -> None:
     bench.backend.where = SlurmSite(30.0, {"gpu": None}, private_jobs=True)
     bench.cycle(NO_GPUS, array(500, throttle=4))
     for job in ("8", "7_4"):
-        assert bench.sentences(job, Peer("ann"))
+        assert sentences(bench, job, Peer("ann"))
     for question in ("why", "when", "explain", "history"):
         for job in ("8", "7_4", "7"):
             # Not even whether it is an array, nor which element is next.

@@ -6,8 +6,9 @@ import pytest
 
 from slurm_plugin.backend import SlurmBackend
 from slurm_plugin.testbed import Testbed
-from tests.slurm_plugin.backend.holding import OPERATOR, USER, As, Site, known_to_slurm
-from tests.slurm_plugin.submit.asking import NOTHING, as_operator, script_instead
+from tests.slurm_plugin.backend.holding import OPERATOR, USER, As, Site
+from tests.slurm_plugin.jobs import end_all
+from tests.slurm_plugin.submit.asking import NOTHING, known_to_slurm, script_instead
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +16,7 @@ def peopled(testbed: Testbed) -> Iterator[Testbed]:
     """The shared testbed without our script, with an operator and a user whom Slurm knows."""
     with (
         script_instead(testbed, NOTHING),
-        as_operator(testbed, OPERATOR),
+        known_to_slurm(testbed, OPERATOR, operator=True),
         known_to_slurm(testbed, USER),
     ):
         yield testbed
@@ -27,4 +28,4 @@ def site(peopled: Testbed, backend: SlurmBackend) -> Iterator[Site]:
     site = Site(peopled, As(backend, OPERATOR))
     site.hold()
     yield site
-    site.end_all()
+    end_all(peopled)

@@ -60,7 +60,6 @@ class FakeBackend:
     clock: Callable[[], float] = lambda: 1000.0
 
     def read(self) -> SlurmState:
-        """Return the state."""
         kept = (
             replace(each, end_s=self.clock() + 60) if each.end_s == LASTING else each
             for each in self.state.reservations
@@ -68,7 +67,6 @@ class FakeBackend:
         return replace(self.state, reservations=tuple(kept))
 
     def site(self) -> SlurmSite:
-        """Return what the site has set."""
         return self.where
 
     def script(self, job: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import pwd
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,9 +24,8 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.testbed import Testbed
-from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import deadline
-from tests.slurm_plugin.submit.asking import as_user
+from tests.slurm_plugin.jobs import await_job, running
+from tests.slurm_plugin.submit.asking import sbatch_as
 
 NAME = "hetsched"
 NODES = ("n0", "n1", "n2", "n3", "n4", "n5")
@@ -77,7 +75,6 @@ def power_saved(testbed: Testbed) -> Iterator[None]:
 
 
 def _restart(testbed: Testbed, text: str) -> None:
-    """Give slurmctld another configuration."""
     testbed.stop_controller()
     testbed.layout.slurm_conf.write_text(text)
     testbed.start_controller()
@@ -93,15 +90,12 @@ class As:
     user: str
 
     def read(self) -> SlurmState:
-        """Return all nodes and jobs."""
         return self.backend.read()
 
     def site(self) -> SlurmSite:
-        """Return what the site has set."""
         return self.backend.site()
 
     def script(self, job: str) -> str:
-        """Return the script of a job."""
         return self.backend.script(job)
 
     def apply(self, change: Change) -> None:
@@ -137,68 +131,38 @@ class Site:
     operator: As
 
     def submit(self, *options: str, seconds: float = 600) -> str:
-        """Submit a plain job as an ordinary user, and return its id."""
         wrap = f"--wrap=sleep {seconds} & trap 'kill %1; exit 0' TERM; wait"
-        words = ("sbatch", "--parsable", "--output=/dev/null", *options, wrap)
-        said = as_user(self.testbed, USER, *words)
-        assert said.returncode == 0, said.stderr
-        return said.stdout.strip()
+        return sbatch_as(self.testbed, USER, *options, wrap)
 
     def hold(self, seconds: int = 600, nodes: tuple[str, ...] = NODES) -> None:
-        """Hold the nodes, or renew that."""
         self.operator.apply(Hold(NAME, nodes, seconds))
 
     def drop(self) -> None:
-        """Let go of them."""
         self.operator.apply(Drop(NAME))
 
     def enter(self, job: str, *nodes: str, resources: Resources | None = None) -> None:
-        """Place a job."""
         self.operator.apply(Enter(job, NAME, nodes, Leave(job), resources))
 
     def jobs(self) -> dict[str, SlurmJob]:
-        """Return all jobs."""
         return dict(self.operator.read().jobs)
 
-    def await_job(self, job: str, wanted: Callable[[SlurmJob], bool], what: str) -> SlurmJob:
-        """Return a job once it is as wanted."""
-        latest = deadline(PATIENCE_S)
-        while True:
-            seen = self.jobs().get(job)
-            if seen is not None and wanted(seen):
-                return seen
-            assert time.monotonic() < latest, f"not so: {what}: {seen}"
-            time.sleep(0.05)
+    def await_job(self, job: str, wanted: Callable[[SlurmJob], bool]) -> SlurmJob:
+        return await_job(self.operator, job, wanted, PATIENCE_S)
 
     def await_running(self, job: str) -> SlurmJob:
-        """Return a job once it runs."""
-        return self.await_job(job, lambda seen: seen.state is JobState.RUNNING, "it runs")
+        return self.await_job(job, running)
 
     def await_waiting(self, job: str) -> SlurmJob:
         """Return a job once Slurm has looked at it and keeps it for the reservation's sake."""
-        return self.await_job(job, lambda seen: waits(seen), "it waits for the reservation")
+        return self.await_job(job, waits)
 
-    def end_all(self) -> None:
-        """Leave no job and no reservation behind."""
-        for signal in ((), ("--full", "--signal=KILL")):
-            self.testbed.command("scancel", f"--user={USER}", *signal)
-        squeue = ("squeue", "--noheader", f"--user={USER}")
-        wait_until(lambda: not self.testbed.command(*squeue), "an empty queue", PATIENCE_S)
-        for kept in self.operator.read().reservations:
-            self.testbed.command("scontrol", "delete", f"ReservationName={kept.name}")
-
-
-@contextmanager
-def known_to_slurm(testbed: Testbed, user: str) -> Iterator[None]:
-    """Give a user an association, as a site does to all of its users."""
-    tell = ("sacctmgr", "--immediate")
-    testbed.command(*tell, "add", "user", user, "account=root")
-    try:
-        known = ("scontrol", "show", "assoc_mgr", f"users={user}", "flags=assoc")
-        wait_until(lambda: f"UserName={user}(" in testbed.command(*known), "a user", 120)
-        yield
-    finally:
-        testbed.command(*tell, "delete", "user", user)
+    def run_on(self, node: str, *options: str) -> str:
+        """Submit a job, place it, and return its id once it runs."""
+        job = self.submit(*options)
+        self.await_waiting(job)
+        self.enter(job, node)
+        assert self.await_running(job).nodes == (node,)
+        return job
 
 
 def waits(job: SlurmJob) -> bool:

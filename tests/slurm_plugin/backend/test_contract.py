@@ -3,7 +3,10 @@
 import re
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +27,7 @@ from slurm_plugin.backend import (
     Signal,
     SlurmBackend,
     SlurmJob,
+    SlurmNode,
     SlurmSite,
     Terms,
     apply_changes,
@@ -31,8 +35,11 @@ from slurm_plugin.backend import (
 )
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import Submitter, await_job, is_back, pending, running
+from tests.slurm_plugin.jobs import Submitter, Told, await_job, is_back, pending, running
+from tests.slurm_plugin.submit.asking import sbatch
 
+PATIENCE_S = 60.0
+NAME = "hetsched"
 NO_TERMS = Terms()
 
 pytestmark = pytest.mark.parametrize(
@@ -45,44 +52,86 @@ pytestmark = pytest.mark.parametrize(
 )
 
 
-PATIENCE_S = 60.0
+@dataclass(frozen=True, slots=True)
+class Slurm(Submitter):
+    """A cluster, its jobs, and the backend that is held to the contract."""
 
-NAME = "hetsched"
+    backend: SlurmBackend
+
+    def job(self, job: str) -> SlurmJob:
+        return self.backend.read().jobs[job]
+
+    def nodes(self) -> dict[str, SlurmNode]:
+        return {node.name: node for node in self.backend.read().nodes}
+
+    def tell(self, job: str, *words: str) -> None:
+        self.cluster.command("scontrol", "update", f"JobId={job}", *words)
+
+    def place(self, job: str, *nodes: str, gpus: int = 1, terms: Terms = NO_TERMS) -> None:
+        """Place a job that waits, so that it is put back if Slurm refuses."""
+        seen = self.job(job)
+        resources = seen.resources.placed(len(nodes), f"gres/gpu:{gpus}", len(nodes))
+        own = Terms(10, seen.asked.cpus_per_task or None)
+        leave = Leave(job, resources=seen.resources, terms=own)
+        due = seen.restarts > 0
+        self.backend.apply(Enter(job, NAME, nodes, leave, resources, terms, due=due))
+
+    def await_running(self, job: str) -> SlurmJob:
+        return await_job(self.backend, job, running)
+
+    def await_pending(self, job: str) -> SlurmJob:
+        return await_job(self.backend, job, pending)
+
+    def check_runs(self, job: str, *nodes: str, gpus: int) -> None:
+        """A job comes to run on these nodes, with so many GPUs on each; nothing else does."""
+        seen = self.await_running(job)
+        assert (seen.nodes, seen.pinned, seen.gpus) == (nodes, nodes, gpus * len(nodes))
+        assert seen.start_s == pytest.approx(time.time(), abs=30)
+        # As Slurm itself says.
+        told: dict[str, int] = {}
+        tell = self.cluster.command
+        for line in tell("scontrol", "--details", "show", "job", job).splitlines():
+            words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+            if "GRES" in words and "Nodes" in words:
+                names = tell("scontrol", "show", "hostnames", words["Nodes"]).split()
+                told |= dict.fromkeys(names, int(words["GRES"].split(":")[2].split("(")[0]))
+        assert told == dict.fromkeys(nodes, gpus)
+        used = {name: sum(n for _, n in node.gpus_used) for name, node in self.nodes().items()}
+        assert used == {name: gpus if name in nodes else 0 for name in used}
+
+    def used(self, node: str) -> tuple[int, int]:
+        """The CPUs and the memory of a node that are in use."""
+        seen = self.nodes()[node]
+        return seen.cpus_used, seen.memory_used_mb
+
+    def submit_slow(self) -> tuple[str, Path]:
+        """Submit a job that ends, once it is told to, when there is a file; return both."""
+        seen = self.folder / "seen"
+        saving = f"until [ -e {seen} ]; do sleep 0.05; done"
+        return self.submit("--gpu-set=1-8", saving=saving), seen
+
+    def await_words(self, job: str, runs: int = 1) -> list[Told]:
+        """Return what the runs of a job have told, once so many have."""
+        wait_until(lambda: len(self.told(job)) == runs, "a word of the job", PATIENCE_S)
+        return self.told(job)
 
 
 @pytest.fixture
-def held(backend: SlurmBackend, testbed: Testbed) -> Iterator[None]:
+def slurm(backend: SlurmBackend, submitter: Submitter) -> Slurm:
+    return Slurm(submitter.cluster, submitter.folder, backend)
+
+
+@pytest.fixture
+def held(slurm: Slurm) -> Iterator[Slurm]:
     """All nodes are held, so that nothing starts that is not placed."""
-    backend.apply(Hold(NAME, tuple(node.name for node in testbed.layout.nodes), 900))
-    yield
-    backend.apply(Drop(NAME))
+    slurm.backend.apply(Hold(NAME, tuple(slurm.nodes()), 900))
+    yield slurm
+    slurm.backend.apply(Drop(NAME))
 
 
-def enter(
-    backend: SlurmBackend, job: str, nodes: tuple[str, ...], gpus: int, terms: Terms = NO_TERMS
-) -> Enter:
-    """What places a job that waits, and puts it back if Slurm refuses."""
-    seen = backend.read().jobs[job]
-    resources = seen.resources.placed(len(nodes), f"gres/gpu:{gpus}", len(nodes))
-    leave = Leave(job, resources=seen.resources, terms=Terms(10, seen.asked.cpus_per_task or None))
-    return Enter(job, NAME, nodes, leave, resources, terms, due=seen.restarts > 0)
-
-
-def gpus_by_node(testbed: Testbed, job: str) -> dict[str, int]:
-    """The GPUs that Slurm itself says a job holds on each node."""
-    found: dict[str, int] = {}
-    for line in testbed.command("scontrol", "--details", "show", "job", job).splitlines():
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if "GRES" in words and "Nodes" in words:
-            names = testbed.command("scontrol", "show", "hostnames", words["Nodes"]).split()
-            count = int(words["GRES"].split(":")[2].split("(")[0])
-            found |= dict.fromkeys(names, count)
-    return found
-
-
-def test_nodes_are_read_with_their_gpus(backend: SlurmBackend, testbed: Testbed) -> None:
-    read = {node.name: node for node in backend.read().nodes}
-    for node in testbed.layout.nodes:
+def test_nodes_are_read_with_their_gpus(slurm: Slurm) -> None:
+    read = slurm.nodes()
+    for node in slurm.cluster.layout.nodes:
         assert read[node.name].gpus == ((node.gpu_type, node.gpus),)
         assert read[node.name].condition is NodeCondition.UP
         assert (read[node.name].cpus, read[node.name].memory_mb) == (32, 64000)
@@ -90,21 +139,17 @@ def test_nodes_are_read_with_their_gpus(backend: SlurmBackend, testbed: Testbed)
 
 
 def test_a_running_job_that_asked_for_gpus_in_all_tells_those_on_its_only_node(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+    slurm: Slurm,
 ) -> None:
-    said = testbed.command("sbatch", "--gpus=3", "--output=/dev/null", "--wrap=sleep 600")
-    seen = await_job(backend, said.split()[-1], running)
+    seen = slurm.await_running(sbatch(slurm.cluster, "--gpus=3", "--wrap=sleep 600"))
     assert len(seen.nodes) == 1
     assert (seen.gpus, len(seen.gpu_types)) == (3, 1)
 
 
-@pytest.mark.usefixtures("held")
-def test_a_job_waits_in_the_shape_in_which_it_was_submitted(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
+def test_a_job_waits_in_the_shape_in_which_it_was_submitted(held: Slurm) -> None:
     before = time.time()
-    job = submitter.submit("--gpu-set=1,2,4", "--gpus=2", "--time=10", "--job-name=a name")
-    seen = await_job(backend, job, lambda job: job.reason.startswith("ReqNodeNotAvail"))
+    job = held.submit("--gpu-set=1,2,4", "--gpus=2", "--time=10", "--job-name=a name")
+    seen = await_job(held.backend, job, lambda job: job.reason.startswith("ReqNodeNotAvail"))
     assert (seen.state, seen.nodes, seen.pinned) == (JobState.PENDING, (), ())
     assert (seen.gpus, seen.gpu_types, seen.resources.per_job) == (2, (), "gres/gpu:2")
     assert (seen.user, seen.partition, seen.name) == ("root", "gpu", "a name")
@@ -113,115 +158,73 @@ def test_a_job_waits_in_the_shape_in_which_it_was_submitted(
     assert before - 1 <= seen.submit_s <= time.time()
     assert seen.begin_s == seen.submit_s
     assert (seen.restarts, seen.held, seen.start_s, seen.entered) == (0, False, None, False)
-    assert "#HETSCHED --gpu-set=1,2,4" in backend.script(job)
+    assert "#HETSCHED --gpu-set=1,2,4" in held.backend.script(job)
 
 
-@pytest.mark.parametrize(("nodes", "gpus"), [(("n4",), 3), (("n1", "n4"), 4), (("n0", "n2"), 1)])
-@pytest.mark.usefixtures("held")
-def test_a_job_is_placed_exactly(
-    backend: SlurmBackend,
-    submitter: Submitter,
-    testbed: Testbed,
-    nodes: tuple[str, ...],
-    gpus: int,
+def test_a_placed_job_runs_there_and_frees_its_gpus_when_its_script_has_ended_for_a_move(
+    held: Slurm,
 ) -> None:
-    job = submitter.submit("--gpu-set=1-8")
-    backend.apply(enter(backend, job, nodes, gpus))
-    seen = await_job(backend, job, running)
-    assert (seen.nodes, seen.pinned, seen.gpus) == (nodes, nodes, gpus * len(nodes))
-    assert seen.start_s == pytest.approx(time.time(), abs=30)
-    assert gpus_by_node(testbed, job) == dict.fromkeys(nodes, gpus)
-    used = {node.name: sum(count for _, count in node.gpus_used) for node in backend.read().nodes}
-    assert used == {name: gpus if name in nodes else 0 for name in used}
-    wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
-    (told,) = submitter.told(job)
-    assert told.gpus_per_node == gpus
-    assert told.nonce in seen.mark
-
-
-@pytest.mark.usefixtures("held")
-def test_a_moved_job_frees_its_gpus_when_its_script_has_ended_and_runs_elsewhere(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    seen_to_drain = submitter.folder / "seen"
-    saving = f"until [ -e {seen_to_drain} ]; do sleep 0.05; done"
-    job = submitter.submit("--gpu-set=1-8", saving=saving)
-    backend.apply(enter(backend, job, ("n1", "n4"), 4))
-    await_job(backend, job, running)
-    wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
-    backend.apply(Requeue(job))
-    draining = backend.read().jobs[job]
+    job, seen_to_drain = held.submit_slow()
+    held.place(job, "n1", "n4", gpus=4)
+    held.check_runs(job, "n1", "n4", gpus=4)
+    held.await_words(job)
+    held.backend.apply(Requeue(job))
+    draining = held.job(job)
     assert (draining.state, draining.over) == (JobState.COMPLETING, False)
     assert set(draining.nodes) <= {"n1", "n4"}
     assert draining.nodes
     seen_to_drain.touch()
-    waiting = await_job(backend, job, pending)
-    assert waiting.restarts == 1
-    assert waiting.nodes == ()
-    assert all(not node.gpus_used for node in backend.read().nodes)
-    backend.apply(enter(backend, job, ("n0",), 2))
-    seen = await_job(backend, job, running)
-    assert seen.nodes == ("n0",)
-    assert gpus_by_node(testbed, job) == {"n0": 2}
-    wait_until(lambda: len(submitter.told(job)) == 2, "a word of the second run", PATIENCE_S)
-    assert [(told.gpus_per_node, told.restarts) for told in submitter.told(job)] == [(4, 0), (2, 1)]
+    waiting = held.await_pending(job)
+    assert (waiting.restarts, waiting.nodes) == (1, ())
+    assert all(not node.gpus_used for node in held.nodes().values())
+    held.place(job, "n0", gpus=3)
+    held.check_runs(job, "n0", gpus=3)
+    told = held.await_words(job, runs=2)
+    assert [(run.gpus_per_node, run.restarts) for run in told] == [(4, 0), (3, 1)]
+    assert all(run.nonce in waiting.mark for run in told)
 
 
-@pytest.mark.usefixtures("held")
 def test_a_cancelled_job_is_over_while_its_processes_still_end_and_not_queued_again(
-    backend: SlurmBackend, submitter: Submitter
+    held: Slurm,
 ) -> None:
-    seen_to_end = submitter.folder / "seen"
-    saving = f"until [ -e {seen_to_end} ]; do sleep 0.05; done"
-    job = submitter.submit("--gpu-set=1-8", saving=saving)
-    backend.apply(enter(backend, job, ("n1",), 4))
-    wait_until(lambda: bool(submitter.told(job)), "a word of the job", PATIENCE_S)
-    backend.apply(Cancel(job))
-    ending = await_job(backend, job, lambda job: job.state is not JobState.RUNNING)
+    job, seen_to_end = held.submit_slow()
+    held.place(job, "n1", gpus=4)
+    held.await_words(job)
+    held.backend.apply(Cancel(job))
+    ending = await_job(held.backend, job, lambda job: job.state is not JobState.RUNNING)
     assert (ending.state, ending.over, ending.outcome) == (JobState.COMPLETING, True, "")
     assert ending.nodes == ("n1",)
     # The daemon may have seen it run a moment ago.
-    backend.apply(Requeue(job))
-    assert backend.read().jobs[job].over
+    held.backend.apply(Requeue(job))
+    assert held.job(job).over
     seen_to_end.touch()
-    ended = await_job(backend, job, lambda job: job.state is JobState.ENDED)
+    ended = await_job(held.backend, job, lambda job: job.state is JobState.ENDED)
     assert (ended.over, ended.outcome) == (False, "CANCELLED")
-    backend.apply(Requeue(job))
-    assert backend.read().jobs[job].state is JobState.ENDED
+    held.backend.apply(Requeue(job))
+    assert held.job(job).state is JobState.ENDED
 
 
-@pytest.mark.usefixtures("held")
-def test_a_placement_sets_time_cpus_and_memory_and_to_leave_sets_them_back(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
+def test_a_placement_sets_time_cpus_and_memory_and_to_leave_sets_them_back(held: Slurm) -> None:
     asks = ("--gpus=2", "--cpus-per-task=4", "--mem=1000", "--time=10")
-    job = submitter.submit("--gpu-set=1-8", *asks)
-    before = backend.read().jobs[job]
+    job = held.submit("--gpu-set=1-8", *asks)
+    before = held.job(job)
     assert before.asked == Asked(cpus_per_task=4, memory_mb_per_node=1000)
-    backend.apply(enter(backend, job, ("n1", "n4"), 4, Terms(44, 8, 2000)))
-    seen = await_job(backend, job, running)
+    held.place(job, "n1", "n4", gpus=4, terms=Terms(44, 8, 2000))
+    seen = held.await_running(job)
     assert (seen.time_limit_s, seen.cpus) == (44 * 60, 16)
-    used = {node.name: (node.cpus_used, node.memory_used_mb) for node in backend.read().nodes}
-    assert (used["n1"], used["n4"], used["n0"]) == ((8, 2000), (8, 2000), (0, 0))
-    backend.apply(Requeue(job))
-    await_job(backend, job, pending)
-    backend.apply(Leave(job, (), before.resources, Terms(10, 4, 1000)))
-    after = backend.read().jobs[job]
+    assert [held.used(node) for node in ("n1", "n4", "n0")] == [(8, 2000), (8, 2000), (0, 0)]
+    held.backend.apply(Requeue(job))
+    held.await_pending(job)
+    held.backend.apply(Leave(job, (), before.resources, Terms(10, 4, 1000)))
+    after = held.job(job)
     assert (after.time_limit_s, after.asked, after.gpus) == (600, before.asked, 2)
     assert (after.resources.per_job, after.reservation, after.pinned) == ("gres/gpu:2", "", ())
-
-
-@pytest.mark.usefixtures("held")
-def test_what_is_asked_for_by_gpu_follows_the_gpus_by_itself(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=1-8", "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=500")
-    before = backend.read().jobs[job]
-    assert before.asked == Asked(memory_mb_per_gpu=500, cpus_per_gpu=3)
-    backend.apply(enter(backend, job, ("n1",), 5))
-    await_job(backend, job, running)
-    used = {node.name: (node.cpus_used, node.memory_used_mb) for node in backend.read().nodes}
-    assert used["n1"] == (15, 2500)
+    # What is asked for by GPU follows the GPUs by itself.
+    job = held.submit("--gpu-set=1-8", "--gpus=2", "--cpus-per-gpu=3", "--mem-per-gpu=500")
+    assert held.job(job).asked == Asked(memory_mb_per_gpu=500, cpus_per_gpu=3)
+    held.place(job, "n1", gpus=5)
+    held.await_running(job)
+    assert held.used("n1") == (15, 2500)
 
 
 LISTENS = """\
@@ -241,18 +244,13 @@ while :; do sleep 0.1; done
         (Recipients.ALL, {"ready", "script", "step"}),
     ],
 )
-@pytest.mark.usefixtures("held")
 def test_a_signal_reaches_just_whom_it_is_meant_for(
-    backend: SlurmBackend,
-    submitter: Submitter,
-    testbed: Testbed,
-    to: Recipients,
-    expected: set[str],
+    held: Slurm, to: Recipients, expected: set[str]
 ) -> None:
-    script, out = submitter.folder / "listens.sh", submitter.folder / "listens.out"
+    script, out = held.folder / "listens.sh", held.folder / "listens.out"
     script.write_text(LISTENS)
-    job = testbed.command("sbatch", "--parsable", f"--output={out}", script).strip()
-    backend.apply(enter(backend, job, ("n0",), 1))
+    job = sbatch(held.cluster, f"--output={out}", script)
+    held.place(job, "n0")
 
     def said() -> set[str]:
         # bash also says that the `sleep` between was ended by the signal.
@@ -260,23 +258,18 @@ def test_a_signal_reaches_just_whom_it_is_meant_for(
         return {"ready", "script", "step"} & set(lines)
 
     wait_until(lambda: bool(said()), "a step", PATIENCE_S)
-    backend.apply(Signal(job, "USR1", to))
+    held.backend.apply(Signal(job, "USR1", to))
     wait_until(lambda: said() >= expected, str(expected), PATIENCE_S)
     time.sleep(0.3)
     assert said() == expected
 
 
 def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) -> None:
-    (host, port) = re.findall(
-        r"^Slurmctld(?:Host|Port)=(.*)$", testbed.layout.slurm_conf.read_text(), re.MULTILINE
-    )
+    conf = testbed.layout.slurm_conf.read_text()
+    host, port = re.findall(r"^Slurmctld(?:Host|Port)=(.*)$", conf, re.MULTILINE)
     longest = {"gpu": 604800.0, "short": 3600.0}
-    assert backend.site() == SlurmSite(
-        10.0,
-        longest,
-        GpuLimits(),
-        cluster=f"testbed at {host}:{port}",
-    )
+    cluster = f"testbed at {host}:{port}"
+    assert backend.site() == SlurmSite(10.0, longest, GpuLimits(), cluster=cluster)
     testbed.command("scontrol", "update", "partition=gpu", "maxtime=90")
     try:
         assert backend.site().longest_s == {"gpu": 5400.0, "short": 3600.0}
@@ -284,36 +277,32 @@ def test_what_the_site_has_set_is_read(backend: SlurmBackend, testbed: Testbed) 
         testbed.command("scontrol", "update", "partition=gpu", "maxtime=7-00:00:00")
 
 
-def test_whatever_bytes_a_user_gives_for_a_name_jobs_are_read(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=1", "--job-name=caf\udce9")
-    seen = backend.read().jobs[job]
+def test_whatever_bytes_a_user_gives_for_a_name_jobs_are_read(slurm: Slurm) -> None:
+    seen = slurm.job(slurm.submit("--gpu-set=1", "--job-name=caf\udce9"))
     assert seen.name == "caf\ufffd"
     assert "--job-name" in seen.submit_line
 
 
 @pytest.mark.parametrize("options", [(), ("State=SpecialExit",)])
-@pytest.mark.usefixtures("held")
 def test_a_job_that_its_user_requeues_into_a_hold_waits(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, options: tuple[str, ...]
+    held: Slurm, options: tuple[str, ...]
 ) -> None:
-    job = submitter.submit("--gpu-set=1")
-    backend.apply(enter(backend, job, ("n0",), 1))
-    await_job(backend, job, running)
-    testbed.command("scontrol", "requeuehold", *options, job)
-    seen = await_job(backend, job, pending)
-    assert seen.held
+    job = held.submit("--gpu-set=1")
+    held.place(job, "n0")
+    held.await_running(job)
+    held.cluster.command("scontrol", "requeuehold", *options, job)
+    assert held.await_pending(job).held
 
 
 def test_elements_that_slurm_has_not_started_are_known_and_split_off_by_their_numbers(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+    slurm: Slurm,
 ) -> None:
-    room = sum(node.gpus // 4 for node in testbed.layout.nodes)
+    backend = slurm.backend
+    room = sum(node.gpus // 4 for node in slurm.cluster.layout.nodes)
     # Of these Slurm keeps the last two as one, under the number of the array.
     last = [room, room + 1]
-    words = (f"--array=0-{last[1]}", "--output=/dev/null", "--wrap=sleep 600")
-    job = testbed.command("sbatch", "--parsable", "--gpus=4", "--nodes=1", *words).strip()
+    words = (f"--array=0-{last[1]}", "--gpus=4", "--nodes=1", "--wrap=sleep 600")
+    job = sbatch(slurm.cluster, *words)
 
     def elements(state: JobState) -> list[SlurmJob]:
         ours = (seen for seen in backend.read().jobs.values() if seen.array == job)
@@ -324,17 +313,15 @@ def test_elements_that_slurm_has_not_started_are_known_and_split_off_by_their_nu
     (kept,) = elements(JobState.PENDING)
     assert (kept.id, kept.element, kept.unsplit) == (job, last[0], tuple(last))
     # The last one keeps the array's number, and is not element 0, which runs.
-    for number in last:
-        backend.apply(Leave(f"{job}_{number}"))
-        assert {seen.id for seen in elements(JobState.PENDING)} <= {
-            job,
-            *(f"{job}_{each}" for each in last),
-        }
+    names = [f"{job}_{number}" for number in last]
+    for name in names:
+        backend.apply(Leave(name))
+        assert {seen.id for seen in elements(JobState.PENDING)} <= {job, *names}
     for number, seen in zip(last, elements(JobState.PENDING), strict=True):
         assert (seen.id, seen.element, seen.unsplit) == (f"{job}_{number}", number, ())
     # squeue shows the two as one to a daemon that sees them first now.
     jobs = type(backend)().read().jobs
-    assert [jobs[f"{job}_{each}"].resources.per_job for each in last] == ["gres/gpu:4"] * 2
+    assert [jobs[name].resources.per_job for name in names] == ["gres/gpu:4"] * 2
 
 
 def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
@@ -347,112 +334,56 @@ def test_a_job_that_does_not_exist_is_refused(backend: SlurmBackend) -> None:
             backend.apply(change)
 
 
-@pytest.mark.usefixtures("held")
-def test_a_job_whose_placement_is_refused_waits_as_before(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=10")
-    before = backend.read().jobs[job]
-    place = enter(backend, job, ("nowhere",), 1)
-    outcome = apply_changes(backend, [place], time.sleep)
-    assert outcome.made == ()
-    ((change, words),) = outcome.refused
-    assert change is place
-    assert words
-    seen = backend.read().jobs[job]
-    assert (seen.state, seen.pinned, seen.reservation) == (JobState.PENDING, (), "")
-    # Slurm brings the most nodes down to the number of GPUs.
-    assert replace(seen.resources, nodes=before.resources.nodes) == before.resources
-
-
-def test_drained_and_lost_nodes_are_told_apart(backend: SlurmBackend, testbed: Testbed) -> None:
-    testbed.command("scontrol", "update", "node=n2", "state=drain", "reason=test")
-    testbed.command("scontrol", "update", "node=n3", "state=down", "reason=test")
+def test_drained_and_lost_nodes_are_told_apart(slurm: Slurm) -> None:
+    tell = slurm.cluster.command
+    tell("scontrol", "update", "node=n2", "state=drain", "reason=test")
+    tell("scontrol", "update", "node=n3", "state=down", "reason=test")
     try:
-        read = {node.name: node.condition for node in backend.read().nodes}
+        read = slurm.nodes()
     finally:
         for node in ("n2", "n3"):
-            wait_until(lambda node=node: is_back(testbed, node), f"{node} to be back", 60)  # type: ignore[misc]
-    assert (read["n2"], read["n3"], read["n0"]) == (
-        NodeCondition.DRAINED,
-        NodeCondition.DOWN,
-        NodeCondition.UP,
-    )
+            wait_until(partial(is_back, slurm.cluster, node), f"{node} to be back", 60)
+    conditions = [read[node].condition for node in ("n2", "n3", "n0")]
+    assert conditions == [NodeCondition.DRAINED, NodeCondition.DOWN, NodeCondition.UP]
 
 
-@pytest.mark.usefixtures("held")
-def test_a_controller_that_is_away_is_said_to_be_away_and_found_again(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
-) -> None:
-    job = submitter.submit("--gpu-set=1")
-    testbed.stop_controller()
+def test_a_controller_that_is_away_is_said_to_be_away_and_found_again(held: Slurm) -> None:
+    job = held.submit("--gpu-set=1")
+    held.cluster.stop_controller()
     try:
         with pytest.raises(AwayError):
-            backend.read()
-        outcome = apply_changes(backend, [Leave(job)], lambda _: None, backoff_s=())
+            held.backend.read()
+        outcome = apply_changes(held.backend, [Leave(job)], lambda _: None, backoff_s=())
     finally:
-        testbed.start_controller()
-        testbed.await_idle()
+        held.cluster.start_controller()
+        held.cluster.await_idle()
     assert outcome.put_off == (Leave(job),)
     assert outcome.away
-    assert backend.read().jobs[job].state is JobState.PENDING
+    assert held.job(job).state is JobState.PENDING
 
 
-def test_munge_that_is_away_is_said_to_be_away_and_found_again(
-    backend: SlurmBackend, testbed: Testbed
-) -> None:
-    testbed.stop_munge()
+def test_munge_that_is_away_is_said_to_be_away_and_found_again(slurm: Slurm) -> None:
+    slurm.cluster.stop_munge()
     try:
         with pytest.raises(AwayError):
-            backend.read()
+            slurm.backend.read()
     finally:
-        testbed.start_munge()
+        slurm.cluster.start_munge()
 
     def answers() -> bool:
-        try:
-            return len(backend.read().nodes) == 6
-        except AwayError:
-            return False
+        with suppress(AwayError):
+            return len(slurm.nodes()) == 6
+        return False
 
     wait_until(answers, "an answer", PATIENCE_S)
 
 
-@pytest.mark.usefixtures("held")
-def test_both_backends_read_the_same(backend: SlurmBackend, submitter: Submitter) -> None:
-    waiting = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
-    placed = submitter.submit("--gpu-set=1,2")
-    held = submitter.submit("--gpu-set=1", "--hold")
-    backend.apply(enter(backend, placed, ("n0", "n3"), 1))
-    await_job(backend, placed, running)
-    reference, read = open_backend("commands").read(), backend.read()
-
-    def shown(job: SlurmJob) -> object:
-        return (
-            *(job.id, job.user, job.account, job.state, job.reason, job.mark, job.nodes),
-            *(
-                job.pinned,
-                job.gpus,
-                job.gpu_types,
-                job.begin_s,
-                job.start_s,
-                job.time_limit_s,
-                job.held,
-            ),
-            *(job.asked, job.cpus, job.memory_mb, job.resources, job.submit_line, job.reservation),
-        )
-
-    for job in (waiting, placed, held):
-        assert shown(read.jobs[job]) == shown(reference.jobs[job])
-    assert read.jobs[held].held
-    assert read.nodes == reference.nodes
-
-
-@pytest.mark.usefixtures("held")
 def test_what_changes_of_a_job_is_seen_though_it_was_read_before(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, request: pytest.FixtureRequest
+    held: Slurm, request: pytest.FixtureRequest
 ) -> None:
-    in_all = submitter.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
-    by_node = submitter.submit("--gpu-set=1", "--gres=gpu:1")
+    backend = held.backend
+    in_all = held.submit("--gpu-set=1,2", "--gpus=2", "--time=5")
+    by_node = held.submit("--gpu-set=1", "--gres=gpu:1")
     seen = backend.read().jobs
     for job, change, field in (
         (by_node, "TresPerNode=gres/gpu:3", "gpus"),
@@ -469,7 +400,7 @@ def test_what_changes_of_a_job_is_seen_though_it_was_read_before(
         (by_node, "StartTime=now+1hour", "begin_s"),
         (in_all, "TimeLimit=7", "time_limit_s"),
     ):
-        testbed.command("scontrol", "update", f"JobId={job}", change)
+        held.tell(job, change)
         before, seen = seen[job], backend.read().jobs
         assert getattr(seen[job], field) != getattr(before, field), change
         fresh = open_backend(request.node.callspec.params["backend"]).read().jobs[job]
@@ -479,5 +410,5 @@ def test_what_changes_of_a_job_is_seen_though_it_was_read_before(
     # With the first change Slurm forgets its reason, so the second shows in nothing else, and is
     # seen in a moment.
     for gpus in (3, 4):
-        testbed.command("scontrol", "update", f"JobId={in_all}", f"TresPerJob=gres/gpu:{gpus}")
-        assert gpus in {backend.read().jobs[in_all].gpus for _ in range(8)}
+        held.tell(in_all, f"TresPerJob=gres/gpu:{gpus}")
+        assert gpus in {held.job(in_all).gpus for _ in range(8)}

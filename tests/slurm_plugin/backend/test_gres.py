@@ -92,21 +92,7 @@ def test_memory_is_read_in_mib_rounded_up(text: str, mb: int) -> None:
         (["DOWN", "DRAIN"], NodeCondition.DOWN),
         (["IDLE*"], NodeCondition.DOWN),
         (["IDLE", "NOT_RESPONDING"], NodeCondition.DOWN),
-    ],
-)
-def test_a_node_s_state_words_become_a_condition(words: list[str], means: NodeCondition) -> None:
-    assert condition(words) is means
-
-
-def test_node_lists_are_expanded_and_sorted() -> None:
-    assert node_names("n[4,1]") == ("n1", "n4")
-    assert node_names(",") == ()
-    assert node_names(None) == ()
-
-
-@pytest.mark.parametrize(
-    ("words", "means"),
-    [
+        # One that is reserved or powered down is not closed, but one on its way down.
         (["IDLE", "RESERVED"], NodeCondition.UP),
         (["IDLE", "POWERED_DOWN", "RESERVED"], NodeCondition.UP),
         (["IDLE", "CLOUD", "POWERED_DOWN"], NodeCondition.UP),
@@ -118,10 +104,14 @@ def test_node_lists_are_expanded_and_sorted() -> None:
         (["IDLE", "DRAIN", "POWERED_DOWN"], NodeCondition.DRAINED),
     ],
 )
-def test_a_node_that_is_reserved_or_powered_down_is_not_closed_but_one_on_its_way_down(
-    words: list[str], means: NodeCondition
-) -> None:
+def test_a_node_s_state_words_become_a_condition(words: list[str], means: NodeCondition) -> None:
     assert condition(words) is means
+
+
+def test_node_lists_are_expanded_and_sorted() -> None:
+    assert node_names("n[4,1]") == ("n1", "n4")
+    assert node_names(",") == ()
+    assert node_names(None) == ()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Holding nodes by one reservation and placing jobs into it, on a real Slurm."""
 
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -32,6 +31,7 @@ from tests.slurm_plugin.backend.holding import (
     power_saved,
     waits,
 )
+from tests.slurm_plugin.jobs import end_all, pending
 from tests.slurm_plugin.submit.asking import as_user
 
 both = pytest.mark.parametrize(
@@ -65,7 +65,6 @@ def test_a_plain_job_waits_and_runs_where_an_operator_places_it_by_one_update(si
 
 
 def running_of(site: Site, array: str) -> dict[int, SlurmJob]:
-    """The elements of an array that run."""
     jobs = (job for job in site.jobs().values() if job.array == array)
     return {job.element: job for job in jobs if job.state is JobState.RUNNING}
 
@@ -79,38 +78,10 @@ def test_one_element_of_an_array_is_placed_and_its_throttle_holds(site: Site) ->
     seen = {each: site.await_running(f"{array}_{each}") for each in (7, 3)}
     assert {job.nodes for job in seen.values()} == {("n1",)}
     site.enter(f"{array}_5", "n1")
-    site.await_job(f"{array}_5", lambda job: "JobArrayTaskLimit" in job.reason, "it is throttled")
+    site.await_job(f"{array}_5", lambda job: "JobArrayTaskLimit" in job.reason)
     assert set(running_of(site, array)) == {3, 7}
     site.testbed.command("scancel", f"{array}_7")
     site.await_running(f"{array}_5")
-
-
-def test_an_allocation_without_a_script_is_granted_when_it_is_placed(site: Site) -> None:
-    salloc = ("salloc", "--gpus=1", "--no-shell")
-    said = as_user(site.testbed, USER, *salloc, "--immediate=1")
-    assert said.returncode != 0
-    account = "games"
-    process = subprocess.Popen(
-        [site.testbed.installed.program("salloc"), "--gpus=1", "sleep", "0"],
-        user=account,
-        extra_groups=[],
-        cwd="/tmp",
-        env=site.testbed.environment() | {"HOME": "/tmp"},
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    ours: list[SlurmJob] = []
-
-    def waiting() -> bool:
-        ours[:] = [job for job in site.jobs().values() if job.state is JobState.PENDING]
-        return bool(ours)
-
-    wait_until(waiting, "an allocation that waits", PATIENCE_S)
-    assert not ours[0].batch
-    site.enter(ours[0].id, "n0")
-    _, words = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, words
-    assert "Granted job allocation" in words
 
 
 @both
@@ -124,7 +95,7 @@ def test_a_requeued_job_is_taken_out_while_it_completes_and_can_be_placed_again(
     site.operator.apply(Requeue(job))
     leave = Leave(job, resources=own.changed_from(placed.resources))
     site.operator.apply(leave)
-    left = site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
+    left = site.await_job(job, pending)
     assert (left.reservation, left.pinned) == ("", ())
     assert same(left.resources, own)
     # What keeps it back for a while now is over when it is placed as due.
@@ -186,7 +157,8 @@ def test_however_a_job_asks_it_runs_as_it_is_placed_and_gets_its_own_back(site: 
 
 
 @both
-def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: Site) -> None:
+def test_all_that_is_said_of_jobs_is_read_alike_by_both_backends(site: Site) -> None:
+    placed = site.submit("--gpus=2", "--time=10")
     jobs = [
         site.submit(*each)
         for each in (
@@ -201,16 +173,16 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
         )
     ]
     wait_until(lambda: waits(site.jobs()[jobs[2]]), "Slurm has looked at them", PATIENCE_S)
+    own = site.await_waiting(placed).resources
+    site.enter(placed, "n0", "n3", resources=own.placed(2, "gres/gpu:1", 2))
+    assert site.await_running(placed).nodes == ("n0", "n3")
     read, commands = site.operator.read(), open_backend("commands")
 
     def alike() -> bool:
         nonlocal read
         read, reference = site.operator.read(), commands.read()
-        others = {job: reference.jobs[job] for job in jobs}
-        return (read.nodes, read.reservations, {job: read.jobs[job] for job in jobs}) == (
-            reference.nodes,
-            reference.reservations,
-            others,
+        return (read.nodes, read.reservations) == (reference.nodes, reference.reservations) and all(
+            read.jobs[job] == reference.jobs[job] for job in (placed, *jobs)
         )
 
     # Slurm changes what it shows of nodes while we look.
@@ -223,6 +195,7 @@ def test_all_that_says_where_a_job_may_run_is_read_alike_by_both_backends(site: 
     assert first.priority > 0
     assert first.reason.startswith("ReqNodeNotAvail, ")
     assert (second.exclusive, second.reservation, second.priority) == ("user", NAME, 0)
+    assert second.held
     assert (third.throttle, third.asked.cpus_per_gpu, third.asked.memory_mb_per_gpu) == (2, 2, 1024)
     assert fourth.het_job == jobs[3]
     nodes = {node.name: node for node in read.nodes}
@@ -236,10 +209,9 @@ def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller
     # A slurmctld that is killed before it has saved all that it has does not start again.
     site.testbed.stop_controller()
     site.testbed.start_controller()
-    array, runs = site.submit("--array=0-199", "--gpus=4"), site.submit("--gpus=4")
+    array = site.submit("--array=0-199", "--gpus=4")
     site.await_waiting(array)
-    site.enter(runs, "n1")
-    site.await_running(runs)
+    runs = site.run_on("n1", "--gpus=4")
     site.hold(15)
     held_s = time.time()
     (before,) = site.operator.read().reservations
@@ -257,17 +229,18 @@ def test_when_nobody_renews_slurm_starts_whoever_waits_also_after_its_controller
     assert site.jobs()[runs].restarts == 0
 
 
-def test_a_list_of_who_may_lets_nothing_of_others_in_and_a_refused_job_is_left_out(
-    site: Site,
+@pytest.mark.parametrize(("into", "says"), [("closed", "ccess denied"), ("nowhere", "eservation")])
+def test_a_reservation_with_a_list_of_who_may_or_that_is_not_there_takes_nothing_in(
+    site: Site, into: str, says: str
 ) -> None:
     create = ("create", "reservation", "ReservationName=closed", "Users=root", "Nodes=n0")
     site.testbed.command("scontrol", *create, "StartTime=now", "EndTime=now+600", "Flags=OVERLAP")
     job = site.submit("--gpus=1")
     own = site.await_waiting(job)
-    enter = Enter(job, "closed", ("n0",), Leave(job), own.resources.placed(1, "gres/gpu:2", 1))
+    enter = Enter(job, into, ("n0",), Leave(job), own.resources.placed(1, "gres/gpu:2", 1))
     outcome = apply_changes(site.operator, [enter], time.sleep)
     ((_, words),) = outcome.refused
-    assert "ccess denied" in words
+    assert says in words
     seen = site.jobs()[job]
     assert (seen.reservation, seen.pinned, seen.state) == ("", (), JobState.PENDING)
 
@@ -312,11 +285,10 @@ def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) 
     assert (works.nodes, works.users) == (("n2",), "root")
     assert "MAINT" in works.flags
     assert works.start_s > time.time()
-    long, short = (site.submit("--gpus=1", f"--time={limit}") for limit in ("1-0", "2"))
-    site.enter(short, "n2")
-    site.await_running(short)
+    site.run_on("n2", "--gpus=1", "--time=2")
+    long = site.submit("--gpus=1", "--time=1-0")
     site.enter(long, "n2")
-    seen = site.await_job(long, lambda job: "eserv" in job.reason, "it is kept out")
+    seen = site.await_job(long, lambda job: "eserv" in job.reason)
     assert seen.state is JobState.PENDING
 
 
@@ -335,7 +307,7 @@ def test_a_reservation_of_gpus_alone_takes_all_cores_too(site: Site) -> None:
     gpus = ("TRESPerNode=gres/gpu:4", "StartTime=now", "EndTime=now+600", "Flags=FLEX,OVERLAP")
     site.testbed.command("scontrol", *create, *gpus)
     job = site.submit("--ntasks=1", "--mem=100", "--nodelist=n1")
-    site.await_job(job, lambda seen: seen.reason == "Resources", "there are no cores for it")
+    site.await_job(job, lambda seen: seen.reason == "Resources")
     assert not any(node.cpus_used for node in site.operator.read().nodes)
 
 
@@ -344,41 +316,32 @@ def saving(site: Site) -> Iterator[Site]:
     """A held site that turns idle nodes off."""
     with power_saved(site.testbed):
         yield site
-        site.end_all()
+        end_all(site.testbed)
 
 
 def test_a_node_that_is_powered_down_is_powered_up_for_what_is_placed_on_it(saving: Site) -> None:
-    site = saving
+    tell = saving.testbed.command
 
     def is_off() -> bool:
-        return "POWERED_DOWN" in site.testbed.command("scontrol", "show", "node", "n5")
+        return "POWERED_DOWN" in tell("scontrol", "show", "node", "n5")
 
-    site.testbed.command("scontrol", "update", "node=n5", "state=power_down")
+    tell("scontrol", "update", "node=n5", "state=power_down")
     wait_until(is_off, "a node that is off", PATIENCE_S)
-    nodes = {node.name: node for node in site.operator.read().nodes}
+    nodes = {node.name: node for node in saving.operator.read().nodes}
     assert nodes["n5"].condition is NodeCondition.UP
-    job = site.submit("--gpus=1")
-    site.await_waiting(job)
-    site.enter(job, "n5")
-    seen = site.await_running(job)
-    assert seen.nodes == ("n5",)
+    job = saving.run_on("n5", "--gpus=1")
     wait_until(lambda: not is_off(), "a node that is on", PATIENCE_S)
-    shown = site.testbed.command("squeue", "--noheader", f"--jobs={job}", "--format=%T")
-    wait_until(
-        lambda: "RUNNING" in site.testbed.command("squeue", "-h", f"--jobs={job}", "--format=%T"),
-        f"it runs there, not {shown}",
-        PATIENCE_S,
-    )
+    state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+    wait_until(lambda: "RUNNING" in tell(*state), "it runs there", PATIENCE_S)
 
 
 def test_a_job_whose_licences_are_gone_waits_with_slurm_s_word(site: Site) -> None:
-    jobs = [site.submit("--gpus=1", "--licenses=cad:1") for _ in range(3)]
-    for job in jobs:
-        site.await_waiting(job)
-        site.enter(job, "n1")
-    for job in jobs[:2]:
-        site.await_running(job)
-    seen = site.await_job(jobs[2], lambda job: job.reason == "Licenses", "Slurm says why")
+    for _ in range(2):
+        site.run_on("n1", "--gpus=1", "--licenses=cad:1")
+    job = site.submit("--gpus=1", "--licenses=cad:1")
+    site.await_waiting(job)
+    site.enter(job, "n1")
+    seen = site.await_job(job, lambda job: job.reason == "Licenses")
     assert seen.state is JobState.PENDING
 
 
@@ -394,7 +357,7 @@ def test_a_job_of_two_partitions_runs_in_the_one_that_is_put_first_and_keeps_bot
     assert (seen.nodes, seen.partition) == (("n1",), "short")
     site.operator.apply(Requeue(job))
     site.operator.apply(leave)
-    site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
+    site.await_job(job, pending)
     assert site.jobs()[job].partitions == ("gpu", "short")
     site.operator.apply(Enter(job, NAME, ("n0",), leave, due=True))
     again = site.await_running(job)
@@ -417,10 +380,7 @@ def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(sit
         found = (kept for kept in site.operator.read().reservations if kept.end_s > time.time())
         return next((kept.nodes for kept in found), ())
 
-    job = site.submit("--gpus=1")
-    site.await_waiting(job)
-    site.enter(job, "n1")
-    site.await_running(job)
+    job = site.run_on("n1", "--gpus=1")
     for nodes in (NODES, ("n0", "n1"), ("n2",), NODES):
         for _ in range(2):
             site.hold(600, nodes)
@@ -437,54 +397,35 @@ def test_a_hold_is_renewed_changed_ended_under_running_jobs_and_brought_back(sit
     waiting = site.submit("--gpus=1")
     site.await_waiting(waiting)
     site.testbed.command("scancel", job)
-    site.await_job(job, lambda seen: seen.state is JobState.ENDED, "it has ended")
+    site.await_job(job, lambda seen: seen.state is JobState.ENDED)
     for _ in range(2):
         site.drop()
     assert site.operator.read().reservations == ()
 
 
-def test_a_hold_outlasts_a_reconfiguration(site: Site) -> None:
-    job, placed = site.submit("--gpus=1"), site.submit("--gpus=1")
-    site.await_waiting(placed)
-    site.enter(placed, "n1")
-    site.await_running(placed)
+def test_a_hold_outlasts_a_reconfiguration_and_without_it_a_user_s_requeued_job_runs_again(
+    site: Site,
+) -> None:
+    job = site.submit("--gpus=1")
+    placed = site.run_on("n1", "--gpus=1")
     before = site.operator.read().reservations
     site.testbed.command("scontrol", "reconfigure")
     assert site.operator.read().reservations == before
-    assert waits(site.await_waiting(job))
-    assert site.jobs()[placed].state is JobState.RUNNING
-    site.enter(job, "n1")
-    site.await_running(job)
-
-
-def test_a_job_that_its_user_requeues_when_the_hold_has_gone_runs_again(site: Site) -> None:
-    job = site.submit("--gpus=1")
     site.await_waiting(job)
+    assert site.jobs()[placed].state is JobState.RUNNING
     site.enter(job, "n1")
     site.await_running(job)
     site.drop()
     assert as_user(site.testbed, USER, "scontrol", "requeue", job).returncode == 0
-    seen = site.await_job(job, lambda seen: seen.state is JobState.PENDING, "it waits")
-    assert not seen.held
+    assert not site.await_job(job, pending).held
     site.testbed.command("scontrol", "update", f"JobId={job}", "StartTime=now")
     again = site.await_running(job)
     assert (again.nodes, again.restarts) == (("n1",), 1)
 
 
-def test_a_reservation_that_is_not_there_takes_nothing_in(site: Site) -> None:
-    job = site.submit("--gpus=1")
-    site.await_waiting(job)
-    with pytest.raises(RefusedError, match="eservation"):
-        site.operator.apply(Enter(job, "nowhere", ("n1",), Leave(job)))
-    site.operator.apply(Leave(job))
-    assert site.jobs()[job].pinned == ()
-
-
 def test_one_who_is_no_operator_holds_nothing(site: Site) -> None:
-    user = As(site.operator.backend, USER)
-    job = site.submit("--gpus=1")
     for change in (Hold("mine", ("n0",), 60), Drop(NAME)):
         with pytest.raises(RefusedError, match="Invalid user id"):
-            user.apply(change)
-    assert len(site.operator.read().reservations) == 1
-    site.await_waiting(job)
+            As(site.operator.backend, USER).apply(change)
+    (kept,) = site.operator.read().reservations
+    assert kept.end_s > time.time()

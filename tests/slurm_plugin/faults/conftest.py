@@ -1,7 +1,6 @@
 """The cluster on which things go wrong; other tests have one of their own."""
 
 import random
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,24 +8,16 @@ import pytest
 
 from slurm_plugin.testbed import Installation, Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.faults.site import Site, end_all, nodes
+from tests.slurm_plugin.clusters import restart_controller, up
+from tests.slurm_plugin.faults.site import Site, nodes
 
 
 @pytest.fixture(scope="session")
 def frail(installation: Installation) -> Iterator[Testbed]:
     """Eight nodes of eight GPUs, two types."""
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        cluster = Testbed.create(installation, Path(name) / "slurm", nodes())
-        try:
-            cluster.up()
-            # A slurmctld that is killed before it has saved all it has does not start again.
-            cluster.stop_controller()
-            cluster.start_controller()
-            cluster.await_idle()
-            yield cluster
-        finally:
-            cluster.down()
+    with up(installation, nodes()) as cluster:
+        restart_controller(cluster)
+        yield cluster
 
 
 @pytest.fixture
@@ -38,8 +29,5 @@ def site(frail: Testbed, tmp_path: Path) -> Iterator[Site]:
     )
     one = Site(frail, tmp_path, options, random.Random(1))
     yield one
-    if one.daemon is not None and one.daemon.poll() is None:
-        one.daemon.kill()
-        one.daemon.wait()
-    end_all(frail)
+    one.close()
     wait_until(lambda: not one.queue(), "an empty queue", 240)

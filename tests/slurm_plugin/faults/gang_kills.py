@@ -10,11 +10,10 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-import tempfile
 import time
-from pathlib import Path
 
-from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
+from slurm_plugin.testbed import default_cache, fake_nodes, install
+from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_hetschedd import hetschedd
 from tests.slurm_plugin.gang_jobs import Gangs, await_that, wrong_in
 from tests.slurm_plugin.jobs import await_hold
@@ -61,16 +60,10 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="how often (default 20)")
     parser.add_argument("--seed", type=int, default=1, help="of the moments and jobs (default 1)")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        cluster = Testbed.create(install(default_cache()), Path(name) / "slurm", fake_nodes(6))
-        try:
-            cluster.up()
-            gangs = Gangs(cluster, Path(name))
-            wrong = run_gangs_with_kills(gangs, given.jobs, given.kills, random.Random(given.seed))
-            runs = sum(len(gangs.seen(job).get(0, ())) for job in gangs.tokens)
-        finally:
-            cluster.down()
+    with up(install(default_cache()), fake_nodes(6)) as cluster:
+        gangs = Gangs(cluster, cluster.layout.base.parent)
+        wrong = run_gangs_with_kills(gangs, given.jobs, given.kills, random.Random(given.seed))
+        runs = sum(len(gangs.seen(job).get(0, ())) for job in gangs.tokens)
     says = "; ".join(wrong) or "nothing"
     sys.stdout.write(f"{given.jobs} jobs, {given.kills} kills, {runs} runs; wrong: {says}\n")
     return 1 if wrong else 0

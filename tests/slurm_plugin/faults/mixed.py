@@ -13,13 +13,11 @@ import random
 import re
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
@@ -28,7 +26,6 @@ from slurm_plugin.testbed import (
     FakeNode,
     Installation,
     Partition,
-    Testbed,
     TestbedError,
     default_cache,
     fake_nodes,
@@ -36,8 +33,9 @@ from slurm_plugin.testbed import (
     usual_site,
 )
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.daemon.test_daemon_live import Accounted
-from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, end_all, expanded, stamp
+from tests.slurm_plugin.faults.site import ELEMENTS, Kind, Site, stamp
 from tests.slurm_plugin.jobs import await_hold, deadline
 
 
@@ -164,18 +162,9 @@ class Dependent:
 class Users:
     """Submit jobs to a site and act on them; all that they did is noted down.
 
-    Attributes:
-        site: where.
-        quota: how often each act is still to be done.
-        wishes: of each job, by its name on the site.
-        depends: which jobs wait for which.
-        open: the interactive ones.
-        cancelled: the state in which a job was, and from when until when it was being cancelled,
-            seconds UTC.
-        requeued: when a job was queued again, the last time.
-        held: each time for which a job was held, from and until.
-        done: how often each act was done.
-        stranded: what had not ended after a long time.
+    `quota` is how often each act is still to be done, `cancelled` has the state in which a job was
+    and from when until when it was being cancelled, `held` each job with from when until when, in
+    seconds UTC.
     """
 
     site: Site
@@ -370,7 +359,7 @@ class Users:
             for line in text.splitlines():
                 jobs, state, submitted = line.split("|")
                 if submitted >= stamp(self.site.since):
-                    for job in expanded(re.sub(r"%\d+", "", jobs)):
+                    for job in NodeSet(re.sub(r"%\d+", "", jobs)):
                         if job in ids:
                             found[ids[job]] = state.split()[0]
             known = len(found) == len(ids) and not {"PENDING", "RUNNING"} & {*found.values()}
@@ -416,7 +405,7 @@ def misplaced(
     if row.partition not in wish.partitions:
         yield f"in partition {row.partition}"
     inside = {each.name: each.nodes for each in partitions}.get(row.partition, "")
-    if inside != "ALL" and (out := row.nodes - set(expanded(inside))):
+    if inside != "ALL" and (out := row.nodes - set(NodeSet(inside))):
         yield f"on {sorted(out)}, outside its partition"
     if unwanted := sorted(name for name in row.nodes if not wish.where(nodes[name])):
         yield f"on {unwanted}, which it does not want"
@@ -445,7 +434,7 @@ def run_mixed(site: Site, jobs: int, patience_s: float = 120.0) -> Users:
     users.stranded = frozenset(left)
     site.stop_daemon()
     if left:
-        end_all(site.cluster)
+        site.cancel_all()
         wait_until(lambda: not site.queue(), "an empty queue", 120)
     return users
 
@@ -474,7 +463,6 @@ class Run:
     wrong: tuple[str, ...]
 
     def __str__(self) -> str:
-        """One line."""
         acts = ", ".join(f"{self.acts[act]} {word}" for act, word in ACTS.items())
         return (
             f"{self.jobs} jobs, {self.runs} runs, {self.seconds:.0f} s, "
@@ -495,25 +483,16 @@ def run_policy(
         *("--mode=enforce", f"--policy={policy}", "--partitions=gpu,short", "--round-s=5"),
         *("--cycle-s=0.3", "--grace-s=10", "--restart-cost-s=1", "--spool-s=0.5"),
     )
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        folder = Path(name)
-        folder.chmod(0o755)
-        cluster = Testbed.create(
-            installed, folder / "slurm", usual_site(fake_nodes(nodes), _partitions(nodes))
-        )
-        site = Site(cluster, folder, options, random.Random(seed), samples)
+    with up(installed, usual_site(fake_nodes(nodes), _partitions(nodes))) as cluster:
+        site = Site(cluster, cluster.layout.base.parent, options, random.Random(seed), samples)
         try:
-            cluster.up()
             begun = time.monotonic()
             users = run_mixed(site, jobs)
             wrong = tuple(users.wrong())
             runs = sum(map(len, site.seen().values()))
             return Run(len(site.submitted), runs, time.monotonic() - begun, users.done, wrong)
         finally:
-            if site.daemon is not None:
-                site.daemon.kill()
-                site.daemon.wait()
-            cluster.down()
+            site.close()
 
 
 def main() -> int:

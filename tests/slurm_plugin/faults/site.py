@@ -7,6 +7,7 @@ ended, and which GPUs it was given on each node) and from Slurm's own records.
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import re
 import subprocess
@@ -14,10 +15,13 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from operator import attrgetter
 from pathlib import Path
+
+from ClusterShell.NodeSet import NodeSet
 
 from slurm_plugin.testbed import (
     NODE_CPUS,
@@ -117,6 +121,14 @@ class Seen:
     begin: float
     end: float | None
 
+    @property
+    def pieces(self) -> tuple[tuple[str, int], ...]:
+        """How many GPUs it had on each node."""
+        return tuple(sorted(Counter(node for node, _ in self.gpus).items()))
+
+    def overlaps(self, other: Seen) -> bool:
+        return self.begin < (other.end or math.inf) and other.begin < (self.end or math.inf)
+
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
@@ -161,20 +173,17 @@ class Site:
     preload: str = ""
 
     def __post_init__(self) -> None:
-        """Make the folders."""
         for name in ("seen", "spool"):
             (self.folder / name).mkdir(exist_ok=True)
 
     @property
     def log(self) -> str:
-        """What daemons have logged so far."""
         path = self.folder / "daemon.log"
         return path.read_text() if path.exists() else ""
 
     # -- the daemon --------------------------------------------------------------------------------
 
     def start_daemon(self, *options: str) -> subprocess.Popen[str]:
-        """Start a daemon, which may be killed at any moment."""
         spool = f"--spool={self.folder}/spool"
         socket = f"--socket={self.folder}/hetschedd.sock"
         words = (spool, socket, *self.options, *options)
@@ -188,8 +197,19 @@ class Site:
         self.daemon.kill()
         self.daemon.wait()
 
+    def close(self) -> None:
+        """Leave no daemon behind, and no job, whatever a test has come to."""
+        if self.daemon is not None and self.daemon.poll() is None:
+            self.daemon.kill()
+            self.daemon.wait()
+        self.cancel_all()
+
+    def cancel_all(self) -> None:
+        with suppress(TestbedError):
+            self.cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
+            self.cluster.command("scancel", "--user=root")
+
     def stop_daemon(self) -> None:
-        """End it in an orderly way."""
         assert self.daemon is not None
         self.daemon.terminate()
         assert self.daemon.wait(120) == 0, self.log[-3000:]
@@ -199,7 +219,6 @@ class Site:
         self.await_that(lambda: text in self.log[after:], timeout_s, f"the log says {text!r}")
 
     def await_that(self, true: Callable[[], bool], timeout_s: float, what: str) -> None:
-        """Wait for something to come about."""
         latest = deadline(timeout_s)
         while not true():
             assert time.monotonic() < latest, f"not so: {what}; the log: {self.log[-3000:]}"
@@ -216,11 +235,9 @@ class Site:
     # -- jobs --------------------------------------------------------------------------------------
 
     def submit(self, kinds: Sequence[Kind] = (*SETS, *SETS, *PLAIN)) -> str:
-        """Submit a job of one of these kinds, and return its name."""
         return self.submit_one(self.rng.choice(kinds))
 
     def submit_one(self, kind: Kind, *options: str) -> str:
-        """Submit a job with further options of sbatch, and return its name."""
         name, script = self.write(kind)
         job = self.cluster.command("sbatch", "--parsable", *options, script).strip()
         self.note(name, kind, job)
@@ -257,13 +274,11 @@ class Site:
             self.gpus[name + end] = kind.gpus
 
     def queue(self) -> set[str]:
-        """Return the jobs that have not ended."""
         return set(self.cluster.command("squeue", "--noheader", "--array", "--format=%i").split())
 
     def held_nodes(self) -> set[str]:
-        """Return the nodes that jobs hold."""
         told = self.cluster.command("squeue", "-h", "--states=R,CG", "--format=%N").split()
-        return {name for nodes in told for name in expanded(nodes)}
+        return set(NodeSet(",".join(told)))
 
     def begin(self, jobs: int) -> None:
         """Start a daemon, submit jobs, and wait until some have begun."""
@@ -274,7 +289,6 @@ class Site:
         self.await_that(lambda: len(self.seen()) > jobs / 5, 60, "jobs have begun")
 
     def finish(self, patience_s: float = 180.0) -> None:
-        """Wait for the end of all jobs, and stop the daemon."""
         self.await_all(patience_s)
         self.stop_daemon()
 
@@ -376,6 +390,13 @@ class Site:
         killed = sum(run.end is None for runs in seen.values() for run in runs)
         return Verdict(len(self.submitted), runs_in_all, killed, len(done), tuple(wrong))
 
+    def check(self) -> Verdict:
+        """Hold that all jobs have finished, none was killed, and nothing else was wrong."""
+        verdict = self.verdict()
+        assert verdict.wrong == ()
+        assert (verdict.finished, verdict.killed_runs) == (len(self.submitted), 0)
+        return verdict
+
     def accounted(self, seen: Mapping[str, Sequence[Seen]]) -> dict[str, list[Accounted]]:
         """Return what Slurm's records say of all runs, by the ids that the runs saw.
 
@@ -468,7 +489,7 @@ def stamp(at_s: float) -> str:
 
 def _row(line: str) -> Accounted:
     _, state, nodes, tres, start, end, restarts, job, partition = line.split("|")
-    names = frozenset(expanded(nodes)) if "None" not in nodes else frozenset()
+    names = frozenset(NodeSet(nodes)) if "None" not in nodes else frozenset()
     counts = dict(part.split("=") for part in tres.split(",") if part)
     return Accounted(
         *(state, names, int(counts.get("gres/gpu", 0)), start, end, int(restarts or 0)),
@@ -476,19 +497,7 @@ def _row(line: str) -> Accounted:
     )
 
 
-def expanded(nodes: str) -> Iterator[str]:
-    """Yield the nodes of a list such as n[0,2-4],n7."""
-    for name, inner in re.findall(r"([^,\[]+)(?:\[([^\]]*)\])?", nodes):
-        for part in inner.split(",") if inner else [""]:
-            low, _, high = part.partition("-")
-            if not low:
-                yield name
-            else:
-                yield from (f"{name}{at}" for at in range(int(low), int(high or low) + 1))
-
-
 def untold(rows: Mapping[str, Sequence[Accounted]]) -> Iterator[str]:
-    """Name the jobs of which Slurm's records lack the end of a run."""
     for job, each in rows.items():
         if any(row.end == UNTOLD for row in each):
             yield f"Slurm's records lack the end of job {job}: {each}"
@@ -553,12 +562,3 @@ def against_records(
                 yield f"Slurm has no record of {run}; it has {rows.get(run.job)}"
             elif nodes and all(row.gpus != len(run.gpus) for row in recorded):
                 yield f"Slurm has recorded other GPUs than {run} had: {recorded}"
-
-
-def end_all(cluster: Testbed) -> None:
-    """Leave no job behind, whatever a test has come to."""
-    try:
-        cluster.command("scancel", "--user=root", "--full", "--signal=KILL")
-        cluster.command("scancel", "--user=root")
-    except TestbedError:
-        return

@@ -11,7 +11,6 @@ import argparse
 import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from pathlib import Path
 from string import Template
 
 from slurm_plugin.testbed import Testbed, default_cache, install
+from tests.slurm_plugin.clusters import up
 from tests.slurm_plugin.faults.kills import LONGEST_LIFE_S, run_with_kills
 from tests.slurm_plugin.faults.site import Site, Verdict, nodes
 
@@ -44,7 +44,6 @@ class Run:
 
     @property
     def row(self) -> str:
-        """A line of the table."""
         v = self.verdict
         wrong = "; ".join(v.wrong) or "nothing"
         return (
@@ -54,7 +53,6 @@ class Run:
 
 
 def soak(cluster: Testbed, folder: Path, seed: int, jobs: int) -> Run:
-    """Make one run, and judge it."""
     policy = POLICIES[seed % len(POLICIES)]
     options = (
         *("--mode=enforce", f"--policy={policy}", "--round-s=3", "--cycle-s=0.2"),
@@ -68,7 +66,6 @@ def soak(cluster: Testbed, folder: Path, seed: int, jobs: int) -> Run:
 
 
 def page(runs: Sequence[Run]) -> str:
-    """Return the page about these runs."""
     template = Template(Path(__file__).with_name("soak_page.txt").read_text())
     return template.substitute(
         day=f"{datetime.now(UTC):%Y-%m-%d}",
@@ -89,20 +86,14 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=300, help="in each run (default 300)")
     given = parser.parse_args()
     runs: list[Run] = []
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        cluster = Testbed.create(install(default_cache()), Path(name) / "slurm", nodes())
-        try:
-            cluster.up()
-            for seed in range(1, given.runs + 1):
-                folder = Path(name) / str(seed)
-                folder.mkdir()
-                runs.append(soak(cluster, folder, seed, given.jobs))
-                sys.stdout.write(runs[-1].row + "\n")
-                sys.stdout.flush()
-                given.page.write_text(page(runs))
-        finally:
-            cluster.down()
+    with up(install(default_cache()), nodes()) as cluster:
+        for seed in range(1, given.runs + 1):
+            folder = cluster.layout.base.parent / str(seed)
+            folder.mkdir()
+            runs.append(soak(cluster, folder, seed, given.jobs))
+            sys.stdout.write(runs[-1].row + "\n")
+            sys.stdout.flush()
+            given.page.write_text(page(runs))
     return 1 if any(run.verdict.wrong for run in runs) else 0
 
 

@@ -6,7 +6,7 @@ import shutil
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -17,19 +17,6 @@ from tests.slurm_plugin.faults.site import Seen, Site
 from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 8 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    words = ["mount", "-t", "tmpfs", "-o", "size=8m", "small", str(folder)]
-    mounted = subprocess.run(words, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path) -> Path:
@@ -44,16 +31,17 @@ def fill(disk: Path) -> Path:
 
 
 def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
-    site: Site, small_disk: Path
+    site: Site, small_disk: Callable[[str], Path]
 ) -> None:
-    path = small_disk / "daemon.duckdb"
+    disk = small_disk("8m")
+    path = disk / "daemon.duckdb"
     path.write_bytes(os.urandom(100_000))
     site.options = (*site.options, f"--database={path}")
     site.begin(70)
     assert "event=database" in site.log
     assert "set aside as daemon.duckdb.damaged-1" in site.log
     said = len(site.log)
-    ballast = fill(small_disk)
+    ballast = fill(disk)
     site.await_log("nothing was changed: make room", after=said)
     for _ in range(5):
         site.submit()
@@ -80,9 +68,7 @@ def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
     site.start_daemon()
     site.await_log("event=decision", after=said)
     site.finish()
-    verdict = site.verdict()
-    assert verdict.wrong == ()
-    assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
+    site.check()
     # What came after is recorded, and sound.
     with Store.open(path) as store:
         assert store.faults() == ()
@@ -90,7 +76,7 @@ def test_the_database_is_damaged_at_the_start_meets_a_full_disk_and_is_deleted(
 
 
 @pytest.fixture
-def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def clock(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file with the seconds by which the clock of a daemon is off that is started from now on."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no C compiler here")
@@ -99,38 +85,25 @@ def clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     subprocess.run(["gcc", "-O2", "-fPIC", "-shared", "-o", library, source], check=True)
     offset.write_bytes(struct.pack("l", 0))
     monkeypatch.setenv("CLOCK_OFFSET", str(offset))
-    monkeypatch.setenv("DAEMON_PRELOAD", str(library))
+    site.preload = str(library)
     return offset
 
 
-def step(offset: Path, seconds: int) -> None:
-    """Set the daemon's clock off by so many seconds, at once."""
-    with offset.open("r+b", buffering=0) as file:
-        file.write(struct.pack("l", seconds))
-
-
-def await_decision(site: Site, after: int, off_s: int) -> None:
-    """Wait for a decision of a daemon whose clock is off by so many seconds."""
-
-    def decided() -> bool:
-        times = re.findall(r"^time=(\S+) .*event=decision", site.log[after:], re.MULTILINE)
-        now = time.time() + off_s
-        return any(abs(datetime.fromisoformat(at).timestamp() - now) < 14 for at in times)
-
-    site.await_that(decided, 60, f"a decision {off_s} s off")
-
-
 def test_the_daemon_s_clock_is_stepped_back_and_forth(site: Site, clock: Path) -> None:
-    site.preload = os.environ["DAEMON_PRELOAD"]
     site.begin(60)
     for seconds in (-30, -3600, 3600, 0):
         said = len(site.log)
-        step(clock, seconds)
-        await_decision(site, said, seconds)
+        with clock.open("r+b", buffering=0) as file:
+            file.write(struct.pack("l", seconds))
+
+        def decided(after: int = said, off_s: int = seconds) -> bool:
+            times = re.findall(r"^time=(\S+) .*event=decision", site.log[after:], re.MULTILINE)
+            now = time.time() + off_s
+            return any(abs(datetime.fromisoformat(at).timestamp() - now) < 14 for at in times)
+
+        site.await_that(decided, 60, f"a decision {seconds} s off")
     site.finish()
-    verdict = site.verdict()
-    assert verdict.wrong == ()
-    assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
+    site.check()
 
 
 def waiting(site: Site) -> set[str]:
@@ -177,9 +150,7 @@ def test_a_daemon_that_stops_lets_go_at_once_and_one_that_dies_when_its_hold_end
     # The hold was renewed before half of it was over.
     assert min(run.begin for run in again.values()) > killed_s + 8.0
     site.await_all(240)
-    verdict = site.verdict()
-    assert verdict.wrong == ()
-    assert (verdict.finished, verdict.killed_runs) == (len(site.submitted), 0)
+    site.check()
     # Those that had not run yet began in the shape in which they were submitted.
     found = {name: len(run.gpus) for name, run in (begun | again).items()}
     assert found == {name: site.gpus[name] for name in found}

@@ -9,7 +9,6 @@ from tests.slurm_plugin.faults.site import (
     UNTOLD,
     Seen,
     against_records,
-    expanded,
     miscounted,
     of_one_job,
     over_full,
@@ -41,10 +40,6 @@ def test_what_a_job_notes_down_is_read() -> None:
         Seen("7", 1, "a1", frozenset({("n0", 3), ("n4", 3)}), 3.5, None),
         Seen("7", 2, "a1", frozenset({("n1", 0)}), 5.5, 6.5),
     ]
-
-
-def test_a_list_of_nodes_is_read() -> None:
-    assert list(expanded("n[0,2-4],m7,k12")) == ["n0", "n2", "n3", "n4", "m7", "k12"]
 
 
 def test_runs_one_after_the_other_are_right_and_two_at_once_are_not() -> None:
@@ -106,15 +101,12 @@ def test_a_run_that_is_not_as_it_was_recorded_is_seen() -> None:
     assert list(against_records({"j0": [FIRST]}, {"7": [ROW]})) == []
     (found,) = against_records({"j0": [FIRST]}, {"7": [replace(ROW, gpus=1)]})
     assert "other GPUs" in found
-    for records in (
-        {},
-        {"7": [replace(ROW, restarts=1)]},
-        {"7": [replace(ROW, nodes=frozenset())]},
-    ):
-        (found,) = against_records({"j0": [FIRST]}, records)
-        assert "no record" in found
+    unknown: tuple[dict[str, list[Accounted]], ...] = ({}, {"7": [replace(ROW, restarts=1)]})
     stopped_at_once = replace(FIRST, gpus=frozenset())
     assert list(against_records({"j0": [stopped_at_once]}, {"7": [ROW]})) == []
-    for records in ({}, {"7": [replace(ROW, restarts=1)]}):
-        (found,) = against_records({"j0": [stopped_at_once]}, records)
+    for run, records in (
+        *((run, records) for run in (FIRST, stopped_at_once) for records in unknown),
+        (FIRST, {"7": [replace(ROW, nodes=frozenset())]}),
+    ):
+        (found,) = against_records({"j0": [run]}, records)
         assert "no record" in found

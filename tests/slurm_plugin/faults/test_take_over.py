@@ -16,7 +16,7 @@ import pytest
 
 from slurm_plugin.testbed import Installation, Layout, Testbed, TestbedError, fake_nodes
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.faults.site import SETS, Site, end_all, of_one_job, shared_gpus
+from tests.slurm_plugin.faults.site import SETS, Site, of_one_job, shared_gpus
 from tests.slurm_plugin.jobs import await_hold
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
@@ -34,7 +34,6 @@ class Doubled(Layout):
     """A cluster with two controllers, each on an address of its own."""
 
     def files(self) -> dict[str, str]:
-        """Return the configuration files."""
         files = Layout.files(self)
         first = f"SlurmctldHost={self.host}(127.0.0.1)\n"
         text = files["slurm.conf"].replace(first, f"{first}SlurmctldHost=backup(127.0.0.2)\n")
@@ -81,10 +80,7 @@ def available(installation: Installation, tmp_path: Path) -> Iterator[Site]:
             options = ("--mode=enforce", "--cycle-s=0.2", "--grace-s=10", "--spool-s=0.5")
             site = Site(cluster, tmp_path, options, random.Random(1))
             yield site
-            if site.daemon is not None and site.daemon.poll() is None:
-                site.daemon.kill()
-                site.daemon.wait()
-            end_all(cluster)
+            site.close()
         finally:
             if backup is not None and backup.exists():
                 os.kill(int(backup.read_text()), signal.SIGKILL)
@@ -100,7 +96,6 @@ def _ping(cluster: Testbed) -> str:
 
 
 def _jobs(site: Site, state: str) -> set[str]:
-    """Return the jobs in a state; none if no controller answers."""
     try:
         listing = site.cluster.command("squeue", "-h", f"--states={state}", "--format=%i")
     except TestbedError:

@@ -23,25 +23,55 @@ return slurm.SUCCESS
 """A job_submit.lua that does nothing."""
 
 
-NOT_ON_THE_PAGE = [
-    ("--gpu-set=0", "--gpu-set=0: counts go from 1 to 1000000"),
+REFUSED = [
+    ("--gpu-set=0", "--gpu-set=0: "),
+    ("--gpu-set=1,,2", "'' in "),
+    ("--gpu-set=$(id)", "--gpu-set=$(id): expected GPU counts, for example 1,2,4-8"),
     (
         "--gpu-set=2 --gpu-types=a100,",
         "--gpu-types=a100,: expected GPU types, for example a100,v100",
     ),
-    ("--gpu-set=2 --learning-rate=fast", "--learning-rate=fast: expected a number above 0"),
+    ("--gpu-set=2 --gpu-types=`id`", "--gpu-types=`id`: expected GPU types"),
+    ("--gpu-set=2 --gpu-mem=0G", "--gpu-mem=0G: expected the memory of one GPU"),
+    ("--gpu-set=2 --gpu-mem=40G;id", "--gpu-mem=40G;id: expected the memory of one GPU"),
+    ("--gpu-set=2 --gpu-shapes=odd", "--gpu-shapes=odd: expected even"),
+    ("--gpu-set=2 --learning-rate=-1", "--learning-rate=-1: expected a number above 0"),
+    ("--gpu-set=2 --learning-rate=1_0", "--learning-rate=1_0: expected a number above 0"),
+    ("--gpu-set=2 --learning-rate=1e999", "--learning-rate=1e999: expected a number above 0"),
+    ("--gpu-set=2 --learning-rate=$(id)", "--learning-rate=$(id): expected a number above 0"),
     (
-        "--gpu-set=2 --learning-rate=0.1 --lr-scaling=cubic",
+        "--gpu-set=2 --learning-rate=.1 --lr-scaling=cubic",
         "--lr-scaling=cubic: expected linear, sqrt or none",
     ),
-    ("--gpu-set=2 --total-samples=-5", "--total-samples=-5: expected a number above 0"),
+    ("--gpu-set=2 --total-samples=nan", "--total-samples=nan: expected a number above 0"),
     ("--gpu-set=2 --total-samples=1e308", "--total-samples=1e308: expected at most 1e15 samples"),
+    ("--gpu-set=2 --profile-key=a'b", "--profile-key=a'b: expected letters, digits"),
+    ('--gpu-set=2 --profile-key=a","nonce":"x', "expected letters, digits"),
+    ("--gpu-set=2 --no-move=yes", "--no-move takes no value, and got 'yes'"),
+    ("--gpu-set=2 --nonce=forged", "unknown option '"),
+    ("--gpu-sets=2", "unknown option '"),
+    ("gpu-set=2", "'gpu-set=2' on a #HETSCHED line is no option"),
+    ("--gpu-set=2 # two", "'#' on a #HETSCHED line is no option"),
+    ("--gpu-set=2 --gpu-set=4", "--gpu-set stands twice on #HETSCHED lines"),
+    ("--gpu-set=4 --can-checkpoint --copies=1", "--copies=1: expected how many copies"),
+    ("--gpu-set=4 --can-checkpoint --copies=17", "2 to 16, or nothing for 16"),
+    ("--gpu-set=4 --can-checkpoint --copies=002", "--copies=002: expected how many copies"),
+    ("--gpu-set=4 --can-checkpoint --copies --no-move", "does not go with --no-move"),
+    ("--gpu-set=4 --can-checkpoint --copies --gpu-shapes=any", "not go with --gpu-shapes=any"),
 ]
-"""Options that are refused, with the answers, beside those that the page on submitting shows."""
+"""Lines that job_submit.lua and the daemon refuse, beside those of the page on submitting, and
+words of both answers."""
+
+
+def refused_on_the_page() -> list[tuple[str, str]]:
+    """The rows of the page on submitting that say what is refused, and how."""
+    page = (Path(__file__).parents[3] / "docs/live/submitting.md").read_text()
+    rows = re.findall(r"^\| `(--.*)` \| `(.*)` \|$", page, re.MULTILINE)
+    assert len(rows) >= 12
+    return rows
 
 
 def mark_of(backend: SlurmBackend, job: str) -> Mark:
-    """The mark that a job was given."""
     jobs = backend.read().jobs
     text = jobs[job if job in jobs else f"{job}_0"].mark
     assert is_mark(text), text
@@ -53,8 +83,15 @@ def sbatch(testbed: Testbed, *words: str | Path) -> str:
     return testbed.command("sbatch", "--parsable", "--output=/dev/null", *words).strip()
 
 
+def sbatch_as(testbed: Testbed, user: str, *words: str | Path, **environment: str) -> str:
+    """Submit a job as somebody else does, and return its id."""
+    always = ("sbatch", "--parsable", "--output=/dev/null")
+    said = as_user(testbed, user, *always, *words, **environment)
+    assert said.returncode == 0, said.stderr
+    return said.stdout.strip()
+
+
 def as_nobody(testbed: Testbed, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run one of Slurm's commands as an ordinary user."""
     return as_user(testbed, "nobody", *words)
 
 
@@ -77,22 +114,22 @@ def as_user(
 
 
 @contextmanager
-def as_operator(testbed: Testbed, user: str) -> Iterator[None]:
-    """Have Slurm know a user as an operator, as it does a site's daemon, for a while."""
+def known_to_slurm(testbed: Testbed, user: str, *, operator: bool = False) -> Iterator[None]:
+    """Give a user an association for a while, as sites do, or the rights of a daemon, too."""
     tell = ("sacctmgr", "--immediate")
     testbed.command(*tell, "add", "user", user, "account=root")
     try:
-        testbed.command(*tell, "modify", "user", user, "set", "adminlevel=Operator")
+        if operator:
+            testbed.command(*tell, "modify", "user", user, "set", "adminlevel=Operator")
         # slurmctld is told by slurmdbd, when that sees fit.
-        known = ("scontrol", "show", "assoc_mgr", f"users={user}", "flags=users")
-        wait_until(
-            lambda: (
-                f"UserName={user}(" in (said := testbed.command(*known))
-                and "AdminLevel=Operator" in said
-            ),
-            "an operator",
-            120,
-        )
+        known = ("scontrol", "show", "assoc_mgr", f"users={user}")
+        flags, level = ("users", "AdminLevel=Operator") if operator else ("assoc", "")
+
+        def knows() -> bool:
+            said = testbed.command(*known, f"flags={flags}")
+            return f"UserName={user}(" in said and level in said
+
+        wait_until(knows, f"slurmctld knows {user}", 120)
         yield
     finally:
         testbed.command(*tell, "delete", "user", user)

@@ -10,22 +10,19 @@ from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.jobs import Submitter
 from tests.slurm_plugin.submit.asking import (
     as_nobody,
-    as_operator,
     as_user,
+    known_to_slurm,
+    sbatch_as,
     shown,
 )
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 
 @pytest.fixture
-def job(testbed: Testbed, submitter: Submitter) -> Iterator[str]:
+def job(testbed: Testbed) -> str:
     """A waiting job of an ordinary user's."""
-    words = ("--parsable", "--output=/dev/null", "--hold", "--gpu-set=1,2", "--wrap=sleep 600")
-    said = as_nobody(testbed, "sbatch", *words)
-    assert said.returncode == 0, said.stderr
-    yield said.stdout.strip()
-    testbed.command("scancel", said.stdout.strip())
+    return sbatch_as(testbed, "nobody", "--hold", "--gpu-set=1,2", "--wrap=sleep 600")
 
 
 @pytest.fixture
@@ -78,7 +75,7 @@ def test_what_is_placed_is_not_its_user_s_to_change_and_what_waits_is(
     backend.apply(own)
     assert edited(testbed, job, "NumTasks=1") == ""
     # An operator, as the daemon is, may do all of that.
-    with as_operator(testbed, "daemon"):
+    with known_to_slurm(testbed, "daemon", operator=True):
         update = ("scontrol", "update", f"JobId={job}", "ReservationName=hetsched", "NumTasks=2")
         assert "Invalid user id" in as_user(testbed, "bin", *update).stderr
         assert as_user(testbed, "daemon", *update).stderr == ""

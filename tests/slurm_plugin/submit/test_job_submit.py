@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -15,18 +14,22 @@ from slurm_plugin.submit.options import Options
 from slurm_plugin.testbed import Testbed, TestbedError
 from tests.slurm_plugin.jobs import Submitter
 from tests.slurm_plugin.submit.asking import (
-    NOT_ON_THE_PAGE,
     NOTHING,
+    REFUSED,
+    as_user,
     mark_of,
+    refused_on_the_page,
     sbatch,
     script_instead,
     shown,
 )
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 
-def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitter) -> None:
+def test_every_option_reaches_the_mark_and_a_signal_only_from_the_script(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter
+) -> None:
     job = submitter.submit(
         "--gpu-set=1,2,4-8 --gpu-types=a100,v100 --gpu-mem=16G --learning-rate=0.1 "
         "--lr-scaling=sqrt --profile-key=resnet50 --total-samples=1e6 --no-move --can-checkpoint",
@@ -34,8 +37,7 @@ def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitt
     )
     mark = mark_of(backend, job)
     assert mark.submitted_s == pytest.approx(backend.read().jobs[job].submit_s, abs=2)
-    # What Slurm shows of no job is read from the script alone.
-    assert (mark.signal, mark.elements) == ("", 1)
+    assert mark.elements == 1
     assert mark.options == Options(
         counts=RequirementSet.parse("1,2,4-8"),
         gpu_types=frozenset({"a100", "v100"}),
@@ -47,16 +49,11 @@ def test_every_option_reaches_the_mark(backend: SlurmBackend, submitter: Submitt
         movable=False,
         can_checkpoint=True,
     )
-
-
-def test_what_a_line_says_of_a_signal_reaches_the_mark(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
-) -> None:
-    del submitter  # it cleans up
-    script = tmp_path / "signal.sh"
-    script.write_text(
-        "#!/bin/bash\n#HETSCHED --gpu-set=1\n#SBATCH --nice=1 --signal=B:USR1@60\nsleep 5\n"
-    )
+    # What Slurm shows of no job is read from the script alone.
+    assert mark.signal == ""
+    script = submitter.folder / "signal.sh"
+    lines = ("#!/bin/bash", "#HETSCHED --gpu-set=1", "#SBATCH --nice=1 --signal=B:USR1@60")
+    script.write_text("\n".join([*lines, "sleep 5", ""]))
     assert mark_of(backend, sbatch(testbed, script)).signal == "B:USR1@60"
 
 
@@ -71,37 +68,19 @@ def test_lua_and_python_agree_on_what_a_set_means(
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("line", "says"),
     [
-        ("--gpu-set=8-4", "runs backwards; write 4-8"),
-        ("--gpu-set=0", "counts go from 1"),
-        ("--gpu-set=1,,2", "neither a GPU count nor a range"),
-        ("--gpu-set=two", "expected GPU counts, for example 1,2,4-8"),
-        ("--gpu-set=1-100,200-300,400-500", "at most 16 are allowed"),
-        ("--gpu-set=1 --lr-scaling=cubic", "expected linear, sqrt or none"),
-        ("--gpu-set=1 --learning-rate=-1", "--learning-rate=-1: expected a number above 0"),
-        ("--gpu-set=1 --learning-rate=1e999", "expected a number above 0"),
-        ("--gpu-set=1 --total-samples=many", "--total-samples=many: expected a number above 0"),
-        ("--gpu-set=1 --gpu-types=a100,,t4", "--gpu-types=a100,,t4: expected GPU types, for exa"),
-        ("--gpu-set=1 --gpu-mem=lots", "--gpu-mem=lots: expected .* for example 40G or 24000M"),
-        ("--gpu-set=4 --gpu-shapes=odd", "--gpu-shapes=odd: expected even, .*, or any"),
-        ("--gpu-set=1 --gpu-mem=0G", "--gpu-mem=0G: expected the memory of one GPU"),
-        ("--gpu-set=1 --profile-key=" + "x" * 1000, "characters of mark, at most 1024 are allowed"),
-        ("--gpu-set=1 --profile-key=a/b", "expected letters, digits"),
-        ("--gpu-set=1 --no-move=yes", "takes no value"),
+        *REFUSED,
         ("--gpu-sets=1", "unknown option '--gpu-sets=1'; known: --gpu-set,"),
-        ("--profile-key=x", "without --gpu-set"),
-        (
-            "--gpu-set=1,2 --gpu-set=4",
-            "twice on #HETSCHED lines, as '--gpu-set=1,2' and '--gpu-set=4'",
-        ),
+        ("--gpu-set=1,2 --gpu-set=4", "lines, as '--gpu-set=1,2' and '--gpu-set=4'"),
+        ("--gpu-set=1 --profile-key=" + "x" * 1000, "characters of mark, at most 1024 are allowed"),
     ],
 )
-def test_a_bad_value_is_refused_with_what_would_do(
-    submitter: Submitter, options: str, says: str
+def test_a_bad_line_is_refused_with_what_would_do(
+    submitter: Submitter, line: str, says: str
 ) -> None:
-    with pytest.raises(TestbedError, match=says):
-        submitter.submit(options)
+    with pytest.raises(TestbedError, match=re.escape(says)):
+        submitter.submit(line)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +96,7 @@ def test_a_bad_value_is_refused_with_what_would_do(
     ],
 )
 def test_a_gang_needs_a_shell_of_whatever_options(
-    testbed: Testbed, submitter: Submitter, tmp_path: Path, first: str, taken: bool
+    testbed: Testbed, tmp_path: Path, first: str, taken: bool
 ) -> None:
     script = tmp_path / "gang.sh"
     script.write_text(f"{first}\n#HETSCHED --gpu-set=4,5 --gpu-shapes=any\ntrue\n")
@@ -134,33 +113,43 @@ def test_a_line_that_only_looks_like_one_of_ours_is_said_to_be_a_comment(
 ) -> None:
     script = tmp_path / "near.sh"
     script.write_text(f"#!/bin/bash\n{line}\n# hetsched is what we use\ntrue\n")
-    program = testbed.installed.program("sbatch")
-    done = subprocess.run(
-        [program, "--output=/dev/null", script],
-        env=testbed.environment(),
-        capture_output=True,
-        text=True,
-    )
+    done = as_user(testbed, "root", "sbatch", "--output=/dev/null", script)
     assert done.returncode == 0
     assert done.stderr.count("is a comment; options stand on") == 1
     assert f"'{line}' is a comment" in done.stderr
 
 
-def answers() -> list[tuple[str, str]]:
-    """The rows of the page on submitting that say what is refused, and how."""
-    page = (Path(__file__).parents[3] / "docs/live/submitting.md").read_text()
-    rows = re.findall(r"^\| `(--.*)` \| `(.*)` \|$", page, re.MULTILINE)
-    assert len(rows) >= 12
-    return [*rows, *NOT_ON_THE_PAGE]
-
-
-@pytest.mark.parametrize(("options", "says"), answers())
+@pytest.mark.parametrize(("options", "says"), refused_on_the_page())
 def test_sbatch_answers_as_the_page_on_submitting_says(
     testbed: Testbed, options: str, says: str
 ) -> None:
     with pytest.raises(TestbedError) as refused:
         sbatch(testbed, *options.split(), "--wrap=true")
     assert f"sbatch: error: hetsched: {says} sbatch: error:" in str(refused.value)
+
+
+@pytest.mark.parametrize(("option", "copies"), [("--copies=3", 3), ("--copies", 16)])
+def test_a_job_of_copies_is_an_array_that_is_marked_and_told_so(
+    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, option: str, copies: int
+) -> None:
+    words = ("--gpu-set=4,8", "--can-checkpoint", option)
+    jobs = [submitter.submit(" ".join(words), "--hold")]
+    if not testbed.why_no_options:
+        jobs.append(sbatch(testbed, "--hold", *words, "--wrap=sleep 600"))
+    for job in jobs:
+        mark = mark_of(backend, job)
+        assert (mark.copies, mark.elements, mark.options.any_shape) == (True, copies, False)
+        seen = backend.read().jobs[job]
+        assert (seen.array, seen.unsplit) == (job, tuple(range(copies)))
+    script = testbed.command("scontrol", "write", "batch_script", jobs[0], "-")
+    # Started by Slurm itself, it is an array as any other: its script has no line of ours.
+    assert script.splitlines()[1].startswith("#HETSCHED")
+
+
+def test_copies_of_a_count_for_several_nodes_are_refused(submitter: Submitter) -> None:
+    words = ("--nodes=2", "--gpus-per-node=2")
+    with pytest.raises(TestbedError, match="the default count is for one node, and asks for 2"):
+        submitter.submit("--gpu-set=4 --can-checkpoint --copies", *words)
 
 
 OWN = (
@@ -179,9 +168,8 @@ OWN = (
 
 
 def test_a_job_waits_in_the_shape_that_its_user_asked_for_or_with_a_count_of_its_set(
-    testbed: Testbed, submitter: Submitter
+    testbed: Testbed,
 ) -> None:
-    del submitter  # it cleans up
     for words, wanted in OWN:
         seen = shown(testbed, sbatch(testbed, "--hold", *words, "--wrap=sleep 600"))
         assert {name: seen[name] for name in wanted} == wanted, words
@@ -199,9 +187,8 @@ def test_a_job_waits_in_the_shape_that_its_user_asked_for_or_with_a_count_of_its
     ],
 )
 def test_ordinary_jobs_are_what_they_would_be_without_the_script(
-    testbed: Testbed, submitter: Submitter, words: tuple[str, ...]
+    testbed: Testbed, words: tuple[str, ...]
 ) -> None:
-    del submitter  # it cleans up
     apart = {"JobId", "ArrayJobId", "SLUID", "SubmitLine", "SubmitTime", "EligibleTime"}
     apart |= {"AccrueTime", "StartTime", "EndTime", "LastSchedEval", "Priority"}
 

@@ -1,6 +1,5 @@
 """Limits of QOS and accounts on a Slurm that enforces them, with slurmdbd."""
 
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from slurm_plugin.backend import (
 from slurm_plugin.backend.limits import read_limits
 from slurm_plugin.testbed import Installation, Testbed, TestbedError, fake_nodes
 from slurm_plugin.testbed.processes import wait_until
+from tests.slurm_plugin.clusters import under_limits
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of, drive
 from tests.slurm_plugin.jobs import await_job, deadline, end_all, pending, running
 from tests.slurm_plugin.submit.asking import sbatch
@@ -29,38 +29,21 @@ pytestmark = pytest.mark.slurm
 
 @pytest.fixture(scope="module")
 def enforcing(installation: Installation, testbed: Testbed) -> Iterator[Testbed]:
-    """Two nodes, of four and eight GPUs, under limits; Slurm's commands find it.
-
-    The testbed of all tests is brought up before it, so that its variables are what comes back.
-    """
-    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
-        Path(name).chmod(0o755)
-        cluster = Testbed.create(installation, Path(name) / "slurm", fake_nodes(2))
-        with pytest.MonkeyPatch.context() as patch:
-            try:
-                cluster.up()
-                for variable, value in cluster.environment().items():
-                    patch.setenv(variable, value)
-                account(cluster, "add", "qos", "small", "MaxTRESPerJob=gres/gpu=4")
-                account(cluster, "add", "qos", "strict", "MaxTRESPerJob=gres/gpu=4")
-                account(cluster, "modify", "qos", "strict", "set", "Flags=DenyOnLimit")
-                account(cluster, "add", "qos", "each", "MaxTRESPerUser=gres/gpu=3")
-                account(cluster, "add", "qos", "typed", "MaxTRESPerJob=gres/gpu:v100=1")
-                names = "normal,small,strict,each,typed"
-                account(cluster, "add", "user", "daemon", "account=root")
-                account(cluster, "modify", "user", "root", "set", f"qos={names}")
-                with cluster.layout.slurm_conf.open("a") as conf:
-                    conf.write("AccountingStorageEnforce=limits,qos\n")
-                cluster.stop_controller()
-                cluster.start_controller()
-                cluster.await_idle()
-                yield cluster
-            finally:
-                cluster.down()
+    """Two nodes, of four and eight GPUs, under limits; Slurm's commands find it."""
+    del testbed
+    tell = (
+        "add qos small MaxTRESPerJob=gres/gpu=4",
+        "add qos strict MaxTRESPerJob=gres/gpu=4",
+        "modify qos strict set Flags=DenyOnLimit",
+        "add qos each MaxTRESPerUser=gres/gpu=3",
+        "add qos typed MaxTRESPerJob=gres/gpu:v100=1",
+        "modify user root set qos=normal,small,strict,each,typed",
+    )
+    with under_limits(installation, fake_nodes(2), *tell) as cluster:
+        yield cluster
 
 
 def account(cluster: Testbed, *words: str) -> None:
-    """Tell slurmdbd something."""
     cluster.command("sacctmgr", "--immediate", *words)
 
 

@@ -16,7 +16,7 @@ from slurm_plugin.testbed.spank import build_spank, why_no_spank
 from tests.slurm_plugin.jobs import Submitter, await_job
 from tests.slurm_plugin.submit.asking import as_nobody, mark_of, sbatch
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 OPTIONS = (
     "--gpu-set=1,2,4-8",
@@ -35,11 +35,6 @@ OPTIONS = (
 def of_any_job(mark: Mark) -> Mark:
     """A mark without what tells one job from another."""
     return replace(mark, nonce="", submitted_s=0.0)
-
-
-@pytest.fixture(autouse=True)
-def cleaned(submitter: Submitter) -> None:
-    """Whatever a test submits is gone after it."""
 
 
 def test_each_option_of_sbatch_means_what_the_line_of_its_name_does(
@@ -61,7 +56,7 @@ def test_sbatch_s_help_names_every_option_that_the_script_knows(testbed: Testbed
     listed = re.search(r"local NAMES = \{(.*?)\}", MODULE.read_text(), re.DOTALL)
     assert listed is not None
     names = re.findall(r'"([\w-]+)"', listed[1])
-    # A job of copies takes neither of two others: test_copies_option.py.
+    # A job of copies takes neither of two others.
     assert len(names) == len(OPTIONS) + 1
     text = testbed.command("sbatch", "--help")
     assert [name for name in names if f" --{name}" not in text] == []
@@ -69,30 +64,20 @@ def test_sbatch_s_help_names_every_option_that_the_script_knows(testbed: Testbed
     assert [name for name in names if f"| `--{name}" not in page] == []
 
 
-def test_an_option_of_sbatch_wins_over_the_line_of_its_name(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    job = submitter.submit("--gpu-set=nonsense --profile-key=line", "--gpu-set=2,4")
-    mark = mark_of(backend, job)
-    assert (mark.options.counts, mark.options.profile) == (RequirementSet.parse("2,4"), "line")
-
-
-def test_a_later_option_of_sbatch_wins_over_an_earlier_one(
+def test_an_option_of_sbatch_wins_over_an_earlier_one_and_over_the_line_of_its_name(
     backend: SlurmBackend, testbed: Testbed, tmp_path: Path
 ) -> None:
     script = tmp_path / "directive.sh"
-    script.write_text("#!/bin/bash\n#SBATCH --gpu-set=8\nsleep 600\n")
-    mark = mark_of(backend, sbatch(testbed, "--gpu-set=4", "--gpu-set=2", script))
-    assert mark.options.counts == RequirementSet.parse("2")
+    line = "#HETSCHED --gpu-set=nonsense --profile-key=line"
+    script.write_text(f"#!/bin/bash\n{line}\n#SBATCH --gpu-set=8\nsleep 600\n")
+    mark = mark_of(backend, sbatch(testbed, "--gpu-set=4", "--gpu-set=2,4", script))
+    assert (mark.options.counts, mark.options.profile) == (RequirementSet.parse("2,4"), "line")
 
 
 @pytest.mark.parametrize(
     ("words", "says"),
     [
         (("--gpu-set=",), "--gpu-set=: expected GPU counts, for example 1,2,4-8"),
-        (("--gpu-set=8-4",), "the range '8-4' runs backwards; write 4-8"),
-        (("--gpu-set=1", "--gpu-mem=40"), "--gpu-mem=40: expected the memory of one GPU"),
-        (("--profile-key=x",), "options without --gpu-set=COUNTS"),
         (("--gpu-set=1", "--no-move=yes"), "doesn't allow an argument"),
         (("--gpu-set=1", "--profile-key=a\nb"), "expected letters, digits"),
         (('--gpu-set=1","x":"1',), "expected GPU counts"),
@@ -106,19 +91,21 @@ def test_a_bad_value_is_refused_with_what_would_do(
 
 
 def test_sbatch_within_a_job_does_not_take_that_job_s_options_for_its_own(
-    backend: SlurmBackend, testbed: Testbed, submitter: Submitter, tmp_path: Path
+    backend: SlurmBackend, testbed: Testbed, tmp_path: Path
 ) -> None:
     told = tmp_path / "child"
-    inner = f"sbatch --parsable --output=/dev/null --wrap='sleep 600' >{told}"
-    parent = sbatch(testbed, "--gpu-set=1", "--no-move", f"--wrap={inner}")
-    await_job(backend, parent, lambda job: job.state is JobState.ENDED)
-    child = told.read_text().strip()
-    assert backend.read().jobs[child].mark == ""
+
+    def child(*words: str) -> str:
+        inner = ("sbatch", *words, "--parsable", "--output=/dev/null", "--wrap='sleep 600'")
+        wrap = f"--wrap={' '.join(inner)} >{told}"
+        parent = sbatch(testbed, "--gpu-set=1", "--no-move", wrap)
+        await_job(backend, parent, lambda job: job.state is JobState.ENDED)
+        return told.read_text().strip()
+
+    plain = child()
+    assert backend.read().jobs[plain].mark == ""
     # Named again, they count.
-    inner = f"sbatch --gpu-set=2 --parsable --output=/dev/null --wrap='sleep 600' >{told}"
-    parent = sbatch(testbed, "--gpu-set=1", "--no-move", f"--wrap={inner}")
-    await_job(backend, parent, lambda job: job.state is JobState.ENDED)
-    mark = mark_of(backend, told.read_text().strip())
+    mark = mark_of(backend, child("--gpu-set=2"))
     assert (mark.options.counts, mark.options.movable) == (RequirementSet.parse("2"), True)
 
 

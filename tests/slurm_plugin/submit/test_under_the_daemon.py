@@ -2,14 +2,14 @@
 
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import IO
 
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.types import ReasonCode
 from slurm_plugin.backend import JobState, Leave, SlurmBackend, Terms, apply_changes
 from slurm_plugin.daemon import Daemon, Mode
 from slurm_plugin.testbed import Testbed
@@ -21,92 +21,15 @@ from tests.slurm_plugin.daemon.test_daemon_live import (
     drive,
     most_at_once,
 )
-from tests.slurm_plugin.jobs import Submitter, await_job, pending, running
-from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead, shown
+from tests.slurm_plugin.jobs import Submitter, await_job, is_in, pending, running
+from tests.slurm_plugin.submit.asking import NOTHING, sbatch, script_instead
 
-pytestmark = pytest.mark.slurm
-
-
-@pytest.fixture(autouse=True)
-def cleaned(submitter: Submitter) -> None:
-    """Whatever a test submits is gone after it."""
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 
 @pytest.fixture
 def daemon(backend: SlurmBackend) -> Daemon:
-    """A daemon under fifo."""
     return daemon_of(backend)
-
-
-def is_in(backend: SlurmBackend, state: JobState, *jobs: str) -> Callable[[], bool]:
-    """Whether jobs are in a state."""
-
-    def asked() -> bool:
-        shown = backend.read().jobs
-        # Elements that Slurm keeps as one are not shown one by one.
-        return all(job in shown and shown[job].state is state for job in jobs)
-
-    return asked
-
-
-def test_jobs_that_their_users_hold_requeue_and_cancel_go_on_as_they_would(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    words = ("--gpu-set=2", "--wrap=sleep 600")
-    held = sbatch(testbed, "--hold", *words)
-    again, back, gone, waits = (sbatch(testbed, *words) for _ in range(4))
-    wide = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 600")
-    next_wide = sbatch(testbed, "--gpu-set=16", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, JobState.RUNNING, again, back, gone, waits, wide), 60)
-    jobs = backend.read().jobs
-    assert (jobs[held].held, jobs[held].entered) == (True, False)
-    assert not jobs[next_wide].entered
-    testbed.command("scontrol", "requeue", again)
-    testbed.command("scontrol", "requeuehold", back)
-    testbed.command("scancel", gone, wide)
-    testbed.command("scontrol", "release", held)
-    drive(daemon, is_in(backend, JobState.RUNNING, held, again, next_wide), 90)
-    drive(daemon, is_in(backend, JobState.ENDED, gone, wide), 60)
-    jobs = backend.read().jobs
-    assert [jobs[job].restarts for job in (again, back, waits)] == [1, 1, 0]
-    # The hold of a running job keeps it back after the run.
-    assert (jobs[back].held, pending(jobs[back]), jobs[back].entered) == (True, True, False)
-    testbed.command("scontrol", "release", back)
-    drive(daemon, is_in(backend, JobState.RUNNING, back), 60)
-
-
-def test_a_dependency_holds_as_it_does_without_the_daemon(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    cases = (
-        *(("afterok", 0, True), ("afterok", 1, False), ("afternotok", 1, True)),
-        *(("afterany", 1, True), ("singleton", 0, True)),
-    )
-    pairs = []
-    for at, (kind, exits, _) in enumerate(cases):
-        name = f"--job-name=pair{at}"
-        first = sbatch(testbed, name, "--gpu-set=1", f"--wrap=sleep 3; exit {exits}")
-        after = kind if kind == "singleton" else f"{kind}:{first}"
-        words = ("--gpu-set=1", f"--dependency={after}", "--wrap=sleep 600")
-        pairs.append((first, sbatch(testbed, name, *words)))
-    kept_back = {second for _, second in pairs}
-
-    def waits(job: str) -> bool:
-        blocked = daemon.world.jobs[job].blocked if job in daemon.world.jobs else None
-        return blocked is not None and blocked.code is ReasonCode.DEPENDENCY
-
-    drive(daemon, lambda: all(map(waits, kept_back)), 20)
-    due = [second for (_, second), (_, _, runs) in zip(pairs, cases, strict=True) if runs]
-    drive(daemon, is_in(backend, JobState.RUNNING, *due), 60)
-    jobs = backend.read().jobs
-    for first, second in pairs:
-        assert jobs[first].state is JobState.ENDED
-        if second in due:
-            assert (jobs[second].start_s or 0.0) >= (jobs[first].end_s or 0.0)
-    (never,) = kept_back - set(due)
-    drive(daemon, lambda: shown(testbed, never)["Reason"] == "DependencyNeverSatisfied", 60)
-    daemon.cycle()
-    assert pending(backend.read().jobs[never])
 
 
 def rows_of(testbed: Testbed, array: str) -> dict[int, list[Accounted]]:
@@ -154,18 +77,19 @@ def test_elements_of_an_array_with_a_requirement_set_are_jobs_of_their_own(
 
 
 @contextmanager
-def interactive(testbed: Testbed, *words: str) -> Iterator["subprocess.Popen[str]"]:
-    """Run salloc or srun for a while."""
+def interactive(testbed: Testbed, *words: str) -> Iterator[IO[str]]:
+    """Run salloc or srun for a while, and give what it prints."""
     process = subprocess.Popen(
         [testbed.installed.program(words[0]), *words[1:]],
         env=testbed.environment(),
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
         text=True,
     )
+    assert process.stdout is not None
     try:
-        yield process
+        yield process.stdout
     finally:
         process.terminate()
         process.communicate()
@@ -181,12 +105,12 @@ def test_salloc_and_srun_are_placed_once_and_a_job_of_one_node_never_leaves_one(
         interactive(testbed, "srun", "--gpus=1", "bash", "-c", show) as srun,
     ):
 
-        def asked(name: str) -> list[str]:
+        def asked() -> list[str]:
             jobs = backend.read().jobs.values()
             return [job.id for job in jobs if running(job) and not job.batch]
 
-        drive(daemon, lambda: len(asked("")) == 2, 60)
-        both = asked("")
+        drive(daemon, lambda: len(asked()) == 2, 60)
+        both = asked()
         one = [
             submitter.submit(
                 "--gpu-set=2-16 --can-checkpoint", "--nodes=1", "--gpus=4", "--time=30", seconds=3
@@ -198,32 +122,12 @@ def test_salloc_and_srun_are_placed_once_and_a_job_of_one_node_never_leaves_one(
         assert [(jobs[job].state, jobs[job].restarts) for job in both] == (
             [(JobState.RUNNING, 0)] * 2
         )
-        assert salloc.stdout is not None
-        assert srun.stdout is not None
-        said = [salloc.stdout.readline().split(), srun.stdout.readline().split()]
+        said = [salloc.readline().split(), srun.readline().split()]
     assert [job for job, _ in said] == both or [job for job, _ in said] == both[::-1]
     assert [len(gpus.split(",")) for _, gpus in said] == [2, 1]
     rows = accounted_runs(testbed, one)
     assert {len(row.nodes) for runs in rows.values() for row in runs} == {1}
     assert sum(len(runs) - 1 for runs in rows.values()) > 0
-
-
-def test_jobs_of_any_set_and_of_much_memory_run_with_what_they_accept(
-    backend: SlurmBackend, testbed: Testbed, daemon: Daemon
-) -> None:
-    sets = {"16": {16}, "2-3": {2, 3}, "1,4": {1, 4}, "3": {3}}
-    jobs = {
-        sbatch(testbed, f"--gpu-set={counts}", "--wrap=sleep 600"): set_
-        for counts, set_ in sets.items()
-    }
-    # Published: a100 40 GB; v100 and t4 16 GB.
-    large = sbatch(testbed, "--gpu-set=2", "--gpu-mem=40G", "--wrap=sleep 600")
-    too_large = sbatch(testbed, "--gpu-set=1", "--gpu-mem=80G", "--wrap=sleep 600")
-    drive(daemon, is_in(backend, JobState.RUNNING, large, *jobs), 60)
-    shown = backend.read().jobs
-    assert all(shown[job].gpus in counts for job, counts in jobs.items())
-    assert shown[large].nodes[0] in {"n0", "n3"}
-    assert pending(shown[too_large])
 
 
 def test_without_lua_options_are_read_from_the_script_and_shadow_becomes_enforcing_and_ends(

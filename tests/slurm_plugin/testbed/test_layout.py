@@ -1,5 +1,6 @@
 """What the testbed tells Slurm of itself."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,6 @@ from slurm_plugin.testbed.packages import debian_mirror
 
 
 def layout(site: FakeSite) -> Layout:
-    """A cluster, on paper."""
     return Layout(Path("/b"), Path("/p"), 17000, "host", site)
 
 
@@ -31,19 +31,13 @@ def conf(site: FakeSite, first: str = "") -> list[str]:
     return [line for line in lines if line.startswith(first)]
 
 
-def test_nodes_get_the_gpu_types_in_turn() -> None:
-    assert fake_nodes(3, "a100:4,t4:2") == (
-        FakeNode("n0", "a100", 4),
-        FakeNode("n1", "t4", 2),
-        FakeNode("n2", "a100", 4),
+def test_nodes_get_the_gpu_types_in_turn_some_of_several() -> None:
+    assert fake_nodes(3, "v100:8+t4:2,1g.10gb:14") == (
+        node := FakeNode("n0", "v100", 8, (("t4", 2),)),
+        FakeNode("n1", "1g.10gb", 14),
+        replace(node, name="n2"),
     )
-
-
-def test_a_node_may_have_gpus_of_several_types() -> None:
-    node, mig = fake_nodes(2, "v100:8+t4:2,1g.10gb:14")
-    assert node == FakeNode("n0", "v100", 8, (("t4", 2),))
     assert node.kinds == (("v100", 8), ("t4", 2))
-    assert mig == FakeNode("n1", "1g.10gb", 14)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from slurm_plugin.testbed.packages import NEWEST
 from slurm_plugin.testbed.processes import wait_until
 from slurm_plugin.testbed.pyslurm_build import why_no_pyslurm
 from tests.slurm_plugin.jobs import end_all
+from tests.slurm_plugin.submit.asking import sbatch, shown
 
 pytestmark = pytest.mark.slurm
 
@@ -37,7 +38,6 @@ def folder() -> Iterator[Path]:
 
 
 def hetsched(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command line to its end."""
     return subprocess.run(
         [SCRIPT, *words], capture_output=True, text=True, timeout=500, check=False
     )
@@ -56,24 +56,8 @@ def test_all_nodes_are_idle_with_their_gpus(testbed: Testbed) -> None:
     # It was, for a job of an earlier test.
     assert {state for _, state in status.nodes} <= {"idle", "planned"}
     listing = testbed.command("sinfo", "--noheader", "--Node", "--format=%N %G")
-    shown = dict(line.split() for line in listing.splitlines())
-    assert shown == {node.name: f"gpu:{node.gpu_type}:{node.gpus}" for node, _ in status.nodes}
-
-
-def test_a_job_gets_gpus_of_its_node_and_accounting_counts_them_by_type(testbed: Testbed) -> None:
-    out = testbed.layout.base / "out"
-    said = testbed.command(
-        *("sbatch", "--parsable", "--wait", "--nodelist=n1", "--gpus-per-node=3"),
-        *(f"--output={out}", '--wrap=echo "$SLURMD_NODENAME $SLURM_GPUS_ON_NODE"'),
-    )
-    job = said.split()[0]
-    assert out.read_text().split() == ["n1", "3"]
-
-    def counted() -> bool:
-        row = testbed.command("sacct", "-X", "-n", "-P", f"--jobs={job}", "--format=AllocTRES")
-        return "gres/gpu:v100=3" in row
-
-    wait_until(counted, "its GPUs in the accounts", 120, every_s=0.3)
+    told = dict(line.split() for line in listing.splitlines())
+    assert told == {node.name: f"gpu:{node.gpu_type}:{node.gpus}" for node, _ in status.nodes}
 
 
 @pytest.mark.parametrize(("name", "release"), [("testbed", NEWEST), ("old_testbed", "24.11")])
@@ -88,16 +72,13 @@ def test_a_site_of_each_release_runs_jobs_of_each_partition_as_they_were_asked(
         "short": ("--constraint=ib", "--gpus-per-node=2", "--licenses=cad:2", "--time=20"),
     }
     jobs = {
-        partition: cluster.command(
-            *("sbatch", "--parsable", f"--partition={partition}", "--output=/dev/null"),
-            *(*words, "--wrap=sleep 600"),
-        ).strip()
+        partition: sbatch(cluster, f"--partition={partition}", *words, "--wrap=sleep 600")
         for partition, words in wants.items()
     }
     try:
         listed = ("squeue", "--noheader", "--states=RUNNING", "--format=%i")
         wait_until(lambda: len(cluster.command(*listed).split()) == 2, "both jobs running", 120)
-        gpu, short = (_shown(cluster, jobs[partition]) for partition in wants)
+        gpu, short = (shown(cluster, jobs[partition]) for partition in wants)
         assert {gpu["Partition"], short["Partition"]} == set(wants)
         assert (gpu["NodeList"], gpu["TimeLimit"]) == ("n4", "02:00:00")
         assert (gpu["Features"], gpu["TresPerNode"]) == ("ib&nvme", "gres/gpu:v100:5")
@@ -110,12 +91,6 @@ def test_a_site_of_each_release_runs_jobs_of_each_partition_as_they_were_asked(
         assert 100_000 < int(gpu["Priority"]) <= 112_100
     finally:
         end_all(cluster)
-
-
-def _shown(cluster: Testbed, job: str) -> dict[str, str]:
-    """What `scontrol show job` says of a job."""
-    words = cluster.command("scontrol", "show", "job", job).split()
-    return dict(word.split("=", 1) for word in words if "=" in word)
 
 
 def test_the_prefix_is_used_again_without_asking_the_network(
@@ -149,22 +124,13 @@ def test_the_command_line_brings_a_cluster_up_shows_it_and_takes_it_down(
     up = hetsched("testbed", "up", "--nodes=2", "--gpus=h100:2+t4:1", partitions, at)
     try:
         assert up.returncode == 0, up.stderr
-        ran = subprocess.run(
-            [
-                "bash",
-                "-c",
-                'eval "$1"; sbatch -o /dev/null --wrap "sleep 100" >&2; squeue -h -o %P',
-                "-",
-                up.stdout,
-            ],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        tell = 'eval "$1"; sbatch -o /dev/null --wrap "sleep 100" >&2; squeue -h -o %P'
+        words = ["bash", "-c", tell, "-", up.stdout]
+        ran = subprocess.run(words, capture_output=True, text=True, check=True)
         assert ran.stdout.split() == ["big"]
-        shown = hetsched("testbed", "status", at)
-        assert shown.returncode == 0, shown.stderr
-        assert "n1         h100:2+t4:1  " in shown.stdout
+        status = hetsched("testbed", "status", at)
+        assert status.returncode == 0, status.stderr
+        assert "n1         h100:2+t4:1  " in status.stdout
         again = hetsched("testbed", "up", at)
         assert again.returncode == 1
         assert "is not empty" in again.stderr

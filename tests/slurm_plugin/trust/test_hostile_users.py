@@ -4,40 +4,39 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import stat
-import time
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from job_wrappers.allocation import Allocation
 from job_wrappers.moves import path_of
 from slurm_plugin.api.meters import Meters
 from slurm_plugin.backend import JobState, Leave, SlurmBackend
-from slurm_plugin.daemon import Daemon, DaemonSettings, Mode
+from slurm_plugin.daemon import Daemon, DaemonSettings
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import Submitter
-from tests.slurm_plugin.submit.asking import NOTHING, as_nobody, as_user, script_instead
+from tests.slurm_plugin.daemon.test_daemon_live import daemon_of as a_daemon
+from tests.slurm_plugin.daemon.test_daemon_live import drive
+from tests.slurm_plugin.jobs import is_in
+from tests.slurm_plugin.submit.asking import NOTHING, as_user, sbatch_as, script_instead
 
-pytestmark = pytest.mark.slurm
+pytestmark = [pytest.mark.slurm, pytest.mark.usefixtures("submitter")]
 
 NOBODY = 65534
 PATIENCE_S = 180.0
 
 
 @pytest.fixture
-def spool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def spool() -> Iterator[Path]:
     """A spool directory that other users can reach."""
-    folder = Path("/tmp") / f"hs-spool-{os.getpid()}-{time.monotonic_ns()}"
-    folder.mkdir(mode=0o755)
-    yield folder
-    shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture
@@ -50,42 +49,7 @@ def daemon_of(backend: SlurmBackend, store: Store, spool: Path) -> Daemon:
     settings = DaemonSettings(
         partitions=frozenset({"gpu"}), grace_s=5.0, spool=spool, spool_s=0.1, spool_most_s=5.0
     )
-    daemon = Daemon(
-        backend,
-        make_policy("fifo"),
-        settings,
-        mode=Mode.ENFORCE,
-        clock=time.time,
-        sleep=time.sleep,
-        store=store,
-        stopwatch=time.perf_counter,
-    )
-    # The nodes are held from now on.
-    daemon.cycle()
-    return daemon
-
-
-def submitted(testbed: Testbed, user: str, *words: str, **environment: str) -> str:
-    """Submit a job as an ordinary user, and return its id."""
-    always = ("sbatch", "--parsable", "--output=/dev/null")
-    said = as_user(testbed, user, *always, *words, **environment)
-    assert said.returncode == 0, said.stderr
-    return said.stdout.strip()
-
-
-@pytest.fixture
-def cancelled(testbed: Testbed, submitter: Submitter) -> Iterator[None]:
-    """Leave no job of the ordinary users behind."""
-    yield
-    # By number: Slurm knows no user nobody.
-    if left := testbed.command("squeue", "-h", "--format=%i").split():
-        testbed.command("scancel", *left)
-    wait_until(lambda: not testbed.command("squeue", "-h"), "an empty queue", PATIENCE_S)
-
-
-def allocation(daemon: Daemon, job: str) -> Allocation:
-    """The first run of a job."""
-    return Allocation(job, 0, "n0", 1, 1, daemon.world.managed[job].request.mark.nonce, "n0")
+    return a_daemon(backend, store=store, settings=settings)
 
 
 def start_line(job: str, nonce: str, **other: object) -> str:
@@ -102,25 +66,15 @@ def progress_line(samples: str, speed: str) -> str:
 
 
 def test_forged_spool_files_have_no_effect_and_are_counted(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     daemon, meters = daemon_of(backend, store, spool), Meters()
     options = ("--gpu-set=1", "--gpu-types=v100", "--profile-key=net", "--wrap=sleep 300")
-    jobs = [submitted(testbed, "nobody", *options) for _ in range(8)]
-    another = submitted(testbed, "bin", *options)
+    jobs = [sbatch_as(testbed, "nobody", *options) for _ in range(8)]
+    another = sbatch_as(testbed, "bin", *options)
 
-    def cycle() -> None:
-        report = daemon.cycle()
-        assert report.violations == ()
-        meters.note(report, daemon.snapshot(), daemon.plan)
-
-    def running() -> bool:
-        cycle()
-        seen = backend.read().jobs
-        return all(seen[job].state is JobState.RUNNING for job in (*jobs, another))
-
-    wait_until(running, "all jobs running", PATIENCE_S, every_s=0.2)
-    cycle()
+    drive(daemon, is_in(backend, JobState.RUNNING, *jobs, another), 45)
+    daemon.cycle()
     nonces = {job: daemon.world.managed[job].request.mark.nonce for job in (*jobs, another)}
     own = spool / str(NOBODY)
 
@@ -153,7 +107,9 @@ def test_forged_spool_files_have_no_effect_and_are_counted(
     }
 
     def counted() -> dict[str, float]:
-        cycle()
+        report = daemon.cycle()
+        assert report.violations == ()
+        meters.note(report, daemon.snapshot(), daemon.plan)
         value = meters.registry.get_sample_value
         return {
             reason: value("hetsched_spool_rejects_total", {"reason": reason}) or 0.0
@@ -167,8 +123,7 @@ def test_forged_spool_files_have_no_effect_and_are_counted(
     assert store.faults() == ()
     assert all(progress.samples == 0 for progress in store.progress().values())
     # All jobs go on as if nothing had been written.
-    seen = backend.read().jobs
-    assert all(seen[job].state is JobState.RUNNING for job in (*jobs, another))
+    assert is_in(backend, JobState.RUNNING, *jobs, another)()
 
 
 HOSTILE = (
@@ -185,7 +140,7 @@ HOSTILE = (
 
 
 def test_hostile_names_comments_and_environments_are_texts(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     mine = spool / "touched"
     spool.chmod(0o755)
@@ -193,17 +148,15 @@ def test_hostile_names_comments_and_environments_are_texts(
     jobs = []
     for text in (text.replace("{mine}", str(mine)) for text in HOSTILE):
         words = (f"--job-name={text}", f"--comment={text}", "--gpu-set=1", "--wrap=sleep 1")
-        jobs.append(submitted(testbed, "nobody", *words, HETSCHED_NONCE=text))
+        jobs.append(sbatch_as(testbed, "nobody", *words, HETSCHED_NONCE=text))
     seen = backend.read().jobs
     nonces: set[str] = set()
 
     def ended() -> bool:
-        assert daemon.cycle().violations == ()
         nonces.update(known.request.mark.nonce for known in daemon.world.managed.values())
-        now = backend.read().jobs
-        return all(now[job].state is JobState.ENDED for job in jobs)
+        return is_in(backend, JobState.ENDED, *jobs)()
 
-    wait_until(ended, "the end of all jobs", PATIENCE_S, every_s=0.2)
+    drive(daemon, ended, 45)
     assert not mine.exists()
     # One mark each, written by the script: none forged, none shared.
     assert len(nonces) == len(HOSTILE)
@@ -211,57 +164,21 @@ def test_hostile_names_comments_and_environments_are_texts(
     assert all(seen[job].mark.count('"nonce"') == 1 for job in jobs)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        "--gpu-set=$(id)",
-        "--gpu-set=1;id",
-        "--gpu-types=`id`",
-        "--profile-key=../../etc/passwd",
-        "--profile-key=a'b",
-        '--profile-key=a","nonce":"x',
-        "--gpu-mem=40G;id",
-        "--learning-rate=$(id)",
-        "--total-samples=nan",
-        "--total-samples=inf",
-        "--nonce=forged",
-    ],
-)
-def test_hostile_options_are_refused_at_submission(
-    testbed: Testbed, submitter: Submitter, options: str
-) -> None:
-    script = Path(f"/tmp/hs-hostile-{os.getpid()}.sh")
-    rest = "" if "gpu-set" in options else "--gpu-set=1 "
-    script.write_text(f"#!/bin/bash\n#HETSCHED {rest}{options}\nsleep 1\n")
-    script.chmod(0o644)
-    try:
-        said = as_nobody(testbed, "sbatch", "--parsable", "--output=/dev/null", script)
-    finally:
-        script.unlink()
-    assert said.returncode == 1
-    assert "hetsched: " in said.stderr
-
-
 def test_who_gets_into_the_reservation_unplaced_is_taken_out_though_there_is_no_script(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     daemon = daemon_of(backend, store, spool)
     words = ("--gres=gpu:a100:4", "--wrap=sleep 300")
-    first = [submitted(testbed, "bin", *words) for _ in range(2)]
+    first = [sbatch_as(testbed, "bin", *words) for _ in range(2)]
 
-    def running() -> bool:
-        daemon.cycle()
-        seen = backend.read().jobs
-        return all(seen[job].state is JobState.RUNNING for job in first)
-
-    wait_until(running, "the nodes are busy", PATIENCE_S, every_s=0.2)
+    drive(daemon, is_in(backend, JobState.RUNNING, *first), 45)
     with script_instead(testbed, NOTHING):
-        bold = submitted(testbed, "nobody", *words, "--reservation=hetsched")
-        late = submitted(testbed, "nobody", *words)
+        bold = sbatch_as(testbed, "nobody", *words, "--reservation=hetsched")
+        late = sbatch_as(testbed, "nobody", *words)
         update = ("scontrol", "update", f"JobId={late}", "ReservationName=hetsched")
         assert as_user(testbed, "nobody", *update).returncode == 0
         without_gpus = ("--cpus-per-task=32", "--nodelist=n0", "--wrap=sleep 300")
-        plain = submitted(testbed, "nobody", *without_gpus, "--reservation=hetsched")
+        plain = sbatch_as(testbed, "nobody", *without_gpus, "--reservation=hetsched")
     jobs = (bold, late, plain)
     assert all(backend.read().jobs[job].entered for job in jobs)
     outcome = daemon.cycle().outcome
@@ -275,17 +192,14 @@ def test_who_gets_into_the_reservation_unplaced_is_taken_out_though_there_is_no_
 
 
 def test_another_s_job_is_neither_read_nor_changed(
-    backend: SlurmBackend, testbed: Testbed, cancelled: None, spool: Path, store: Store
+    backend: SlurmBackend, testbed: Testbed, spool: Path, store: Store
 ) -> None:
     daemon = daemon_of(backend, store, spool)
-    job = submitted(testbed, "nobody", "--gpu-set=1", "--wrap=sleep 300")
+    job = sbatch_as(testbed, "nobody", "--gpu-set=1", "--wrap=sleep 300")
 
-    def running() -> bool:
-        daemon.cycle()
-        return backend.read().jobs[job].state is JobState.RUNNING
-
-    wait_until(running, "the job running", PATIENCE_S, every_s=0.2)
-    told = path_of(spool, allocation(daemon, job), NOBODY)
+    drive(daemon, is_in(backend, JobState.RUNNING, job), 45)
+    nonce = daemon.world.managed[job].request.mark.nonce
+    told = path_of(spool, Allocation(job, 0, "n0", 1, 1, nonce, "n0"), NOBODY)
     wait_until(told.exists, "word of the move", PATIENCE_S)
     before = backend.read().jobs[job]
     for words in (
@@ -301,11 +215,8 @@ def test_another_s_job_is_neither_read_nor_changed(
         assert said.returncode or "Invalid user id" in said.stderr, words
         assert said.stdout == ""
     after = backend.read().jobs[job]
-    assert (after.state, after.mark, after.time_limit_s) == (
-        before.state,
-        before.mark,
-        before.time_limit_s,
-    )
+    same = (before.state, before.mark, before.time_limit_s)
+    assert (after.state, after.mark, after.time_limit_s) == same
     # What it tells and is told is its user's and the daemon's.
     assert stat.S_IMODE(told.parent.stat().st_mode) == 0o710
     assert stat.S_IMODE((spool / str(NOBODY)).stat().st_mode) == 0o700

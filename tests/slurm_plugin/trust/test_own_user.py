@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import shutil
 import stat
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +18,8 @@ import pytest
 from slurm_plugin.backend import JobState, SlurmBackend
 from slurm_plugin.testbed import Testbed
 from slurm_plugin.testbed.processes import wait_until
-from tests.slurm_plugin.jobs import await_hold
-from tests.slurm_plugin.submit.asking import as_operator, as_user
+from tests.slurm_plugin.jobs import await_hold, end_all
+from tests.slurm_plugin.submit.asking import as_user, known_to_slurm, sbatch_as
 
 pytestmark = pytest.mark.slurm
 
@@ -31,7 +30,6 @@ PATIENCE_S = 180.0
 JOB = """\
 #!/bin/bash
 #HETSCHED --gpu-set={counts} --can-checkpoint
-#SBATCH --output=/dev/null
 trap 'exit 0' TERM
 for at in $(seq {tenths}); do sleep 0.1; done
 """
@@ -66,14 +64,14 @@ def interpreter(cluster: Testbed) -> tuple[Path, dict[str, str]]:
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """The daemon's own folder."""
-    path = Path("/tmp") / f"hs-own-{os.getpid()}-{time.monotonic_ns()}"
-    path.mkdir(mode=0o755)
     account = pwd.getpwnam(DAEMON)
-    (path / "spool").mkdir(mode=0o755)
-    for each in (path, path / "spool"):
-        os.chown(each, account.pw_uid, account.pw_gid)
-    yield path
-    shutil.rmtree(path)
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        path = Path(name)
+        path.chmod(0o755)
+        (path / "spool").mkdir(mode=0o755)
+        for each in (path, path / "spool"):
+            os.chown(each, account.pw_uid, account.pw_gid)
+        yield path
 
 
 @pytest.fixture
@@ -103,15 +101,13 @@ def hetschedd(testbed: Testbed, folder: Path) -> Iterator[subprocess.Popen[str]]
     yield process
     process.terminate()
     process.wait(120)
-    if left := testbed.command("squeue", "-h", "--format=%i").split():
-        testbed.command("scancel", *left)
-    wait_until(lambda: not testbed.command("squeue", "-h"), "an empty queue", PATIENCE_S)
+    end_all(testbed)
 
 
 @pytest.fixture
 def operator(testbed: Testbed) -> Iterator[None]:
     """Slurm knows the daemon's user as an operator, and as nothing more."""
-    with as_operator(testbed, DAEMON):
+    with known_to_slurm(testbed, DAEMON, operator=True):
         yield
 
 
@@ -120,9 +116,7 @@ def submitted(testbed: Testbed, folder: Path, counts: str, tenths: int) -> str:
     script = folder / "job.sh"
     script.write_text(JOB.format(counts=counts, tenths=tenths))
     script.chmod(0o644)
-    said = as_user(testbed, "nobody", "sbatch", "--parsable", script)
-    assert said.returncode == 0, said.stderr
-    return said.stdout.strip()
+    return sbatch_as(testbed, "nobody", script)
 
 
 def hold(testbed: Testbed) -> str:
@@ -170,7 +164,6 @@ def test_an_operator_holds_nodes_places_and_moves_jobs_of_ordinary_users_and_let
 TOLD = """\
 #!/bin/bash
 #HETSCHED --gpu-set=1
-#SBATCH --output={folder}/out/%j.err
 cd {folder}/out
 name=$SLURM_JOB_ID.$(printf 'hetsched-moves/2 %s' "$HETSCHED_NONCE" | sha256sum | cut -c1-32).json
 until cp {folder}/spool/moves/$(id -u)/$name $SLURM_JOB_ID.told; do sleep 0.1; done
@@ -207,9 +200,7 @@ def test_a_job_reads_why_it_was_placed_and_no_other_user_reads_anything(
     script.write_text(TOLD.format(folder=folder))
     with private_jobs(testbed):
         await_hold(testbed)
-        said = as_user(testbed, ann, "sbatch", "--parsable", script)
-        assert said.returncode == 0, said.stderr
-        job = said.stdout.strip()
+        job = sbatch_as(testbed, ann, f"--output={out}/%j.err", script)
         told = out / f"{job}.told"
         log = folder / "log"
         wait_until(told.exists, f"word of its placement: {log.read_text()}", PATIENCE_S)

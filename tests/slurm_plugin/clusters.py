@@ -1,0 +1,57 @@
+"""Clusters that a test brings up for itself."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from slurm_plugin.testbed import FakeNode, FakeSite, Installation, Testbed
+
+
+@contextmanager
+def up(installed: Installation, site: FakeSite | tuple[FakeNode, ...]) -> Iterator[Testbed]:
+    """Bring a cluster up for a while, in a folder of its own which other users can reach."""
+    # Sockets need a short path, which pytest's own temporary folders do not have.
+    with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
+        Path(name).chmod(0o755)
+        cluster = Testbed.create(installed, Path(name) / "slurm", site)
+        try:
+            cluster.up()
+            yield cluster
+        finally:
+            cluster.down()
+
+
+def restart_controller(cluster: Testbed) -> None:
+    """Have slurmctld read its configuration anew, and save all that it has.
+
+    One that is killed before it has does not start again.
+    """
+    cluster.stop_controller()
+    cluster.start_controller()
+    cluster.await_idle()
+
+
+@contextmanager
+def under_limits(
+    installed: Installation, nodes: tuple[FakeNode, ...], *tell: str
+) -> Iterator[Testbed]:
+    """Bring one up that enforces the limits of QOS and accounts; Slurm's commands find it.
+
+    `tell` is what slurmdbd is told of limits. The testbed of all tests must be up before, so that
+    its variables are what comes back.
+    """
+    with up(installed, nodes) as cluster, pytest.MonkeyPatch.context() as patch:
+        for variable, value in cluster.environment().items():
+            patch.setenv(variable, value)
+        # Under limits Slurm takes no name into a reservation that has no association.
+        for words in ("add user daemon account=root", *tell):
+            cluster.command("sacctmgr", "--immediate", *words.split())
+        with cluster.layout.slurm_conf.open("a") as conf:
+            conf.write("AccountingStorageEnforce=limits,qos\n")
+        restart_controller(cluster)
+        yield cluster
