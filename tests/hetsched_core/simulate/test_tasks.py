@@ -35,6 +35,7 @@ from hetsched_core.types import (
     TaskTimes,
     Trigger,
 )
+from tests.hetsched_core.simulate.runs import ends
 from tests.hetsched_core.simulate.timetable import Step, timetable
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
@@ -85,10 +86,6 @@ def run(
     return simulate(submissions, cluster, policy, speeds, settings, incidents=incidents)
 
 
-def ends(log: RunLog) -> dict[str, float | None]:
-    return {record.job.id: record.end_s for record in log.jobs}
-
-
 def tasks(log: RunLog) -> list[tuple[str, str, float, float]]:
     """(job, node, begin, end) of every task, in order."""
     return sorted(
@@ -118,13 +115,6 @@ def test_a_round_opens_when_all_tasks_of_the_one_before_are_in_step() -> None:
         ("j", "a", 15.0, 19.0),
     ]
     assert ends(log) == {"j": 20.0}
-
-
-def test_a_repeated_block_advances_every_item_by_one_round() -> None:
-    steps = {0.0: step(gpu(0, ("j", 0), ("k", 0), times=3))}
-    log = run([job("j", rounds=3), job("k", rounds=3)], steps)
-    assert [row[0] for row in tasks(log)] == ["j", "k", "j", "k", "j", "k"]
-    assert ends(log) == {"j": 21.0, "k": 25.0}
 
 
 def test_an_item_may_stand_for_several_tasks_of_a_round() -> None:
