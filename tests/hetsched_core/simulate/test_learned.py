@@ -188,17 +188,6 @@ def test_a_noise_that_is_none_is_refused() -> None:
         LearnedSpeeds(MIXED, TRUTH, noise=-0.1)
 
 
-def test_the_error_falls_with_the_number_of_runs() -> None:
-    found = []
-    for runs in (1, 10, 100):
-        errors = [
-            error(learned([run(on(v1=4))] * runs, seed=seed, noise=0.05), on(v1=4))
-            for seed in range(20)
-        ]
-        found.append(np.mean(errors))
-    assert found[0] > 2 * found[1] > 4 * found[2]
-
-
 def test_under_a_spread_of_nodes_the_entity_layer_is_nearer_than_the_type_layer() -> None:
     nodes = Cluster(tuple(Node(f"n{at}", "v100", 8) for at in range(20)))
     plain = linear_speeds(nodes, {"m": {"v100": 10.0}})

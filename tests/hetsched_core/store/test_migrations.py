@@ -144,12 +144,11 @@ def test_a_log_without_its_store_is_not_taken_for_that_of_a_new_one(path: Path) 
     assert log.read_bytes() == b"what was not yet merged"
 
 
-def test_a_store_in_memory_is_gone_when_it_is_closed(tmp_path: Path) -> None:
+def test_a_store_in_memory_is_gone_when_it_is_closed() -> None:
     for _ in range(2):
         with Store.open(IN_MEMORY, Mode.WRITE) as store:
             assert store.summary().measurements == 0
             store.record([measured(100.0)])
-            assert store.summary().measurements == 1
 
 
 @pytest.mark.parametrize(
