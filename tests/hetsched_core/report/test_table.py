@@ -132,8 +132,8 @@ def test_what_has_no_value_is_a_dash_and_never_the_best() -> None:
 
 def shown(table: Comparison, *, terminal: bool) -> str:
     stream = io.StringIO()
-    colours = "standard" if terminal else None
-    show(table, Console(file=stream, force_terminal=terminal, color_system=colours, width=40))
+    # A console that is no terminal has no colours.
+    show(table, Console(file=stream, force_terminal=terminal, color_system="standard", width=40))
     return stream.getvalue()
 
 

@@ -16,18 +16,13 @@ from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, placed, pr
 
 
 def run_copies(
-    samples: float,
-    steps: Mapping[float, Placed],
-    on: frozenset[Trigger] | None = None,
-    **more: float,
+    samples: float, steps: Mapping[float, Placed], on: frozenset[Trigger] | None = None
 ) -> RunLog:
-    policy = timetable(
-        {s: {"j": entry} for s, entry in steps.items()}, model=ExecutionModel.COPIES, on=on
-    )
+    given = {s: {"j": entry} for s, entry in steps.items()}
+    policy = timetable(given, model=ExecutionModel.COPIES, on=on)
     fast = cluster_of(a=("v100", 4), b=("k80", 4))
     speeds = linear_speeds(fast, {"m": {"v100": 1.5, "k80": 0.5}})
-    settings = Settings(restart_cost_s=10.0, **more)  # type: ignore[arg-type]
-    return simulate([submission("j", samples)], fast, policy, speeds, settings)
+    return simulate([submission("j", samples)], fast, policy, speeds, Settings(restart_cost_s=10.0))
 
 
 def test_copies_work_together_and_the_job_ends_when_all_its_samples_are_done() -> None:

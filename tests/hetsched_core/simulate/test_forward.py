@@ -18,17 +18,16 @@ from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, sn
 
 
 @pytest.fixture(scope="module")
-def arrivals(request: pytest.FixtureRequest) -> Loaded:
+def arrivals(data_dir: Path) -> Loaded:
     """96 jobs of Gavel's on its 48 GPUs."""
-    folder: Path = request.getfixturevalue("data_dir")
     nodes = tuple(
         Node(f"{gpu_type}-{number}", gpu_type, 4)
         for gpu_type, gpus in (("v100", 8), ("p100", 16), ("k80", 24))
         for number in range(gpus // 4)
     )
     files = (
-        folder / "workloads/gavel_physical_cluster_max_min_fairness.trace",
-        folder / "throughputs/gavel_simulation_throughputs.json.gz",
+        data_dir / "workloads/gavel_physical_cluster_max_min_fairness.trace",
+        data_dir / "throughputs/gavel_simulation_throughputs.json.gz",
     )
     return load_workload(files, ClusterFile(Cluster(nodes)))
 

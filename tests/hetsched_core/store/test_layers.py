@@ -56,9 +56,12 @@ CELLS = st.tuples(
 )
 
 
-def by_cell(layers: StoredLayers, columns: SpeedColumns) -> dict[tuple[object, ...], Moments]:
+Cell = tuple[str, str, str | None, int, int]
+
+
+def by_cell(layers: StoredLayers, columns: SpeedColumns) -> dict[Cell, Moments]:
     """Moments by (profile, GPU type, node, nodes, GPUs), by name; their deviation is checked."""
-    found = {}
+    found: dict[Cell, Moments] = {}
     for at, count in enumerate(columns.count.tolist()):
         entity = columns.entity[at]
         cell = (
@@ -75,7 +78,7 @@ def by_cell(layers: StoredLayers, columns: SpeedColumns) -> dict[tuple[object, .
     return found
 
 
-def same(found: Mapping[object, Moments], wanted: Mapping[object, Moments]) -> None:
+def same(found: Mapping[Cell, Moments], wanted: Mapping[Cell, Moments]) -> None:
     assert found.keys() == wanted.keys()
     for cell, moments in wanted.items():
         assert found[cell].count == moments.count
@@ -88,15 +91,15 @@ def same(found: Mapping[object, Moments], wanted: Mapping[object, Moments]) -> N
 def test_however_measurements_are_batched_the_layers_have_the_moments_of_all_values(
     cells: list[tuple[ProfileKey, str, tuple[str, ...], int, list[float]]], data: st.DataObject
 ) -> None:
-    values = defaultdict(list)
+    values: dict[Cell, list[float]] = defaultdict(list)
     measurements = []
     for profile, gpu_type, nodes, gpus, speeds in cells:
         # A distributed run counts once for the type and once for each node.
         for entity in (None, *nodes):
-            cell = (profile.name, gpu_type, entity, max(1, len(nodes)), gpus)
-            values[cell].extend(speeds)
-        of = {"gpus": gpus, "profile": profile, "gpu_type": gpu_type}
-        measurements.append(measured(Moments.of(speeds), *nodes, **of))
+            values[profile.name, gpu_type, entity, max(1, len(nodes)), gpus].extend(speeds)
+        moments = Moments.of(speeds)
+        one = measured(moments, *nodes, gpus=gpus, profile=profile, gpu_type=gpu_type)
+        measurements.append(one)
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         cut = data.draw(st.integers(0, len(measurements)))
         store.record(measurements[:cut])
