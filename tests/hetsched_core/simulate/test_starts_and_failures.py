@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
@@ -96,7 +97,7 @@ CRASHED, LOST = RunEnd.CRASHED, RunEnd.NODE_LOST
 def test_what_befalls_a_job_of_100_seconds_costs_this(
     steps: Mapping[float, Mapping[str, Entry]] | None,
     incidents: tuple[Incident, ...],
-    settings: dict[str, float],
+    settings: dict[str, Any],
     expected: list[tuple[str, float, float, float, RunEnd]],
 ) -> None:
     policy = FIFO if steps is None else timetable(steps)
