@@ -39,19 +39,12 @@ def jobs(count: int = 40, *, user: str = "user {}", gap_s: float = 60.0) -> list
 
 def logged_jobs(wait_s: float = 1200.0) -> list[Submission]:
     """The usual jobs as a site ran them: each waits so long, then runs for an hour."""
-    return [
-        replace(
-            one,
-            logged=(
-                LoggedRun(
-                    one.job.submit_s + wait_s,
-                    one.job.submit_s + wait_s + 3600.0,
-                    one.job.requirements.smallest,
-                ),
-            ),
-        )
-        for one in jobs()
-    ]
+    made = []
+    for one in jobs():
+        start_s = one.job.submit_s + wait_s
+        run = LoggedRun(start_s, start_s + 3600.0, one.job.requirements.smallest)
+        made.append(replace(one, logged=(run,)))
+    return made
 
 
 def run_log(

@@ -14,22 +14,18 @@ from tests.hetsched_core.worlds import submission
 OSLO = ZoneInfo("Europe/Oslo")
 
 
-def test_the_axis_goes_from_the_first_submission_to_the_last_end_of_any_policy() -> None:
+def test_the_axis_goes_from_the_first_submission_to_the_last_end_of_any_policy_or_log() -> None:
     histories = usual("fifo", "las")
     clock = Clock.of(histories, UTC)
     assert clock.begin_s == MONDAY_S
     assert clock.end_s == max(history.held.until_s.max() for history in histories)
     edges = clock.edges(4)
     assert (edges[0], edges[-1], len(edges)) == (clock.begin_s, clock.end_s, 5)
-
-
-def test_the_axis_reaches_to_the_end_of_the_log() -> None:
-    histories = usual("fifo")
     site = LoggedHistory.of(logged_jobs(wait_s=1e6))
     assert site is not None
-    clock = Clock.of([*histories, site], UTC)
-    assert (clock.begin_s, clock.end_s) == (MONDAY_S, site.held.until_s.max())
-    assert clock.end_s > histories[0].held.until_s.max()
+    longer = Clock.of([*histories, site], UTC)
+    assert (longer.begin_s, longer.end_s) == (MONDAY_S, site.held.until_s.max())
+    assert longer.end_s > clock.end_s
 
 
 def test_a_run_without_any_time_still_has_an_axis() -> None:
@@ -38,12 +34,9 @@ def test_a_run_without_any_time_still_has_an_axis() -> None:
     assert clock.end_s > clock.begin_s
 
 
-def test_dates_are_those_of_the_zone() -> None:
+def test_dates_are_those_of_the_zone_and_a_trace_that_counts_from_its_start_has_none() -> None:
     assert Clock(MONDAY_S, MONDAY_S + 1, UTC).date(MONDAY_S) == "Mon 2025-03-03 11:06"
     assert Clock(MONDAY_S, MONDAY_S + 1, OSLO).date(MONDAY_S) == "Mon 2025-03-03 12:06"
-
-
-def test_a_trace_that_counts_from_its_start_has_no_calendar() -> None:
     log = run_log("fifo", [submission("a", 100.0)])
     assert Clock.of([History.of("fifo", log)], OSLO).zone is None
 

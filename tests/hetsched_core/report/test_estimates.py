@@ -14,14 +14,20 @@ def test_an_interval_is_students() -> None:
     assert found.half_width == pytest.approx(4.30265 / 3**0.5, rel=1e-5)
 
 
-def test_one_seed_has_no_interval_and_seeds_that_agree_have_an_empty_one() -> None:
-    assert estimate([0.1]) == Estimate(0.1, None)
-    assert estimate([0.1, 0.1, 0.1]) == Estimate(0.1, 0.0)
-
-
-def test_seeds_without_the_measure_are_left_out() -> None:
-    assert estimate([None, 4.0]) == Estimate(4.0, None)
-    assert estimate([None, None]) is None
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([0.1], Estimate(0.1, None)),
+        ([0.1, 0.1, 0.1], Estimate(0.1, 0.0)),
+        ([None, 4.0], Estimate(4.0, None)),
+        ([None, None], None),
+    ],
+    ids=["one seed", "seeds that agree", "a seed without the measure", "none has it"],
+)
+def test_seeds_that_tell_of_no_spread_have_no_interval_or_an_empty_one(
+    values: list[float | None], expected: Estimate | None
+) -> None:
+    assert estimate(values) == expected
 
 
 def test_the_interval_holds_the_mean_in_19_of_20_cases() -> None:
@@ -31,18 +37,12 @@ def test_the_interval_holds_the_mean_in_19_of_20_cases() -> None:
     assert held == pytest.approx(0.95, abs=0.015)
 
 
-def test_a_change_is_taken_seed_by_seed() -> None:
+def test_a_change_is_taken_seed_by_seed_and_in_doubt_where_its_interval_holds_0() -> None:
     # The seeds differ threefold, and the change is the same within each.
     by = relative_change([10.0, 30.0], [5.0, 15.0])
     assert by == Estimate(-0.5, 0.0)
     assert not by.in_doubt
-
-
-def test_a_change_whose_interval_holds_0_is_in_doubt() -> None:
     by = relative_change([10.0, 10.0, 10.0], [9.0, 11.5, 10.0])
     assert by is not None
     assert by.in_doubt
-
-
-def test_nothing_changes_from_0_or_from_nothing() -> None:
     assert relative_change([0.0, None], [5.0, 5.0]) is None

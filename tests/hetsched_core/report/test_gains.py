@@ -51,13 +51,20 @@ def test_groups_are_those_of_the_first_policy(two: tuple[History, History]) -> N
         "v100": (2, round(11_900 / 11_000 - 1, 6), 0, 1),
     }
     assert groups(found, "by user") == {"ann": (2, 0.0, 1, 1), "ben": (1, 0.04, 0, 0)}
-
-
-def test_all_jobs_that_complete_twice_count(two: tuple[History, History]) -> None:
-    found = gains(*two)
-    assert found is not None
+    # All jobs that complete twice count; those that lose most are named.
     assert (found.policy, found.total.jobs) == ("new", 3)
     assert (found.total.before_s, found.total.after_s) == pytest.approx((4000.0, 12_400 / 3))
+    assert [(one.job, one.user, one.after_s) for one in found.losers] == [("b", "ann", 1500.0)]
+
+
+def test_without_users_there_are_no_groups_of_users_and_without_completions_no_gains(
+    two: tuple[History, History],
+) -> None:
+    found = gains(*(with_jobs(one, users=("",) * 4) for one in two))
+    assert found is not None
+    assert len(found.groupings) == 2
+    first, other = two
+    assert gains(first, with_jobs(other, jct_s=np.full(4, NAN))) is None
 
 
 @pytest.mark.parametrize(
@@ -82,12 +89,6 @@ def test_a_change_counts_above_a_minute_and_5_percent(
         assert (found.total.sooner + found.total.later == 1) is counts
 
 
-def test_the_jobs_that_lose_most_are_named(two: tuple[History, History]) -> None:
-    found = gains(*two)
-    assert found is not None
-    assert [(one.job, one.user, one.after_s) for one in found.losers] == [("b", "ann", 1500.0)]
-
-
 def test_of_many_users_those_who_change_most_are_shown_and_the_rest_as_one(
     monkeypatch: pytest.MonkeyPatch, two: tuple[History, History]
 ) -> None:
@@ -101,17 +102,6 @@ def test_of_many_users_those_who_change_most_are_shown_and_the_rest_as_one(
         "x": (1, 0.5, 0, 1),
         "2 other users": (2, round(10_007 / 10_005 - 1, 6), 0, 0),
     }
-
-
-def test_input_without_users_has_no_groups_of_users(two: tuple[History, History]) -> None:
-    found = gains(*(with_jobs(one, users=("",) * 4) for one in two))
-    assert found is not None
-    assert len(found.groupings) == 2
-
-
-def test_without_a_job_that_completes_twice_nobody_gains(two: tuple[History, History]) -> None:
-    first, other = two
-    assert gains(first, with_jobs(other, jct_s=np.full(4, NAN))) is None
 
 
 def test_every_grouping_holds_every_job_of_a_real_run() -> None:

@@ -12,6 +12,11 @@ from hetsched_core.types import Cluster, Node
 from tests.hetsched_core.report.runs import CLUSTER, usual
 
 
+def pieces(*rows: tuple[int, int, int, float, float]) -> Pieces:
+    """Pieces from (node, job, GPUs, since, until)."""
+    return Pieces(*(np.array(column) for column in zip(*rows, strict=True)))
+
+
 def test_bars_overlap_nowhere_and_cover_what_was_held() -> None:
     (history,) = usual("las")
     drawn = bars(history.pieces, CLUSTER)
@@ -30,27 +35,15 @@ def test_bars_overlap_nowhere_and_cover_what_was_held() -> None:
 
 def test_a_job_takes_the_first_free_gpus_of_its_node() -> None:
     # Job 0 holds GPU 0, job 1 GPU 1; job 2 gets GPU 0 again, and job 3 what is left around job 1.
-    pieces = Pieces(
-        node=np.array([1, 1, 1, 1]),
-        job=np.array([0, 1, 2, 3]),
-        gpus=np.array([1, 1, 1, 2]),
-        since_s=np.array([0.0, 0.0, 5.0, 6.0]),
-        until_s=np.array([5.0, 9.0, 6.0, 9.0]),
-    )
-    drawn = bars(pieces, Cluster((Node("x", "a", 2), Node("y", "a", 3))))
-    rows = zip(drawn.job.tolist(), drawn.first.tolist(), drawn.gpus.tolist(), strict=True)
-    assert list(rows) == [(0, 2, 1), (1, 3, 1), (2, 2, 1), (3, 2, 1), (3, 4, 1)]
+    rows = [(1, 0, 1, 0.0, 5.0), (1, 1, 1, 0.0, 9.0), (1, 2, 1, 5.0, 6.0), (1, 3, 2, 6.0, 9.0)]
+    drawn = bars(pieces(*rows), Cluster((Node("x", "a", 2), Node("y", "a", 3))))
+    found = zip(drawn.job.tolist(), drawn.first.tolist(), drawn.gpus.tolist(), strict=True)
+    assert list(found) == [(0, 2, 1), (1, 3, 1), (2, 2, 1), (3, 2, 1), (3, 4, 1)]
 
 
 def test_tasks_that_share_a_gpu_between_two_plans_are_drawn_all_the_same() -> None:
-    pieces = Pieces(
-        node=np.zeros(2, np.int64),
-        job=np.array([0, 1]),
-        gpus=np.ones(2, np.int64),
-        since_s=np.array([0.0, 1.0]),
-        until_s=np.array([5.0, 6.0]),
-    )
-    assert bars(pieces, Cluster((Node("x", "a", 1),))).first.tolist() == [0, 0]
+    drawn = bars(pieces((0, 0, 1, 0.0, 5.0), (0, 1, 1, 1.0, 6.0)), Cluster((Node("x", "a", 1),)))
+    assert drawn.first.tolist() == [0, 0]
 
 
 def test_shades_are_shares_of_the_gpus_of_a_row() -> None:
@@ -65,23 +58,10 @@ def test_shades_are_shares_of_the_gpus_of_a_row() -> None:
 
 def test_many_nodes_share_rows_within_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gantt, "MAX_ROWS", 2)
-    cluster = Cluster(
-        (
-            Node("a", "x", 2),
-            Node("b", "y", 4),
-            Node("c", "x", 2),
-            Node("d", "y", 1),
-            Node("e", "x", 1),
-        )
-    )
-    pieces = Pieces(
-        node=np.array([1, 4]),
-        job=np.array([0, 1]),
-        gpus=np.array([4, 1]),
-        since_s=np.array([0.0, 0.0]),
-        until_s=np.array([10.0, 5.0]),
-    )
-    drawn = shades(pieces, cluster, np.array([0.0, 10.0]))
+    nodes = (("a", "x", 2), ("b", "y", 4), ("c", "x", 2), ("d", "y", 1), ("e", "x", 1))
+    cluster = Cluster(tuple(Node(*node) for node in nodes))
+    held = pieces((1, 0, 4, 0.0, 10.0), (4, 1, 1, 0.0, 5.0))
+    drawn = shades(held, cluster, np.array([0.0, 10.0]))
     assert drawn.nodes_each == 3
     assert drawn.types == (("x", 0), ("y", 1))
     assert drawn.share[:, 0] == pytest.approx([0.5 / 5, 4 / 5])

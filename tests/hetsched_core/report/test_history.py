@@ -35,28 +35,31 @@ def test_a_bin_holds_the_mean_over_its_time(
     assert Spans.of(rows).mean_over(edges) == pytest.approx(naive, abs=1e-9)
 
 
-@pytest.mark.parametrize("policy", ["fifo", "las"])
-def test_the_times_shown_are_those_of_the_log(policy: str) -> None:
-    log, (history,) = usual_log(policy), usual(policy)
-    measures = measure(log, SPEEDS)
-    edges = np.array(history.span_s)
-    seconds = edges[1] - edges[0]
-    assert history.held.mean_over(edges)[0] * seconds == pytest.approx(measures.gpu_s)
-    waited_s = history.waiting.until_s - history.waiting.since_s
-    assert waited_s.sum() == pytest.approx(sum(record.wait_s for record in log.jobs))
-    assert np.nanmean(history.jobs.jct_s) == pytest.approx(measures.avg_jct_s)
-    assert np.nanmax(history.jobs.latency_ratio) == pytest.approx(measures.max_latency_ratio)
-    assert history.jobs.gpu_hours.sum() * 3600 == pytest.approx(measures.gpu_s)
-    assert measures.restarts > 0 or policy == "fifo"
+def seconds(spans: Spans) -> float:
+    return float((spans.weight * (spans.until_s - spans.since_s)).sum())
 
 
-def test_all_policies_do_the_same_work_on_the_same_jobs() -> None:
-    fifo, las = usual("fifo", "las")
-    done = [
-        float((one.work.weight * (one.work.until_s - one.work.since_s)).sum())
-        for one in (fifo, las)
-    ]
-    assert done[0] == pytest.approx(done[1])
+def test_the_times_shown_are_those_of_the_log() -> None:
+    policies = ("fifo", "las")
+    fifo, las = usual(*policies)
+    for policy, history in zip(policies, (fifo, las), strict=True):
+        log = usual_log(policy)
+        measures = measure(log, SPEEDS)
+        edges = np.array(history.span_s)
+        held = history.held.mean_over(edges)[0] * (edges[1] - edges[0])
+        assert held == pytest.approx(measures.gpu_s)
+        assert seconds(history.waiting) == pytest.approx(sum(one.wait_s for one in log.jobs))
+        assert np.nanmean(history.jobs.jct_s) == pytest.approx(measures.avg_jct_s)
+        assert np.nanmax(history.jobs.latency_ratio) == pytest.approx(measures.max_latency_ratio)
+        assert history.jobs.gpu_hours.sum() * 3600 == pytest.approx(measures.gpu_s)
+        pieces = history.pieces
+        assert set(pieces.node) == set(range(len(CLUSTER)))
+        held = (pieces.gpus * (pieces.until_s - pieces.since_s)).sum()
+        assert held == pytest.approx(measures.gpu_s)
+        assert measures.restarts > 0 or policy == "fifo"
+    # Both do the same work on the same jobs, whose rows stand in order of submission.
+    assert seconds(fifo.work) == pytest.approx(seconds(las.work))
+    assert fifo.jobs.ids == las.jobs.ids == tuple(sorted(fifo.jobs.ids))
 
 
 @pytest.mark.parametrize("gpus", [1, 2])
@@ -81,11 +84,6 @@ def test_a_job_waits_only_while_it_holds_no_gpu_at_all() -> None:
     assert list(spans_s) == [(0.0, 10.0), (50.0, 55.0)]
 
 
-def test_rows_stand_in_order_of_submission_whatever_the_policy() -> None:
-    fifo, las = usual("fifo", "las")
-    assert fifo.jobs.ids == las.jobs.ids == tuple(sorted(fifo.jobs.ids))
-
-
 def test_only_completed_jobs_have_a_completion_time() -> None:
     log = run_log(
         "fifo",
@@ -96,33 +94,22 @@ def test_only_completed_jobs_have_a_completion_time() -> None:
             submission("too large", 100.0, (64,), submit_s=MONDAY_S),
         ],
     )
-    jobs = History.of("fifo", log).jobs
-    assert dict(zip(jobs.ids, np.isfinite(jobs.jct_s), strict=True)) == {
+    history = History.of("fifo", log)
+    finished = np.isfinite(history.jobs.jct_s).tolist()
+    assert dict(zip(history.jobs.ids, finished, strict=True)) == {
         "done": True,
         "fails": False,
         "gone": False,
         "too large": False,
     }
-    assert jobs.gpu_types[jobs.ids.index("too large")] == ""
-    assert jobs.gpu_types[jobs.ids.index("done")] == "a100"
-
-
-def test_a_job_that_can_never_run_does_not_wait() -> None:
-    log = run_log(
-        "fifo",
-        [
-            submission("a", 100.0, submit_s=MONDAY_S),
-            submission("too large", 100.0, (64,), submit_s=MONDAY_S),
-        ],
-    )
-    assert History.of("fifo", log).waiting.weight.size == 0
-
-
-def test_pieces_name_the_nodes_of_the_cluster() -> None:
-    (history,) = usual("fifo")
-    assert set(history.pieces.node) == set(range(len(CLUSTER)))
-    held = history.pieces.gpus * (history.pieces.until_s - history.pieces.since_s)
-    assert held.sum() == pytest.approx(history.jobs.gpu_hours.sum() * 3600)
+    assert dict(zip(history.jobs.ids, history.jobs.gpu_types, strict=True)) == {
+        "done": "a100",
+        "fails": "a100",
+        "gone": "v100",
+        "too large": "",
+    }
+    # What can never run does not wait.
+    assert history.waiting.weight.size == 0
 
 
 def test_the_first_wait_begins_when_a_job_may_start_and_ends_with_its_first_run() -> None:

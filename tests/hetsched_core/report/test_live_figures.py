@@ -30,7 +30,7 @@ def test_a_bin_is_a_whole_number_of_steps_and_there_are_not_too_many() -> None:
         assert not np.isnan(bins.means([1] * minutes)).any()
 
 
-def test_means_and_maxima_are_those_of_a_bins_readings() -> None:
+def test_means_and_maxima_are_those_of_a_bins_readings_and_none_is_a_gap() -> None:
     random = np.random.default_rng(3)
     at_s = sorted(float(s) for s in random.choice(1440 * 60, 900, replace=False))
     past = past_of(at_s)
@@ -44,18 +44,13 @@ def test_means_and_maxima_are_those_of_a_bins_readings() -> None:
         assert means[at] == pytest.approx(expected, nan_ok=True)
         known = [plan for k in here if (plan := plans[k]) is not None]
         assert most[at] == pytest.approx(max(known, default=math.nan), nan_ok=True)
+    assert np.isnan(means).any()
 
 
 def test_readings_that_are_late_leave_no_gap() -> None:
     at_s = [1_000_000.7 + 60.0 * at + (at * 0.37) % 40 for at in range(700)]
     past = past_of(at_s)
     assert not np.isnan(bins_of(past, UTC).means([1] * len(at_s))).any()
-
-
-def test_minutes_without_a_reading_are_a_gap() -> None:
-    past = past_of([0.0, 60.0, 300.0])
-    means = bins_of(past, UTC).means([1, 1, 1])
-    assert np.isnan(means).tolist() == [False, False, True, True, True, False]
 
 
 def test_a_row_is_closed_where_most_of_it_is_and_unknown_where_nobody_knows() -> None:

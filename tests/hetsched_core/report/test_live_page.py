@@ -141,12 +141,19 @@ def test_it_loads_nothing_and_a_browser_is_told_to_allow_nothing() -> None:
     assert len(page.ids()) == len(set(page.ids()))
 
 
-def test_a_browser_comes_back_only_for_what_is_made_again() -> None:
-    def refreshes(text: str) -> list[str]:
-        return [g["content"] for _, g in Page(text).elements if g.get("http-equiv") == "refresh"]
+@pytest.mark.parametrize(("refresh_s", "told"), [(90, ["90"]), (0, [])])
+def test_a_browser_comes_back_only_for_what_is_made_again(refresh_s: int, told: list[str]) -> None:
+    elements = Page(html(refresh_s=refresh_s)).elements
+    assert [g["content"] for _, g in elements if g.get("http-equiv") == "refresh"] == told
 
-    assert refreshes(html(refresh_s=90)) == ["90"]
-    assert refreshes(html(refresh_s=0)) == []
+
+def test_what_is_private_or_empty_is_left_out() -> None:
+    page = Page(html(replace(STATE, private_jobs=True, running=(), waiting=())))
+    assert len(page.tables) == 1
+    assert "Jobs are private here" in page.text
+    assert "1,500 waiting" in page.text
+    waiting = (replace(STATE.waiting[0], planned_s=None),)
+    assert "planned" not in Page(html(replace(STATE, waiting=waiting))).tables[1][0]
 
 
 @pytest.mark.parametrize(
@@ -163,15 +170,3 @@ def test_a_browser_comes_back_only_for_what_is_made_again() -> None:
 def test_what_is_not_as_usual_is_said(state: LiveState | None, trouble: str, words: str) -> None:
     assert words in Page(html(state, trouble)).text
     assert words not in usual().text
-
-
-def test_where_jobs_are_private_their_numbers_alone_are_shown() -> None:
-    page = Page(html(replace(STATE, private_jobs=True, running=(), waiting=())))
-    assert len(page.tables) == 1
-    assert "Jobs are private here" in page.text
-    assert "1,500 waiting" in page.text
-
-
-def test_a_column_that_would_be_empty_is_left_out() -> None:
-    waiting = (replace(STATE.waiting[0], planned_s=None),)
-    assert "planned" not in Page(html(replace(STATE, waiting=waiting))).tables[1][0]

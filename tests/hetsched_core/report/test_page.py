@@ -9,7 +9,7 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.report import clock, estimates, figures, findings, gains
 from hetsched_core.report.page import Report, to_html, write_report
-from hetsched_core.types import EndState
+from hetsched_core.types import EndState, Submission
 from tests.hetsched_core.report.parsed import Page
 from tests.hetsched_core.report.runs import (
     MONDAY_S,
@@ -35,16 +35,12 @@ def page(usual_report: Report) -> Page:
 
 
 def test_every_measure_in_the_page_is_that_of_the_result(page: Page, usual_report: Report) -> None:
-    measures = usual_report.result.policies.values()
+    fifo, las = usual_report.result.policies.values()
     keys = [key.removeprefix("m-") for key in page.values]
     assert {"avg_jct_s", "p99_jct_s", "avg_wait_s", "gpu_utilisation", "makespan_s"} <= set(keys)
     for key in keys:
-        assert page.values[f"m-{key}"] == [getattr(one, key) for one in measures], key
-
-
-def test_the_table_says_so_in_the_unit_of_its_row(page: Page, usual_report: Report) -> None:
+        assert page.values[f"m-{key}"] == [getattr(fifo, key), getattr(las, key)], key
     (row,) = (row for row in page.tables[0] if row[0] == "Completion time, mean")
-    fifo, las = usual_report.result.policies.values()
     assert (row[1], row[2]) == ("h", f"{(fifo.avg_jct_s or 0) / 3600:.2f}")
     assert row[3].startswith(f"{(las.avg_jct_s or 0) / 3600:.2f}−")
 
@@ -56,12 +52,8 @@ def test_the_table_of_gains_is_that_of_the_histories(page: Page, usual_report: R
     for grouping in found.groupings:
         assert grouping.title in rows
         for group in grouping.groups:
-            row = rows[group.label]
-            assert (row[1], row[6], row[7]) == (
-                str(group.jobs),
-                str(group.sooner),
-                str(group.later),
-            )
+            numbers = [int(rows[group.label][at]) for at in (1, 6, 7)]
+            assert numbers == [group.jobs, group.sooner, group.later]
 
 
 def test_every_part_is_there_and_every_link_leads_to_it(page: Page) -> None:
@@ -118,10 +110,13 @@ def test_the_same_input_gives_the_same_bytes(tmp_path: Path, usual_report: Repor
     assert write_report(again, tmp_path).read_bytes() == first
 
 
-def test_the_input_its_hash_and_the_command_are_shown(page: Page) -> None:
+def test_the_input_its_hash_the_command_and_that_one_seed_has_no_interval_are_shown(
+    page: Page,
+) -> None:
     assert page.tables[-1] == [["file", "bytes", "SHA-256"], ["jobs", "1,234", "ab" * 32]]
     assert "hetsched replay jobs --report DIR" in page.text
     assert "Not replayed: 3 no GPU." in page.text
+    assert "One seed (0): no interval can be given" in " ".join(page.text.split())
 
 
 def test_several_seeds_show_means_intervals_and_how_they_are_meant(usual_report: Report) -> None:
@@ -142,10 +137,6 @@ def test_several_seeds_show_means_intervals_and_how_they_are_meant(usual_report:
     assert "All figures, and who gains and who loses, are of seed 0 alone." in words
 
 
-def test_one_seed_says_that_it_has_no_interval(page: Page) -> None:
-    assert "One seed (0): no interval can be given" in " ".join(page.text.split())
-
-
 def test_what_a_policy_was_told_and_a_real_scheduler_is_not_stands_out(page: Page) -> None:
     assert "It was told" not in page.text
     srtf = Page(to_html(report_of({"fifo": usual_log("fifo"), "srtf": usual_log("srtf")})))
@@ -153,17 +144,17 @@ def test_what_a_policy_was_told_and_a_real_scheduler_is_not_stands_out(page: Pag
 
 
 @pytest.mark.parametrize(
-    "submissions",
+    "one",
     [
-        [submission("too large", 100.0, (64,), submit_s=MONDAY_S)],
-        [submission("fails", 100.0, submit_s=MONDAY_S, ends_as=EndState.FAILED)],
-        [submission("alone", 100.0)],
-        [submission("gone", 100.0, submit_s=MONDAY_S, cancel_s=MONDAY_S)],
+        submission("never runs", 100.0, (64,), submit_s=MONDAY_S),
+        submission("fails", 100.0, submit_s=MONDAY_S, ends_as=EndState.FAILED),
+        submission("alone at time 0", 100.0),
+        submission("cancelled at once", 100.0, submit_s=MONDAY_S, cancel_s=MONDAY_S),
     ],
-    ids=["never runs", "fails", "alone at time 0", "cancelled at once"],
+    ids=lambda one: one.job.id,
 )
-def test_a_run_of_which_hardly_anything_is_left_still_makes_a_page(submissions: list) -> None:  # type: ignore[type-arg]
-    logs = {policy: run_log(policy, submissions) for policy in ("fifo", "las")}
+def test_a_run_of_which_hardly_anything_is_left_still_makes_a_page(one: Submission) -> None:
+    logs = {policy: run_log(policy, [one]) for policy in ("fifo", "las")}
     shown = Page(to_html(report_of(logs)))
     assert "In short" in shown.text
     # Of latency ratios that are all next to nothing no figure is made.
@@ -198,28 +189,26 @@ def test_policies_that_make_the_same_of_every_job_share_a_table_of_gains() -> No
 def test_what_is_to_be_typed_is_marked_and_stays_whole(usual_report: Report) -> None:
     text = to_html(replace(usual_report, command="hetsched replay --seeds 5"))
     assert '<span class="word">--seeds</span> <span class="word">5</span>' in text
-    assert "<code>--cluster</code>" in to_html(
-        replace(
-            usual_report,
-            result=replace(
-                usual_report.result,
-                input=replace(usual_report.result.input, settings={"cluster": None}),
-            ),
-        )
-    )
 
 
-def test_the_settings_of_speeds_are_among_what_was_assumed(usual_report: Report) -> None:
-    def page(**settings: object) -> str:
-        given = replace(usual_report.result.input, settings=settings)
-        return to_html(replace(usual_report, result=replace(usual_report.result, input=given)))
-
-    learned = page(estimates="learned", node_spread="longhorn-resnet")
-    assert "<code>--estimates learned</code>" in learned
-    assert "<code>--node-spread longhorn-resnet</code>" in learned
-    known = page(estimates="truth", node_spread=None)
-    assert "<code>--estimates truth</code>" in known
-    assert "--node-spread" not in known
+@pytest.mark.parametrize(
+    ("settings", "marked"),
+    [
+        ({"cluster": None}, {"--cluster"}),
+        (
+            {"estimates": "learned", "node_spread": "longhorn-resnet"},
+            {"--estimates learned", "--node-spread longhorn-resnet"},
+        ),
+        ({"estimates": "truth", "node_spread": None}, {"--estimates truth"}),
+    ],
+)
+def test_settings_are_among_what_was_assumed(
+    usual_report: Report, settings: dict[str, object], marked: set[str]
+) -> None:
+    given = replace(usual_report.result.input, settings=settings)
+    text = to_html(replace(usual_report, result=replace(usual_report.result, input=given)))
+    assert all(f"<code>{words}</code>" in text for words in marked)
+    assert ("--node-spread" in text) is any("--node-spread" in words for words in marked)
 
 
 def test_a_single_policy_makes_a_page_without_comparisons() -> None:

@@ -24,43 +24,26 @@ def row(found: tuple[Row, ...], key: str) -> Row:
     return one
 
 
-def test_every_value_is_the_one_that_was_measured(fifo: Measures, las: Measures) -> None:
-    found = rows([{"fifo": fifo, "las": las}])
-    for one in found:
-        assert [cell.value for cell in one.cells] == [
-            getattr(fifo, one.key),
-            getattr(las, one.key),
-        ]
-        assert one.meaning.endswith(".")
-    assert row(found, "avg_jct_s").unit == "h"
-
-
-def test_counts_that_no_policy_has_are_left_out(fifo: Measures, las: Measures) -> None:
-    keys = [one.key for one in rows([{"fifo": fifo, "las": las}])]
+def test_counts_that_no_policy_has_and_what_a_clock_measured_are_left_out(
+    fifo: Measures, las: Measures
+) -> None:
+    keys = {one.key for one in rows([{"fifo": fifo, "las": las}])}
     assert "failed" in keys
-    assert not {"cancelled", "never", "unfinished", "profiling_gpu_s"} & set(keys)
-    keys = [one.key for one in rows([{"fifo": fifo, "las": replace(las, never=1)}])]
-    assert "never" in keys
-
-
-def test_nothing_that_a_clock_measured_is_shown(fifo: Measures) -> None:
-    assert not {"wall_s", "plan_s"} & {one.key for one in rows([{"fifo": fifo}])}
+    assert not {"cancelled", "never", "unfinished", "profiling_gpu_s", "wall_s", "plan_s"} & keys
+    assert "never" in {one.key for one in rows([{"fifo": fifo, "las": replace(las, never=1)}])}
 
 
 def test_the_best_is_marked_where_there_is_a_better_direction(fifo: Measures) -> None:
     other = replace(fifo, avg_jct_s=1.0, gpu_utilisation=0.999, gpu_s=1.0, restarts=5)
     found = rows([{"fifo": fifo, "other": other}])
-    marks = {key: [cell.best for cell in row(found, key).cells] for key in _BEST}
-    assert marks == _BEST
-
-
-_BEST = {
-    "avg_jct_s": [False, True],
-    "gpu_utilisation": [False, False],
-    "gpu_s": [False, False],
-    "restarts": [True, False],
-    "makespan_s": [False, False],
-}
+    best = {
+        "avg_jct_s": [False, True],
+        "gpu_utilisation": [False, False],
+        "gpu_s": [False, False],
+        "restarts": [True, False],
+        "makespan_s": [False, False],
+    }
+    assert {key: [cell.best for cell in row(found, key).cells] for key in best} == best
 
 
 def test_a_change_is_against_the_first_policy(fifo: Measures) -> None:
@@ -73,24 +56,26 @@ def test_a_change_is_against_the_first_policy(fifo: Measures) -> None:
     assert [cell.change for cell in row(found, "gpu_utilisation").cells] == ["", ""]
 
 
-def test_seeds_give_means_with_intervals(fifo: Measures) -> None:
-    seeds = [
-        {"fifo": replace(fifo, avg_jct_s=seconds), "new": replace(fifo, avg_jct_s=seconds / 2)}
-        for seconds in (7200.0, 14_400.0)
-    ]
-    first, new = row(rows(seeds), "avg_jct_s").cells
+def test_seeds_give_means_with_intervals_and_what_they_alone_could_make_is_in_doubt(
+    fifo: Measures,
+) -> None:
+    def seeds(*pairs: tuple[float, float]) -> list[dict[str, Measures]]:
+        return [
+            {
+                name: replace(fifo, avg_jct_s=s)
+                for name, s in zip(("fifo", "new"), pair, strict=True)
+            }
+            for pair in pairs
+        ]
+
+    found = rows(seeds((7200.0, 3600.0), (14_400.0, 7200.0)))
+    first, new = row(found, "avg_jct_s").cells
     # t(0.975, 1) = 12.706, s = 1.4142 h, n = 2.
     assert (first.value, first.text, first.spread) == (10_800.0, "3.00", "12.71")
     assert (new.change, new.in_doubt) == ("−50\N{NO-BREAK SPACE}%", False)
-    assert [cell.spread for cell in row(rows(seeds), "makespan_s").cells] == ["", ""]
-
-
-def test_a_change_that_seeds_alone_could_make_is_in_doubt(fifo: Measures) -> None:
-    seeds = [
-        {"fifo": replace(fifo, avg_jct_s=100.0), "new": replace(fifo, avg_jct_s=new)}
-        for new in (80.0, 110.0, 101.0)
-    ]
-    assert row(rows(seeds), "avg_jct_s").cells[1].in_doubt
+    assert [cell.spread for cell in row(found, "makespan_s").cells] == ["", ""]
+    found = rows(seeds((100.0, 80.0), (100.0, 110.0), (100.0, 101.0)))
+    assert row(found, "avg_jct_s").cells[1].in_doubt
 
 
 def test_what_was_not_measured_is_a_dash(fifo: Measures, las: Measures) -> None:

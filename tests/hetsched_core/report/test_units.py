@@ -47,13 +47,8 @@ def test_a_change_has_its_sign_and_no_more_digits_than_it_bears(relative: float,
 def test_a_number_keeps_two_digits_however_large_those_beside_it_are() -> None:
     values = (0.0, 0.0004, 0.05, 0.66, 1.44, 12.3, 1234.56)
     places = decimals(values)
-    assert [number(value, places) for value in values] == [
-        "0",
-        "0.00040",
-        "0.050",
-        "0.66",
-        "1.4",
-        "12",
-        "1,235",
-    ]
-    assert [number(count, 0) for count in (0, 3, 12_000)] == ["0", "3", "12,000"]
+    shown = " ".join(number(value, places) for value in values)
+    assert shown == "0 0.00040 0.050 0.66 1.4 12 1,235"
+    counts = (0, 3, 12)
+    assert decimals(counts) == 0
+    assert [number(count, 0) for count in (*counts, 12_000)] == ["0", "3", "12", "12,000"]

@@ -2,57 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.policy import make_policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.simulate.forward import ALL, Sparing, first_starts
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import Loaded, load_workload
 from hetsched_core.types import Cluster, Node, Plan, Reason, ReasonCode, Snapshot, Waiting
-from tests.hetsched_core.worlds import (
-    cluster_of,
-    held,
-    on,
-    placed,
-    plan_of,
-    snapshot_of,
-    view,
-)
-
-
-@dataclass(frozen=True)
-class Watched:
-    """A policy that keeps what it was asked, and what it said."""
-
-    policy: Policy
-    seen: list[tuple[Snapshot, Plan]] = field(default_factory=list)
-    info: ClassVar[PolicyInfo]
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Ask the policy."""
-        plan = self.policy.plan(snapshot)
-        self.seen.append((snapshot, plan))
-        return plan
+from tests.hetsched_core.simulate.timetable import policy_of, watched
+from tests.hetsched_core.worlds import cluster_of, held, on, placed, plan_of, snapshot_of, view
 
 
 @pytest.fixture(scope="module")
-def arrivals(request: pytest.FixtureRequest) -> Loaded:
+def arrivals(data_dir: Path) -> Loaded:
     """96 jobs of Gavel's on its 48 GPUs."""
-    folder: Path = request.getfixturevalue("data_dir")
     nodes = tuple(
         Node(f"{gpu_type}-{number}", gpu_type, 4)
         for gpu_type, gpus in (("v100", 8), ("p100", 16), ("k80", 24))
         for number in range(gpus // 4)
     )
     files = (
-        folder / "workloads/gavel_physical_cluster_max_min_fairness.trace",
-        folder / "throughputs/gavel_simulation_throughputs.json.gz",
+        data_dir / "workloads/gavel_physical_cluster_max_min_fairness.trace",
+        data_dir / "throughputs/gavel_simulation_throughputs.json.gz",
     )
     return load_workload(files, ClusterFile(Cluster(nodes)))
 
@@ -61,22 +36,25 @@ def arrivals(request: pytest.FixtureRequest) -> Loaded:
 def test_the_future_is_foretold_exactly_by_who_knows_it(arrivals: Loaded, name: str) -> None:
     policy, settings = make_policy(name), Settings(grace_s=30.0)
     submissions = {one.job.id: one for one in arrivals.workload.submissions}
-    kind = type("Watched", (Watched,), {"info": policy.info})
-    watched = kind(policy)
+    asked: list[tuple[Snapshot, Plan]] = []
+
+    def kept(snapshot: Snapshot) -> Plan:
+        asked.append((snapshot, policy.plan(snapshot)))
+        return asked[-1][1]
+
     log = simulate(
-        arrivals.workload.submissions, arrivals.cluster, watched, arrivals.speeds, settings
+        arrivals.workload.submissions,
+        arrivals.cluster,
+        policy_of(kept, policy.info),
+        arrivals.speeds,
+        settings,
     )
     true = {record.job.id: record.first_start_s for record in log.jobs}
     told = set[str]()
-    for snapshot, plan in watched.seen:
-        new = [
-            job
-            for job, view_ in snapshot.jobs.items()
-            if view_.first_start_s is None
-            and isinstance(plan.entries[job], Waiting)
-            and job not in told
-        ]
-        told.update(new)
+    for snapshot, plan in asked:
+        never_ran = {job for job, one in snapshot.jobs.items() if one.first_start_s is None}
+        new = {job for job in never_ran - told if isinstance(plan.entries[job], Waiting)}
+        told |= new
         if not new:
             continue
         left = {
@@ -100,16 +78,16 @@ def test_a_policy_that_is_asked_sparingly_is_asked_seldom_and_starts_little_late
         now=100.0,
     )
     las = make_policy("las")
-    kind = type("Watched", (Watched,), {"info": las.info})
+    asked: list[Snapshot] = []
     left = {"a": 300_000.0, "b": 1.0}
     exact = first_starts(snapshot, las.plan(snapshot), las, left, {"b"})
-    watched = kind(las)
-    found = first_starts(snapshot, las.plan(snapshot), watched, left, {"b"}, sparing=sparing)
+    plan = las.plan(snapshot)
+    found = first_starts(snapshot, plan, watched(las, asked), left, {"b"}, sparing=sparing)
     assert exact is not None
     assert found is not None
     wait_s = exact["b"] - 100.0
     assert wait_s <= found["b"] - 100.0 <= (1.0 + sparing.others) * wait_s + 360.0
-    assert len(watched.seen) < 30.0 / sparing.others
+    assert len(asked) < 30.0 / sparing.others
 
 
 def test_gpus_that_become_free_are_used_at_once_however_seldom_a_policy_is_asked() -> None:

@@ -6,18 +6,109 @@ Unless said otherwise a GPU does 1 sample/s.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
-from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
 from hetsched_core.runlog import RunEnd
-from hetsched_core.simulate import JobCrashed, NodeBack, NodeDrained, NodeLost
-from hetsched_core.types import EndState, Snapshot, Trigger
-from tests.hetsched_core.simulate.runs import ends, held, productive, record, run
+from hetsched_core.simulate import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost
+from hetsched_core.types import EndState, Entry, Trigger
+from tests.hetsched_core.simulate.runs import FIFO, ends, held, productive, record, run
 from tests.hetsched_core.simulate.timetable import timetable
 from tests.hetsched_core.worlds import cluster_of, placed, submission
+
+A, B = {"j": placed(a=1)}, {"j": placed(b=1)}
+MOVES = {0.0: A, 40.0: B}
+DONE, MOVED, STOPPED = RunEnd.COMPLETED, RunEnd.MOVED, RunEnd.PREEMPTED
+CRASHED, LOST = RunEnd.CRASHED, RunEnd.NODE_LOST
+
+
+@pytest.mark.parametrize(
+    ("steps", "incidents", "settings", "expected"),
+    [
+        ({0.0: A, 40.0: A, 60.0: A}, (), {}, [("a:1", 0, 100, 100, DONE)]),
+        (MOVES, (), {}, [("a:1", 0, 40, 40, MOVED), ("b:1", 40, 110, 60, DONE)]),
+        (
+            {0.0: A, 40.0: {}, 60.0: A},
+            (),
+            {},
+            [("a:1", 0, 40, 40, STOPPED), ("a:1", 60, 130, 60, DONE)],
+        ),
+        (
+            {**MOVES, 45.0: A},
+            (),
+            {},
+            [("a:1", 0, 40, 40, MOVED), ("b:1", 40, 45, 0, MOVED), ("a:1", 45, 115, 60, DONE)],
+        ),
+        (MOVES, (), {"grace_s": 15.0}, [("a:1", 0, 55, 40, MOVED), ("b:1", 55, 125, 60, DONE)]),
+        (
+            MOVES,
+            (JobCrashed(75.0, "j"),),
+            {"checkpoint_s": 30.0},
+            [("a:1", 0, 40, 40, MOVED), ("b:1", 40, 75, 0, CRASHED), ("b:1", 75, 145, 60, DONE)],
+        ),
+        (
+            MOVES,
+            (JobCrashed(45.0, "j"),),
+            {},
+            [("a:1", 0, 40, 40, MOVED), ("b:1", 40, 45, 0, CRASHED), ("b:1", 45, 115, 60, DONE)],
+        ),
+        (
+            None,
+            (NodeLost(50.0, "a"),),
+            {"checkpoint_s": 30.0},
+            [("a:1", 0, 50, 30, LOST), ("b:1", 50, 130, 70, DONE)],
+        ),
+        (
+            None,
+            (NodeDrained(10.0, "a"), JobCrashed(50.0, "j")),
+            {"checkpoint_s": 30.0},
+            [("a:1", 0, 50, 30, CRASHED), ("b:1", 50, 130, 70, DONE)],
+        ),
+        (
+            None,
+            (NodeDrained(10.0, "a"), JobCrashed(50.0, "j")),
+            {"checkpoint_s": 30.0, "grace_s": 30.0},
+            [("a:1", 0, 50, 30, CRASHED), ("b:1", 50, 130, 70, DONE)],
+        ),
+        (
+            MOVES,
+            (NodeLost(50.0, "a"),),
+            {"grace_s": 30.0, "checkpoint_s": 30.0},
+            [("a:1", 0, 50, 30, LOST), ("b:1", 50, 130, 70, DONE)],
+        ),
+    ],
+    ids=[
+        "the same configuration going on is no restart",
+        "every start but the first costs time without progress",
+        "a preempted job waits and goes on from where it was",
+        "a run that is stopped in its restart cost has done nothing",
+        "a job that moves starts when it has left",
+        "checkpoints count from the start of each run, for a planned stop saves everything",
+        "a crash before any progress loses nothing",
+        "a lost node sends its jobs elsewhere",
+        "a job that crashes on a drained node goes elsewhere at once",
+        "a job that crashes on a drained node has no grace time",
+        "a node that is lost while a run leaves it takes that run along",
+    ],
+)
+def test_what_befalls_a_job_of_100_seconds_costs_this(
+    steps: Mapping[float, Mapping[str, Entry]] | None,
+    incidents: tuple[Incident, ...],
+    settings: dict[str, Any],
+    expected: list[tuple[str, float, float, float, RunEnd]],
+) -> None:
+    policy = FIFO if steps is None else timetable(steps)
+    log = run([submission("j", 100.0)], policy, incidents=incidents, **settings)
+    assert [
+        (str(r.configuration), r.since_s, r.freed_s, r.samples, r.ended_by) for r in log.runs
+    ] == expected
+    held_s = sum(freed_s - since_s for _, since_s, freed_s, *_ in expected)
+    assert record(log).wait_s == expected[-1][2] - held_s
+    assert record(log).restarts == len(expected) - 1
+    assert record(log).preemptions == [row[-1] for row in expected].count(STOPPED)
 
 
 def test_a_job_alone_takes_its_samples_over_its_speed() -> None:
@@ -26,40 +117,6 @@ def test_a_job_alone_takes_its_samples_over_its_speed() -> None:
     assert productive(log) == [(50.0, 100.0, RunEnd.COMPLETED)]
     assert record(log).wait_s == 0.0
     assert record(log).restarts == 0
-
-
-def test_every_start_but_the_first_costs_time_without_progress() -> None:
-    log = run(
-        [submission("j", 100.0)], timetable({0.0: {"j": placed(a=1)}, 40.0: {"j": placed(b=1)}})
-    )
-    assert held(log) == [("a:1", 0.0, 40.0), ("b:1", 40.0, 110.0)]
-    assert productive(log) == [
-        (40.0, 40.0, RunEnd.MOVED),
-        (60.0, 60.0, RunEnd.COMPLETED),
-    ]
-    assert (record(log).restarts, record(log).preemptions) == (1, 0)
-
-
-def test_the_same_configuration_going_on_is_no_restart() -> None:
-    steps = {float(s): {"j": placed(a=1)} for s in (0, 40, 60)}
-    log = run([submission("j", 100.0)], timetable(steps))
-    assert held(log) == [("a:1", 0.0, 100.0)]
-    assert record(log).restarts == 0
-
-
-def test_a_preempted_job_waits_and_goes_on_from_where_it_was() -> None:
-    steps = {0.0: {"j": placed(a=1)}, 40.0: {}, 60.0: {"j": placed(a=1)}}
-    log = run([submission("j", 100.0)], timetable(steps))
-    assert held(log) == [("a:1", 0.0, 40.0), ("a:1", 60.0, 130.0)]
-    assert record(log).wait_s == 20.0
-    assert (record(log).restarts, record(log).preemptions) == (1, 1)
-
-
-def test_a_run_that_is_stopped_in_its_restart_cost_has_done_nothing() -> None:
-    steps = {0.0: {"j": placed(a=1)}, 40.0: {"j": placed(b=1)}, 45.0: {"j": placed(a=1)}}
-    log = run([submission("j", 100.0)], timetable(steps))
-    assert productive(log)[1] == (0.0, 0.0, RunEnd.MOVED)
-    assert ends(log) == {"j": 45.0 + 10.0 + 60.0}
 
 
 def test_a_stopped_run_keeps_its_gpus_for_the_grace_time_and_makes_no_progress() -> None:
@@ -75,12 +132,6 @@ def test_a_stopped_run_keeps_its_gpus_for_the_grace_time_and_makes_no_progress()
     assert productive(log)[0] == (40.0, 160.0, RunEnd.PREEMPTED)
     assert record(log).wait_s == 5.0
     assert record(log, "k").wait_s == 55.0
-
-
-def test_a_job_that_moves_starts_when_it_has_left() -> None:
-    steps = {0.0: {"j": placed(a=1)}, 40.0: {"j": placed(b=1)}}
-    log = run([submission("j", 100.0)], timetable(steps), grace_s=15.0)
-    assert held(log) == [("a:1", 0.0, 55.0), ("b:1", 55.0, 125.0)]
 
 
 def test_a_slower_configuration_slows_the_job_down() -> None:
@@ -106,34 +157,10 @@ def test_a_crash_loses_the_work_since_the_last_periodic_checkpoint(
     assert (record(log).restarts, record(log).preemptions) == (1, 0)
 
 
-def test_checkpoints_count_from_the_start_of_each_run() -> None:
-    """A planned stop saves everything, so the next run's first checkpoint is a period later."""
-    steps = {0.0: {"j": placed(a=1)}, 40.0: {"j": placed(b=1)}}
-    log = run(
-        [submission("j", 100.0)],
-        timetable(steps),
-        incidents=(JobCrashed(75.0, "j"),),
-        checkpoint_s=30.0,
-    )
-    assert [r.samples for r in log.runs] == [40.0, 0.0, 60.0]
-    assert ends(log) == {"j": 75.0 + 10.0 + 60.0}
-
-
-def test_a_crash_before_any_progress_loses_nothing() -> None:
-    steps = {0.0: {"j": placed(a=1)}, 40.0: {"j": placed(b=1)}}
-    log = run([submission("j", 100.0)], timetable(steps), incidents=(JobCrashed(45.0, "j"),))
-    assert ends(log) == {"j": 45.0 + 10.0 + 60.0}
-
-
 def test_a_crash_of_a_job_that_runs_nowhere_changes_nothing() -> None:
     incidents = (JobCrashed(3.0, "j"), JobCrashed(20.0, "j"))
     log = run([submission("j", 10.0, submit_s=5.0)], incidents=incidents)
     assert ends(log) == {"j": 15.0}
-
-
-def test_a_crash_of_a_job_that_nobody_submitted_is_refused() -> None:
-    with pytest.raises(InputError, match="never heard of"):
-        run([submission("j", 10.0)], incidents=(JobCrashed(20.0, "never heard of"),))
 
 
 def test_a_job_that_comes_to_an_idle_cluster_at_the_start_of_a_round_is_in_it() -> None:
@@ -143,39 +170,15 @@ def test_a_job_that_comes_to_an_idle_cluster_at_the_start_of_a_round_is_in_it() 
 
 
 def test_a_long_outage_is_waited_for() -> None:
-    log = run(
-        [submission("j", 3000.0)],
-        make_policy("las"),
-        round_s=1.0,
-        incidents=(
-            NodeLost(10.0, "a"),
-            NodeLost(10.0, "b"),
-            NodeBack(2500.0, "a"),
-            NodeBack(2500.0, "b"),
-        ),
-    )
+    incidents = [i for node in "ab" for i in (NodeLost(10.0, node), NodeBack(2500.0, node))]
+    jobs = [submission("j", 3000.0)]
+    log = run(jobs, make_policy("las"), round_s=1.0, incidents=tuple(incidents))
     assert record(log).end_state is EndState.COMPLETED
-
-
-def test_a_size_that_nobody_told_is_not_told() -> None:
-    seen: list[Snapshot] = []
-    untold = submission("j", 10.0)
-    untold = replace(untold, job=replace(untold.job, total_samples=None))
-    run([untold], timetable({0.0: {"j": placed(a=1)}}, seen=seen))
-    assert [s.jobs["j"].job.total_samples for s in seen] == [None] * len(seen)
 
 
 def test_a_job_that_can_never_run_is_never_run_though_it_is_cancelled() -> None:
     log = run([submission("j", 10.0), submission("k", 10.0, (500,), cancel_s=5.0)])
     assert record(log, "k").end_state is EndState.NEVER
-
-
-def test_a_lost_node_sends_its_jobs_elsewhere() -> None:
-    jobs = [submission("j", 100.0), submission("k", 100.0, (4,))]
-    log = run(jobs, incidents=(NodeLost(50.0, "a"),), checkpoint_s=30.0)
-    assert held(log) == [("a:1", 0.0, 50.0), ("b:1", 50.0, 130.0)]
-    assert held(log, "k") == [("b:4", 0.0, 25.0)]
-    assert productive(log)[1] == (30.0, 30.0, RunEnd.NODE_LOST)
 
 
 def test_a_gang_loses_all_its_gpus_with_one_node() -> None:
@@ -210,27 +213,3 @@ def test_nothing_starts_on_a_node_that_was_drained_after_the_plan_was_made() -> 
     )
     assert held(log, "old") == [("a:4", 2.0, 42.0)]
     assert held(log, "new") == [("b:4", 43.0, 53.0)]
-
-
-@pytest.mark.parametrize("grace_s", [0.0, 30.0])
-def test_a_job_that_crashes_on_a_drained_node_goes_elsewhere_at_once(grace_s: float) -> None:
-    log = run(
-        [submission("j", 100.0)],
-        incidents=(NodeDrained(10.0, "a"), JobCrashed(50.0, "j")),
-        checkpoint_s=30.0,
-        grace_s=grace_s,
-    )
-    assert held(log) == [("a:1", 0.0, 50.0), ("b:1", 50.0, 130.0)]
-
-
-def test_a_node_that_is_lost_while_a_run_leaves_it_takes_that_run_along() -> None:
-    steps = {0.0: {"j": placed(a=1)}, 40.0: {"j": placed(b=1)}}
-    log = run(
-        [submission("j", 100.0)],
-        timetable(steps),
-        incidents=(NodeLost(50.0, "a"),),
-        grace_s=30.0,
-        checkpoint_s=30.0,
-    )
-    assert held(log) == [("a:1", 0.0, 50.0), ("b:1", 50.0, 130.0)]
-    assert productive(log)[0] == (30.0, 30.0, RunEnd.NODE_LOST)

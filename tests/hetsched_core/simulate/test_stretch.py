@@ -161,15 +161,26 @@ def test_stretches_are_what_their_rounds_would_be_one_by_one(
     policy: Policy, decision_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     repeated = 0
+    moments: list[float] = []
+    due = EventHeap.due
+
+    def watched(heap: EventHeap[Event], now: float) -> Iterator[Event]:
+        moments.append(now)
+        return due(heap, now)
+
+    monkeypatch.setattr(EventHeap, "due", watched)
     for seed in range(40):
         jobs, speeds, incidents = world(Random(seed))
         settings = Settings(decision_s=decision_s, switch=0.5, round_s=37.137)
         kept = type("Kept", (Repeated,), {"info": policy.info})(policy)
         ahead = simulate(jobs, CLUSTER, kept, speeds, settings, incidents=incidents)
+        assert moments == sorted(moments), "time went back"
+        moments.clear()
         kept.again = 0
         with monkeypatch.context() as patch:
             patch.setattr(tasks, "LEAST_STRETCH", 10**9)
             single = simulate(jobs, CLUSTER, kept, speeds, settings, incidents=incidents)
+        moments.clear()
         assert kept.again == len(kept.seen)
         same(ahead, single)
         one, other = (
@@ -232,20 +243,3 @@ def test_no_stretch_begins_on_a_node_that_takes_no_work_though_the_plan_still_sa
     assert begun[:11] == pytest.approx([30.0 + 5.0 * n for n in range(11)])
     assert begun[11] == 180.0
     assert log.jobs[0].end_s == pytest.approx(180.0 + 39 * 5.0)
-
-
-def test_time_never_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    moments: list[float] = []
-    due = EventHeap.due
-
-    def watched(heap: EventHeap[Event], now: float) -> Iterator[Event]:
-        moments.append(now)
-        return due(heap, now)
-
-    monkeypatch.setattr(EventHeap, "due", watched)
-    for seed in range(20):
-        jobs, speeds, incidents = world(Random(seed))
-        moments.clear()
-        settings = Settings(decision_s=7.0137, round_s=37.137)
-        simulate(jobs, CLUSTER, Allox(), speeds, settings, incidents=incidents)
-        assert moments == sorted(moments)

@@ -35,6 +35,7 @@ from hetsched_core.types import (
     TaskTimes,
     Trigger,
 )
+from tests.hetsched_core.simulate.runs import ends
 from tests.hetsched_core.simulate.timetable import Step, timetable
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
@@ -57,9 +58,9 @@ def job(
     )
 
 
-def gpu(number: int, *items: tuple[str, int], node: str = "a", times: int = 1) -> TaskSequence:
-    """What a GPU runs: (job, training round) one after another, `times` times."""
-    block = TaskBlock(tuple(TaskItem(name, r) for name, r in items), times)
+def gpu(number: int, *items: str, node: str = "a", times: int = 1) -> TaskSequence:
+    """What a GPU runs one after another, `times` times: "j0" is a task of j's first round."""
+    block = TaskBlock(tuple(TaskItem(item[0], int(item[1:])) for item in items), times)
     return TaskSequence(node, number, (block,))
 
 
@@ -85,10 +86,6 @@ def run(
     return simulate(submissions, cluster, policy, speeds, settings, incidents=incidents)
 
 
-def ends(log: RunLog) -> dict[str, float | None]:
-    return {record.job.id: record.end_s for record in log.jobs}
-
-
 def tasks(log: RunLog) -> list[tuple[str, str, float, float]]:
     """(job, node, begin, end) of every task, in order."""
     return sorted(
@@ -98,7 +95,7 @@ def tasks(log: RunLog) -> list[tuple[str, str, float, float]]:
 
 
 def test_a_task_trains_then_synchronises_while_its_gpu_goes_on() -> None:
-    log = run([job("j"), job("k")], {0.0: step(gpu(0, ("j", 0), ("k", 0)))})
+    log = run([job("j"), job("k")], {0.0: step(gpu(0, "j0", "k0"))})
     assert tasks(log) == [("j", "a", 0.0, 4.0), ("k", "a", 4.0, 8.0)]
     assert ends(log) == {"j": 5.0, "k": 9.0}
 
@@ -108,7 +105,7 @@ def test_a_round_opens_when_all_tasks_of_the_one_before_are_in_step() -> None:
     mixed = cluster_of(a=("v100", 1), b=("k80", 1))
     log = run(
         [job("j", scale=2, rounds=2)],
-        {0.0: step(gpu(0, ("j", 0), ("j", 1), ("j", 1)), gpu(0, ("j", 0), node="b"))},
+        {0.0: step(gpu(0, "j0", "j1", "j1"), gpu(0, "j0", node="b"))},
         mixed,
     )
     assert tasks(log) == [
@@ -120,13 +117,6 @@ def test_a_round_opens_when_all_tasks_of_the_one_before_are_in_step() -> None:
     assert ends(log) == {"j": 20.0}
 
 
-def test_a_repeated_block_advances_every_item_by_one_round() -> None:
-    steps = {0.0: step(gpu(0, ("j", 0), ("k", 0), times=3))}
-    log = run([job("j", rounds=3), job("k", rounds=3)], steps)
-    assert [row[0] for row in tasks(log)] == ["j", "k", "j", "k", "j", "k"]
-    assert ends(log) == {"j": 21.0, "k": 25.0}
-
-
 def test_an_item_may_stand_for_several_tasks_of_a_round() -> None:
     both = TaskSequence("a", 0, (TaskBlock((TaskItem("j", 0, tasks=2),)),))
     log = run([job("j", scale=2)], {0.0: step(both)})
@@ -134,7 +124,7 @@ def test_an_item_may_stand_for_several_tasks_of_a_round() -> None:
 
 
 def test_every_task_does_its_share_of_the_samples() -> None:
-    log = run([job("j", scale=2, rounds=2)], {0.0: step(gpu(0, ("j", 0), ("j", 0), times=2))})
+    log = run([job("j", scale=2, rounds=2)], {0.0: step(gpu(0, "j0", "j0", times=2))})
     assert [(r.samples, r.productive_s, r.ended_by) for r in log.runs] == [
         (8.0, 4.0, RunEnd.COMPLETED)
     ] * 4
@@ -144,8 +134,8 @@ def test_every_task_does_its_share_of_the_samples() -> None:
 
 def test_a_job_is_shown_with_its_progress_from_its_arrival_on() -> None:
     seen: list[Snapshot] = []
-    steps = {float(s): step(gpu(0, ("j", 1))) for s in (6, 10)}
-    steps[0.0] = step(gpu(0, ("j", 0), ("j", 0)))
+    steps = {float(s): step(gpu(0, "j1")) for s in (6, 10)}
+    steps[0.0] = step(gpu(0, "j0", "j0"))
     run([job("j", scale=2, rounds=2)], steps, seen=seen)
     assert [(s.now, s.jobs["j"].progress) for s in seen] == [
         (0.0, TaskProgress()),
@@ -158,7 +148,7 @@ def test_a_job_is_shown_with_its_progress_from_its_arrival_on() -> None:
 def test_a_job_with_a_loss_curve_reports_its_loss_after_each_round() -> None:
     seen: list[Snapshot] = []
     curve = LossCurve(first=5.0, floor=1.0, half_rounds=1.0)
-    steps = {0.0: step(gpu(0, ("j", 0), ("j", 1), ("j", 2))), 11.0: Step()}
+    steps = {0.0: step(gpu(0, "j0", "j1", "j2")), 11.0: Step()}
     run([replace(job("j", rounds=3), loss=curve)], steps, seen=seen)
     assert [s.jobs["j"].progress for s in seen] == [
         TaskProgress(),
@@ -167,14 +157,14 @@ def test_a_job_with_a_loss_curve_reports_its_loss_after_each_round() -> None:
 
 
 def test_a_new_plan_takes_over_each_gpu_at_the_end_of_its_task() -> None:
-    steps = {0.0: step(gpu(0, ("j", 0), times=9)), 6.0: step(gpu(0, ("k", 0)))}
+    steps = {0.0: step(gpu(0, "j0", times=9)), 6.0: step(gpu(0, "k0"))}
     log = run([job("j", rounds=9), job("k")], steps)
     assert tasks(log) == [("j", "a", 0.0, 4.0), ("j", "a", 5.0, 9.0), ("k", "a", 9.0, 13.0)]
     assert ends(log) == {"k": 14.0, "j": None}
 
 
 def test_a_gpu_that_has_nothing_left_to_do_asks_for_a_plan() -> None:
-    steps = {0.0: step(gpu(0, ("j", 0))), 4.0: step(gpu(0, ("j", 1))), 9.0: Step()}
+    steps = {0.0: step(gpu(0, "j0")), 4.0: step(gpu(0, "j1")), 9.0: Step()}
     log = run([job("j", rounds=2)], steps, on=frozenset({Trigger.BUDGET}))
     assert [p.at_s for p in log.plans if Trigger.BUDGET in p.triggers] == [4.0, 9.0]
     assert ends(log) == {"j": 10.0}
@@ -183,8 +173,8 @@ def test_a_gpu_that_has_nothing_left_to_do_asks_for_a_plan() -> None:
 def test_tasks_that_began_while_a_plan_was_awaited_are_not_run_again() -> None:
     """Asked at 3, before the second task begins at 4, for the plan of 5 that lists it as well."""
     steps = {
-        0.0: step(gpu(0, ("j", 0), ("j", 0))),
-        4.5: step(gpu(0, ("k", 0)), gpu(1, ("j", 0), ("j", 1), ("j", 1))),
+        0.0: step(gpu(0, "j0", "j0")),
+        4.5: step(gpu(0, "k0"), gpu(1, "j0", "j1", "j1")),
     }
     jobs = [job("j", scale=2, rounds=2), job("k", submit_s=3.0)]
     log = run(jobs, steps, TWO, on=frozenset({Trigger.ARRIVAL}), decision_s=2.0)
@@ -201,9 +191,9 @@ def test_tasks_that_began_while_a_plan_was_awaited_are_not_run_again() -> None:
 def test_tasks_of_a_round_that_is_over_fall_away() -> None:
     """The plan asked for at 12 begins with round 0, which is over when it takes effect at 22."""
     steps = {
-        0.0: step(gpu(0, ("i", 0), ("j", 0))),
-        22.0: step(gpu(0, ("j", 0), ("j", 1), ("j", 2))),
-        30.0: step(gpu(0, ("j", 1), ("j", 2))),
+        0.0: step(gpu(0, "i0", "j0")),
+        22.0: step(gpu(0, "j0", "j1", "j2")),
+        30.0: step(gpu(0, "j1", "j2")),
         40.0: Step(),
     }
     jobs = [job("i"), job("j", rounds=3), job("k", submit_s=12.0)]
@@ -213,45 +203,43 @@ def test_tasks_of_a_round_that_is_over_fall_away() -> None:
 
 
 @pytest.mark.parametrize(
-    "incident", [NodeLost(2.0, "b"), JobCrashed(2.0, "j")], ids=["lost node", "crash"]
+    ("incident", "lost", "end_s"),
+    [
+        (NodeLost(2.0, "b"), [RunEnd.NODE_LOST], 9.0),
+        (JobCrashed(2.0, "j"), [RunEnd.CRASHED, RunEnd.CRASHED], 11.0),
+    ],
+    ids=["lost node", "crash"],
 )
-def test_a_lost_task_is_run_again_when_a_plan_says_so(incident: Incident) -> None:
+def test_a_lost_task_is_run_again_when_a_plan_says_so(
+    incident: Incident, lost: list[RunEnd], end_s: float
+) -> None:
     """Two nodes, a task each; the one on the k80 is lost at 2 and run again on the v100."""
     mixed = cluster_of(a=("v100", 1), b=("k80", 1))
-    again = [("j", 0)] * (2 if isinstance(incident, JobCrashed) else 1)
-    log = run(
-        [job("j", scale=2)],
-        {
-            0.0: step(gpu(0, ("j", 0)), gpu(0, ("j", 0), node="b")),
-            2.0: step(gpu(0, *again)),
-        },
-        mixed,
-        incidents=(incident,),
-    )
-    lost = RunEnd.CRASHED if isinstance(incident, JobCrashed) else RunEnd.NODE_LOST
-    assert [r.ended_by for r in log.runs if r.freed_s == 2.0] == [lost] * len(again)
-    assert ends(log) == {"j": 11.0 if isinstance(incident, JobCrashed) else 9.0}
+    again = gpu(0, *["j0"] * len(lost))
+    steps = {0.0: step(gpu(0, "j0"), gpu(0, "j0", node="b")), 2.0: step(again)}
+    log = run([job("j", scale=2)], steps, mixed, incidents=(incident,))
+    assert [r.ended_by for r in log.runs if r.freed_s == 2.0] == lost
+    assert ends(log) == {"j": end_s}
     assert sum(r.samples for r in log.runs) == 16.0
 
 
 @pytest.mark.parametrize(
-    ("incident", "expected"),
+    ("closes", "left", "expected"),
     [
-        (NodeDrained(6.0, "a"), [("j", "a", 3.0, 7.0), ("k", "a", 15.0, 19.0)]),
+        (NodeDrained, ["k0"], [("j", "a", 3.0, 7.0), ("k", "a", 15.0, 19.0)]),
         (
-            NodeLost(6.0, "a"),
+            NodeLost,
+            ["j0", "k0"],
             [("j", "a", 3.0, 6.0), ("j", "a", 15.0, 19.0), ("k", "a", 19.0, 23.0)],
         ),
     ],
-    ids=["drained", "lost"],
 )
 def test_no_task_begins_on_a_node_that_takes_no_work(
-    incident: Incident, expected: list[tuple[str, str, float, float]]
+    closes: type[NodeLost], left: list[str], expected: list[tuple[str, str, float, float]]
 ) -> None:
     """The plan in force has k next; the one that knows of the node takes effect at 9."""
-    left = [("k", 0)] if isinstance(incident, NodeDrained) else [("j", 0), ("k", 0)]
-    steps = {0.0: step(gpu(0, ("j", 0), ("k", 0))), 9.0: Step(), 15.0: step(gpu(0, *left))}
-    incidents = (incident, NodeBack(12.0, "a"))
+    steps = {0.0: step(gpu(0, "j0", "k0")), 9.0: Step(), 15.0: step(gpu(0, *left))}
+    incidents = (closes(6.0, "a"), NodeBack(12.0, "a"))
     log = run([job("j"), job("k")], steps, incidents=incidents, decision_s=3.0)
     assert tasks(log) == expected
 
@@ -259,21 +247,21 @@ def test_no_task_begins_on_a_node_that_takes_no_work(
 def test_a_task_waits_for_the_cpus_that_another_plans_task_still_has() -> None:
     """The plan of 2 gives the second GPU to k; j's task holds the host's CPUs until 4."""
     cluster = Cluster((Node("a", "v100", 2, cpus=8),))
-    steps = {0.0: step(gpu(0, ("j", 0))), 2.0: step(gpu(1, ("k", 0)))}
+    steps = {0.0: step(gpu(0, "j0")), 2.0: step(gpu(1, "k0"))}
     log = run([job("j", cpus=8.0), job("k", cpus=8.0)], steps, cluster)
     assert tasks(log) == [("j", "a", 0.0, 4.0), ("k", "a", 4.0, 8.0)]
 
 
 def test_the_tasks_of_a_job_that_has_gone_fall_away_and_its_gpu_goes_on() -> None:
     withdrawn = submission("j", 80.0, tasks=TaskShape(1, 10), cancel_s=2.0)
-    log = run([withdrawn, job("k")], {0.0: step(gpu(0, ("j", 0), ("j", 1), ("k", 0)))})
+    log = run([withdrawn, job("k")], {0.0: step(gpu(0, "j0", "j1", "k0"))})
     assert log.jobs[0].end_state is EndState.CANCELLED
     assert tasks(log) == [("j", "a", 0.0, 2.0), ("k", "a", 2.0, 6.0)]
 
 
 def test_a_lost_task_is_next_on_its_gpu_where_no_plan_says_otherwise() -> None:
     """j crashes at 2 and nobody listens: its task begins anew, then k's."""
-    steps = {0.0: step(gpu(0, ("j", 0), ("k", 0)))}
+    steps = {0.0: step(gpu(0, "j0", "k0"))}
     log = run([job("j"), job("k")], steps, on=frozenset(), incidents=(JobCrashed(2.0, "j"),))
     assert tasks(log) == [("j", "a", 0.0, 2.0), ("j", "a", 2.0, 6.0), ("k", "a", 6.0, 10.0)]
     assert ends(log) == {"j": 7.0, "k": 11.0}
@@ -281,7 +269,7 @@ def test_a_lost_task_is_next_on_its_gpu_where_no_plan_says_otherwise() -> None:
 
 def test_a_switch_to_another_job_takes_its_time() -> None:
     """j j k j: half a second before k and before j's last; tasks of one job follow at once."""
-    steps = {0.0: step(gpu(0, ("j", 0), ("j", 0), ("k", 0), ("j", 0)))}
+    steps = {0.0: step(gpu(0, "j0", "j0", "k0", "j0"))}
     log = run([job("j", scale=3), job("k")], steps, switch_s=0.5)
     assert [row[2:] for row in tasks(log)] == [(0.0, 4.0), (4.0, 8.0), (8.0, 12.5), (12.5, 17.0)]
     assert ends(log) == {"k": 13.5, "j": 18.0}
@@ -291,8 +279,8 @@ def test_a_switch_to_another_job_takes_its_time() -> None:
 def test_a_round_that_closes_with_no_tasks_of_the_next_in_any_sequence_asks_for_a_plan() -> None:
     """The GPU has k's tasks to do until 12; j is in step at 5."""
     steps = {
-        0.0: step(gpu(0, ("j", 0), ("k", 0), ("k", 0))),
-        5.0: step(gpu(0, ("k", 0))),
+        0.0: step(gpu(0, "j0", "k0", "k0")),
+        5.0: step(gpu(0, "k0")),
         12.0: Step(),
     }
     log = run([job("j", rounds=2), job("k", scale=2)], steps, on=frozenset({Trigger.BUDGET}))
@@ -306,7 +294,7 @@ def test_a_job_without_training_rounds_is_refused_with_what_it_needs() -> None:
 
 def test_a_profile_without_task_times_is_refused_with_the_gpu_type() -> None:
     speeds = linear_speeds(ONE, {"m": {"v100": 1.0}})
-    policy = timetable({0.0: step(gpu(0, ("j", 0)))}, model=ExecutionModel.TASKS)
+    policy = timetable({0.0: step(gpu(0, "j0"))}, model=ExecutionModel.TASKS)
     with pytest.raises(InputError, match="'m' has no task times for v100"):
         simulate([job("j")], ONE, policy, speeds)
 
@@ -321,7 +309,7 @@ def test_a_switch_takes_what_the_table_says_of_the_model() -> None:
         submission(p[0], 8.0 * n, profile=p, tasks=TaskShape(n, 1))
         for p, n in zip(profiles, (2, 1), strict=True)
     ]
-    order = {0.0: step(gpu(0, ("r", 0), ("b", 0), ("r", 0)))}
+    order = {0.0: step(gpu(0, "r0", "b0", "r0"))}
     for settings, expected in (
         (Settings(), 12.0 + 0.00503 + 0.00204),
         (Settings(switch=Executor.PIPESWITCH), 12.0 + 0.01257 + 0.00475),

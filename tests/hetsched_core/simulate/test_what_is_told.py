@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 import pytest
 
-from hetsched_core.policy import PolicyInfo
 from hetsched_core.simulate import KnownSpeeds, Measured, Settings, simulate
 from hetsched_core.types import (
     EndState,
     ExecutionModel,
     Knowledge,
     OfflineSnapshot,
-    Plan,
     Purpose,
     Snapshot,
     Speeds,
@@ -22,7 +19,7 @@ from hetsched_core.types import (
     Trigger,
 )
 from tests.hetsched_core.simulate.runs import FIFO, PAIR, copies, ends, run
-from tests.hetsched_core.simulate.timetable import Step, timetable
+from tests.hetsched_core.simulate.timetable import Step, timetable, watched
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, placed, profiling, submission
 
 
@@ -138,28 +135,19 @@ def test_only_a_policy_that_declares_it_is_shown_the_future() -> None:
 
 
 def test_jobs_run_at_true_speeds_whatever_is_estimated() -> None:
-    wrong = linear_speeds(PAIR, {"m": {"v100": 100.0}})
+    truth, wrong = (linear_speeds(PAIR, {"m": {"v100": s}}) for s in (1.0, 100.0))
     seen: list[Snapshot] = []
-    log = simulate(
-        [submission("j", 10.0)],
-        PAIR,
-        timetable({0.0: {"j": placed(a=1)}}, seen=seen),
-        linear_speeds(PAIR, {"m": {"v100": 1.0}}),
-        estimates=KnownSpeeds(wrong),
-    )
+    policy, estimates = watched(FIFO, seen), KnownSpeeds(wrong)
+    log = simulate([submission("j", 10.0)], PAIR, policy, truth, estimates=estimates)
     assert ends(log) == {"j": 10.0}
     assert seen[0].speeds is wrong
 
 
 def test_a_snapshot_names_what_is_new_and_what_has_gone_since_the_plan_in_force_was_made() -> None:
     seen: list[Snapshot] = []
-    jobs = [
-        submission("j", 10.0),
-        submission("k", 30.0, submit_s=5.0),
-        submission("l", 5.0, submit_s=20.0),
-    ]
-    everywhere = {"j": placed(a=1), "k": placed(b=1), "l": placed(a=1)}
-    run(jobs, timetable({0.0: everywhere}, seen=seen))
+    arrivals = {"j": (10.0, 0.0), "k": (30.0, 5.0), "l": (5.0, 20.0)}
+    jobs = [submission(name, length, submit_s=at) for name, (length, at) in arrivals.items()]
+    run(jobs, watched(FIFO, seen))
     named = [(s.now, set(s.changed), set(s.gone), s.nodes_changed) for s in seen]
     assert named[:4] == [
         (0.0, {"j"}, set(), True),
@@ -185,16 +173,7 @@ def test_run_times_of_jobs_that_told_no_size_stand_for_the_next_ones_of_their_pr
         unsized("last", 1.0, submit_s=60.0),
     ]
     seen: list[Snapshot] = []
-
-    @dataclass(frozen=True)
-    class Seeing:
-        info: ClassVar[PolicyInfo] = FIFO.info
-
-        def plan(self, snapshot: Snapshot) -> Plan:
-            seen.append(snapshot)
-            return FIFO.plan(snapshot)
-
-    run(jobs, Seeing(), cluster=cluster_of(a=("v100", 1)))
+    run(jobs, watched(FIFO, seen), cluster=cluster_of(a=("v100", 1)))
     told = {snapshot.now: dict(snapshot.past_run_s) for snapshot in seen}
     assert {now: means for now, means in told.items() if now < 14.0} == {
         0.0: {},

@@ -2,34 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
-from immutables import Map
 
-from hetsched_core.policy import PolicyInfo, make_policy
-from hetsched_core.runlog import RunLog
+from hetsched_core.policy import make_policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     Cluster,
     ExecutionModel,
     Node,
     Placed,
-    Plan,
-    Replan,
-    Snapshot,
     TaskBlock,
     TaskItem,
     TaskSequence,
     TaskShape,
     TaskTimes,
 )
+from tests.hetsched_core.simulate.runs import ends
+from tests.hetsched_core.simulate.timetable import Step, timetable
 from tests.hetsched_core.worlds import linear_speeds, submission
-
-
-def ends(log: RunLog) -> dict[str, float | None]:
-    return {record.job.id: record.end_s for record in log.jobs}
 
 
 @pytest.mark.parametrize(
@@ -47,21 +37,6 @@ def test_fig_12_of_hare_on_one_gpu_with_one_second_rounds(
         Settings(round_s=1.0, restart_cost_s=0.0),
     )
     assert ends(log) == dict(zip(("J1", "J2", "J3"), completions, strict=True))
-
-
-@dataclass(frozen=True)
-class InSequence:
-    """Run a given sequence of tasks on the only GPU."""
-
-    blocks: tuple[TaskBlock, ...]
-    info: ClassVar[PolicyInfo] = PolicyInfo(
-        name="in-sequence", summary="", paper="", model=ExecutionModel.TASKS
-    )
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        entries = {job: Placed(()) for job in snapshot.jobs}
-        sequence = TaskSequence("n0", 0, self.blocks)
-        return Plan(Map(entries), sequences=(sequence,), replan=Replan(on=frozenset()))
 
 
 @pytest.mark.parametrize(
@@ -82,15 +57,10 @@ def test_r3_a_job_fills_the_time_in_which_another_synchronises(
     one_gpu = Cluster((Node("n0", "k80", 1),))
     times = {"a": {"k80": TaskTimes(1.0, 1.0)}, "b": {"k80": TaskTimes(1.0, 0.0)}}
     speeds = linear_speeds(one_gpu, {"a": {"k80": 1.0}, "b": {"k80": 1.0}}, tasks=times)
-    log = simulate(
-        [
-            submission("A", 3.0, profile="a", tasks=TaskShape(scale=1, rounds=3)),
-            submission("B", 3.0, profile="b", tasks=TaskShape(scale=1, rounds=3)),
-        ],
-        one_gpu,
-        InSequence(blocks),
-        speeds,
-        Settings(switch=0.0),
-    )
+    shape = TaskShape(scale=1, rounds=3)
+    jobs = [submission(name, 3.0, profile=name.lower(), tasks=shape) for name in "AB"]
+    step = Step({job: Placed(()) for job in "AB"}, sequences=(TaskSequence("n0", 0, blocks),))
+    policy = timetable({0.0: step}, on=frozenset(), model=ExecutionModel.TASKS)
+    log = simulate(jobs, one_gpu, policy, speeds, Settings(switch=0.0))
     assert ends(log) == completions
     assert max(run.freed_s for run in log.runs) == gpu_free_s

@@ -1,9 +1,9 @@
-"""A policy that does what it is told, when it is told: for tests of the simulator."""
+"""Policies that do what they are told, when they are told: for tests of the simulator."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from hetsched_core.policy import Policy, PolicyInfo
@@ -19,6 +19,8 @@ from hetsched_core.types import (
     Trigger,
 )
 from tests.hetsched_core.worlds import NO_ROOM, plan_of
+
+AS_TOLD = PolicyInfo(name="as-told", summary="", paper="")
 
 
 @dataclass(frozen=True)
@@ -43,30 +45,44 @@ def timetable(
     It keeps what it is shown in `seen`.
     """
     program = {s: e if isinstance(e, Step) else Step(e) for s, e in sorted(steps.items())}
+    info = replace(AS_TOLD, model=model, knows=knows)
+
+    def plan(snapshot: Snapshot) -> Plan:
+        begun = [s for s in program if s <= snapshot.effective_s]
+        step = program[max(begun)] if begun else Step()
+        made = plan_of(
+            {job: step.entries.get(job, NO_ROOM) for job in snapshot.jobs},
+            profiles={j: p for j, p in step.profiles.items() if j in snapshot.jobs},
+            sequences=step.sequences,
+        )
+        later = min((s for s in program if s > snapshot.effective_s), default=None)
+        again = Replan(at_s=later) if on is None else Replan(on, later)
+        return replace(made, replan=again)
+
+    return watched(policy_of(plan, info), [] if seen is None else seen)
+
+
+def policy_of(
+    make: Callable[[Snapshot], Plan],
+    described: PolicyInfo = AS_TOLD,
+) -> Policy:
+    """Return a policy whose plans this function makes."""
 
     @dataclass(frozen=True)
-    class Timetable:
-        info: ClassVar[PolicyInfo] = PolicyInfo(
-            name="timetable", summary="as told", paper="", model=model, knows=knows
-        )
+    class Made:
+        info: ClassVar[PolicyInfo] = described
 
         def plan(self, snapshot: Snapshot) -> Plan:
-            if seen is not None:
-                seen.append(snapshot)
-            begun = [s for s in program if s <= snapshot.effective_s]
-            step = program[max(begun)] if begun else Step()
-            made = plan_of(
-                {job: step.entries.get(job, NO_ROOM) for job in snapshot.jobs},
-                profiles={j: p for j, p in step.profiles.items() if j in snapshot.jobs},
-                sequences=step.sequences,
-            )
-            later = [s for s in program if s > snapshot.effective_s]
-            replan = Replan() if on is None else Replan(on=on)
-            return Plan(
-                made.entries,
-                profiles=made.profiles,
-                sequences=made.sequences,
-                replan=Replan(replan.on, at_s=min(later, default=None)),
-            )
+            return make(snapshot)
 
-    return Timetable()
+    return Made()
+
+
+def watched(policy: Policy, seen: list[Snapshot]) -> Policy:
+    """Return a policy that keeps in `seen` what it is shown."""
+
+    def plan(snapshot: Snapshot) -> Plan:
+        seen.append(snapshot)
+        return policy.plan(snapshot)
+
+    return policy_of(plan, policy.info)

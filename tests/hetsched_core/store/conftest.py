@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.store import Mode, Store
+from tests.hetsched_core.store.spool import Spool
 
 
 @pytest.fixture
@@ -28,3 +29,9 @@ def store(path: Path, new: bytes) -> Iterator[Store]:
     path.write_bytes(new)
     with Store.open(path, Mode.WRITE) as store:
         yield store
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    """An empty folder of spool files."""
+    return Spool(tmp_path / "spool")

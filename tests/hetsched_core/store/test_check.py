@@ -2,20 +2,14 @@
 
 import pytest
 
-from hetsched_core.store import DataTimes, Measurement, Moments, ProfileKey, Store
-
-RESNET = ProfileKey("resnet50", "alice")
+from hetsched_core.store import DataTimes, Moments, Store
+from tests.hetsched_core.store.measured import RESNET, measured
 
 
 @pytest.fixture
 def filled(store: Store) -> Store:
-    moments = Moments(2, 100.0, 8.0)
-    store.record(
-        [
-            Measurement(RESNET, "a100", 4, 1, moments, 1e9, ("n1",)),
-            Measurement(RESNET, "a100", 4, 2, moments, 1e9, ("n1", "n2")),
-        ]
-    )
+    speed = Moments(2, 100.0, 8.0)
+    store.record([measured(speed, "n1", gpus=4), measured(speed, "n1", "n2", gpus=4)])
     store.record_data_times([DataTimes(RESNET, "a100", (0.1, 0.2), (0.0, 0.0))])
     return store
 

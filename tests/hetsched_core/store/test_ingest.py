@@ -10,99 +10,31 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, SCHEMA, Progress, Reject, SpoolName
+from hetsched_core.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, Reject, SpoolName
 from hetsched_core.store import (
     FileReject,
     Ingested,
     Mode,
-    ProfileKey,
     SpoolRun,
     Store,
     StoreWriteError,
 )
 from hetsched_core.store.spool_files import MOST_LINES
 from hetsched_core.types import Node
-
-NOW = 1.76e9
-ME = os.getuid()
-RESNET = ProfileKey("resnet50", "alice")
-N1, N2 = Node("n1", "a100", 4), Node("n2", "a100", 4)
-RUN = SpoolRun(ME, "Qm9vIQ3xk2", RESNET, ((N1, 4),))
-RUNS = {("7", 0): RUN}
-
-Line = dict[str, object]
-
-
-def start(**changes: object) -> Line:
-    return {
-        "type": "start",
-        "schema": SCHEMA,
-        "job": "7",
-        "run": 0,
-        "rank": 0,
-        "world_size": 4,
-        "nonce": RUN.nonce,
-        "host": "n1",
-        "pid": 4711,
-        "at_s": NOW - 100,
-        **changes,
-    }
-
-
-def progress(t_s: float, speed: float = 400.0, **changes: object) -> Line:
-    return {
-        "type": "progress",
-        "t_s": t_s,
-        "samples": 1000.0 * t_s,
-        "samples_per_s": speed,
-        "data_s": [],
-        "wait_s": [],
-        **changes,
-    }
-
-
-def profiled(t_s: float, **changes: object) -> Line:
-    return {
-        "type": "profile",
-        "t_s": t_s,
-        "gpu_type": "A100-SXM4-40GB",
-        "gpus": 4,
-        "nodes": 1,
-        "batch_size": 64,
-        "iterations": 20,
-        "parameters": 25_557_032,
-        "pattern": 1,
-        "forward_s": 0.031,
-        "backward_s": 0.058,
-        "update_s": 0.004,
-        "data_s": [0.011, 0.012, 0.013],
-        "wait_s": [0.001, 0.001, 0.004],
-        **changes,
-    }
-
-
-class Spool:
-    """A folder of spool files."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / str(ME)
-        self.folder.mkdir(parents=True)
-
-    def add(self, *lines: Line | bytes, name: str = "7.0.0.jsonl") -> Path:
-        """Append lines to a file; bytes as they are, without a line break."""
-        path = self.folder / name
-        with path.open("ab") as file:
-            for line in lines:
-                file.write(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
-        return path
-
-    def files(self) -> list[Path]:
-        return sorted(self.folder.iterdir())
-
-
-@pytest.fixture
-def spool(tmp_path: Path) -> Spool:
-    return Spool(tmp_path / "spool")
+from tests.hetsched_core.store.spool import (
+    ME,
+    N1,
+    N2,
+    NOW,
+    RESNET,
+    RUN,
+    RUNS,
+    Line,
+    Spool,
+    profiled,
+    progress,
+    start,
+)
 
 
 def take(
@@ -136,23 +68,29 @@ def reasons(ingested: Ingested) -> dict[str, int]:
 
 
 def test_achieved_speed_goes_to_the_node_and_the_type_per_gpu(store: Store, spool: Spool) -> None:
-    spool.add(start(), progress(10, 400.0), progress(20, 440.0))
+    # A run that stands still has no speed.
+    spool.add(start(), progress(10, 400.0), progress(20, 440.0), progress(30, 0.0))
     ingested = take(store, spool)
-    assert ingested.measurements == 2
+    assert (ingested.measurements, len(ingested.lines)) == (2, 4)
     assert ingested.rejected == ()
     assert speeds(store) == {("n1", 1, 4): (2, 105.0), ("", 1, 4): (2, 105.0)}
     assert store.layers([RESNET], ["a100"]).by_type.last_s.tolist() == [NOW]
 
 
-def test_the_caller_gets_every_accepted_line_with_its_file(store: Store, spool: Spool) -> None:
+def test_the_caller_gets_every_accepted_line_with_its_file_in_the_order_of_the_files(
+    store: Store, spool: Spool
+) -> None:
     loss = {"type": "loss", "t_s": 11, "training_round": 5, "loss": 2.5}
     checkpoint = {"type": "checkpoint", "t_s": 12, "samples": 900, "stopped_s": 0.4}
     end = {"type": "end", "t_s": 20, "samples": 20_000, "how": "stopped"}
-    spool.add(start(), progress(10), loss, checkpoint, end)
-    ingested = take(store, spool)
-    assert {name for name, _ in ingested.lines} == {SpoolName("7", 0, 0)}
+    for job in ("8", "7"):
+        spool.add(start(job=job), progress(10), loss, checkpoint, end, name=f"{job}.0.0.jsonl")
+    ingested = take(store, spool, {("7", 0): RUN, ("8", 0): RUN})
+    assert [name for name, _ in ingested.lines] == [
+        SpoolName(job, 0, 0) for job in ("7", "8") for _ in range(5)
+    ]
     kinds = [type(line).__name__ for _, line in ingested.lines]
-    assert kinds == ["Start", "Progress", "Loss", "Checkpoint", "End"]
+    assert kinds == ["Start", "Progress", "Loss", "Checkpoint", "End"] * 2
 
 
 def test_basic_times_go_to_the_type_that_the_scheduler_knows(store: Store, spool: Spool) -> None:
@@ -163,24 +101,16 @@ def test_basic_times_go_to_the_type_that_the_scheduler_knows(store: Store, spool
     assert theory.forward_s.tolist() == [pytest.approx(0.036)]
     assert theory.batch_size.tolist() == [64]
     assert theory.modes[0, 0].tolist() == pytest.approx([1.0, 0.012, 0.000816497, 0.002], rel=1e-5)
-
-
-def test_data_times_while_running_are_added_to_those_of_the_profile(
-    store: Store, spool: Spool
-) -> None:
-    spool.add(start(), profiled(5), progress(10, data_s=[0.02], wait_s=[0.002]))
+    # Data times while running are added to those of the profile.
+    spool.add(progress(10, data_s=[0.02], wait_s=[0.002]))
     take(store, spool)
-    assert store.summary().data_times == 4
+    assert store.summary().data_times == 7
 
 
 def test_a_distributed_run_is_measured_on_all_its_nodes(store: Store, spool: Spool) -> None:
     spool.add(start(), progress(10, 600.0))
     take(store, spool, {("7", 0): replace(RUN, pieces=((N1, 4), (N2, 2)))})
-    assert speeds(store) == {
-        ("n1", 2, 6): (1, 100.0),
-        ("n2", 2, 6): (1, 100.0),
-        ("", 2, 6): (1, 100.0),
-    }
+    assert speeds(store) == {(node, 2, 6): (1, 100.0) for node in ("n1", "n2", "")}
 
 
 def test_only_rank_0_speaks_for_the_job_but_each_rank_for_its_loading(
@@ -214,14 +144,6 @@ def test_over_several_gpu_types_each_rank_counts_for_the_type_of_its_host(
     assert store.summary().measurements == 0
 
 
-def test_a_run_that_stands_still_has_no_speed(store: Store, spool: Spool) -> None:
-    spool.add(start(), progress(10, 0.0))
-    ingested = take(store, spool)
-    assert len(ingested.lines) == 2
-    assert ingested.rejected == ()
-    assert store.summary().measurements == 0
-
-
 # Once, and only once ------------------------------------------------------------------------------
 
 
@@ -230,35 +152,13 @@ def test_each_line_counts_once_in_this_process_and_after_it(path: Path, spool: S
     with Store.open(path, Mode.WRITE) as store:
         assert take(store, spool).measurements == 1
         assert take(store, spool) == Ingested((), (), 0)
+    # After a restart it is still known what was said.
+    spool.add(progress(5), start())
     with Store.open(path, Mode.WRITE) as store:
-        assert take(store, spool) == Ingested((), (), 0)
+        assert reasons(take(store, spool)) == {Reject.WRONG_ORDER: 2}
         spool.add(progress(20, 800.0))
         assert take(store, spool).measurements == 1
         assert speeds(store)["", 1, 4] == (2, 150.0)
-
-
-def test_a_line_that_is_not_ended_waits(path: Path, spool: Spool) -> None:
-    line = json.dumps(progress(10, 400.0)).encode() + b"\n"
-    spool.add(start(), line[:30])
-    with Store.open(path, Mode.WRITE) as store:
-        assert take(store, spool).measurements == 0
-        spool.add(line[30:-1])
-        assert take(store, spool).measurements == 0
-    with Store.open(path, Mode.WRITE) as store:
-        assert take(store, spool).rejected == ()
-        spool.add(line[-1:])
-        assert take(store, spool).measurements == 1
-
-
-def test_after_a_restart_it_is_still_known_what_was_said(path: Path, spool: Spool) -> None:
-    spool.add(start(), progress(100))
-    with Store.open(path, Mode.WRITE) as store:
-        take(store, spool)
-    spool.add(progress(50), start(), progress(110))
-    with Store.open(path, Mode.WRITE) as store:
-        ingested = take(store, spool)
-    assert reasons(ingested) == {Reject.WRONG_ORDER: 2}
-    assert ingested.measurements == 1
 
 
 @pytest.mark.parametrize(
@@ -316,12 +216,9 @@ def test_a_job_id_that_is_handed_out_again_is_read_from_the_start(path: Path, sp
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (start(job="8"), Reject.WRONG_IDENTITY),
         (start(run=1), Reject.WRONG_IDENTITY),
-        (start(rank=1), Reject.WRONG_IDENTITY),
         (start(nonce="guessed-nonce"), Reject.WRONG_NONCE),
         (progress(5), Reject.WRONG_ORDER),
-        (b"not JSON\n", Reject.NOT_JSON),
     ],
 )
 def test_a_file_that_does_not_begin_as_the_job_would_is_rejected_whole(
@@ -339,16 +236,10 @@ def test_a_file_that_does_not_begin_as_the_job_would_is_rejected_whole(
     ("line", "reason"),
     [
         (json.dumps(progress(10, float("nan"))).encode() + b"\n", Reject.NOT_JSON),
-        (progress(10, -400.0), Reject.OUT_OF_RANGE),
-        (progress(10, 1e13), Reject.OUT_OF_RANGE),
         (progress(10, 1e-12), Reject.OUT_OF_RANGE),
-        (progress(10, data_s=[-0.1], wait_s=[0.0]), Reject.OUT_OF_RANGE),
         (profiled(10, gpus=400), Reject.WRONG_IDENTITY),
         (profiled(10, nodes=2), Reject.WRONG_IDENTITY),
-        (profiled(10, forward_s=1e6), Reject.OUT_OF_RANGE),
         (b'{"type": "progress", ' * 200 + b"\n", Reject.LINE_TOO_LONG),
-        (b"[" * 4000 + b"\n", Reject.NOT_JSON),
-        (b"\xff\xfe\n", Reject.NOT_JSON),
     ],
 )
 def test_an_absurd_line_is_counted_and_the_others_stay(
@@ -368,36 +259,37 @@ def test_an_absurd_line_is_counted_and_the_others_stay(
         assert store.summary().rejected == ((reason.value, 1),)
 
 
-def link(spool: Spool, tmp_path: Path) -> None:
-    target = tmp_path / "7.0.0.jsonl"
-    target.write_text(json.dumps(start()) + "\n" + json.dumps(progress(10)) + "\n")
-    (spool.folder / "7.0.0.jsonl").symlink_to(target)
+def link(spool: Spool) -> Path:
+    real = spool.add(start(), progress(10), name="../7.0.0.jsonl")
+    (spool.folder / "7.0.0.jsonl").symlink_to(real)
+    return spool.folder
 
 
-def pipe(spool: Spool, tmp_path: Path) -> None:
+def pipe(spool: Spool) -> Path:
     os.mkfifo(spool.folder / "7.0.0.jsonl")
+    return spool.folder
 
 
-def folder(spool: Spool, tmp_path: Path) -> None:
+def folder(spool: Spool) -> Path:
     (spool.folder / "7.0.0.jsonl").mkdir()
+    return spool.folder
 
 
-@pytest.mark.parametrize("put", [link, pipe, folder])
-def test_what_is_no_file_is_not_opened(
-    store: Store, spool: Spool, tmp_path: Path, put: Callable[[Spool, Path], None]
-) -> None:
-    put(spool, tmp_path)
-    assert reasons(take(store, spool)) == {FileReject.NOT_A_FILE: 1}
-    assert take(store, spool).rejected == ()
-    assert store.summary().measurements == 0
-
-
-def test_the_folder_of_a_user_may_not_be_a_link_either(store: Store, spool: Spool) -> None:
+def folder_of_the_user_is_a_link(spool: Spool) -> Path:
     spool.add(start(), progress(10))
     elsewhere = spool.folder.with_name("elsewhere")
     elsewhere.symlink_to(spool.folder)
-    ingested = store.ingest([elsewhere / "7.0.0.jsonl"], RUNS, NOW)
-    assert reasons(ingested) == {FileReject.NOT_A_FILE: 1}
+    return elsewhere
+
+
+@pytest.mark.parametrize("put", [link, pipe, folder, folder_of_the_user_is_a_link])
+def test_what_is_no_file_is_not_opened(
+    store: Store, spool: Spool, put: Callable[[Spool], Path]
+) -> None:
+    files = [put(spool) / "7.0.0.jsonl"]
+    assert reasons(store.ingest(files, RUNS, NOW)) == {FileReject.NOT_A_FILE: 1}
+    assert store.ingest(files, RUNS, NOW).rejected == ()
+    assert store.summary().measurements == 0
 
 
 @pytest.mark.skipif(ME != 0, reason="only root can give a file away")
@@ -485,11 +377,3 @@ def test_lines_that_could_not_be_recorded_on_a_full_disk_are_recorded_later(
         assert take(store, spool).measurements == 500
         assert take(store, spool).measurements == 0
         assert speeds(store)["", 1, 4] == (500, 100.0)
-
-
-def test_the_order_of_lines_is_that_of_the_files(store: Store, spool: Spool) -> None:
-    for job in ("7", "8"):
-        spool.add(start(job=job), progress(10), progress(20), name=f"{job}.0.0.jsonl")
-    ingested = take(store, spool, {("7", 0): RUN, ("8", 0): RUN})
-    said = [(name.job, line.t_s) for name, line in ingested.lines if isinstance(line, Progress)]
-    assert said == [("7", 10), ("7", 20), ("8", 10), ("8", 20)]

@@ -1,9 +1,8 @@
 """The measured layers: what is recorded by node is seen by node and by type, exactly."""
 
 from collections import defaultdict
-from pathlib import Path
+from collections.abc import Mapping
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +11,6 @@ from hetsched_core.errors import InputError, UnknownNameError
 from hetsched_core.store import (
     IN_MEMORY,
     SITE,
-    Measurement,
     Mode,
     Moments,
     ProfileKey,
@@ -20,99 +18,21 @@ from hetsched_core.store import (
     Store,
     StoredLayers,
 )
+from tests.hetsched_core.store.measured import RESNET, measured
 
-RESNET = ProfileKey("resnet50", "alice")
 BERT = ProfileKey("bert", "alice")
 TYPES = ["a100", "v100"]
 
 
-def measured(
-    speed: float | Moments,
-    *nodes: str,
-    gpus: int = 1,
-    node_count: int | None = None,
-    profile: ProfileKey = RESNET,
-    gpu_type: str = "a100",
-    at_s: float = 1e9,
-) -> Measurement:
-    """One measurement; on one node if neither nodes nor their number is given."""
-    moments = speed if isinstance(speed, Moments) else Moments(1, speed)
-    count = node_count or max(1, len(nodes))
-    return Measurement(profile, gpu_type, gpus, count, moments, at_s, nodes)
-
-
-def rows(layers: StoredLayers, columns: SpeedColumns) -> list[tuple[object, ...]]:
-    """(profile, GPU type, node, nodes, GPUs, count, mean, m2), by name."""
-    return [
-        (
-            layers.profiles[profile].name,
-            layers.gpu_types[gpu_type],
-            layers.nodes[entity] if entity >= 0 else None,
-            nodes,
-            gpus,
-            count,
-            pytest.approx(mean),
-            pytest.approx(m2, rel=1e-9, abs=1e-3),
-        )
-        for profile, gpu_type, entity, nodes, gpus, count, mean, m2 in zip(
-            columns.profile.tolist(),
-            columns.gpu_type.tolist(),
-            columns.entity.tolist(),
-            columns.nodes.tolist(),
-            columns.gpus.tolist(),
-            columns.count.tolist(),
-            columns.mean.tolist(),
-            columns.m2.tolist(),
-            strict=True,
-        )
-    ]
-
-
-def test_every_entity_record_is_seen_in_the_type_layer(store: Store) -> None:
-    store.record([measured(100.0, "n1"), measured(104.0, "n1"), measured(90.0, "n2")])
-    layers = store.layers([RESNET], TYPES)
-    assert rows(layers, layers.by_entity) == [
-        ("resnet50", "a100", "n1", 1, 1, 2, 102.0, 8.0),
-        ("resnet50", "a100", "n2", 1, 1, 1, 90.0, 0.0),
-    ]
-    assert rows(layers, layers.by_type) == [("resnet50", "a100", None, 1, 1, 3, 98.0, 104.0)]
-
-
-def test_what_names_no_node_counts_for_the_type_alone(store: Store) -> None:
-    store.record([measured(100.0, "n1"), measured(80.0)])
-    layers = store.layers([RESNET], TYPES)
-    assert rows(layers, layers.by_entity) == [("resnet50", "a100", "n1", 1, 1, 1, 100.0, 0.0)]
-    assert rows(layers, layers.by_type) == [("resnet50", "a100", None, 1, 1, 2, 90.0, 200.0)]
-
-
-def test_a_distributed_run_counts_once_for_the_type_and_once_for_each_node(store: Store) -> None:
-    store.record([measured(50.0, "n1", "n2", gpus=4), measured(60.0, "n2", "n3", gpus=4)])
-    layers = store.layers([RESNET], TYPES)
-    assert rows(layers, layers.by_entity) == [
-        ("resnet50", "a100", "n1", 2, 4, 1, 50.0, 0.0),
-        ("resnet50", "a100", "n2", 2, 4, 2, 55.0, 50.0),
-        ("resnet50", "a100", "n3", 2, 4, 1, 60.0, 0.0),
-    ]
-    assert rows(layers, layers.by_type) == [("resnet50", "a100", None, 2, 4, 2, 55.0, 50.0)]
-
-
 def test_aggregated_and_distributed_tables_are_kept_apart(store: Store) -> None:
-    store.record(
-        [
-            measured(100.0, "n1", gpus=4),
-            measured(70.0, "n1", "n2", gpus=4),
-            measured(60.0, "n1", "n2", "n3", gpus=4),
-        ]
-    )
+    for speed, nodes in ((100.0, "1"), (70.0, "12"), (60.0, "123")):
+        store.record([measured(speed, *(f"n{node}" for node in nodes), gpus=4)])
+    store.record([])
+    views = ("entity_aggregated", "entity_distributed", "type_aggregated", "type_distributed")
     with store.transaction() as transaction:
         found = {
             view: transaction.rows(f"SELECT * EXCLUDE (first_s, last_s) FROM {view} ORDER BY ALL")
-            for view in (
-                "entity_aggregated",
-                "entity_distributed",
-                "type_aggregated",
-                "type_distributed",
-            )
+            for view in views
         }
     key = ("alice", "resnet50", "a100")
     assert found["entity_aggregated"] == [(*key, "n1", 4, 1, 100.0, 0.0)]
@@ -136,21 +56,50 @@ CELLS = st.tuples(
 )
 
 
+Cell = tuple[str, str, str | None, int, int]
+
+
+def by_cell(layers: StoredLayers, columns: SpeedColumns) -> dict[Cell, Moments]:
+    """Moments by (profile, GPU type, node, nodes, GPUs), by name; their deviation is checked."""
+    found: dict[Cell, Moments] = {}
+    for at, count in enumerate(columns.count.tolist()):
+        entity = columns.entity[at]
+        cell = (
+            layers.profiles[columns.profile[at]].name,
+            layers.gpu_types[columns.gpu_type[at]],
+            layers.nodes[entity] if entity >= 0 else None,
+            int(columns.nodes[at]),
+            int(columns.gpus[at]),
+        )
+        found[cell] = Moments(count, float(columns.mean[at]), float(columns.m2[at]))
+        if count > 1:
+            assert columns.sd[at] == pytest.approx((columns.m2[at] / (count - 1)) ** 0.5)
+    assert len(found) == len(columns.count)
+    return found
+
+
+def same(found: Mapping[Cell, Moments], wanted: Mapping[Cell, Moments]) -> None:
+    assert found.keys() == wanted.keys()
+    for cell, moments in wanted.items():
+        assert found[cell].count == moments.count
+        assert found[cell].mean == pytest.approx(moments.mean)
+        assert found[cell].m2 == pytest.approx(moments.m2, rel=1e-9, abs=1e-3)
+
+
 @settings(max_examples=20)
 @given(st.lists(CELLS, min_size=1, max_size=12), st.data())
 def test_however_measurements_are_batched_the_layers_have_the_moments_of_all_values(
     cells: list[tuple[ProfileKey, str, tuple[str, ...], int, list[float]]], data: st.DataObject
 ) -> None:
-    values = defaultdict(list)
+    values: dict[Cell, list[float]] = defaultdict(list)
+    measurements = []
     for profile, gpu_type, nodes, gpus, speeds in cells:
+        # A distributed run counts once for the type and once for each node.
         for entity in (None, *nodes):
-            cell = (profile.name, gpu_type, entity, max(1, len(nodes)), gpus)
-            values[cell].extend(speeds)
-    expected = {cell: Moments.of(speeds) for cell, speeds in values.items()}
-    measurements = [
-        measured(Moments.of(speeds), *nodes, gpus=gpus, profile=profile, gpu_type=gpu_type)
-        for profile, gpu_type, nodes, gpus, speeds in cells
-    ]
+            values[profile.name, gpu_type, entity, max(1, len(nodes)), gpus].extend(speeds)
+        moments = Moments.of(speeds)
+        one = measured(moments, *nodes, gpus=gpus, profile=profile, gpu_type=gpu_type)
+        measurements.append(one)
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         cut = data.draw(st.integers(0, len(measurements)))
         store.record(measurements[:cut])
@@ -160,18 +109,12 @@ def test_however_measurements_are_batched_the_layers_have_the_moments_of_all_val
             by_view = transaction.rows(
                 "SELECT profile, gpu_type, nodes, gpus, count, mean, m2 FROM speed_by_type"
             )
-    for columns, entities in ((layers.by_entity, True), (layers.by_type, False)):
-        found = {row[:5]: row[5:] for row in rows(layers, columns)}
-        wanted = {cell: m for cell, m in expected.items() if (cell[2] is not None) == entities}
-        assert found.keys() == wanted.keys()
-        for cell, moments in wanted.items():
-            assert found[cell][0] == moments.count
-            assert moments.mean == found[cell][1]
-            assert found[cell][2] == pytest.approx(moments.m2, rel=1e-9, abs=1e-3)
+    expected = {cell: Moments.of(speeds) for cell, speeds in values.items()}
+    of_types = {cell: moments for cell, moments in expected.items() if cell[2] is None}
+    same(by_cell(layers, layers.by_type), of_types)
+    same(by_cell(layers, layers.by_entity), {c: expected[c] for c in expected.keys() - of_types})
     # The view is the twin, in SQL, of what the columns are made by.
-    assert {(*row[:2], None, *row[2:4]): row[4:] for row in by_view} == {
-        row[:5]: row[5:] for row in rows(layers, layers.by_type)
-    }
+    same({(*row[:2], None, *row[2:4]): Moments(*row[4:]) for row in by_view}, of_types)
 
 
 def test_times_of_first_and_last_stay_right_when_the_clock_goes_back(store: Store) -> None:
@@ -185,27 +128,15 @@ def test_times_of_first_and_last_stay_right_when_the_clock_goes_back(store: Stor
 
 
 def test_columns_say_which_pair_they_belong_to_in_the_order_that_was_asked(store: Store) -> None:
-    store.record(
-        [
-            measured(1.0, profile=BERT, gpu_type="v100"),
-            measured(2.0, profile=RESNET, gpu_type="a100"),
-            measured(3.0, profile=RESNET, gpu_type="v100"),
-        ]
-    )
+    pairs = [(1.0, BERT, "v100"), (2.0, RESNET, "a100"), (3.0, RESNET, "v100")]
+    store.record([measured(mean, profile=profile, gpu_type=t) for mean, profile, t in pairs])
     layers = store.layers([RESNET, ProfileKey("gpt2", "bob"), BERT], ["v100", "h100", "a100"])
     found = layers.by_type
-    assert list(zip(found.profile, found.gpu_type, found.mean, strict=True)) == [
-        (0, 0, 3.0),
-        (0, 2, 2.0),
-        (2, 0, 1.0),
-    ]
-
-
-def test_a_profile_may_be_asked_for_twice(store: Store) -> None:
-    store.record([measured(100.0, "n1")])
-    layers = store.layers([RESNET, RESNET], ["a100"])
-    assert layers.by_type.profile.tolist() == [0, 1]
-    assert layers.by_type.mean.tolist() == [100.0, 100.0]
+    means = list(zip(found.profile, found.gpu_type, found.mean, strict=True))
+    assert means == [(0, 0, 3.0), (0, 2, 2.0), (2, 0, 1.0)]
+    # A profile may be asked for twice.
+    twice = store.layers([BERT, BERT], ["v100"]).by_type
+    assert (twice.profile.tolist(), twice.mean.tolist()) == ([0, 1], [1.0, 1.0])
 
 
 @pytest.mark.parametrize(
@@ -217,18 +148,6 @@ def test_asking_for_nothing_or_for_what_is_not_there_gives_nothing(
     store.record([measured(100.0, "n1")])
     layers = store.layers(profiles, types)
     assert len(layers.by_entity) == len(layers.by_type) == len(layers.theory) == 0
-
-
-def test_recording_nothing_changes_nothing(store: Store) -> None:
-    store.record([])
-    assert store.summary().measurements == 0
-
-
-def test_the_deviation_is_that_of_the_values(store: Store) -> None:
-    values = [100.0, 104.0, 90.0]
-    store.record([measured(value, "n1") for value in values])
-    layers = store.layers([RESNET], TYPES)
-    assert layers.by_type.sd.tolist() == [pytest.approx(np.std(values, ddof=1))]
 
 
 # Whose profile ------------------------------------------------------------------------------------
@@ -282,11 +201,3 @@ def test_publishing_what_is_not_there_says_what_is(store: Store) -> None:
     store.record([measured(100.0)])
     with pytest.raises(UnknownNameError, match="did you mean 'resnet50'"):
         store.publish(ProfileKey("resnet5", "alice"))
-
-
-def test_what_was_recorded_is_there_after_opening_again(path: Path) -> None:
-    with Store.open(path, Mode.WRITE) as store:
-        store.record([measured(100.0, "n1")])
-    with Store.open(path) as store:
-        layers = store.layers([RESNET], TYPES)
-    assert rows(layers, layers.by_entity) == [("resnet50", "a100", "n1", 1, 1, 1, 100.0, 0.0)]

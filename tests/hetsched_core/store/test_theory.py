@@ -8,40 +8,23 @@ import pytest
 from hetsched_core.store import (
     BandwidthMeasurement,
     BandwidthTerm,
-    BasicTimes,
     DataTimes,
     Moments,
-    ProfileKey,
     Store,
 )
 from hetsched_core.store.measurements import MAX_FITTED
 from hetsched_core.throughput.data_time import fit_modes
 from hetsched_core.throughput.gpus import known_gpus
 from hetsched_core.throughput.iteration import Pattern
-
-RESNET = ProfileKey("resnet50", "alice")
-TIMES = BasicTimes(
-    RESNET,
-    "a100",
-    64,
-    25_000_000,
-    Pattern.SERIAL_DATA,
-    Moments(1, 0.1),
-    Moments(1, 0.2),
-    Moments(1, 0.01),
-    1e9,
-)
+from tests.hetsched_core.store.measured import RESNET, TIMES
 
 
 def test_profiling_runs_are_merged(store: Store) -> None:
-    later = replace(
-        TIMES,
-        forward_s=Moments.of([0.2, 0.3]),
-        backward_s=Moments(2, 0.5),
-        update_s=Moments(2, 0.01),
-    )
+    forward_s, backward_s = Moments.of([0.2, 0.3]), Moments(2, 0.5)
     store.record_basic_times([TIMES])
-    store.record_basic_times([later])
+    store.record_basic_times(
+        [replace(TIMES, forward_s=forward_s, backward_s=backward_s, update_s=Moments(2, 0.01))]
+    )
     theory = store.layers([RESNET], ["v100", "a100"]).theory
     assert (theory.profile.tolist(), theory.gpu_type.tolist()) == ([0], [1])
     assert theory.count.tolist() == [3]
@@ -50,6 +33,8 @@ def test_profiling_runs_are_merged(store: Store) -> None:
     assert theory.update_s.tolist() == [pytest.approx(0.01)]
     assert (theory.batch_size.tolist(), theory.parameters.tolist()) == ([64], [25_000_000])
     assert theory.pattern.tolist() == [Pattern.SERIAL_DATA]
+    # Without data times loading takes none.
+    assert theory.modes.tolist() == [[[1, 0, 0, 0], [0, 0, 0, 0]]]
     with store.transaction() as transaction:
         ((m2,),) = transaction.rows("SELECT forward_m2 FROM theory")
     assert m2 == pytest.approx(Moments.of([0.1, 0.2, 0.3]).m2)
@@ -71,12 +56,6 @@ def test_another_job_under_an_old_name_begins_anew(
     assert theory.forward_s.tolist() == [0.4]
     for name, value in changes.items():
         assert getattr(theory, name).tolist() == [value]
-
-
-def test_without_data_times_loading_takes_none(store: Store) -> None:
-    store.record_basic_times([TIMES])
-    modes = store.layers([RESNET], ["a100"]).theory.modes
-    assert modes.tolist() == [[[1, 0, 0, 0], [0, 0, 0, 0]]]
 
 
 def fitted(store: Store) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
@@ -147,15 +126,14 @@ def test_the_shortest_and_longest_data_times_have_a_bin(store: Store, data_s: fl
 
 
 def test_bandwidths_are_means_and_what_is_not_measured_is_not_known(store: Store) -> None:
-    store.record_bandwidths(
-        [
-            BandwidthMeasurement("a100", BandwidthTerm.LINK, Moments(1, 2e9), 1e9),
-            BandwidthMeasurement("a100", BandwidthTerm.LINK, Moments(3, 4e9), 1e9),
-            BandwidthMeasurement("a100", BandwidthTerm.NETWORK, Moments(1, 5e8), 1e9),
-            BandwidthMeasurement("a100", BandwidthTerm.NETWORK_RING, Moments(1, 0.5), 1e9),
-            BandwidthMeasurement("v100", BandwidthTerm.NETWORK, Moments(1, 1e8), 1e9),
-        ]
-    )
+    measured = [
+        ("a100", BandwidthTerm.LINK, Moments(1, 2e9)),
+        ("a100", BandwidthTerm.LINK, Moments(3, 4e9)),
+        ("a100", BandwidthTerm.NETWORK, Moments(1, 5e8)),
+        ("a100", BandwidthTerm.NETWORK_RING, Moments(1, 0.5)),
+        ("v100", BandwidthTerm.NETWORK, Moments(1, 1e8)),
+    ]
+    store.record_bandwidths([BandwidthMeasurement(*one, 1e9) for one in measured])
     store.record_bandwidths([])
     v100, h100, a100 = store.bandwidths(["v100", "h100", "a100"])
     assert (a100.link, a100.network, a100.network_ring) == (3.5e9, 5e8, 0.5)

@@ -1,6 +1,5 @@
 """Tables out of a store and into another."""
 
-import csv
 import gzip
 import json
 from collections.abc import Callable
@@ -13,11 +12,9 @@ import pytest
 from hetsched_core.errors import InputError
 from hetsched_core.runlog import PlanRecord
 from hetsched_core.store import (
-    BasicTimes,
     DataTimes,
     Decision,
     Format,
-    Measurement,
     Mode,
     Moments,
     ProfileKey,
@@ -26,10 +23,9 @@ from hetsched_core.store import (
     read_speed_csv,
     read_speed_tables,
 )
-from hetsched_core.throughput.iteration import Pattern
 from hetsched_core.traces.gavel import read_throughputs
+from tests.hetsched_core.store.measured import RESNET, TIMES, measured
 
-RESNET = ProfileKey("resnet50", "alice")
 HEADER = "owner,profile,gpu_type,node,nodes,gpus,count,mean,m2,first_s,last_s\n"
 
 
@@ -40,16 +36,13 @@ def fill(store: Store) -> None:
     for profile in (RESNET, odd, ProfileKey("lm")):
         for nodes in ((), ("n1",), ("n2",), ("n1", "n2")):
             speed = Moments.of(rng.normal(100, 5, 7))
-            store.record([Measurement(profile, "a100", 4, max(1, len(nodes)), speed, 1e9, nodes)])
-    times = [Moments.of(rng.random(3)) for _ in range(3)]
-    store.record_basic_times(
-        [BasicTimes(RESNET, "a100", 64, 1000, Pattern.SERIAL_DATA, *times, at_s=1e9)]  # type: ignore[misc, arg-type]
-    )
+            store.record([measured(speed, *nodes, gpus=4, profile=profile)])
+    store.record_basic_times([TIMES])
     store.record_data_times([DataTimes(RESNET, "a100", tuple(rng.random(30)), (0.1,) * 30)])
     store.record_decision(Decision("hops", PlanRecord(1e9, frozenset(), 0.1, 1, 2)))
 
 
-def test_what_is_exported_and_imported_is_the_same_to_the_last_bit(
+def test_what_is_exported_and_imported_is_the_same_to_the_last_bit_or_merges(
     store: Store, tmp_path: Path
 ) -> None:
     fill(store)
@@ -57,22 +50,18 @@ def test_what_is_exported_and_imported_is_the_same_to_the_last_bit(
     for folder in (first, second):
         folder.mkdir()
     store.export(first, Format.CSV)
+    with (first / "speed.csv").open(newline="") as file:
+        speeds = list(read_speed_csv(file, "speed.csv"))
     with Store.open(tmp_path / "other.duckdb", Mode.WRITE) as other:
-        with (first / "speed.csv").open(newline="") as file:
-            other.import_speeds(list(read_speed_csv(file, "speed.csv")))
+        other.import_speeds(speeds)
         other.export(second, Format.CSV)
         assert other.faults() == ()
     for table in ("speed.csv", "type_aggregated.csv", "type_distributed.csv"):
         assert (first / table).read_bytes() == (second / table).read_bytes()
         assert len((first / table).read_text().splitlines()) > 3
-
-
-def test_importing_into_a_store_that_knows_something_merges(store: Store, tmp_path: Path) -> None:
-    fill(store)
-    store.export(tmp_path, Format.CSV)
+    # A store that knows something learns it besides.
     before = store.layers([RESNET], ["a100"]).by_type
-    with (tmp_path / "speed.csv").open(newline="") as file:
-        store.import_speeds(list(read_speed_csv(file, "speed.csv")))
+    store.import_speeds(speeds)
     after = store.layers([RESNET], ["a100"]).by_type
     assert after.count.tolist() == (2 * before.count).tolist()
     assert after.mean.tolist() == pytest.approx(before.mean.tolist())
@@ -86,28 +75,14 @@ def test_every_table_is_exported_in_both_formats(
     fill(store)
     written = store.export(tmp_path, form)
     assert sorted(written) == sorted(tmp_path.glob(f"*.{form}"))
+    counts = {}
     with duckdb.connect() as reader:
-        counts = {
-            path.stem: reader.execute(f"SELECT count(*) FROM '{path}'").fetchall()[0][0]
-            for path in written
-        }
-    assert counts == {
-        "speed": 15,
-        "type_aggregated": 3,
-        "type_distributed": 3,
-        "theory": 1,
-        "data_time": counts["data_time"],
-        "bandwidth": 0,
-        "gpu_spec": 0,
-        "profile": 3,
-        "run": 0,
-        "decision": 1,
-        "rejected": 0,
-        "job": 0,
-        "job_event": 0,
-        "start_range": 0,
-    }
-    assert counts["data_time"] > 1
+        for path in written:
+            ((counts[path.stem],),) = reader.execute(f"SELECT count(*) FROM '{path}'").fetchall()
+    assert counts.pop("data_time") > 1
+    empty = ["bandwidth", "gpu_spec", "run", "rejected", "job", "job_event", "start_range"]
+    filled = {"speed": 15, "type_aggregated": 3, "type_distributed": 3}
+    assert counts == filled | {"theory": 1, "profile": 3, "decision": 1} | dict.fromkeys(empty, 0)
     assert not list(tmp_path.glob(".*.part"))
 
 
@@ -131,7 +106,7 @@ def test_an_export_that_does_not_fit_leaves_the_files_that_were_there(
     store.export(folder, Format.CSV)
     before = (folder / "speed.csv").read_bytes()
     names = [f"n{number}" for number in range(5000)]
-    store.record([Measurement(RESNET, "a100", 1, 1, Moments(1, 9.0), 1e9, (n,)) for n in names])
+    store.record([measured(9.0, name) for name in names])
     with pytest.raises(StoreWriteError, match=rf"^{folder}/\S*speed\.csv\S* cannot be written"):
         store.export(folder, Format.CSV)
     assert (folder / "speed.csv").read_bytes() == before
@@ -141,14 +116,13 @@ def test_an_export_that_does_not_fit_leaves_the_files_that_were_there(
     assert store.faults() == ()
 
 
-def test_an_export_does_not_take_the_place_of_a_folder(store: Store, tmp_path: Path) -> None:
+def test_an_export_takes_the_place_of_no_folder_and_makes_none(
+    store: Store, tmp_path: Path
+) -> None:
     (tmp_path / "theory.csv").mkdir()
     with pytest.raises(StoreWriteError, match=r"theory\.csv cannot be written: Is a directory"):
         store.export(tmp_path, Format.CSV)
     assert not list(tmp_path.glob(".*"))
-
-
-def test_a_folder_that_is_not_there_cannot_be_exported_to(store: Store, tmp_path: Path) -> None:
     with pytest.raises(StoreWriteError, match="cannot be written"):
         store.export(tmp_path / "absent", Format.PARQUET)
 
@@ -195,16 +169,8 @@ def test_columns_may_stand_in_any_order() -> None:
 
 
 def test_half_of_a_distributed_speed_is_refused_and_nothing_is_imported(store: Store) -> None:
-    rows = list(
-        read_speed_csv(
-            [
-                HEADER,
-                "alice,lm,a100,n1,1,4,1,5,0,1,1\n",
-                "alice,lm,a100,n1,2,4,1,5,0,1,1\n",
-            ],
-            "mine.csv",
-        )
-    )
+    lines = [f"alice,lm,a100,n1,{nodes},4,1,5,0,1,1\n" for nodes in (1, 2)]
+    rows = list(read_speed_csv([HEADER, *lines], "mine.csv"))
     with pytest.raises(InputError, match="1 distributed speeds have rows for some of their nodes"):
         store.import_speeds(rows)
     assert store.summary().measurements == 0
@@ -213,42 +179,18 @@ def test_half_of_a_distributed_speed_is_refused_and_nothing_is_imported(store: S
 def test_tables_of_gavel_are_speeds_of_a_type(store: Store, data_dir: Path) -> None:
     path = data_dir / "throughputs/gavel_simulation_throughputs.json.gz"
     text = gzip.decompress(path.read_bytes()).decode()
-    document = json.loads(text)
     store.import_speeds(list(read_speed_tables(read_throughputs(text, "gavel"), "", 1e9)))
-    layers = store.layers([ProfileKey("LM (batch size 20)", "anybody")], ["v100", "k80"])
-    found = {
-        (gpu_type, nodes, gpus): mean
-        for gpu_type, nodes, gpus, mean in zip(
-            layers.by_type.gpu_type.tolist(),
-            layers.by_type.nodes.tolist(),
-            layers.by_type.gpus.tolist(),
-            layers.by_type.mean.tolist(),
-            strict=True,
-        )
-    }
-    for (gpu_type, nodes, gpus), mean in found.items():
-        table = document[("v100", "k80")[gpu_type] + ("_unconsolidated" if nodes > 1 else "")]
-        assert mean == table[f"('LM (batch size 20)', {gpus})"]["null"] / gpus
-    assert set(found) == {(t, 1, n) for t in (0, 1) for n in (1, 2, 4, 8)} | {
-        (t, 2, n) for t in (0, 1) for n in (2, 4, 8)
-    }
-    zeros = sum(
-        entry["null"] == 0 for row in document.values() for entry in row.values() if "null" in entry
-    )
-    singles = sum(
-        entry["null"] > 0 and key.endswith(", 1)")
-        for name, row in document.items()
+    # Of each table the speeds of jobs that run alone; apart is no place for one GPU.
+    singles = {
+        (table, key): entry["null"]
+        for table, row in json.loads(text).items()
         for key, entry in row.items()
-        if name.endswith("_unconsolidated") and "null" in entry
-    )
-    entries = sum("null" in entry for row in document.values() for entry in row.values())
-    assert store.summary().measurements == entries - zeros - singles
-
-
-def test_the_csv_is_what_any_program_reads(store: Store, tmp_path: Path) -> None:
-    fill(store)
-    store.export(tmp_path, Format.CSV)
-    with (tmp_path / "speed.csv").open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert {row["profile"] for row in rows} == {"resnet50", "lm", 'BERT, "large" – ü'}
-    assert {row["node"] for row in rows} == {"", "n1", "n2"}
+        if entry.get("null") and not (table.endswith("_unconsolidated") and key.endswith(", 1)"))
+    }
+    assert store.summary().measurements == len(singles)
+    types = ["v100", "k80"]
+    found = store.layers([ProfileKey("LM (batch size 20)", "anybody")], types).by_type
+    assert len(found) == 14
+    for at, gpus in enumerate(found.gpus):
+        table = types[found.gpu_type[at]] + ("_unconsolidated" if found.nodes[at] > 1 else "")
+        assert found.mean[at] == singles[table, f"('LM (batch size 20)', {gpus})"] / gpus
