@@ -46,17 +46,27 @@ def members(needs: tuple[PerGpu, ...], *, groups: bool, by_node: bool = False) -
     return names_of(classes_of(Room.healthy(layout), needs, equal, by_node=by_node))
 
 
-def test_nodes_of_one_type_with_equal_idle_gpus_are_one_class() -> None:
-    assert members((PLAIN,), groups=False) == {"t x2": "e", "t x4": "abcf", "u x4": "d"}
-
-
-def test_topology_groups_are_told_apart_if_asked_for() -> None:
-    assert members((PLAIN,), groups=True) == {
-        "t x2 in x": "e",
-        "t x4 in x": "abf",
-        "t x4 in y": "c",
-        "u x4 in y": "d",
-    }
+@pytest.mark.parametrize(
+    ("needs", "groups", "classes"),
+    [
+        ((PLAIN,), False, {"t x2": "e", "t x4": "abcf", "u x4": "d"}),
+        (
+            (PLAIN,),
+            True,
+            {"t x2 in x": "e", "t x4 in x": "abf", "t x4 in y": "c", "u x4 in y": "d"},
+        ),
+        # One has too few CPUs for all of its GPUs.
+        (
+            (PLAIN, PerGpu(2.0, 0.0)),
+            False,
+            {"t x2": "e", "t x4": "b", "t x4 #2": "acf", "u x4": "d"},
+        ),
+    ],
+)
+def test_nodes_of_one_type_and_group_with_equal_room_for_every_job_are_one_class(
+    needs: tuple[PerGpu, ...], groups: bool, classes: dict[str, str]
+) -> None:
+    assert members(needs, groups=groups) == classes
 
 
 def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_else() -> None:
@@ -69,16 +79,6 @@ def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_els
         # In x one class of 2 GPUs and one of 4, in y one of 4; and `u`.
         assert len(nodes) == 4
         assert len(set(nodes.kind.tolist())) == (3 if alike else 4)
-
-
-def test_nodes_that_are_of_different_use_for_some_job_are_told_apart() -> None:
-    needs = (PLAIN, PerGpu(2.0, 0.0))
-    assert members(needs, groups=False) == {
-        "t x2": "e",
-        "t x4": "b",
-        "t x4 #2": "acf",
-        "u x4": "d",
-    }
 
 
 def test_by_node_every_node_is_a_class_in_the_order_of_the_cluster() -> None:

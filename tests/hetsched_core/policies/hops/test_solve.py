@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,32 +39,24 @@ GAINS = ((1, 1.8, 2.6, None), (2, 1, 3, 4.1), (1.2, 1.6, 1, None), (1, 1.8, 3.2,
 CONFIGS: tuple[naive.Config, ...] = (((0, 1),), ((0, 2),), ((1, 4),), ((0, 2), (1, 4)))
 
 
-def table_1(order: Sequence[int]) -> list[dict[naive.Config, float]]:
-    """The gains of the jobs in this order, by configuration."""
+def table_1(order: Sequence[int], weights: Iterable[float]) -> list[dict[naive.Config, float]]:
+    """The weighted gains of the jobs in this order, by configuration."""
     return [
-        {c: float(g) for c, g in zip(CONFIGS, GAINS[job], strict=True) if g is not None}
-        for job in order
+        {c: weight * g for c, g in zip(CONFIGS, GAINS[job], strict=True) if g is not None}
+        for job, weight in zip(order, weights, strict=True)
     ]
 
 
-def weighted(
-    jobs: Sequence[dict[naive.Config, float]], idle: Sequence[int], weights: Sequence[float]
-) -> ChooseProblem:
+def problem(jobs: Sequence[dict[naive.Config, float]], idle: Sequence[int]) -> ChooseProblem:
     """Every job with its options, on nodes that are classes of their own."""
-    options = [
-        [(weight * gain, config) for config, gain in each.items()]
-        for each, weight in zip(jobs, weights, strict=True)
-    ]
+    options = [[(value, config) for config, value in each.items()] for each in jobs]
     return problem_of([(gpus, 1) for gpus in idle], options)
 
 
 def in_words(order: Sequence[int], options: Sequence[int]) -> str:
     """The options of jobs in this order as the configurations of jobs 1 to 4."""
-    flat = [config for each in table_1(order) for config in each]
-    answer = {
-        j: "-" if q < 0 else str(CONFIGS.index(flat[q]) + 1)
-        for j, q in zip(order, options, strict=True)
-    }
+    flat = [str(CONFIGS.index(config) + 1) for each in table_1(order, [1] * 4) for config in each]
+    answer = {j: "-" if q < 0 else flat[q] for j, q in zip(order, options, strict=True)}
     return " ".join(answer[job] for job in range(4))
 
 
@@ -91,18 +83,11 @@ def test_w7_the_programme_on_table_1(
     objective: float,
     second: float,
 ) -> None:
-    by_priority = np.array(priorities, float)
-    scaled = weights_of(by_priority, lam)
-    found = choose(weighted(table_1(range(4)), idle, scaled.tolist()), gap=0.0)
+    jobs = table_1(range(4), priority_weights(np.array(priorities, float), lam))
+    found = choose(problem(jobs, idle), gap=0.0)
     assert in_words(range(4), found.option.tolist()) == answer
-    unscaled = found.objective * priority_weights(by_priority).max() ** lam
-    assert unscaled == pytest.approx(objective, abs=1e-9)
+    assert found.objective == pytest.approx(objective, abs=1e-9)
     assert found.bound == pytest.approx(found.objective, rel=1e-9)
-    weights = priority_weights(np.array(priorities, float), lam)
-    jobs = [
-        {c: w * g for c, g in each.items()}
-        for w, each in zip(weights, table_1(range(4)), strict=True)
-    ]
     best = sorted({round(v, 9) for v, _ in naive.choices(jobs, idle)}, reverse=True)
     assert best[:2] == pytest.approx([objective, second], abs=1e-9)
 
@@ -114,8 +99,8 @@ def test_w7_lambda_at_infinity_is_the_greedy_in_order_of_priority(
     priorities: tuple[float, ...], answer: str
 ) -> None:
     order = np.argsort(-np.array(priorities), kind="stable").tolist()
-    problem = weighted(table_1(order), (4, 4), [1.0] * 4)
-    assert in_words(order, choose_in_order(problem).tolist()) == answer
+    found = choose_in_order(problem(table_1(order, [1.0] * 4), (4, 4)))
+    assert in_words(order, found.tolist()) == answer
 
 
 def test_w7_at_lambda_20_the_first_job_alone_is_beyond_the_gap() -> None:
@@ -123,7 +108,7 @@ def test_w7_at_lambda_20_the_first_job_alone_is_beyond_the_gap() -> None:
     priorities = np.array(sorted(FIRST, reverse=True))
     weights = weights_of(priorities, 20.0)
     assert weights.tolist() == pytest.approx([1.0, 0.5**20, 0.2**20, 0.1**20])
-    best = weights * [max(each.values()) for each in table_1((2, 0, 1, 3))]
+    best = np.array([max(each.values()) for each in table_1((2, 0, 1, 3), weights)])
     assert jobs_that_count(best, 5e-4) == 1
     assert jobs_that_count(best, 1e-6) == 2
     assert jobs_that_count(best, 0.0) == 2  # 4.1 x 0.2^20 is less than the smallest gap
@@ -254,26 +239,6 @@ def test_the_bound_counts_those_who_are_left_to_their_turn(
     best = max(value for value, _ in naive.choices(values, world.idle))
     assert outcome.bound is not None
     assert outcome.bound >= best * (1 - 1e-9)
-
-
-@pytest.mark.parametrize(("factor", "moves"), [(1.02, False), (1.04, True)])
-def test_a_job_moves_when_the_gain_is_more_than_the_restart_takes(
-    factor: float, moves: bool
-) -> None:
-    """On the slow node 1 sample/s; on the fast one 1.02 or 1.04: a restart takes 1 part in 36."""
-    table = table_of(["t"], sensitivity=2.0, node_factor={"n1": factor})
-    world = World.of(nodes_of(2, 2), table, view("j", counts=(2,)))
-    setting = setting_of(
-        world,
-        Neighbours.ANY,
-        held={0: (np.array([0]), np.array([2]))},
-        held_speed=np.array([2.0]),
-        credit=np.array([10 / 360]),
-        offer_held=True,
-    )
-    assert planned(world, setting, [1.0], 1.0)[1] == [((1 if moves else 0, 2),)]
-    free = replace(setting, credit=np.zeros(1), offer_held=False)
-    assert planned(world, free, [1.0], 1.0)[1] == [((1, 2),)]
 
 
 def test_what_a_job_has_stays_on_offer_though_it_would_not_be_generated() -> None:

@@ -1,0 +1,81 @@
+"""What the tests of single policies share: jobs, speeds of tasks, and what plans and runs say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from hetsched_core.policy import Policy
+from hetsched_core.runlog import RunLog
+from hetsched_core.types import (
+    Cluster,
+    JobView,
+    Plan,
+    Reason,
+    Snapshot,
+    Speeds,
+    Submission,
+    TaskTimes,
+    Trigger,
+    Waiting,
+)
+from tests.hetsched_core.worlds import linear_speeds
+
+ROUND = frozenset({Trigger.ROUND})
+END = frozenset({Trigger.END})
+ARRIVAL = frozenset({Trigger.ARRIVAL})
+
+Of = TypeVar("Of", JobView, Submission)
+
+
+def with_job(found: Of, **fields: object) -> Of:
+    """Return it with other fields of its job."""
+    return replace(found, job=replace(found.job, **fields))  # type: ignore[arg-type]
+
+
+def task_speeds(cluster: Cluster, times: Mapping[str, Mapping[str, TaskTimes]]) -> Speeds:
+    """Build speeds of 1 sample/s of each GPU, with the times of tasks by profile and GPU type."""
+    per_gpu = {profile: dict.fromkeys(cluster.gpu_types, 1.0) for profile in times}
+    return linear_speeds(cluster, per_gpu, tasks=times)
+
+
+@dataclass
+class Watched:
+    """Asks a policy, and keeps what it was shown and answered."""
+
+    policy: Policy
+    seen: list[tuple[Snapshot, Plan]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Be told what the policy is told."""
+        self.info = self.policy.info
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        """Return the policy's plan."""
+        plan = self.policy.plan(snapshot)
+        self.seen.append((snapshot, plan))
+        return plan
+
+
+def reason(plan: Plan, job: str) -> Reason:
+    """Why a job waits."""
+    entry = plan.entries[job]
+    assert isinstance(entry, Waiting)
+    return entry.reason
+
+
+def reasons(plan: Plan) -> dict[str, str]:
+    """Why jobs wait, in a word each."""
+    waiting = [job for job, entry in sorted(plan.entries.items()) if isinstance(entry, Waiting)]
+    return {job: reason(plan, job).code.word for job in waiting}
+
+
+def ends(log: RunLog) -> dict[str, float | None]:
+    """When each job ended."""
+    return {record.job.id: record.end_s for record in log.jobs}
+
+
+def order(log: RunLog) -> list[str]:
+    """Whose runs began, one after the other."""
+    return [run.job for run in sorted(log.runs, key=lambda run: run.since_s)]
