@@ -195,7 +195,7 @@ def test_jobs_of_one_node_share_no_more_of_it_than_there_is() -> None:
     ]
     plan = planned(cluster, *jobs)
     # Of two nodes without limits they would have two thirds each.
-    assert plan.memory["shares"] == dict.fromkeys("xyz", [pytest.approx(0.5)])
+    assert plan.memory["shares"] == {job: [pytest.approx(0.5)] for job in "xyz"}
     assert sum(plan.diagnostics.prices.values()) > 0
     assert "v100 in a" in plan.diagnostics.prices
 

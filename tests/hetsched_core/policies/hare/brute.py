@@ -30,14 +30,14 @@ def instance_of(
     sync_s: list[list[float]],
 ) -> Instance:
     """Build an instance of which nothing has begun from a list for each field."""
-    return Instance.fresh(
-        np.array(arrival_s, np.float64),
-        np.array(weight, np.float64),
-        np.array(rounds, np.int64),
-        np.array(scale, np.int64),
-        np.array(train_s, np.float64),
-        np.array(sync_s, np.float64),
-    )
+    floats = (np.array(part, np.float64) for part in (arrival_s, weight))
+    counts = (np.array(part, np.int64) for part in (rounds, scale))
+    times = (np.array(part, np.float64) for part in (train_s, sync_s))
+    return Instance.fresh(*floats, *counts, *times)
+
+
+R1 = instance_of([0, 0], [1, 1], [2, 1], [2, 2], [[2, 4], [3, 3]], [[1, 1], [0.5, 0.5]])
+R2 = instance_of([1, 0], [3, 1], [2, 1], [1, 3], [[1, 2], [2, 2]], [[0.5, 0.5], [0, 0]])
 
 
 def random_instance(rng: Random, most_tasks: int = 6, most_gpus: int = 3) -> Instance:
@@ -137,9 +137,9 @@ class Case:
         return self.alpha * (2.0 + self.alpha)
 
 
-def case_of(instance: Instance, growth: float = 1.2) -> Case:
+def case_of(instance: Instance) -> Case:
     """Return what the programme and the list schedules make of an instance, and the best."""
-    relaxed = relax(instance, growth)
+    relaxed = relax(instance, 1.2)
     assert relaxed.bound_s is not None
     orders = (
         by_rounds_around(instance, relaxed.middle_s),
