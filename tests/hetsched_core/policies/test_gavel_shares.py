@@ -41,42 +41,11 @@ def test_max_min_fairness_gives_the_shares_that_the_paper_prints(point: Point) -
     assert found.objective == pytest.approx(8 / 11, abs=1e-6)
 
 
-def test_a_job_of_twice_the_weight_gets_twice_the_normalised_throughput() -> None:
-    alike = demand_of([[2, 1]] * 2, [1, 1], [1, 0])
-    found = max_min_fairness(alike, np.array([1.0, 2.0]), Point.VERTEX)
-    assert found.time == pytest.approx(np.array([[1 / 3, 0], [2 / 3, 0]]))
-
-
-def test_a_job_of_four_gpus_gets_a_quarter_of_the_time_of_a_job_of_one() -> None:
-    # One of 4 GPUs and four of 1, on 4: 4a + 4b = 4 and 4a = b.
-    mixed = demand_of([[4]] + [[1]] * 4, [4, 1, 1, 1, 1], [4])
-    found = max_min_fairness(mixed, np.ones(5), Point.VERTEX)
-    assert found.time.ravel() == pytest.approx([0.2] + [0.8] * 4)
-
-
-def test_total_throughput_gives_the_fast_gpu_to_whom_it_helps_most() -> None:
-    # Jobs 0 and 1 gain 30 and 8 on the V100 against the K80, job 2 gains 50.
-    found = total_throughput(PAPER, Point.VERTEX)
-    assert found.time == pytest.approx(np.array([[0, 1], [0, 0], [1, 0]]))
-    assert found.objective == pytest.approx(110)
-
-
 def test_a_price_is_what_one_more_gpu_adds() -> None:
     # 3 GPUs: job 0 has 2 of them always, job 1 half of the time, and with one more always.
     found = total_throughput(demand_of([[10], [6]], [2, 2], [3]), Point.VERTEX)
     assert found.objective == pytest.approx(13)
     assert found.prices == pytest.approx([3])
-
-
-def test_finish_time_fairness_makes_up_for_a_late_start() -> None:
-    # One GPU, two jobs of 100 s; isolated, each has half of it: 200 s. Job 1 waited 100 s for
-    # nothing, so rho = 100/a/200 = (100 + 100/b)/200 with a + b = 1: b = 1 - a, a^2 - 3a + 1 = 0.
-    alike = demand_of([[1], [1]], [1, 1], [1])
-    left, elapsed = np.array([100.0, 100.0]), np.array([0.0, 100.0])
-    found = finish_time_fairness(alike, left, elapsed, np.zeros(2), Point.VERTEX)
-    share = (3 - 5**0.5) / 2
-    assert found.time.ravel() == pytest.approx([share, 1 - share], rel=1e-4)
-    assert found.objective == pytest.approx(0.5 / share, rel=1e-4)
 
 
 @pytest.mark.parametrize(("isolated_s", "share"), [(1e8, 1.5e-8), (1e13, 0.0)])

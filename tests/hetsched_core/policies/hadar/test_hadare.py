@@ -97,10 +97,6 @@ def test_h6_one_job_alone_is_2_4_times_as_fast_as_on_its_best_node() -> None:
     assert len(forked.runs) == 5
 
 
-def test_h6_a_slot_of_90_s_leaves_920_of_2000_steps() -> None:
-    assert makespan(run(FREE, 2000.0)) == pytest.approx(90 + 920 / 12, abs=0.5)
-
-
 def test_whoever_has_most_time_remaining_chooses_first_and_no_node_is_idle() -> None:
     found = planned(sized("short", 500.0), sized("long", 5000.0))
     # long takes a (1,000 s left), short d (200 s), then long has more time left each time.
