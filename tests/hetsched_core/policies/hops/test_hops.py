@@ -154,6 +154,15 @@ def test_a_job_that_has_run_moves_where_the_gain_is_more_than_its_restart_counts
     assert where(answer(policy, snapshot)) == {"j": place}
 
 
+def test_what_a_job_has_stays_on_offer_though_it_would_not_be_generated() -> None:
+    """Spread over two nodes while one holds it: kept only where moving costs."""
+    cluster = cluster_of(a=("t", 4), b=("t", 4))
+    runs = view("j", held(on(a=1, b=3)), counts=(4,))
+    snapshot = at_round(cluster, replace(runs, restart_cost_s=10.0, first_start_s=0.0), now=360)
+    assert where(answer(Hops(), snapshot)) == {"j": "a:1+b:3"}
+    assert where(answer(Hops(restart_weight=0.0), snapshot)) == {"j": "a:4"}
+
+
 def test_lambda_goes_from_throughput_to_strict_priority() -> None:
     views = [
         waited("first", 3.0, counts=(1, 4)),
