@@ -19,7 +19,6 @@ from hetsched_core.types import (
     Cluster,
     JobView,
     Node,
-    NodeCondition,
     Round,
     Shape,
     Trigger,
@@ -142,17 +141,6 @@ def test_the_fewest_nodes_are_those_of_the_healthy_cluster(
 ) -> None:
     cluster = Cluster(tuple(Node(f"n{at}", "v100", 4, cpus=8) for at in range(4)))
     assert fewest_of_idle(cluster, shapes, ("v100",), count, PerGpu(cpus_per_gpu)) == nodes
-
-
-@BOTH
-def test_a_job_stays_on_a_drained_node_and_when_it_has_gone_goes_elsewhere(policy: Policy) -> None:
-    cluster = cluster_of(a=("v100", 1), b=("v100", 1))
-    drained = {"a": {"condition": NodeCondition.DRAINED}}
-    for runs, place in (([held(on(a=1))], "a:1"), ([], "b:1")):
-        snapshot = snapshot_of(
-            cluster, [view("j", *runs)], nodes=drained, triggers=frozenset({Trigger.NODE})
-        )
-        assert where(policy.plan(snapshot)) == {"j": place}
 
 
 @pytest.mark.parametrize(

@@ -15,15 +15,7 @@ from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, JobView, Run, Shape
 from tests.hetsched_core.policies.hops.worlds import answer, at_round
 from tests.hetsched_core.policies.worlds import ARRIVAL, ends, with_job
-from tests.hetsched_core.worlds import (
-    cluster_of,
-    held,
-    linear_speeds,
-    on,
-    submission,
-    view,
-    where,
-)
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
 
 ONE = cluster_of(a=("t", 1))
 SLOW_AND_FAST = cluster_of(a=("slow", 1), b=("fast", 1))

@@ -15,14 +15,7 @@ from hetsched_core.policies.hare.hlas_p import (
     rounds_to_converge,
 )
 from hetsched_core.policies.hare.queues import Queues
-from hetsched_core.types import (
-    JobView,
-    LossCurve,
-    Snapshot,
-    Submission,
-    TaskProgress,
-    TaskShape,
-)
+from hetsched_core.types import JobView, LossCurve, Snapshot, Submission, TaskProgress, TaskShape
 from tests.hetsched_core.policies.hare.worlds import ONE, UNIT, job, k80s, run
 from tests.hetsched_core.policies.worlds import order, task_speeds, with_job
 from tests.hetsched_core.worlds import snapshot_of, view
