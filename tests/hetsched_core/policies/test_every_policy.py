@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hetsched_core.policy import check_plan, make_policy, policy_names
+from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.types import (
     Cluster,
     ExecutionModel,
@@ -15,8 +15,8 @@ from hetsched_core.types import (
     Plan,
     Trigger,
 )
-from tests.hetsched_core.policies.worlds import with_job
-from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view, where
+from tests.hetsched_core.policies.worlds import planned, with_job
+from tests.hetsched_core.worlds import cluster_of, held, on, view, where
 
 MODELS = {name: make_policy(name).info.model for name in policy_names()}
 GANGS = [name for name, model in MODELS.items() if model is ExecutionModel.GANG]
@@ -24,13 +24,9 @@ WHOLE = [name for name, model in MODELS.items() if model is not ExecutionModel.T
 CLUSTER = cluster_of(a=("v100", 8), b=("v100", 8), c=("k80", 8))
 
 
-def planned(name: str, cluster: Cluster, *views: JobView, **more: object) -> Plan:
-    policy = make_policy(name)
+def plan_of(name: str, cluster: Cluster, *views: JobView, **more: object) -> Plan:
     begins = frozenset({Trigger.ROUND, Trigger.ARRIVAL, Trigger.NODE})
-    snapshot = snapshot_of(cluster, views, now=9.0, triggers=begins, **more)  # type: ignore[arg-type]
-    plan = policy.plan(snapshot)
-    assert check_plan(snapshot, plan, policy.info.model) == ()
-    return plan
+    return planned(make_policy(name), cluster, *views, now=9.0, triggers=begins, **more)
 
 
 def job(counts: int, **limits: object) -> JobView:
@@ -51,7 +47,7 @@ def job(counts: int, **limits: object) -> JobView:
     ],
 )
 def test_who_may_use_some_nodes_only_is_put_there(name: str, limited: JobView, place: str) -> None:
-    assert where(planned(name, CLUSTER, limited)) == {"j": place}
+    assert where(plan_of(name, CLUSTER, limited)) == {"j": place}
 
 
 @pytest.mark.parametrize("name", GANGS)
@@ -59,9 +55,9 @@ def test_who_may_not_leave_a_node_waits_for_one(name: str) -> None:
     busy = [
         view(f"r{node}", held(on(**{node: 6})), counts=(6,), preemptible=False) for node in "abc"
     ]
-    assert "j" not in where(planned(name, CLUSTER, *busy, job(4, max_nodes=1)))
+    assert "j" not in where(plan_of(name, CLUSTER, *busy, job(4, max_nodes=1)))
     # But for Slurm, which never spreads a job that one node could hold.
-    assert ("j" in where(planned(name, CLUSTER, *busy, job(4)))) is (name != "slurm")
+    assert ("j" in where(plan_of(name, CLUSTER, *busy, job(4)))) is (name != "slurm")
 
 
 ODD: dict[str, dict[str, object]] = {
@@ -81,7 +77,7 @@ def test_all_room_on_other_nodes_is_given_to_jobs_whatever_runs_on_an_odd_one(
     cluster = Cluster(tuple(Node(node, "v100", 4, cpus=8) for node in "abc"))
     runs = view("r", held(on(a=4)), counts=(4,), cpus_per_gpu=1.0, preemptible=preemptible)
     waiting = [view(each, counts=(4,), cpus_per_gpu=1.0, submit_s=1.0) for each in "vw"]
-    plan = planned(name, cluster, runs, *waiting, nodes={"a": ODD[odd]})
+    plan = plan_of(name, cluster, runs, *waiting, nodes={"a": ODD[odd]})
     given = {
         node
         for entry in plan.entries.values()

@@ -16,18 +16,9 @@ from hetsched_core.optimize import Limits
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.policies.sia import Priced, Sia, choose, options_of, restart_factor
-from hetsched_core.types import Cluster, JobView, Trigger
-from tests.hetsched_core.worlds import (
-    cluster_of,
-    held,
-    linear_speeds,
-    on,
-    placed,
-    plan_of,
-    snapshot_of,
-    view,
-    where,
-)
+from hetsched_core.types import JobView, Trigger
+from tests.hetsched_core.policies.worlds import planned
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, snapshot_of, view, where
 
 Floats = NDArray[np.float64]
 
@@ -135,18 +126,14 @@ def test_the_restart_factor_is_the_share_of_time_that_is_not_lost_to_one_more_re
     assert restart_factor(job, 970.0) == pytest.approx(factor)
 
 
-def planned(cluster: Cluster, *views: JobView, policy: Sia | None = None) -> dict[str, str]:
-    return where((policy or Sia()).plan(snapshot_of(cluster, views)))
-
-
 def test_elastic_jobs_grow_when_there_is_room_and_shrink_when_others_come() -> None:
     one = view("one", counts=(1, 2, 4))
-    assert planned(FOUR, one) == {"one": "a:4"}
+    assert where(planned(Sia(), FOUR, one)) == {"one": "a:4"}
     more = [one, *(view(f"x{n}", counts=(1, 2, 4), submit_s=1.0) for n in range(3))]
     # Two jobs on two GPUs each: 2 x 2^-0.5 + 2 x 1.1 = 3.61; four jobs on one each: 4.
-    assert planned(FOUR, *more) == {"one": "a:2", "x0": "a:2"}
+    assert where(planned(Sia(), FOUR, *more)) == {"one": "a:2", "x0": "a:2"}
     # With a higher price on leaving jobs out, nobody is: 1.414 + 2 x 1.4 = 4.21.
-    shared = planned(FOUR, *more, policy=Sia(leave_out=1.4))
+    shared = where(planned(Sia(leave_out=1.4), FOUR, *more))
     assert shared == dict.fromkeys(("one", "x0", "x1", "x2"), "a:1")
 
 
@@ -167,17 +154,15 @@ def test_a_running_job_is_moved_only_where_the_gain_outweighs_a_restart(
     cluster = cluster_of(v=("v100", 1), k=("k80", 1))
     runs = replace(view("j", held(on(k=1))), first_start_s=0.0, restart_cost_s=100.0)
     speeds = linear_speeds(cluster, {"m": {"v100": v100, "k80": 1.0}})
-    before = plan_of({"j": placed(k=1)})
-    snapshot = snapshot_of(cluster, [runs], now=now, speeds=speeds, previous=before)
-    assert where(Sia().plan(snapshot)) == {"j": place}
+    assert where(planned(Sia(), cluster, runs, now=now, speeds=speeds)) == {"j": place}
 
 
 def test_jobs_of_equal_claim_are_served_by_submission() -> None:
     views = [view(name, submit_s=float(at)) for at, name in enumerate("cba")]
-    assert set(planned(cluster_of(a=("v100", 2)), *views)) == {"c", "b"}
+    assert set(where(planned(Sia(), cluster_of(a=("v100", 2)), *views))) == {"c", "b"}
     elastic = [view(name, counts=(1, 2), submit_s=float(at)) for at, name in enumerate("zy")]
     three = cluster_of(a=("v100", 2), b=("v100", 1))
-    assert planned(three, *elastic) == {"z": "a:2", "y": "b:1"}
+    assert where(planned(Sia(), three, *elastic)) == {"z": "a:2", "y": "b:1"}
 
 
 def test_who_finds_no_node_for_its_choice_takes_other_room_that_is_left() -> None:
@@ -186,22 +171,14 @@ def test_who_finds_no_node_for_its_choice_takes_other_room_that_is_left() -> Non
     speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.0)
     jobs = [view(f"on-{n}", held(on(**{n: 2})), counts=(2,), preemptible=False) for n in "ab"]
     jobs.append(view("j", counts=(1, 2, 4)))
-    assert where(Sia().plan(snapshot_of(cluster, jobs, speeds=speeds)))["j"] == "a:2"
+    assert where(planned(Sia(), cluster, *jobs, speeds=speeds))["j"] == "a:2"
 
 
 def test_diagnostics_say_how_good_the_choice_is_proven_to_be() -> None:
-    plan = Sia(gap=0.0).plan(snapshot_of(FOUR, [view("one"), view("two", counts=(4,))]))
+    plan = planned(Sia(gap=0.0), FOUR, view("one"), view("two", counts=(4,)))
     # Either: 1 + 1.1 with the job of one GPU, 4^-0.5 + 1.1 with that of four.
     assert where(plan) == {"two": "a:4"}
     assert plan.diagnostics.objective == pytest.approx(1.6)
     assert plan.diagnostics.bound == pytest.approx(1.6)
     assert plan.diagnostics.gap == pytest.approx(0.0)
     assert plan.replan.on == {Trigger.ROUND, Trigger.NODE}
-
-
-def test_configurations_that_are_beaten_outright_cost_no_columns() -> None:
-    # Four GPUs are slower than two: nobody should ever get four.
-    jobs = [priced([[1], [2], [4]], [2.0, 3.0, 2.5])] * 2
-    found = choose(jobs, np.array([8.0]), 1.1, EXACT)
-    assert found.configurations == (1, 1)
-    assert found.diagnostics.objective == pytest.approx(2 * 3**-0.5)

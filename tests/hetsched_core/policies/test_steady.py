@@ -13,8 +13,8 @@ from hetsched_core.policies.steady import Sizes, Steady, least_of_the_shorter
 from hetsched_core.runlog import RunEnd
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, JobView, Run, Shape
-from tests.hetsched_core.policies.hops.worlds import answer, at_round
-from tests.hetsched_core.policies.worlds import ARRIVAL, ends, with_job
+from tests.hetsched_core.policies.hops.worlds import at_round
+from tests.hetsched_core.policies.worlds import ARRIVAL, answer, ends, with_job
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
 
 ONE = cluster_of(a=("t", 1))

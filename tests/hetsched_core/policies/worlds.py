@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from hetsched_core.policy import Policy
+from hetsched_core.policy import Policy, check_plan
 from hetsched_core.runlog import RunLog
 from hetsched_core.types import (
     Cluster,
+    Entry,
     JobView,
+    Placed,
+    Placement,
     Plan,
     Reason,
     Snapshot,
@@ -20,7 +23,7 @@ from hetsched_core.types import (
     Trigger,
     Waiting,
 )
-from tests.hetsched_core.worlds import linear_speeds
+from tests.hetsched_core.worlds import NO_ROOM, linear_speeds, plan_of, snapshot_of
 
 ROUND = frozenset({Trigger.ROUND})
 END = frozenset({Trigger.END})
@@ -38,6 +41,27 @@ def task_speeds(cluster: Cluster, times: Mapping[str, Mapping[str, TaskTimes]]) 
     """Build speeds of 1 sample/s of each GPU, with the times of tasks by profile and GPU type."""
     per_gpu = {profile: dict.fromkeys(cluster.gpu_types, 1.0) for profile in times}
     return linear_speeds(cluster, per_gpu, tasks=times)
+
+
+def shown(cluster: Cluster, *views: JobView, **more: Any) -> Snapshot:
+    """What a policy sees of jobs; the plan before placed those that run."""
+    before: dict[str, Entry] = {
+        each.id: NO_ROOM if each.configuration is None else Placed((Placement(each.configuration),))
+        for each in views
+    }
+    return snapshot_of(cluster, views, **({"previous": plan_of(before)} | more))
+
+
+def answer(policy: Policy, snapshot: Snapshot) -> Plan:
+    """The plan, which is a valid one."""
+    plan = policy.plan(snapshot)
+    assert check_plan(snapshot, plan, policy.info.model) == ()
+    return plan
+
+
+def planned(policy: Policy, cluster: Cluster, *views: JobView, **more: Any) -> Plan:
+    """The valid plan of a policy for what it is shown."""
+    return answer(policy, shown(cluster, *views, **more))
 
 
 @dataclass

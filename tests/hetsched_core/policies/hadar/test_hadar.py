@@ -23,19 +23,8 @@ from hetsched_core.types import (
     Speeds,
     Trigger,
 )
-from tests.hetsched_core.policies.worlds import reason, with_job
-from tests.hetsched_core.worlds import (
-    cluster_of,
-    held,
-    linear_speeds,
-    on,
-    placed,
-    plan_of,
-    sized,
-    snapshot_of,
-    submission,
-    where,
-)
+from tests.hetsched_core.policies.worlds import planned, reason, shown, with_job
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, sized, submission, where
 
 FULL = Hadar(replan=Replanning.FULL)
 ONE = cluster_of(a=("v100", 1))
@@ -46,10 +35,10 @@ TWOS = cluster_of(a=("v100", 2), b=("v100", 2), c=("k80", 4))
 
 def test_a_job_takes_gpus_of_several_types_where_no_type_has_enough() -> None:
     cluster = cluster_of(a=("v100", 2), b=("k80", 2))
-    snapshot = snapshot_of(cluster, [sized("j", 1e4, counts=(4,))])
-    assert where(Hadar().plan(snapshot)) == {"j": "a:2+b:2"}
-    one_type = replace(snapshot, shapes=ALL_SHAPES - {Shape.MIXED_TYPES})
-    assert reason(Hadar().plan(one_type), "j") == Reason(ReasonCode.NEVER_FITS)
+    job = sized("j", 1e4, counts=(4,))
+    assert where(planned(Hadar(), cluster, job)) == {"j": "a:2+b:2"}
+    one_type = planned(Hadar(), cluster, job, shapes=ALL_SHAPES - {Shape.MIXED_TYPES})
+    assert reason(one_type, "j") == Reason(ReasonCode.NEVER_FITS)
 
 
 @pytest.mark.parametrize(
@@ -67,8 +56,8 @@ def test_a_job_spreads_over_nodes_only_where_that_pays_more_than_a_slower_type(
     k80: float, several: float, communication: float, place: str
 ) -> None:
     speeds = linear_speeds(TWOS, {"m": {"v100": 3.0, "k80": k80}}, several_nodes=several)
-    snapshot = snapshot_of(TWOS, [sized("j", 1e4, counts=(4,))], speeds=speeds)
-    assert where(Hadar(communication=communication).plan(snapshot)) == {"j": place}
+    policy, job = Hadar(communication=communication), sized("j", 1e4, counts=(4,))
+    assert where(planned(policy, TWOS, job, speeds=speeds)) == {"j": place}
 
 
 def test_speeds_that_fall_over_nodes_for_one_type_say_what_communication_costs() -> None:
@@ -76,18 +65,18 @@ def test_speeds_that_fall_over_nodes_for_one_type_say_what_communication_costs()
     several = table.several_nodes.copy()
     several[table.gpu_types.index("v100")] *= 0.95
     speeds = Speeds(TWOS, {"m": replace(table, several_nodes=several)})
-    snapshot = snapshot_of(TWOS, [sized("j", 1e4, counts=(4,))], speeds=speeds)
+    job = sized("j", 1e4, counts=(4,))
     # Were the speeds silent, the second node would cost half.
-    assert where(Hadar(communication=0.5).plan(snapshot)) == {"j": "a:2+b:2"}
+    found = planned(Hadar(communication=0.5), TWOS, job, speeds=speeds)
+    assert where(found) == {"j": "a:2+b:2"}
 
 
 def test_to_stay_on_several_nodes_costs_communication_too() -> None:
     speeds = linear_speeds(TWOS, {"m": {"v100": 3.0, "k80": 2.8}})
     runs = sized("j", 1e6, held(on(a=2, b=2)), counts=(4,), first_start_s=0.0)
-    before = plan_of({"j": placed(a=2, b=2)})
-    snapshot = snapshot_of(TWOS, [runs], speeds=speeds, previous=before)
-    assert where(FULL.plan(snapshot)) == {"j": "c:4"}
-    assert where(replace(FULL, communication=0.0).plan(snapshot)) == {"j": "a:2+b:2"}
+    assert where(planned(FULL, TWOS, runs, speeds=speeds)) == {"j": "c:4"}
+    free = planned(replace(FULL, communication=0.0), TWOS, runs, speeds=speeds)
+    assert where(free) == {"j": "a:2+b:2"}
 
 
 @pytest.mark.parametrize(
@@ -100,8 +89,8 @@ def test_a_job_goes_at_the_pace_of_the_slowest_of_its_nodes(
     cluster = cluster_of(slow=("v100", 1), quick=("v100", 1), c=("k80", 2))
     table = linear_speeds(cluster, {"m": {"v100": 1.0, "k80": 0.7}}).table("m")
     speeds = Speeds(cluster, {"m": replace(table, node_factor={"slow": slow})})
-    snapshot = snapshot_of(cluster, [sized("j", 1e4, counts=(gpus,))], speeds=speeds)
-    assert where(Hadar().plan(snapshot)) == {"j": nodes}
+    job = sized("j", 1e4, counts=(gpus,))
+    assert where(planned(Hadar(), cluster, job, speeds=speeds)) == {"j": nodes}
 
 
 @pytest.mark.parametrize(
@@ -117,48 +106,36 @@ def test_who_runs_stays_when_waiting_jobs_are_planned_and_may_move_when_all_are(
     policy: Hadar, job: dict[str, object], b: dict[str, object], node: str
 ) -> None:
     runs = sized("r", 1e5, held(on(b=1)), first_start_s=0.0, restart_cost_s=10.0)
-    snapshot = snapshot_of(
-        PAIR,
-        [with_job(runs, **job)],
-        speeds=PAIR_SPEEDS,
-        now=100.0,
-        previous=plan_of({"r": placed(b=1)}),
-        nodes={"b": b},
-    )
-    assert where(policy.plan(snapshot)) == {"r": f"{node}:1"}
+    more = {"speeds": PAIR_SPEEDS, "now": 100.0, "nodes": {"b": b}}
+    assert where(planned(policy, PAIR, with_job(runs, **job), **more)) == {"r": f"{node}:1"}
 
 
 @pytest.mark.parametrize(("cost_s", "node"), [(10.0, "a"), (400.0, "b")])
 def test_a_move_has_to_gain_more_than_its_restart_costs(cost_s: float, node: str) -> None:
     # 500 samples: 500 s on the K80, 100 s and the restart on the V100.
     runs = sized("r", 500.0, held(on(b=1)), first_start_s=0.0, restart_cost_s=cost_s)
-    before = plan_of({"r": placed(b=1)})
-    snapshot = snapshot_of(PAIR, [runs], speeds=PAIR_SPEEDS, previous=before)
-    assert where(FULL.plan(snapshot)) == {"r": f"{node}:1"}
+    assert where(planned(FULL, PAIR, runs, speeds=PAIR_SPEEDS)) == {"r": f"{node}:1"}
 
 
 def test_a_job_of_too_little_utility_waits_for_a_lower_price_and_is_told_so() -> None:
     cluster = cluster_of(a=("v100", 4))
+    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}, "fast": {"v100": 1e6}})
     fast = sized("f", 1e12, held(on(a=3)), counts=(3,), first_start_s=0.0)
-    snapshot = snapshot_of(
-        cluster,
-        [with_job(fast, profile="fast"), sized("slow", 1e3), sized("wide", 1e3, counts=(2,))],
-        speeds=linear_speeds(cluster, {"m": {"v100": 1.0}, "fast": {"v100": 1e6}}),
-        previous=plan_of({"f": placed(a=3)}),
-    )
-    plan = Hadar().plan(snapshot)
+    views = [with_job(fast, profile="fast"), sized("slow", 1e3), sized("wide", 1e3, counts=(2,))]
+    plan = planned(Hadar(), cluster, *views, speeds=speeds)
     assert where(plan) == {"f": "a:3"}
     assert reason(plan, "slow").code is ReasonCode.PRICE
     assert reason(plan, "wide").code is ReasonCode.NO_ROOM
     assert plan.diagnostics.prices["v100 3/4"] > 1.0
     # By relative speed all models count the same, and it is let in.
-    assert "slow" in where(Hadar(utility=Utility.RELATIVE_SPEED).plan(snapshot))
+    equal = planned(Hadar(utility=Utility.RELATIVE_SPEED), cluster, *views, speeds=speeds)
+    assert "slow" in where(equal)
 
 
 def test_the_order_of_the_queue_decides_who_chooses_first() -> None:
     rates = {"m": {"v100": 2.0, "k80": 1.5}, "fast": {"v100": 9.0, "k80": 8.0}}
     views = [sized("early", 1e6), with_job(sized("late", 1e6), profile="fast")]
-    snapshot = snapshot_of(PAIR, views, speeds=linear_speeds(PAIR, rates))
+    snapshot = shown(PAIR, *views, speeds=linear_speeds(PAIR, rates))
     # To leave the early job for the fast one's sake pays 9, to serve both in turn 2 + 8.
     assert where(Hadar().plan(snapshot)) == {"early": "a:1", "late": "b:1"}
     assert where(Hadar(order=Order.DENSITY).plan(snapshot)) == {"early": "b:1", "late": "a:1"}
@@ -166,7 +143,7 @@ def test_the_order_of_the_queue_decides_who_chooses_first() -> None:
 
 def test_who_has_waited_is_worth_less() -> None:
     views = [sized("old", 1e4), with_job(sized("young", 1e4), submit_s=1e4)]
-    assert where(Hadar().plan(snapshot_of(ONE, views, now=1e4))) == {"young": "a:1"}
+    assert where(planned(Hadar(), ONE, *views, now=1e4)) == {"young": "a:1"}
 
 
 @pytest.mark.parametrize("utility", list(Utility))
@@ -195,7 +172,7 @@ def test_without_a_size_past_runs_stand_in_then_the_time_limit_then_what_was_don
         )
 
     for sizes in ({"x": 100.0, "y": 10.0}, {"x": 10.0, "y": 100.0}):
-        snapshot = snapshot_of(ONE, [unsized(*each) for each in sizes.items()], speeds=speeds)
+        snapshot = shown(ONE, *(unsized(*each) for each in sizes.items()), speeds=speeds)
         if told == "past runs":
             snapshot = replace(snapshot, past_run_s=Map(sizes))
         # All are worth what they end in at best.
@@ -204,7 +181,7 @@ def test_without_a_size_past_runs_stand_in_then_the_time_limit_then_what_was_don
 
 
 def test_plans_say_how_they_were_found_and_come_with_rounds() -> None:
-    plan = Hadar().plan(snapshot_of(ONE, [sized(f"j{n}", 1e4) for n in range(3)]))
+    plan = planned(Hadar(), ONE, *(sized(f"j{n}", 1e4) for n in range(3)))
     assert plan.diagnostics.method == "dynamic programme"
     assert plan.diagnostics.bound == plan.diagnostics.objective
     assert plan.replan.on == {Trigger.ROUND, Trigger.NODE}
@@ -214,4 +191,4 @@ def test_plans_say_how_they_were_found_and_come_with_rounds() -> None:
 def test_nodes_on_one_host_share_its_cpus() -> None:
     cluster = Cluster((Node("a", "v100", 2, 4, host="h"), Node("b", "k80", 2, 4, host="h")))
     jobs = [with_job(sized(name, 1e4, counts=(2,)), cpus_per_gpu=2.0) for name in "xy"]
-    assert len(where(Hadar().plan(snapshot_of(cluster, jobs)))) == 1
+    assert len(where(planned(Hadar(), cluster, *jobs))) == 1

@@ -10,7 +10,6 @@ import pytest
 
 from hetsched_core.policies.hadar.hadare import Hadare, Rates
 from hetsched_core.policies.hadar.tracker import Tracker
-from hetsched_core.policy import check_plan
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.throughput.first_estimate import GpuFacts
@@ -23,14 +22,13 @@ from hetsched_core.types import (
     RequirementSet,
     Run,
 )
-from tests.hetsched_core.policies.worlds import reason, with_job
+from tests.hetsched_core.policies.worlds import planned, reason, with_job
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,
     linear_speeds,
     on,
     sized,
-    snapshot_of,
     submission,
     view,
 )
@@ -43,19 +41,12 @@ FREE = Hadare(bandwidth_gb_s=math.inf)
 """Averaging costs nothing."""
 
 
-def planned(
+def divided(
     *views: JobView, policy: Hadare = FREE, cluster: Cluster = H6, **more: object
 ) -> dict[str, dict[str, int]]:
     """The budget of each copy, by job and node."""
-    return budgets(plan_of(*views, policy=policy, cluster=cluster, **more))
-
-
-def plan_of(*views: JobView, policy: Hadare = FREE, cluster: Cluster = H6, **more: object) -> Plan:
-    speeds = None if "t" in cluster.gpu_types else H6_SPEEDS
-    snapshot = snapshot_of(cluster, views, speeds=speeds, **more)  # type: ignore[arg-type]
-    plan = policy.plan(snapshot)
-    assert check_plan(snapshot, plan, FREE.info.model) == ()
-    return plan
+    speeds = H6_SPEEDS if "t0" in cluster.gpu_types else None
+    return budgets(planned(policy, cluster, *views, speeds=speeds, **more))
 
 
 def budgets(plan: Plan) -> dict[str, dict[str, int]]:
@@ -82,7 +73,7 @@ def makespan(log: RunLog) -> float:
 def test_h6_the_steps_of_a_job_alone_are_divided_over_all_nodes(
     steps: int, expected: dict[str, int]
 ) -> None:
-    plan = plan_of(sized("j", float(steps)))
+    plan = planned(FREE, H6, sized("j", float(steps)), speeds=H6_SPEEDS)
     assert budgets(plan) == {"j": expected}
     assigned = {str(H6.index(node)): part for node, part in expected.items()}
     assert plan.memory["assigned"] == {"j": assigned}
@@ -97,13 +88,15 @@ def test_h6_one_job_alone_is_2_4_times_as_fast_as_on_its_best_node() -> None:
 
 
 def test_whoever_has_most_time_remaining_chooses_first_and_no_node_is_idle() -> None:
-    found = planned(sized("short", 500.0), sized("long", 5000.0))
+    found = divided(sized("short", 500.0), sized("long", 5000.0))
     # long takes a (1,000 s left), short d (200 s), then long has more time left each time.
     assert {job: "".join(nodes) for job, nodes in found.items()} == {"long": "abce", "short": "d"}
 
 
 def test_with_more_jobs_than_nodes_the_longest_get_one_node_each() -> None:
-    plan = plan_of(*(sized(f"j{n}", 100.0 * n + 100.0) for n in range(7)))
+    plan = planned(
+        FREE, H6, *(sized(f"j{n}", 100.0 * n + 100.0) for n in range(7)), speeds=H6_SPEEDS
+    )
     found = budgets(plan)
     assert sorted(found) == ["j2", "j3", "j4", "j5", "j6"]
     assert list(found["j6"]) == ["a"]
@@ -112,27 +105,27 @@ def test_with_more_jobs_than_nodes_the_longest_get_one_node_each() -> None:
 
 def test_jobs_of_unknown_size_share_the_nodes_evenly() -> None:
     jobs = [with_job(view(name), total_samples=None) for name in ("one", "two")]
-    assert [len(nodes) for nodes in planned(*jobs, cluster=TWO).values()] == [1, 1]
+    assert [len(nodes) for nodes in divided(*jobs, cluster=TWO).values()] == [1, 1]
 
 
 def test_the_last_round_takes_only_the_fastest_nodes_that_can_end_it() -> None:
     job = sized("j", 900.0)
-    assert len(planned(job)["j"]) == 5
+    assert len(divided(job)["j"]) == 5
     # 360 s: the fastest node does 1,800 of its own.
-    assert planned(job, policy=replace(FREE, last_nodes=1))["j"] == {"a": 900}
-    assert planned(job, policy=replace(FREE, last_nodes=2))["j"] == {"a": 600, "d": 300}
-    assert len(planned(sized("j", 4000.0), policy=replace(FREE, last_nodes=1))["j"]) == 5
+    assert divided(job, policy=replace(FREE, last_nodes=1))["j"] == {"a": 900}
+    assert divided(job, policy=replace(FREE, last_nodes=2))["j"] == {"a": 600, "d": 300}
+    assert len(divided(sized("j", 4000.0), policy=replace(FREE, last_nodes=1))["j"]) == 5
 
 
 def test_averaging_takes_its_time_out_of_the_slot_of_several_copies_and_of_no_single_one() -> None:
     # 25 million parameters, 8 bytes each way together: 0.2 GB, 60 s at this rate.
     policy, job = Hadare(bandwidth_gb_s=0.2 / 60), sized("j", 1e6)
-    assert planned(job, policy=policy)["j"]["a"] == 1500
-    assert planned(job, policy=replace(policy, copies=1))["j"] == {"a": 1800}
+    assert divided(job, policy=policy)["j"]["a"] == 1500
+    assert divided(job, policy=replace(policy, copies=1))["j"] == {"a": 1800}
     slow, fast = run(policy, 54_000.0, round_s=360.0), run(FREE, 54_000.0, round_s=360.0)
     assert makespan(slow) / makespan(fast) == pytest.approx(360 / 300, rel=0.02)
     # Where it takes 400 s of a round of 360, the job is not forked.
-    assert planned(job, policy=Hadare(bandwidth_gb_s=0.2 / 400))["j"] == {"a": 1800}
+    assert divided(job, policy=Hadare(bandwidth_gb_s=0.2 / 400))["j"] == {"a": 1800}
 
 
 @pytest.mark.parametrize(
@@ -147,26 +140,26 @@ def test_a_copy_that_goes_on_keeps_its_samples_and_gets_more(
     copy: Run, done: float, now: float
 ) -> None:
     job = sized("j", 1000.0, copy, samples_done=done, first_start_s=0.0, restart_cost_s=10.0)
-    assert planned(job, cluster=ONE, now=now) == {"j": {"a": 1000}}
+    assert divided(job, cluster=ONE, now=now) == {"j": {"a": 1000}}
 
 
 def test_a_new_copy_counts_its_restart_when_it_chooses_and_when_it_divides() -> None:
     # On a new node there is time for 60 of 360 s only.
     copy = held(on(a=1), copy=0, samples=0.0, speed=5.0, budget=0.0)
     job = sized("j", 1e6, copy, first_start_s=0.0, restart_cost_s=300.0)
-    assert planned(job)["j"] == {"a": 1800, "b": 60, "c": 60, "d": 150, "e": 150}
+    assert divided(job)["j"] == {"a": 1800, "b": 60, "c": 60, "d": 150, "e": 150}
     # A job that starts for the first time pays nothing.
-    assert planned(sized("j", 1e6, restart_cost_s=300.0))["j"]["b"] == 360
+    assert divided(sized("j", 1e6, restart_cost_s=300.0))["j"]["b"] == 360
 
 
 def test_a_job_of_unknown_size_or_with_more_work_than_was_told_fills_its_slots() -> None:
     for job in (with_job(view("j"), total_samples=None), sized("j", 100.0, samples_done=100.0)):
-        assert planned(job)["j"] == {"a": 1800, "b": 360, "c": 360, "d": 900, "e": 900}
+        assert divided(job)["j"] == {"a": 1800, "b": 360, "c": 360, "d": 900, "e": 900}
 
 
 def test_a_job_that_may_not_be_stopped_gets_one_node_and_keeps_it() -> None:
     fixed = with_job(sized("fixed", 1e6), preemptible=False)
-    assert list(planned(fixed, sized("other", 10.0))["fixed"]) == ["a"]
+    assert list(divided(fixed, sized("other", 10.0))["fixed"]) == ["a"]
 
 
 def test_a_job_that_says_how_many_copies_it_can_be_gets_no_more_on_nodes_that_it_accepts() -> None:
@@ -174,11 +167,11 @@ def test_a_job_that_says_how_many_copies_it_can_be_gets_no_more_on_nodes_that_it
     bare = sized("j", 1e6)
     for copies, nodes in ((1, 1), (3, 3), (5, 4)):
         mine = with_job(bare, copies=copies, requirements=RequirementSet((2, 4)))
-        found = planned(mine, cluster=cluster)["j"]
+        found = divided(mine, cluster=cluster)["j"]
         assert len(found) == nodes
         assert "e" not in found
     # Without a word of it, as in a replay, every node will do.
-    assert len(planned(bare, cluster=cluster)["j"]) == 5
+    assert len(divided(bare, cluster=cluster)["j"]) == 5
 
 
 @pytest.mark.parametrize(
@@ -195,7 +188,7 @@ def test_what_was_begun_on_a_part_of_a_node_stays_where_it_could_not_run_or_not_
     limits: dict[str, object], where: str
 ) -> None:
     part = with_job(sized("s", 1e6, held(on(a=2), speed=2.0)), copies=1, **limits)
-    entry = plan_of(part, sized("other", 1e6), cluster=TWO).entries["s"]
+    entry = planned(FREE, TWO, part, sized("other", 1e6)).entries["s"]
     assert isinstance(entry, Placed)
     assert [str(placement.configuration) for placement in entry.placements] == [where]
 

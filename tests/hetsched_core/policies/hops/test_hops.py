@@ -18,8 +18,8 @@ from hetsched_core.types import (
     Speeds,
     Trigger,
 )
-from tests.hetsched_core.policies.hops.worlds import answer, at_round, table_of
-from tests.hetsched_core.policies.worlds import END, ROUND, reasons, with_job
+from tests.hetsched_core.policies.hops.worlds import at_round, table_of
+from tests.hetsched_core.policies.worlds import END, ROUND, answer, reasons, with_job
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,

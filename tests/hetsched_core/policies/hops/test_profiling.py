@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.types import EMPTY_PLAN, Cluster, Layer, Plan, Speeds
-from tests.hetsched_core.policies.hops.worlds import answer, at_round, table_of
-from tests.hetsched_core.policies.worlds import ARRIVAL, END, ROUND, reasons, with_job
+from tests.hetsched_core.policies.hops.worlds import at_round, table_of
+from tests.hetsched_core.policies.worlds import ARRIVAL, END, ROUND, answer, reasons, with_job
 from tests.hetsched_core.worlds import cluster_of, held, on, view, where
 
 ONE_EACH = cluster_of(a=("t", 1), b=("u", 1))

@@ -12,26 +12,20 @@ from hypothesis import strategies as st
 from hetsched_core.policies.hops.configurations import Generator, Neighbours, generator_of
 from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.room import Room, layout_of
-from hetsched_core.policy import Policy, check_plan
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
     Configuration,
-    Entry,
-    ExecutionModel,
     JobView,
     Layer,
     Node,
-    Placed,
-    Placement,
-    Plan,
     Snapshot,
     Speeds,
     SpeedTable,
 )
 from tests.hetsched_core.policies.hops import naive
-from tests.hetsched_core.policies.worlds import ROUND, with_job
-from tests.hetsched_core.worlds import NO_ROOM, plan_of, snapshot_of, view
+from tests.hetsched_core.policies.worlds import ROUND, shown, with_job
+from tests.hetsched_core.worlds import view
 
 
 def table_of(
@@ -64,21 +58,9 @@ def nodes_of(*gpus: int, groups: Sequence[str] = (), gpu_type: str = "t") -> Clu
     return Cluster(tuple(Node(f"n{at}", gpu_type, g, group=names[at]) for at, g in enumerate(gpus)))
 
 
-def at_round(cluster: Cluster, *views: JobView, now: float = 0.0, **more: Any) -> Snapshot:
-    """What a policy sees at the start of a round; the plan before placed the jobs that run."""
-    entries: dict[str, Entry] = {each.id: NO_ROOM for each in views}
-    for each in views:
-        if each.configuration is not None:
-            entries[each.id] = Placed((Placement(each.configuration),))
-    fields: dict[str, Any] = {"triggers": ROUND, "previous": plan_of(entries)} | more
-    return snapshot_of(cluster, views, now=now, **fields)
-
-
-def answer(policy: Policy, snapshot: Snapshot) -> Plan:
-    """The plan, which is a valid one."""
-    plan = policy.plan(snapshot)
-    assert check_plan(snapshot, plan, ExecutionModel.GANG) == ()
-    return plan
+def at_round(cluster: Cluster, *views: JobView, **more: Any) -> Snapshot:
+    """What a policy sees at the start of a round."""
+    return shown(cluster, *views, **({"triggers": ROUND} | more))
 
 
 @dataclass(frozen=True)
