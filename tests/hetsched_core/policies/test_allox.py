@@ -25,8 +25,8 @@ from hetsched_core.types import (
     TaskShape,
     TaskTimes,
 )
-from tests.hetsched_core.policies.worlds import ends, reasons, task_speeds
-from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, submission, view
+from tests.hetsched_core.policies.worlds import ends, planned, reasons, task_speeds
+from tests.hetsched_core.worlds import cluster_of, held, on, submission, view
 
 INF = math.inf
 HELD = Reason(ReasonCode.HELD)
@@ -121,11 +121,10 @@ def test_whole_jobs_on_single_gpus_by_hand(
     assert [ends(log)[each.job.id] for each in submissions] == expected
 
 
-def planned(
+def plan_of(
     *jobs: JobView, times: dict[str, TaskTimes], cluster: Cluster = CLUSTER, **more: object
 ) -> Plan:
-    speeds = task_speeds(cluster, {"m": times})
-    return Allox().plan(snapshot_of(cluster, jobs, speeds=speeds, **more))  # type: ignore[arg-type]
+    return planned(Allox(), cluster, *jobs, speeds=task_speeds(cluster, {"m": times}), **more)
 
 
 def new(rounds: int = 1, name: str = "new", cpus: float = 0.0) -> JobView:
@@ -139,7 +138,7 @@ def begun_on(plan: Plan) -> list[tuple[str, int]]:
 def test_a_job_that_has_begun_stays_and_a_busy_gpu_counts_from_when_it_is_free() -> None:
     fifth = held(on(fast=1), since_s=3.0, progress_from_s=3.25)
     begun = view("begun", fifth, tasks=TaskShape(1, 10), progress=TaskProgress(rounds_done=4))
-    plan = planned(begun, new(rounds=2), times=on_types(1.0, 3.0), now=4.0)
+    plan = plan_of(begun, new(rounds=2), times=on_types(1.0, 3.0), now=4.0)
     todo = {sequence.node: sequence.blocks for sequence in plan.sequences}
     # The fifth round has 0.25 s to go, five come after it: the fast GPU is free in 5.25 s.
     # 2 rounds there end after 7.25 s, on the slow one after 6 s.
@@ -148,7 +147,7 @@ def test_a_job_that_has_begun_stays_and_a_busy_gpu_counts_from_when_it_is_free()
     assert [block.items for block in todo["slow"]] == [(TaskItem("new", 0),), (TaskItem("new", 1),)]
     assert plan.entries["begun"] == plan.entries["new"] == Placed(())
     # 4 rounds end after 9.25 s behind the other job, after 12 s on the slow GPU.
-    waits = planned(begun, new(rounds=4), times=on_types(1.0, 3.0), now=4.0)
+    waits = plan_of(begun, new(rounds=4), times=on_types(1.0, 3.0), now=4.0)
     assert begun_on(waits) == [("fast", 0)]
     assert list(reasons(waits)) == ["new"]
 
@@ -170,7 +169,7 @@ def test_a_gpu_is_free_when_the_last_task_on_it_is_in_step(
 ) -> None:
     progress = None if blocked else TaskProgress()
     last = view("last", held(on(fast=1)), tasks=ONCE, progress=progress, blocked=blocked)
-    assert begun_on(planned(last, new(), times=times, now=now)) == begins_on
+    assert begun_on(plan_of(last, new(), times=times, now=now)) == begins_on
 
 
 def test_a_gpu_that_still_runs_a_task_of_a_held_job_is_free_after_it() -> None:
@@ -178,7 +177,7 @@ def test_a_gpu_that_still_runs_a_task_of_a_held_job_is_free_after_it() -> None:
     stopping = view("stopping", held(on(fast=1)), tasks=ONCE, blocked=HELD)
     for jobs in ([new()], [new(), new(name="later")]):
         # GPU 0 runs the task for a second more: all do best on the fast GPUs, one at once.
-        plan = planned(stopping, *jobs, times=on_types(1.0, 9.0), cluster=cluster)
+        plan = plan_of(stopping, *jobs, times=on_types(1.0, 9.0), cluster=cluster)
         assert begun_on(plan) == [("fast", 1)]
         assert len(reasons(plan)) == len(jobs)
 
@@ -190,12 +189,12 @@ def test_a_gpu_without_the_cpus_for_a_job_is_none_of_its_places(cpus: int, forei
     # Ten times as fast, but never with 2 CPUs for the job; it would wait there for ever.
     cluster = Cluster((Node("fast", "v100", 1, cpus=cpus), Node("slow", "k80", 1, cpus=2)))
     nodes = {"fast": {"foreign_cpus": foreign}}
-    plan = planned(new(cpus=2.0), times=on_types(1.0, 10.0), cluster=cluster, nodes=nodes)
+    plan = plan_of(new(cpus=2.0), times=on_types(1.0, 10.0), cluster=cluster, nodes=nodes)
     assert begun_on(plan) == [("slow", 0)]
 
 
 def test_jobs_that_begin_at_once_share_the_cpus_of_a_node() -> None:
     cluster = Cluster((Node("n", "v100", 2, cpus=3),))
     jobs = [new(name=name, cpus=2.0) for name in "ab"]
-    plan = planned(*jobs, times=on_types(1.0, 9.0), cluster=cluster)
+    plan = plan_of(*jobs, times=on_types(1.0, 9.0), cluster=cluster)
     assert len(plan.sequences) == len(reasons(plan)) == 1

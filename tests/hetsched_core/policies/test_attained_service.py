@@ -23,7 +23,7 @@ from hetsched_core.types import (
     Shape,
     Trigger,
 )
-from tests.hetsched_core.policies.worlds import ROUND, ends
+from tests.hetsched_core.policies.worlds import ROUND, ends, planned
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,
@@ -84,8 +84,8 @@ def test_service_counts_gpus_times_seconds(policy: Policy) -> None:
     wide, narrow = view("wide", held(on(a=4)), counts=(4,)), view("narrow", held(on(b=1)))
     cluster = cluster_of(a=("v100", 4), b=("v100", 1), c=("v100", 1))
     new = view("new", counts=(4,), submit_s=50.0)
-    snapshot = snapshot_of(cluster, [wide, narrow, new], now=100.0, triggers=ROUND)
-    assert where(policy.plan(snapshot)) == {"new": "a:4", "narrow": "b:1"}
+    plan = planned(policy, cluster, wide, narrow, new, now=100.0, triggers=ROUND)
+    assert where(plan) == {"new": "a:4", "narrow": "b:1"}
 
 
 @BOTH
@@ -93,10 +93,9 @@ def test_between_rounds_nobody_is_stopped_and_idle_gpus_are_filled(policy: Polic
     cluster = cluster_of(a=("v100", 2), b=("v100", 1))
     old = view("old", held(on(a=2)), counts=(2,))
     jobs = [old, view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
-    arrival = snapshot_of(cluster, jobs, now=200.0)
-    assert where(policy.plan(arrival)) == {"old": "a:2", "small": "b:1"}
-    next_round = replace(arrival, triggers=ROUND)
-    assert where(policy.plan(next_round)) == {"wide": "a:2", "small": "b:1"}
+    assert where(planned(policy, cluster, *jobs, now=200.0)) == {"old": "a:2", "small": "b:1"}
+    next_round = planned(policy, cluster, *jobs, now=200.0, triggers=ROUND)
+    assert where(next_round) == {"wide": "a:2", "small": "b:1"}
 
 
 @BOTH
@@ -104,14 +103,14 @@ def test_a_type_is_chosen_by_room_and_not_by_speed(policy: Policy) -> None:
     cluster = cluster_of(v=("v100", 2), k=("k80", 4))
     speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}})
 
-    def planned(*jobs: JobView) -> dict[str, str]:
-        return where(policy.plan(snapshot_of(cluster, jobs, speeds=speeds, triggers=ROUND)))
+    def served(*jobs: JobView) -> dict[str, str]:
+        return where(planned(policy, cluster, *jobs, speeds=speeds, triggers=ROUND))
 
     jobs = [view(name, counts=(2,), submit_s=s) for name, s in (("first", 1.0), ("second", 2.0))]
-    assert planned(*jobs) == {"first": "k:2", "second": "v:2"}
-    assert planned(view("stays", held(on(v=1)))) == {"stays": "v:1"}
+    assert served(*jobs) == {"first": "k:2", "second": "v:2"}
+    assert served(view("stays", held(on(v=1)))) == {"stays": "v:1"}
     # Who is first gets all GPUs if it needs all.
-    assert planned(view("wide", counts=(4,)), *jobs) == {"wide": "k:4", "first": "v:2"}
+    assert served(view("wide", counts=(4,)), *jobs) == {"wide": "k:4", "first": "v:2"}
 
 
 def test_a_job_that_suffers_from_being_spread_waits_for_one_node_and_another_does_not() -> None:
@@ -119,13 +118,13 @@ def test_a_job_that_suffers_from_being_spread_waits_for_one_node_and_another_doe
     jobs = [view(f"x{n}", held(on(**{n: 3})), counts=(3,)) for n in "ab"]
     jobs.append(view("two", counts=(2,), submit_s=1.0))
 
-    def planned(several_nodes: float, *jobs: JobView) -> dict[str, str]:
+    def served(several_nodes: float, *jobs: JobView) -> dict[str, str]:
         speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=several_nodes)
-        return where(Tiresias().plan(snapshot_of(cluster, jobs, speeds=speeds, triggers=ROUND)))
+        return where(planned(Tiresias(), cluster, *jobs, speeds=speeds, triggers=ROUND))
 
-    assert planned(0.95, *jobs)["two"] == "a:1+b:1"
-    assert "two" not in planned(0.5, *jobs)
-    assert planned(0.5, view("wide", counts=(8,))) == {"wide": "a:4+b:4"}
+    assert served(0.95, *jobs)["two"] == "a:1+b:1"
+    assert "two" not in served(0.5, *jobs)
+    assert served(0.5, view("wide", counts=(8,))) == {"wide": "a:4+b:4"}
 
 
 @pytest.mark.parametrize(
@@ -162,6 +161,6 @@ def test_what_is_placed_has_attained_nothing_and_keeps_its_turn(policy: Policy) 
 
 def test_what_is_placed_counts_as_started_where_the_first_start_decides() -> None:
     kept = view("kept", held(on(a=4), begun=False), counts=(4,), submit_s=1.0)
-    views = [kept, view("never ran", counts=(4,))]
-    snapshot = snapshot_of(FOUR, views, now=50.0, triggers=ROUND)
-    assert where(Tiresias().plan(snapshot)) == {"kept": "a:4"}
+    never_ran = view("never ran", counts=(4,))
+    plan = planned(Tiresias(), FOUR, kept, never_ran, now=50.0, triggers=ROUND)
+    assert where(plan) == {"kept": "a:4"}

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hetsched_core.policies.gavel_fifo import GavelFifo
@@ -11,20 +9,8 @@ from hetsched_core.policies.yarn_cs import YarnCs
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Shape
-from tests.hetsched_core.policies.worlds import ends, reasons
-from tests.hetsched_core.worlds import (
-    NO_ROOM,
-    cluster_of,
-    held,
-    linear_speeds,
-    on,
-    placed,
-    plan_of,
-    snapshot_of,
-    submission,
-    view,
-    where,
-)
+from tests.hetsched_core.policies.worlds import ends, planned, reasons
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
 
 CLUSTER = cluster_of(k=("k80", 2), v=("v100", 2), w=("v100", 2))
 SPEEDS = linear_speeds(CLUSTER, {"m": {"v100": 4.0, "k80": 1.0}}, several_nodes=0.5)
@@ -34,9 +20,9 @@ LINES = pytest.mark.parametrize("policy", [GavelFifo(), YarnCs()], ids=["gavel-f
 
 def test_gavel_fifo_takes_the_fastest_type_that_is_idle_and_yarn_cs_the_first_node() -> None:
     jobs = [view(f"j{n}", counts=(2,), submit_s=float(n)) for n in range(3)]
-    snapshot = snapshot_of(CLUSTER, jobs, speeds=SPEEDS)
-    assert where(GavelFifo().plan(snapshot)) == {"j0": "v:2", "j1": "w:2", "j2": "k:2"}
-    assert where(YarnCs().plan(snapshot)) == {"j0": "k:2", "j1": "v:2", "j2": "w:2"}
+    fast, first = (planned(p, CLUSTER, *jobs, speeds=SPEEDS) for p in (GavelFifo(), YarnCs()))
+    assert where(fast) == {"j0": "v:2", "j1": "w:2", "j2": "k:2"}
+    assert where(first) == {"j0": "k:2", "j1": "v:2", "j2": "w:2"}
 
 
 @pytest.mark.parametrize(("several", "place"), [(0.5, "v:1+w:1"), (0.2, "k:2")])
@@ -47,7 +33,7 @@ def test_gavel_fifo_prefers_a_spread_on_fast_gpus_only_where_it_is_faster(
     jobs += [view(f"x{n}", held(on(**{n: 1}))) for n in "vw"]
     # 2 V100 on two nodes: 2 x 4 x 0.5 = 4 samples/s; 2 K80 on one: 2.
     speeds = linear_speeds(CLUSTER, {"m": {"v100": 4.0, "k80": 1.0}}, several_nodes=several)
-    assert where(GavelFifo().plan(snapshot_of(CLUSTER, jobs, speeds=speeds)))["wide"] == place
+    assert where(planned(GavelFifo(), CLUSTER, *jobs, speeds=speeds))["wide"] == place
 
 
 @LINES
@@ -58,10 +44,9 @@ def test_nobody_overtakes_who_is_first_in_line_though_there_is_room(policy: Poli
         view("wide", counts=(4,), submit_s=1.0),
         view("small", submit_s=2.0),
     ]
-    before = plan_of({"runs": placed(w=2)})
-    plan = policy.plan(snapshot_of(CLUSTER, jobs, speeds=SPEEDS, previous=before))
+    plan = planned(policy, CLUSTER, *jobs, speeds=SPEEDS)
     # Though a better place is free.
-    assert plan.entries["runs"] is before.entries["runs"]
+    assert where(plan) == {"runs": "w:2"}
     assert reasons(plan) == {"huge": "never_fits", "wide": "no_room", "small": "ahead"}
 
 
@@ -69,16 +54,15 @@ def test_yarn_cs_spreads_a_job_only_where_no_node_holds_it_and_over_its_types() 
     cluster = cluster_of(k1=("k80", 2), k2=("k80", 2), v=("v100", 2), w=("v100", 2))
     for count, found in ((2, "v:2"), (4, "v:2+w:2")):
         job = view("j", counts=(count,), gpu_types=frozenset({"v100"}))
-        assert where(YarnCs().plan(snapshot_of(cluster, [job]))) == {"j": found}
+        assert where(planned(YarnCs(), cluster, job)) == {"j": found}
 
 
 def test_yarn_cs_waits_for_an_even_spread_where_no_other_can_be_had() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
     jobs = [view(f"x{n}", held(on(**{n: 1}))) for n in "abc"]
     jobs += [view("wide", counts=(8,), submit_s=1.0)]
-    snapshot = snapshot_of(cluster, jobs)
-    assert where(YarnCs().plan(snapshot))["wide"] == "a:3+b:3+c:2"
-    assert YarnCs().plan(replace(snapshot, shapes=EVEN)).entries["wide"] == NO_ROOM
+    assert where(planned(YarnCs(), cluster, *jobs))["wide"] == "a:3+b:3+c:2"
+    assert reasons(planned(YarnCs(), cluster, *jobs, shapes=EVEN)) == {"wide": "no_room"}
 
 
 @pytest.mark.parametrize(
