@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
+from typing import ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.policies.slurm import Reserve, Slurm
-from hetsched_core.policy import Policy
+from hetsched_core.policy import Policy, PolicyInfo
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.simulate.events import JobCrashed, NodeDrained
 from hetsched_core.types import Cluster, Node, Plan, Snapshot, Submission, Trigger, Waiting
-from tests.hetsched_core.policies.worlds import Watched, reasons, with_job
+from tests.hetsched_core.policies.worlds import reasons, watched, with_job
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
 EACH = list(Reserve)
@@ -44,9 +45,9 @@ def simulated(
 
 
 def seen(jobs: Sequence[Submission], policy: Slurm) -> list[tuple[Snapshot, Plan]]:
-    watched = Watched(policy)
-    simulated(jobs, watched)
-    return watched.seen
+    asked, answers = watched(policy)
+    simulated(jobs, asked)
+    return answers
 
 
 def starts(
@@ -262,10 +263,10 @@ def workload(seed: int, *, exact: bool) -> list[Submission]:
 
 def promises(seed: int, policy: Slurm, cluster: Cluster, *, exact: bool) -> list[tuple[bool, bool]]:
     """Of each promise that a pass made, whether it was kept and whether its job was next."""
-    watched = Watched(policy)
-    began = starts(workload(seed, exact=exact), watched, cluster)
+    asked, answers = watched(policy)
+    began = starts(workload(seed, exact=exact), asked, cluster)
     found = []
-    for snapshot, plan in watched.seen:
+    for snapshot, plan in answers:
         if plan.memory.get("backfilled_s") == snapshot.now:
             line = [view.id for view in snapshot.by_submission()]
             head = next((job for job in line if isinstance(plan.entries[job], Waiting)), None)
@@ -276,12 +277,15 @@ def promises(seed: int, policy: Slurm, cluster: Cluster, *, exact: bool) -> list
     return found
 
 
-@dataclass
-class AtEveryEvent(Watched):
+@dataclass(frozen=True)
+class AtEveryEvent:
     """Asks at every arrival and every end, whatever the policy wants."""
 
+    policy: Slurm
+    info: ClassVar[PolicyInfo] = Slurm.info
+
     def plan(self, snapshot: Snapshot) -> Plan:
-        plan = super().plan(snapshot)
+        plan = self.policy.plan(snapshot)
         on = plan.replan.on | {Trigger.ARRIVAL, Trigger.END}
         return replace(plan, replan=replace(plan.replan, on=on, room=None))
 
@@ -299,7 +303,7 @@ def test_asking_at_every_event_changes_no_start(
         for each in workload(seed, exact=False)
     ]
     policy = Slurm(backfill=backfill)
-    few, many = (simulated(jobs, asks(policy), cluster) for asks in (Watched, AtEveryEvent))
+    few, many = (simulated(jobs, asked, cluster) for asked in (policy, AtEveryEvent(policy)))
     assert few.runs == many.runs
     assert len(few.plans) <= len(many.plans)
 

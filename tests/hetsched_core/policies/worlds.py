@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
-from hetsched_core.policy import Policy, check_plan
+from hetsched_core.policy import Policy, PolicyInfo, check_plan
 from hetsched_core.runlog import RunLog
 from hetsched_core.types import (
     Cluster,
@@ -64,22 +64,20 @@ def planned(policy: Policy, cluster: Cluster, *views: JobView, **more: Any) -> P
     return answer(policy, shown(cluster, *views, **more))
 
 
-@dataclass
-class Watched:
-    """Asks a policy, and keeps what it was shown and answered."""
+def watched(policy: Policy) -> tuple[Policy, list[tuple[Snapshot, Plan]]]:
+    """The policy, and what it will be shown and have answered."""
+    seen: list[tuple[Snapshot, Plan]] = []
 
-    policy: Policy
-    seen: list[tuple[Snapshot, Plan]] = field(default_factory=list)
+    @dataclass(frozen=True)
+    class Watched:
+        info: ClassVar[PolicyInfo] = policy.info
 
-    def __post_init__(self) -> None:
-        """Be told what the policy is told."""
-        self.info = self.policy.info
+        def plan(self, snapshot: Snapshot) -> Plan:
+            plan = policy.plan(snapshot)
+            seen.append((snapshot, plan))
+            return plan
 
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Return the policy's plan."""
-        plan = self.policy.plan(snapshot)
-        self.seen.append((snapshot, plan))
-        return plan
+    return Watched(), seen
 
 
 def reason(plan: Plan, job: str) -> Reason:

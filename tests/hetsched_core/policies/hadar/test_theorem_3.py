@@ -14,7 +14,7 @@ from hetsched_core.policy import Policy
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, Speeds
-from tests.hetsched_core.policies.worlds import Watched
+from tests.hetsched_core.policies.worlds import watched
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
 FREE = Hadare(bandwidth_gb_s=math.inf)
@@ -86,9 +86,9 @@ def test_only_the_round_in_which_a_job_ends_leaves_its_nodes_time() -> None:
     # The form in which it holds for batches: else every node works but for less than a step.
     full = 0
     for seed in range(30):
-        batch, watched = Batch.drawn(seed), Watched(FREE)
-        batch.run(policy=watched)
-        for snapshot, plan in watched.seen:
+        batch, (policy, seen) = Batch.drawn(seed), watched(FREE)
+        batch.run(policy=policy)
+        for snapshot, plan in seen:
             for job, steps in Tracker.read(plan.memory).assigned.items():
                 done = snapshot.jobs[job].samples_at(snapshot.now)
                 if sum(steps.values()) >= batch.samples[int(job[1:])] - done - 1e-3:

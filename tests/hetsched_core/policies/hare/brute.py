@@ -31,10 +31,14 @@ def instance_of(
     sync_s: list[list[float]],
 ) -> Instance:
     """Build an instance of which nothing has begun from a list for each field."""
-    floats = (np.array(part, np.float64) for part in (arrival_s, weight))
-    counts = (np.array(part, np.int64) for part in (rounds, scale))
-    times = (np.array(part, np.float64) for part in (train_s, sync_s))
-    return Instance.fresh(*floats, *counts, *times)
+    return Instance.fresh(
+        np.array(arrival_s, np.float64),
+        np.array(weight, np.float64),
+        np.array(rounds, np.int64),
+        np.array(scale, np.int64),
+        np.array(train_s, np.float64),
+        np.array(sync_s, np.float64),
+    )
 
 
 R1 = instance_of([0, 0], [1, 1], [2, 1], [2, 2], [[2, 4], [3, 3]], [[1, 1], [0.5, 0.5]])

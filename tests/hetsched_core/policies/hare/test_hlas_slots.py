@@ -14,7 +14,7 @@ from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, Node, Submission
 from tests.hetsched_core.policies.hare.worlds import k80s, longest_wait
-from tests.hetsched_core.policies.worlds import Watched, ends, order
+from tests.hetsched_core.policies.worlds import ends, order, watched
 from tests.hetsched_core.worlds import linear_speeds, submission
 
 SLOTS = Settings(round_s=1.0, restart_cost_s=0.0)
@@ -98,12 +98,12 @@ def test_the_size_is_the_work_done_whatever_gpus_did_it() -> None:
     speeds = linear_speeds(cluster, {"m": {"v100": 5.0, "k80": 1.0}})
     jobs = [submission(str(n), 20.0 + 3 * n, (1 + n % 2,), submit_s=0.3 * n) for n in range(8)]
     policy = HlasSlots(groups=2, first_threshold_s=2.0, threshold_factor=2.0)
-    watched = Watched(policy)
-    log = simulate(jobs, cluster, watched, speeds, SLOTS)
+    asked, seen = watched(policy)
+    log = simulate(jobs, cluster, asked, speeds, SLOTS)
     assert len({(r.job, r.configuration.pieces[0][0]) for r in log.runs}) > len(jobs)
     sizes = [
         (policy.size_s(snapshot, view), view.samples_at(snapshot.now))
-        for snapshot, _ in watched.seen
+        for snapshot, _ in seen
         for view in snapshot.jobs.values()
     ]
     assert max(sizes)[0] > 3.0

@@ -14,7 +14,7 @@ from hetsched_core.simulate.events import Incident
 from hetsched_core.types import Cluster, EndState, Node, Plan, Submission, TaskTimes
 from tests.hetsched_core.policies.hare import worlds
 from tests.hetsched_core.policies.hare.brute import R1, instance_of, optimum
-from tests.hetsched_core.policies.worlds import Watched, ends, task_speeds, with_job
+from tests.hetsched_core.policies.worlds import ends, task_speeds, watched, with_job
 
 ONE = Cluster((Node("a", "v100", 1),))
 TWO = Cluster((Node("fast", "v100", 2), Node("slow", "k80", 1)))
@@ -37,10 +37,10 @@ def run(
     times: dict[str, dict[str, TaskTimes]] = TIMES,
     incidents: tuple[Incident, ...] = (),
 ) -> tuple[RunLog, list[Plan]]:
-    watched = Watched(policy or Hare())
+    asked, seen = watched(policy or Hare())
     speeds, settings = task_speeds(cluster, times), Settings(switch=0.0)
-    log = simulate(jobs, cluster, watched, speeds, settings, incidents=incidents)
-    return log, [plan for _, plan in watched.seen]
+    log = simulate(jobs, cluster, asked, speeds, settings, incidents=incidents)
+    return log, [plan for _, plan in seen]
 
 
 def weighted_jct_s(log: RunLog) -> float:

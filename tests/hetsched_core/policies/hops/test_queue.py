@@ -130,26 +130,32 @@ def test_w4_the_window_ends_with_the_job_that_reaches_the_cluster() -> None:
         assert service_window(np.array(smallest, np.int64), 10) == jobs
 
 
-W5_SENSITIVITY = (2.0, 1.8, 1.2, 1.6, 1.1, 1.05, 1.3, 1.0, 1.0, 1.05, 1.5)
-W5_SMALLEST = (4, 2, 2, 1, 2, 4, 1, 3, 1, 1, 1)
+W5 = list(
+    zip(
+        (2.0, 1.8, 1.2, 1.6, 1.1, 1.05, 1.3, 1.0, 1.0, 1.05, 1.5),
+        (4, 2, 2, 1, 2, 4, 1, 3, 1, 1, 1),
+        strict=True,
+    )
+)
 
 
-def admitted(
-    sensitivity: Sequence[float], smallest: Sequence[int], window: int, idle: int
-) -> list[int]:
-    columns = np.array(sensitivity, np.float64), np.array(smallest, np.int64)
-    return sensitivity_adjustment(*columns, window, idle).tolist()
+def admitted(queue: Sequence[tuple[float, int]], window: int, idle: int) -> list[int]:
+    """The places of those let in; each job is (sensitivity, smallest requirement)."""
+    sensitivity = np.array([each for each, _ in queue], np.float64)
+    smallest = np.array([each for _, each in queue], np.int64)
+    found: list[int] = sensitivity_adjustment(sensitivity, smallest, window, idle).tolist()
+    return found
 
 
 def test_w5_jobs_that_are_easily_spread_come_in_until_the_window_is_like_the_queue() -> None:
-    """By their places: J5, J7, J8, J9, J10; with one idle GPU the smallest, until the end."""
-    assert admitted(W5_SENSITIVITY, W5_SMALLEST, 3, 3) == [4, 6, 7, 8, 9]
-    assert admitted(W5_SENSITIVITY, W5_SMALLEST, 3, 1) == [6, 8, 9]
-    assert admitted((1.0, 1.1, 1.5, 1.01), (1, 1, 1, 1), 2, 4) == []
+    """J5, J7, J8, J9, J10; with one idle GPU the smallest, until the queue ends."""
+    assert admitted(W5, 3, 3) == [4, 6, 7, 8, 9]
+    assert admitted(W5, 3, 1) == [6, 8, 9]
+    assert admitted([(1.0, 1), (1.1, 1), (1.5, 1), (1.01, 1)], 2, 4) == []
 
 
 @given(
-    queue=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 8)), min_size=1, max_size=12),
+    queue=st.lists(st.tuples(st.integers(1, 20), st.integers(1, 8)), max_size=12),
     window=st.integers(0, 12),
     idle=st.integers(0, 8),
 )
@@ -171,7 +177,7 @@ def test_the_adjustment_does_what_its_words_say(
         if below and smallest <= idle:
             inside.append(at)
             expected.append(at)
-    assert admitted(*zip(*queue, strict=True), window, idle) == expected
+    assert admitted(queue, window, idle) == expected
 
 
 @given(st.lists(st.integers(1, 20), max_size=30), st.integers(1, 60))
