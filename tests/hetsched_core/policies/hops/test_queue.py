@@ -130,13 +130,8 @@ def test_w4_the_window_ends_with_the_job_that_reaches_the_cluster() -> None:
         assert service_window(np.array(smallest, np.int64), 10) == jobs
 
 
-W5 = list(
-    zip(
-        (2.0, 1.8, 1.2, 1.6, 1.1, 1.05, 1.3, 1.0, 1.0, 1.05, 1.5),
-        (4, 2, 2, 1, 2, 4, 1, 3, 1, 1, 1),
-        strict=True,
-    )
-)
+SENSITIVITY = (2.0, 1.8, 1.2, 1.6, 1.1, 1.05, 1.3, 1.0, 1.0, 1.05, 1.5)
+W5 = list(zip(SENSITIVITY, (4, 2, 2, 1, 2, 4, 1, 3, 1, 1, 1), strict=True))
 
 
 def admitted(queue: Sequence[tuple[float, int]], window: int, idle: int) -> list[int]:
