@@ -8,7 +8,7 @@ from hetsched_core.policies.gavel_fifo import GavelFifo
 from hetsched_core.policies.yarn_cs import YarnCs
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import Settings, simulate
-from hetsched_core.types import Shape
+from hetsched_core.types import NodeCondition, Shape
 from tests.hetsched_core.policies.worlds import ends, planned, reasons
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
 
@@ -55,6 +55,13 @@ def test_yarn_cs_spreads_a_job_only_where_no_node_holds_it_and_over_its_types() 
     for count, found in ((2, "v:2"), (4, "v:2+w:2")):
         job = view("j", counts=(count,), gpu_types=frozenset({"v100"}))
         assert where(planned(YarnCs(), cluster, job)) == {"j": found}
+
+
+@LINES
+def test_a_node_that_is_being_drained_takes_nobody(policy: Policy) -> None:
+    nodes = {name: {"condition": NodeCondition.DRAINED} for name in "kv"}
+    plan = planned(policy, CLUSTER, view("j"), speeds=SPEEDS, nodes=nodes)
+    assert where(plan) == {"j": "w:1"}
 
 
 def test_yarn_cs_waits_for_an_even_spread_where_no_other_can_be_had() -> None:

@@ -16,6 +16,7 @@ from hetsched_core.throughput.first_estimate import GpuFacts
 from hetsched_core.types import (
     Cluster,
     JobView,
+    NodeCondition,
     Placed,
     Plan,
     ReasonCode,
@@ -155,6 +156,13 @@ def test_a_new_copy_counts_its_restart_when_it_chooses_and_when_it_divides() -> 
 def test_a_job_of_unknown_size_or_with_more_work_than_was_told_fills_its_slots() -> None:
     for job in (with_job(view("j"), total_samples=None), sized("j", 100.0, samples_done=100.0)):
         assert divided(job)["j"] == {"a": 1800, "b": 360, "c": 360, "d": 900, "e": 900}
+
+
+def test_a_copy_stays_on_a_drained_node_and_none_starts_there() -> None:
+    drained = {"a": {"condition": NodeCondition.DRAINED}}
+    runs = sized("j", 1e6, held(on(a=1), speed=5.0))
+    for job, nodes in ((runs, "abcde"), (sized("j", 1e6), "bcde")):
+        assert "".join(divided(job, nodes=drained)["j"]) == nodes
 
 
 def test_a_job_that_may_not_be_stopped_gets_one_node_and_keeps_it() -> None:

@@ -59,6 +59,14 @@ def test_at_the_start_of_a_round_who_waited_longer_takes_the_place_of_who_runs()
     assert reasons(later) == {"waits": "no_room"}
 
 
+def test_a_job_on_a_node_that_closes_ends_there() -> None:
+    cluster = cluster_of(a=("t", 2), b=("t", 2))
+    views = view("runs", held(on(a=2)), counts=(2,)), waited("w", 9.0, counts=(2,))
+    drained = {"a": {"condition": NodeCondition.DRAINED}}
+    plan = answer(Hops(), at_round(cluster, *views, now=360, nodes=drained))
+    assert where(plan) == {"runs": "a:2", "w": "b:2"}
+
+
 def test_jobs_behind_the_window_wait_for_it_and_those_within_for_room() -> None:
     views = [waited(f"j{k}", 100.0 - k, counts=(3,), submit_s=float(k)) for k in range(4)]
     # What can never run here does not count towards the window.
