@@ -18,7 +18,7 @@ R4 = 1.0 / np.array([[3, 3, 1.8, 1.8], [1, 2, 2.5, 1]])
 def groupings(gpus: int, groups: int) -> Iterator[list[list[int]]]:
     """All ways to put GPUs into groups of which none is empty."""
     for of_gpu in product(range(groups), repeat=gpus):
-        if len(set(of_gpu)) == groups:
+        if list(dict.fromkeys(of_gpu)) == list(range(groups)):
             yield [[m for m in range(gpus) if of_gpu[m] == group] for group in range(groups)]
 
 
