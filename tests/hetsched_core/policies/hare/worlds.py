@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from hetsched_core.policy import Policy
 from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
@@ -34,7 +32,11 @@ def run(policy: Policy, jobs: list[Submission], cluster: Cluster = ONE) -> RunLo
     return simulate(jobs, cluster, policy, task_speeds(cluster, UNIT), settings)
 
 
-def longest_wait(log: RunLog, job_id: str) -> float:
-    """The longest that a job has to wait for its next run."""
-    runs = sorted((r for r in log.runs if r.job == job_id), key=lambda r: r.since_s)
-    return max(after.since_s - before.freed_s for before, after in pairwise(runs))
+def longest_wait(log: RunLog) -> float:
+    """The longest that any job has to wait for its next run, or its first."""
+    at = {record.job.id: record.job.submit_s for record in log.jobs}
+    longest_s = 0.0
+    for each in sorted(log.runs, key=lambda each: each.since_s):
+        longest_s = max(longest_s, each.since_s - at[each.job])
+        at[each.job] = each.freed_s
+    return longest_s
