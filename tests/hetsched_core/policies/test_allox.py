@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,31 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.policies.allox import Allox, match
-from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     Cluster,
+    JobView,
     Node,
     Placed,
+    Plan,
     Reason,
     ReasonCode,
     TaskItem,
     TaskProgress,
     TaskShape,
     TaskTimes,
-    Waiting,
 )
-from tests.hetsched_core.worlds import (
-    cluster_of,
-    held,
-    linear_speeds,
-    on,
-    snapshot_of,
-    submission,
-    view,
-)
+from tests.hetsched_core.policies.worlds import ends, planned, reasons, task_speeds
+from tests.hetsched_core.worlds import cluster_of, held, on, submission, view
 
 INF = math.inf
+HELD = Reason(ReasonCode.HELD)
 
 
 def total(queues: list[list[int]], durations: list[list[float]], free_in_s: list[float]) -> float:
@@ -77,71 +70,75 @@ def test_many_jobs_on_one_gpu_take_places_far_from_the_end() -> None:
 
 
 CLUSTER = cluster_of(fast=("v100", 1), slow=("k80", 1))
+ONCE = TaskShape(1, 1)
+NEVER_S = 999.0
 
 
-def run(policy: Allox, *jobs: tuple[str, int, int]) -> RunLog:
-    """Run jobs, given as (name, scale, rounds); their names say seconds a task on V100 and K80."""
-    times = {
-        name: {
-            "v100": TaskTimes(float(name.split("-")[1]), 0.5),
-            "k80": TaskTimes(float(name.split("-")[2]), 0.5),
-        }
-        for name, _, _ in jobs
-    }
-    speeds = linear_speeds(
-        CLUSTER, {name: {"v100": 1.0, "k80": 1.0} for name, _, _ in jobs}, tasks=times
-    )
-    return simulate(
-        [
-            submission(name, 1.0, profile=name, submit_s=0.0, tasks=TaskShape(scale, rounds))
-            for name, scale, rounds in jobs
-        ],
-        CLUSTER,
-        policy,
-        speeds,
-        Settings(switch=0.0),
-    )
+def on_types(v100: float, k80: float, sync_s: float = 0.0) -> dict[str, TaskTimes]:
+    """Seconds of a task on each GPU type, and to synchronise."""
+    return {"v100": TaskTimes(v100, sync_s), "k80": TaskTimes(k80, sync_s)}
 
 
-def ends(log: RunLog) -> dict[str, float | None]:
-    return {record.job.id: record.end_s for record in log.jobs}
+LONG, SHORT = (1.0, NEVER_S, 0.5, 1, 50, 0.0), (1.0, NEVER_S, 0.5, 1, 2, 0.0)
 
 
-def test_by_hand_three_jobs_on_a_fast_and_a_slow_gpu() -> None:
-    # Seconds of a one-task job on the fast and the slow GPU, synchronisation included: a 2 / 6,
-    # b 4 / 6, c 6 / 6. Best: a, then b on the fast one (2, 6), c on the slow one (6): 14.
-    # Everything on the fast one gives 2 + 6 + 12, b on the slow one 2 + 8 + 6.
-    log = run(Allox(), ("a-1.5-5.5", 1, 1), ("b-3.5-5.5", 1, 1), ("c-5.5-5.5", 1, 1))
-    assert ends(log) == {"a-1.5-5.5": 2.0, "b-3.5-5.5": 6.0, "c-5.5-5.5": 6.0}
+@pytest.mark.parametrize(
+    ("unit_size", "jobs", "expected"),
+    [
+        # Seconds of a job of one task on the fast and the slow GPU, synchronisation included:
+        # 2 / 6, 4 / 6, 6 / 6. Best: two on the fast one, the last on the slow one: 14. All on the
+        # fast one gives 2 + 6 + 12, the second on the slow one 2 + 8 + 6.
+        (
+            False,
+            [(1.5, 5.5, 0.5, 1, 1, 0.0), (3.5, 5.5, 0.5, 1, 1, 0.0), (5.5, 5.5, 0.5, 1, 1, 0.0)],
+            [2.0, 6.0, 6.0],
+        ),
+        # All tasks of all rounds on one GPU: two of two tasks, each synchronised in 0.5 s.
+        (False, [(1.0, NEVER_S, 0.5, 2, 2, 0.0)], [5.0]),
+        # Known: the long job waits for the short one. Unknown: equal rounds, so first come.
+        (False, [LONG, SHORT], [78.0, 3.0]),
+        (True, [LONG, SHORT], [75.0, 78.0]),
+        # 1 + 5 s against 3 s, and 2 rounds of 3 tasks against 4 rounds of one, 3 s each.
+        (False, [(1.0, NEVER_S, 5.0, 1, 1, 0.0), (3.0, NEVER_S, 0.0, 1, 1, 0.0)], [9.0, 3.0]),
+        (False, [(3.0, NEVER_S, 0.0, 3, 2, 0.0), (3.0, NEVER_S, 0.0, 1, 4, 0.0)], [30.0, 12.0]),
+        # The first GPU is in the last task of its job: behind that it would end after 110 s.
+        (False, [(100.0, 900.0, 0.0, 1, 1, 0.0), (10.0, 20.0, 0.0, 1, 1, 1.0)], [100.0, 21.0]),
+    ],
+)
+def test_whole_jobs_on_single_gpus_by_hand(
+    unit_size: bool,
+    jobs: list[tuple[float, float, float, int, int, float]],
+    expected: list[float],
+) -> None:
+    """Jobs are (seconds a task on the fast and slow GPU, synchronisation, tasks, rounds, at)."""
+    times, submissions = {}, []
+    for name, (fast_s, slow_s, sync_s, scale, rounds, at_s) in zip("abc", jobs, strict=False):
+        times[name] = on_types(fast_s, slow_s, sync_s)
+        shape = TaskShape(scale, rounds)
+        submissions.append(submission(name, 1.0, profile=name, submit_s=at_s, tasks=shape))
+    policy, speeds = Allox(unit_size=unit_size), task_speeds(CLUSTER, times)
+    log = simulate(submissions, CLUSTER, policy, speeds, Settings(switch=0.0))
+    assert [ends(log)[each.job.id] for each in submissions] == expected
 
 
-def test_a_job_runs_all_tasks_of_its_rounds_on_one_gpu_one_after_another() -> None:
-    # Two rounds of two tasks of 1 s, each round synchronised in 0.5 s.
-    log = run(Allox(), ("j-1-9", 2, 2))
-    assert ends(log) == {"j-1-9": 5.0}
-    assert {str(r.configuration) for r in log.runs} == {"fast:1"}
+def plan_of(
+    *jobs: JobView, times: dict[str, TaskTimes], cluster: Cluster = CLUSTER, **more: object
+) -> Plan:
+    return planned(Allox(), cluster, *jobs, speeds=task_speeds(cluster, {"m": times}), **more)
 
 
-def test_without_sizes_every_job_counts_as_one_training_round() -> None:
-    # Known: the long job waits for the short one. Unknown: equal rounds, so first come.
-    long, short = ("a-1-99", 1, 50), ("b-1-99", 1, 2)
-    known = ends(run(Allox(), long, short))
-    assert known == {"a-1-99": 78.0, "b-1-99": 3.0}
-    unknown = ends(run(Allox(unit_size=True), long, short))
-    assert unknown == {"a-1-99": 75.0, "b-1-99": 78.0}
+def new(rounds: int = 1, name: str = "new", cpus: float = 0.0) -> JobView:
+    return view(name, tasks=TaskShape(1, rounds), submit_s=1.0, cpus_per_gpu=cpus)
+
+
+def begun_on(plan: Plan) -> list[tuple[str, int]]:
+    return [(sequence.node, sequence.gpu) for sequence in plan.sequences]
 
 
 def test_a_job_that_has_begun_stays_and_a_busy_gpu_counts_from_when_it_is_free() -> None:
-    speeds = linear_speeds(
-        CLUSTER,
-        {"m": {"v100": 1.0, "k80": 1.0}},
-        tasks={"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(3.0, 0.0)}},
-    )
-    shape = TaskShape(scale=1, rounds=10)
     fifth = held(on(fast=1), since_s=3.0, progress_from_s=3.25)
-    begun = view("begun", fifth, tasks=shape, progress=TaskProgress(rounds_done=4))
-    new = view("new", tasks=TaskShape(scale=1, rounds=2), submit_s=1.0)
-    plan = Allox().plan(snapshot_of(CLUSTER, [begun, new], now=4.0, speeds=speeds))
+    begun = view("begun", fifth, tasks=TaskShape(1, 10), progress=TaskProgress(rounds_done=4))
+    plan = plan_of(begun, new(rounds=2), times=on_types(1.0, 3.0), now=4.0)
     todo = {sequence.node: sequence.blocks for sequence in plan.sequences}
     # The fifth round has 0.25 s to go, five come after it: the fast GPU is free in 5.25 s.
     # 2 rounds there end after 7.25 s, on the slow one after 6 s.
@@ -149,126 +146,55 @@ def test_a_job_that_has_begun_stays_and_a_busy_gpu_counts_from_when_it_is_free()
     assert todo["fast"][0].times == 5
     assert [block.items for block in todo["slow"]] == [(TaskItem("new", 0),), (TaskItem("new", 1),)]
     assert plan.entries["begun"] == plan.entries["new"] == Placed(())
-    longer = view("new", tasks=TaskShape(scale=1, rounds=4), submit_s=1.0)
-    waits = Allox().plan(snapshot_of(CLUSTER, [begun, longer], now=4.0, speeds=speeds))
     # 4 rounds end after 9.25 s behind the other job, after 12 s on the slow GPU.
-    assert {sequence.node for sequence in waits.sequences} == {"fast"}
-    assert isinstance(waits.entries["new"], Waiting)
-
-
-def test_a_gpu_in_the_last_task_of_its_job_is_free_when_that_is_in_step() -> None:
-    speeds = linear_speeds(
-        CLUSTER,
-        {"a": {"v100": 1.0}, "b": {"v100": 2.0, "k80": 1.0}},
-        tasks={
-            "a": {"v100": TaskTimes(100.0, 0.0), "k80": TaskTimes(900.0, 0.0)},
-            "b": {"v100": TaskTimes(10.0, 0.0), "k80": TaskTimes(20.0, 0.0)},
-        },
-    )
-    jobs = [
-        submission(name, 1.0, profile=name, submit_s=submit_s, tasks=TaskShape(1, 1))
-        for name, submit_s in (("a", 0.0), ("b", 1.0))
-    ]
-    log = simulate(jobs, CLUSTER, Allox(), speeds, Settings(switch=0.0))
-    # Behind a, b would end after 110 s.
-    assert ends(log) == {"a": 100.0, "b": 21.0}
+    waits = plan_of(begun, new(rounds=4), times=on_types(1.0, 3.0), now=4.0)
+    assert begun_on(waits) == [("fast", 0)]
+    assert list(reasons(waits)) == ["new"]
 
 
 @pytest.mark.parametrize(
-    ("sync_s", "begins_on"),
-    # Left on the fast GPU: 2 s of training and the synchronisation, then 4 s for the new job.
-    # On the slow one 10 s.
-    [(3.5, set()), (4.5, {"slow"})],
+    ("blocked", "times", "now", "begins_on"),
+    [
+        # A round whose last task runs is still to synchronise: on the fast GPU 2 s and that are
+        # left, then come 4 s and that; on the slow one 10 s and that.
+        (None, on_types(4.0, 10.0, 3.5), 2.0, []),
+        (None, on_types(4.0, 10.0, 4.5), 2.0, [("slow", 0)]),
+        # A task of a held job has only the rest of its time to go: behind it 7 + 10 or 4 + 10 s.
+        (HELD, on_types(10.0, 15.0), 3.0, [("slow", 0)]),
+        (HELD, on_types(10.0, 15.0), 6.0, []),
+    ],
 )
-def test_a_round_whose_last_task_runs_is_still_to_synchronise(
-    sync_s: float, begins_on: set[str]
+def test_a_gpu_is_free_when_the_last_task_on_it_is_in_step(
+    blocked: Reason | None, times: dict[str, TaskTimes], now: float, begins_on: list[object]
 ) -> None:
-    tasks = {"m": {"v100": TaskTimes(4.0, sync_s), "k80": TaskTimes(10.0, sync_s)}}
-    speeds = linear_speeds(CLUSTER, {"m": {"v100": 2.0, "k80": 1.0}}, tasks=tasks)
-    last = view("last", held(on(fast=1)), tasks=TaskShape(1, 1), progress=TaskProgress())
-    new = view("new", tasks=TaskShape(1, 1), submit_s=1.0)
-    plan = Allox().plan(snapshot_of(CLUSTER, [last, new], now=2.0, speeds=speeds))
-    assert {sequence.node for sequence in plan.sequences} == begins_on
-
-
-@pytest.mark.parametrize(("now", "begins_on"), [(3.0, {"slow"}), (6.0, set())])
-def test_a_task_of_a_held_job_has_only_the_rest_of_its_time_to_go(
-    now: float, begins_on: set[str]
-) -> None:
-    tasks = {"m": {"v100": TaskTimes(10.0, 0.0), "k80": TaskTimes(15.0, 0.0)}}
-    speeds = linear_speeds(CLUSTER, {"m": {"v100": 2.0, "k80": 1.0}}, tasks=tasks)
-    shape = TaskShape(1, 1)
-    stopping = view("stopping", held(on(fast=1)), tasks=shape, blocked=Reason(ReasonCode.HELD))
-    new = view("new", tasks=shape, submit_s=1.0)
-    plan = Allox().plan(snapshot_of(CLUSTER, [stopping, new], now=now, speeds=speeds))
-    # Behind it the new job ends after 7 + 10 or 4 + 10 s, on the slow GPU after 15 s.
-    assert {sequence.node for sequence in plan.sequences} == begins_on
-
-
-@pytest.mark.parametrize(
-    "nodes", [None, {"fast": {"foreign_cpus": 1.0}}], ids=["too few CPUs", "CPUs in use by others"]
-)
-def test_a_gpu_without_the_cpus_for_a_job_is_none_of_its_places(
-    nodes: dict[str, dict[str, object]] | None,
-) -> None:
-    # Ten times as fast, but never with 2 CPUs for the job; it would wait there for ever.
-    cluster = Cluster(
-        (Node("fast", "v100", 1, cpus=1 if nodes is None else 2), Node("slow", "k80", 1, cpus=2))
-    )
-    speeds = linear_speeds(
-        cluster,
-        {"m": {"v100": 10.0, "k80": 1.0}},
-        tasks={"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(10.0, 0.0)}},
-    )
-    job = view("j", tasks=TaskShape(scale=1, rounds=1), cpus_per_gpu=2.0)
-    plan = Allox().plan(snapshot_of(cluster, [job], speeds=speeds, nodes=nodes))
-    assert [sequence.node for sequence in plan.sequences] == ["slow"]
-
-
-TIMES = {"m": {"v100": TaskTimes(1.0, 0.0), "k80": TaskTimes(9.0, 0.0)}}
+    progress = None if blocked else TaskProgress()
+    last = view("last", held(on(fast=1)), tasks=ONCE, progress=progress, blocked=blocked)
+    assert begun_on(plan_of(last, new(), times=times, now=now)) == begins_on
 
 
 def test_a_gpu_that_still_runs_a_task_of_a_held_job_is_free_after_it() -> None:
     cluster = cluster_of(fast=("v100", 2), slow=("k80", 1))
-    speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}}, tasks=TIMES)
-    shape = TaskShape(scale=1, rounds=1)
-    stopping = view("stopping", held(on(fast=1)), tasks=shape, blocked=Reason(ReasonCode.HELD))
-    new = [view(name, tasks=shape, submit_s=1.0) for name in ("next", "later")]
-    alone = Allox().plan(snapshot_of(cluster, [stopping, new[0]], speeds=speeds))
-    assert [(sequence.node, sequence.gpu) for sequence in alone.sequences] == [("fast", 1)]
-    plan = Allox().plan(snapshot_of(cluster, [stopping, *new], speeds=speeds))
-    # GPU 0 runs the task for a second more: both do best on the fast GPUs, one of them at once.
-    assert [(sequence.node, sequence.gpu) for sequence in plan.sequences] == [("fast", 1)]
-    assert [type(plan.entries[name]) for name in ("next", "later")].count(Waiting) == 1
+    stopping = view("stopping", held(on(fast=1)), tasks=ONCE, blocked=HELD)
+    for jobs in ([new()], [new(), new(name="later")]):
+        # GPU 0 runs the task for a second more: all do best on the fast GPUs, one at once.
+        plan = plan_of(stopping, *jobs, times=on_types(1.0, 9.0), cluster=cluster)
+        assert begun_on(plan) == [("fast", 1)]
+        assert len(reasons(plan)) == len(jobs)
 
 
-def test_synchronisation_and_every_task_of_every_round_make_a_job_longer() -> None:
-    one_gpu = cluster_of(a=("v100", 1))
-    tasks = {"quick": {"v100": TaskTimes(1.0, 5.0)}, "slow": {"v100": TaskTimes(3.0, 0.0)}}
-    speeds = linear_speeds(one_gpu, {p: {"v100": 1.0} for p in tasks}, tasks=tasks)
-
-    def first(one: tuple[str, TaskShape], other: tuple[str, TaskShape]) -> str:
-        views = [
-            replace(v, job=replace(v.job, profile=profile))
-            for v, profile in (
-                (view(name, tasks=shape), profile)
-                for name, (profile, shape) in (("a", one), ("b", other))
-            )
-        ]
-        (sequence,) = Allox().plan(snapshot_of(one_gpu, views, speeds=speeds)).sequences
-        return sequence.blocks[0].items[0].job
-
-    once = TaskShape(scale=1, rounds=1)
-    # 1 + 5 s against 3 s.
-    assert first(("quick", once), ("slow", once)) == "b"
-    # 2 rounds of 3 tasks against 4 rounds of one, 3 s each: 18 s against 12 s.
-    assert first(("slow", TaskShape(3, 2)), ("slow", TaskShape(1, 4))) == "b"
+@pytest.mark.parametrize(
+    ("cpus", "foreign"), [(1, 0.0), (2, 1.0)], ids=["too few CPUs", "CPUs in use by others"]
+)
+def test_a_gpu_without_the_cpus_for_a_job_is_none_of_its_places(cpus: int, foreign: float) -> None:
+    # Ten times as fast, but never with 2 CPUs for the job; it would wait there for ever.
+    cluster = Cluster((Node("fast", "v100", 1, cpus=cpus), Node("slow", "k80", 1, cpus=2)))
+    nodes = {"fast": {"foreign_cpus": foreign}}
+    plan = plan_of(new(cpus=2.0), times=on_types(1.0, 10.0), cluster=cluster, nodes=nodes)
+    assert begun_on(plan) == [("slow", 0)]
 
 
 def test_jobs_that_begin_at_once_share_the_cpus_of_a_node() -> None:
     cluster = Cluster((Node("n", "v100", 2, cpus=3),))
-    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, tasks=TIMES)
-    jobs = [view(name, tasks=TaskShape(scale=1, rounds=1), cpus_per_gpu=2.0) for name in "ab"]
-    plan = Allox().plan(snapshot_of(cluster, jobs, speeds=speeds))
-    assert len(plan.sequences) == 1
-    assert sorted(isinstance(plan.entries[job], Placed) for job in "ab") == [False, True]
+    jobs = [new(name=name, cpus=2.0) for name in "ab"]
+    plan = plan_of(*jobs, times=on_types(1.0, 9.0), cluster=cluster)
+    assert len(plan.sequences) == len(reasons(plan)) == 1

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.errors import InputError
 from hetsched_core.placement.fewest import fewest_of_idle
 from hetsched_core.placement.free import PerGpu
 from hetsched_core.policies.hare.hlas_slots import HlasSlots
@@ -18,12 +17,13 @@ from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
+    JobView,
     Node,
-    NodeCondition,
     Round,
     Shape,
     Trigger,
 )
+from tests.hetsched_core.policies.worlds import ROUND, ends, planned
 from tests.hetsched_core.worlds import (
     cluster_of,
     held,
@@ -35,37 +35,36 @@ from tests.hetsched_core.worlds import (
     where,
 )
 
-ROUND = frozenset({Trigger.ROUND})
+ONE = cluster_of(a=("v100", 1))
+FOUR = cluster_of(a=("v100", 4))
+BOTH = pytest.mark.parametrize("policy", [Las2D(), Tiresias(threshold_gpu_s=200.0)])
 
 
 @pytest.mark.parametrize(
     ("policy", "completions"),
     [
         # Everybody in turn, a round each: J1 J2 J3 J1 J2 J3 J2 J3 J3.
-        (Las2D(), (4.0, 7.0, 9.0)),
+        (Las2D(), {"J1": 4.0, "J2": 7.0, "J3": 9.0}),
         # Two seconds each in the first queue, first started first served: J1 J1 | J2 J2 | J3 J3;
         # then in the second queue J2, which started before J3: J2 | J3 J3.
-        (Tiresias(threshold_gpu_s=2.0), (2.0, 7.0, 9.0)),
+        (Tiresias(threshold_gpu_s=2.0), {"J1": 2.0, "J2": 7.0, "J3": 9.0}),
         # One queue is first come, first served.
-        (Tiresias(queues=1), (2.0, 5.0, 9.0)),
+        (Tiresias(queues=1), {"J1": 2.0, "J2": 5.0, "J3": 9.0}),
         # Queues end at 1 and 2: J1 | J2 | J3 | J1 | J2 | J3 | J2 | J3 J3, as without queues.
-        (Tiresias(queues=3, threshold_gpu_s=1.0, factor=2.0), (4.0, 7.0, 9.0)),
+        (
+            Tiresias(queues=3, threshold_gpu_s=1.0, factor=2.0),
+            {"J1": 4.0, "J2": 7.0, "J3": 9.0},
+        ),
     ],
     ids=["2d-las", "tiresias", "one queue", "three queues"],
 )
 def test_three_jobs_of_2_3_and_4_seconds_on_one_gpu(
-    policy: Policy, completions: tuple[float, float, float]
+    policy: Policy, completions: dict[str, float]
 ) -> None:
-    one_gpu = Cluster((Node("n0", "k80", 1),))
-    log = simulate(
-        [submission(f"J{n}", float(n + 1)) for n in (1, 2, 3)],
-        one_gpu,
-        policy,
-        linear_speeds(one_gpu, {"m": {"k80": 1.0}}),
-        Settings(round_s=1.0, restart_cost_s=0.0),
-    )
-    ends = {record.job.id: record.end_s for record in log.jobs}
-    assert ends == dict(zip(("J1", "J2", "J3"), completions, strict=True))
+    jobs = [submission(f"J{n}", float(n + 1)) for n in (1, 2, 3)]
+    speeds = linear_speeds(ONE, {"m": {"v100": 1.0}})
+    log = simulate(jobs, ONE, policy, speeds, Settings(round_s=1.0, restart_cost_s=0.0))
+    assert ends(log) == completions
 
 
 @pytest.mark.parametrize(
@@ -79,103 +78,68 @@ def test_service_decides_the_queue(queues: int, service: float, queue: int) -> N
     assert Tiresias(queues=queues, threshold_gpu_s=100.0, factor=4.0).queue_of(service) == queue
 
 
-def test_by_default_the_first_of_two_queues_ends_at_3250_gpu_seconds() -> None:
-    assert [Tiresias().queue_of(service) for service in (3249.0, 3250.0, 1e9)] == [0, 1, 1]
-
-
-@pytest.mark.parametrize("policy", [Las2D(), Tiresias()])
-def test_who_is_first_gets_all_gpus_if_it_needs_all(policy: Policy) -> None:
-    jobs = [view("wide", counts=(4,)), view("narrow", submit_s=1.0)]
-    snapshot = snapshot_of(cluster_of(a=("v100", 4)), jobs, triggers=ROUND)
-    assert where(policy.plan(snapshot)) == {"wide": "a:4"}
-
-
-def test_service_counts_gpus_times_seconds() -> None:
+@BOTH
+def test_service_counts_gpus_times_seconds(policy: Policy) -> None:
     # Both have held GPUs for 100 s: 4 of them have had 400 GPU seconds, 1 has had 100.
     wide, narrow = view("wide", held(on(a=4)), counts=(4,)), view("narrow", held(on(b=1)))
     cluster = cluster_of(a=("v100", 4), b=("v100", 1), c=("v100", 1))
     new = view("new", counts=(4,), submit_s=50.0)
-    snapshot = snapshot_of(cluster, [wide, narrow, new], now=100.0, triggers=ROUND)
-    for policy in (Las2D(), Tiresias(threshold_gpu_s=200.0)):
-        assert where(policy.plan(snapshot)) == {"new": "a:4", "narrow": "b:1"}
+    plan = planned(policy, cluster, wide, narrow, new, now=100.0, triggers=ROUND)
+    assert where(plan) == {"new": "a:4", "narrow": "b:1"}
 
 
-@pytest.mark.parametrize("policy", [Las2D(), Tiresias(threshold_gpu_s=1.0)])
+@BOTH
 def test_between_rounds_nobody_is_stopped_and_idle_gpus_are_filled(policy: Policy) -> None:
     cluster = cluster_of(a=("v100", 2), b=("v100", 1))
     old = view("old", held(on(a=2)), counts=(2,))
     jobs = [old, view("wide", counts=(2,), submit_s=1.0), view("small", submit_s=2.0)]
-    arrival = snapshot_of(cluster, jobs, now=100.0)
-    assert where(policy.plan(arrival)) == {"old": "a:2", "small": "b:1"}
-    next_round = replace(arrival, triggers=ROUND)
-    assert where(policy.plan(next_round)) == {"wide": "a:2", "small": "b:1"}
+    assert where(planned(policy, cluster, *jobs, now=200.0)) == {"old": "a:2", "small": "b:1"}
+    next_round = planned(policy, cluster, *jobs, now=200.0, triggers=ROUND)
+    assert where(next_round) == {"wide": "a:2", "small": "b:1"}
 
 
-@pytest.mark.parametrize("policy", [Las2D(), Tiresias()])
+@BOTH
 def test_a_type_is_chosen_by_room_and_not_by_speed(policy: Policy) -> None:
     cluster = cluster_of(v=("v100", 2), k=("k80", 4))
     speeds = linear_speeds(cluster, {"m": {"v100": 9.0, "k80": 1.0}})
-    jobs = [view("first", counts=(2,)), view("second", counts=(2,), submit_s=1.0)]
-    found = where(policy.plan(snapshot_of(cluster, jobs, speeds=speeds, triggers=ROUND)))
-    assert found == {"first": "k:2", "second": "v:2"}
-    stays = view("stays", held(on(v=1)))
-    assert where(policy.plan(snapshot_of(cluster, [stays], speeds=speeds, triggers=ROUND))) == {
-        "stays": "v:1"
-    }
+
+    def served(*jobs: JobView) -> dict[str, str]:
+        return where(planned(policy, cluster, *jobs, speeds=speeds, triggers=ROUND))
+
+    jobs = [view(name, counts=(2,), submit_s=s) for name, s in (("first", 1.0), ("second", 2.0))]
+    assert served(*jobs) == {"first": "k:2", "second": "v:2"}
+    assert served(view("stays", held(on(v=1)))) == {"stays": "v:1"}
+    # Who is first gets all GPUs if it needs all.
+    assert served(view("wide", counts=(4,)), *jobs) == {"wide": "k:4", "first": "v:2"}
 
 
 def test_a_job_that_suffers_from_being_spread_waits_for_one_node_and_another_does_not() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4))
-    threes = [view(f"x{n}", held(on(**{n: 3})), counts=(3,)) for n in "ab"]
-    jobs = [*threes, view("two", counts=(2,), submit_s=1.0)]
-    for several_nodes, found in ((0.95, "a:1+b:1"), (0.5, None)):
+    jobs = [view(f"x{n}", held(on(**{n: 3})), counts=(3,)) for n in "ab"]
+    jobs.append(view("two", counts=(2,), submit_s=1.0))
+
+    def served(several_nodes: float, *jobs: JobView) -> dict[str, str]:
         speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=several_nodes)
-        plan = Tiresias().plan(snapshot_of(cluster, jobs, speeds=speeds, triggers=ROUND))
-        assert where(plan).get("two") == found
-    wide = view("wide", counts=(8,))
-    speeds = linear_speeds(cluster, {"m": {"v100": 1.0}}, several_nodes=0.5)
-    plan = Tiresias().plan(snapshot_of(cluster, [wide], speeds=speeds, triggers=ROUND))
-    assert where(plan) == {"wide": "a:4+b:4"}
+        return where(planned(Tiresias(), cluster, *jobs, speeds=speeds, triggers=ROUND))
+
+    assert served(0.95, *jobs)["two"] == "a:1+b:1"
+    assert "two" not in served(0.5, *jobs)
+    assert served(0.5, view("wide", counts=(8,))) == {"wide": "a:4+b:4"}
 
 
 @pytest.mark.parametrize(
-    ("count", "cpus_per_gpu", "uneven", "nodes"),
+    ("count", "cpus_per_gpu", "shapes", "nodes"),
     [
-        (4, 0.0, True, 1),
-        (6, 0.0, True, 2),
-        (7, 0.0, True, 2),
-        (4, 4.0, True, 2),
-        (99, 0.0, True, 0),
-        (9, 0.0, False, 3),
-        (7, 0.0, False, 0),
+        *((4, 0.0, ALL_SHAPES, 1), (6, 0.0, ALL_SHAPES, 2), (7, 0.0, ALL_SHAPES, 2)),
+        *((4, 4.0, ALL_SHAPES, 2), (99, 0.0, ALL_SHAPES, 0)),
+        *((9, 0.0, ALL_SHAPES - {Shape.UNEVEN}, 3), (7, 0.0, ALL_SHAPES - {Shape.UNEVEN}, 0)),
     ],
 )
 def test_the_fewest_nodes_are_those_of_the_healthy_cluster(
-    count: int, cpus_per_gpu: float, uneven: bool, nodes: int
+    count: int, cpus_per_gpu: float, shapes: frozenset[Shape], nodes: int
 ) -> None:
     cluster = Cluster(tuple(Node(f"n{at}", "v100", 4, cpus=8) for at in range(4)))
-    shapes = ALL_SHAPES if uneven else frozenset({Shape.SINGLE_NODE, Shape.EVEN})
-    needs = PerGpu(cpus_per_gpu)
-    assert fewest_of_idle(cluster, shapes, ("v100",), count, needs) == nodes
-
-
-def test_a_lost_node_moves_jobs_at_once() -> None:
-    cluster = cluster_of(a=("v100", 1), b=("v100", 1))
-    jobs = [view("j", held(on(a=1)))]
-    nodes = {"a": {"condition": NodeCondition.DRAINED}}
-    for policy in (Las2D(), Tiresias()):
-        drained = snapshot_of(cluster, jobs, nodes=nodes, triggers=frozenset({Trigger.NODE}))
-        assert where(policy.plan(drained)) == {"j": "a:1"}
-        gone = snapshot_of(cluster, [view("j")], nodes=nodes, triggers=frozenset({Trigger.NODE}))
-        assert where(policy.plan(gone)) == {"j": "b:1"}
-
-
-@pytest.mark.parametrize(
-    "bad", [{"queues": 0}, {"threshold_gpu_s": 0.0}, {"factor": 1.0}, {"factor": float("nan")}]
-)
-def test_queues_that_nobody_could_leave_are_refused(bad: dict[str, float]) -> None:
-    with pytest.raises(InputError, match="make no queues"):
-        Tiresias(**bad)  # type: ignore[arg-type]
+    assert fewest_of_idle(cluster, shapes, ("v100",), count, PerGpu(cpus_per_gpu)) == nodes
 
 
 @pytest.mark.parametrize(
@@ -186,13 +150,8 @@ def test_queues_that_nobody_could_leave_are_refused(bad: dict[str, float]) -> No
 def test_what_is_placed_has_attained_nothing_and_keeps_its_turn(policy: Policy) -> None:
     kept = view("kept", held(on(a=4), begun=False), counts=(4,), submit_s=1.0)
     had = replace(view("had", counts=(4,)), attained_gpu_s=(("v100", 4.0),), first_start_s=0.0)
-    later_one = view("new", counts=(4,), submit_s=2.0)
-    snapshot = snapshot_of(
-        cluster_of(a=("v100", 4)),
-        [kept, had, later_one],
-        now=1e4,
-        triggers=ROUND | {Trigger.ARRIVAL},
-    )
+    views = [kept, had, view("new", counts=(4,), submit_s=2.0)]
+    snapshot = snapshot_of(FOUR, views, now=1e4, triggers=ROUND | {Trigger.ARRIVAL})
     first = policy.plan(snapshot)
     assert where(first) == {"kept": "a:4"}
     # The next round begins, and Slurm has not started it yet.
@@ -202,6 +161,6 @@ def test_what_is_placed_has_attained_nothing_and_keeps_its_turn(policy: Policy) 
 
 def test_what_is_placed_counts_as_started_where_the_first_start_decides() -> None:
     kept = view("kept", held(on(a=4), begun=False), counts=(4,), submit_s=1.0)
-    views = [kept, view("never ran", counts=(4,))]
-    snapshot = snapshot_of(cluster_of(a=("v100", 4)), views, now=50.0, triggers=ROUND)
-    assert where(Tiresias().plan(snapshot)) == {"kept": "a:4"}
+    never_ran = view("never ran", counts=(4,))
+    plan = planned(Tiresias(), FOUR, kept, never_ran, now=50.0, triggers=ROUND)
+    assert where(plan) == {"kept": "a:4"}

@@ -2,136 +2,88 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from hetsched_core.policies.gavel_fifo import GavelFifo
 from hetsched_core.policies.yarn_cs import YarnCs
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import Settings, simulate
-from hetsched_core.types import (
-    NodeCondition,
-    Reason,
-    ReasonCode,
-    Shape,
-    Waiting,
-)
-from tests.hetsched_core.worlds import (
-    NO_ROOM,
-    cluster_of,
-    held,
-    linear_speeds,
-    on,
-    placed,
-    plan_of,
-    snapshot_of,
-    submission,
-    view,
-    where,
-)
+from hetsched_core.types import NodeCondition, Shape
+from tests.hetsched_core.policies.worlds import ends, planned, reasons
+from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, submission, view, where
 
-BEHIND = Waiting(Reason(ReasonCode.AHEAD))
 CLUSTER = cluster_of(k=("k80", 2), v=("v100", 2), w=("v100", 2))
 SPEEDS = linear_speeds(CLUSTER, {"m": {"v100": 4.0, "k80": 1.0}}, several_nodes=0.5)
+EVEN = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 LINES = pytest.mark.parametrize("policy", [GavelFifo(), YarnCs()], ids=["gavel-fifo", "yarn-cs"])
 
 
 def test_gavel_fifo_takes_the_fastest_type_that_is_idle_and_yarn_cs_the_first_node() -> None:
     jobs = [view(f"j{n}", counts=(2,), submit_s=float(n)) for n in range(3)]
-    snapshot = snapshot_of(CLUSTER, jobs, speeds=SPEEDS)
-    assert where(GavelFifo().plan(snapshot)) == {"j0": "v:2", "j1": "w:2", "j2": "k:2"}
-    assert where(YarnCs().plan(snapshot)) == {"j0": "k:2", "j1": "v:2", "j2": "w:2"}
+    fast, first = (planned(p, CLUSTER, *jobs, speeds=SPEEDS) for p in (GavelFifo(), YarnCs()))
+    assert where(fast) == {"j0": "v:2", "j1": "w:2", "j2": "k:2"}
+    assert where(first) == {"j0": "k:2", "j1": "v:2", "j2": "w:2"}
 
 
-def test_gavel_fifo_prefers_a_spread_on_fast_gpus_only_where_it_is_faster() -> None:
+@pytest.mark.parametrize(("several", "place"), [(0.5, "v:1+w:1"), (0.2, "k:2")])
+def test_gavel_fifo_prefers_a_spread_on_fast_gpus_only_where_it_is_faster(
+    several: float, place: str
+) -> None:
     jobs = [view("wide", counts=(2,), submit_s=2.0)]
     jobs += [view(f"x{n}", held(on(**{n: 1}))) for n in "vw"]
     # 2 V100 on two nodes: 2 x 4 x 0.5 = 4 samples/s; 2 K80 on one: 2.
-    spread = snapshot_of(CLUSTER, jobs, speeds=SPEEDS)
-    assert where(GavelFifo().plan(spread))["wide"] == "v:1+w:1"
-    slow = linear_speeds(CLUSTER, {"m": {"v100": 4.0, "k80": 1.0}}, several_nodes=0.2)
-    together = snapshot_of(CLUSTER, jobs, speeds=slow)
-    assert where(GavelFifo().plan(together))["wide"] == "k:2"
+    speeds = linear_speeds(CLUSTER, {"m": {"v100": 4.0, "k80": 1.0}}, several_nodes=several)
+    assert where(planned(GavelFifo(), CLUSTER, *jobs, speeds=speeds))["wide"] == place
 
 
 @LINES
 def test_nobody_overtakes_who_is_first_in_line_though_there_is_room(policy: Policy) -> None:
     jobs = [
-        view("runs", held(on(v=2)), counts=(2,)),
+        view("runs", held(on(w=2)), counts=(2,)),
+        view("huge", counts=(99,)),
         view("wide", counts=(4,), submit_s=1.0),
         view("small", submit_s=2.0),
     ]
-    plan = policy.plan(snapshot_of(CLUSTER, jobs, speeds=SPEEDS))
-    assert dict(plan.entries) == {"runs": placed(v=2), "wide": NO_ROOM, "small": BEHIND}
+    plan = planned(policy, CLUSTER, *jobs, speeds=SPEEDS)
+    # Though a better place is free.
+    assert where(plan) == {"runs": "w:2"}
+    assert reasons(plan) == {"huge": "never_fits", "wide": "no_room", "small": "ahead"}
+
+
+def test_yarn_cs_spreads_a_job_only_where_no_node_holds_it_and_over_its_types() -> None:
+    cluster = cluster_of(k1=("k80", 2), k2=("k80", 2), v=("v100", 2), w=("v100", 2))
+    for count, found in ((2, "v:2"), (4, "v:2+w:2")):
+        job = view("j", counts=(count,), gpu_types=frozenset({"v100"}))
+        assert where(planned(YarnCs(), cluster, job)) == {"j": found}
 
 
 @LINES
-def test_held_and_hopeless_jobs_stand_in_nobodys_way(policy: Policy) -> None:
-    jobs = [
-        view("held", blocked=Reason(ReasonCode.HELD)),
-        view("huge", counts=(99,)),
-        view("small", submit_s=1.0),
-    ]
-    assert set(where(policy.plan(snapshot_of(CLUSTER, jobs, speeds=SPEEDS)))) == {"small"}
-
-
-@LINES
-def test_who_runs_goes_on_though_a_better_place_is_free(policy: Policy) -> None:
-    runs = view("runs", held(on(w=1)))
-    previous = plan_of({"runs": placed(w=1)})
-    plan = policy.plan(snapshot_of(CLUSTER, [runs], speeds=SPEEDS, previous=previous))
-    assert plan.entries["runs"] is previous.entries["runs"]
-
-
-def test_yarn_cs_spreads_a_job_only_where_no_node_holds_it() -> None:
-    wide = view("wide", counts=(4,))
-    assert where(YarnCs().plan(snapshot_of(CLUSTER, [wide], speeds=SPEEDS))) == {"wide": "v:2+w:2"}
-    three = view("three", counts=(3,))
-    even_only = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
-    snapshot = snapshot_of(CLUSTER, [three], speeds=SPEEDS, shapes=even_only)
-    assert where(YarnCs().plan(snapshot)) == {}
+def test_a_node_that_is_being_drained_takes_nobody(policy: Policy) -> None:
+    nodes = {name: {"condition": NodeCondition.DRAINED} for name in "kv"}
+    plan = planned(policy, CLUSTER, view("j"), speeds=SPEEDS, nodes=nodes)
+    assert where(plan) == {"j": "w:1"}
 
 
 def test_yarn_cs_waits_for_an_even_spread_where_no_other_can_be_had() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
     jobs = [view(f"x{n}", held(on(**{n: 1}))) for n in "abc"]
     jobs += [view("wide", counts=(8,), submit_s=1.0)]
-    snapshot = snapshot_of(cluster, jobs)
-    assert where(YarnCs().plan(snapshot))["wide"] == "a:3+b:3+c:2"
-    even_only = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
-    waits = YarnCs().plan(replace(snapshot, shapes=even_only))
-    assert waits.entries["wide"] == NO_ROOM
+    assert where(planned(YarnCs(), cluster, *jobs))["wide"] == "a:3+b:3+c:2"
+    assert reasons(planned(YarnCs(), cluster, *jobs, shapes=EVEN)) == {"wide": "no_room"}
 
 
-@LINES
-def test_a_job_goes_to_no_type_that_it_does_not_accept(policy: Policy) -> None:
-    cluster = cluster_of(k1=("k80", 2), k2=("k80", 2), v=("v100", 2), w=("v100", 2))
-    only = frozenset({"v100"})
-    for count, found in ((2, "v:2"), (4, "v:2+w:2")):
-        job = view("j", counts=(count,), gpu_types=only)
-        assert where(policy.plan(snapshot_of(cluster, [job]))) == {"j": found}
-
-
-@LINES
-def test_a_node_that_is_being_drained_takes_nobody(policy: Policy) -> None:
-    nodes = {"k": {"condition": NodeCondition.DRAINED}, "v": {"condition": NodeCondition.DRAINED}}
-    snapshot = snapshot_of(CLUSTER, [view("j")], speeds=SPEEDS, nodes=nodes)
-    assert where(policy.plan(snapshot)) == {"j": "w:1"}
-
-
-def test_by_hand_two_gpu_types_and_three_jobs() -> None:
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        # a on the V100 until 10, b on the K80 until 10; then c on the V100 until 12.
+        (GavelFifo(), {"a": 10.0, "b": 10.0, "c": 12.0}),
+        # The K80 is the first node: a there until 40, b on the V100 until 2.5, then c there.
+        (YarnCs(), {"a": 40.0, "b": 2.5, "c": 4.5}),
+    ],
+)
+def test_by_hand_two_gpu_types_and_three_jobs(policy: Policy, expected: dict[str, float]) -> None:
     # One V100 (4/s) and one K80 (1/s); a: 40, b: 10, c: 8 samples, at 0, 0 and 1 s.
-    # gavel-fifo: a on the V100 until 10, b on the K80 until 10; then c on the V100 until 12.
-    # yarn-cs (the K80 is the first node): a on the K80 until 40, b on the V100 until 2.5, then c
-    # there until 4.5.
     cluster = cluster_of(k=("k80", 1), v=("v100", 1))
     speeds = linear_speeds(cluster, {"m": {"v100": 4.0, "k80": 1.0}})
     jobs = [submission("a", 40.0), submission("b", 10.0), submission("c", 8.0, submit_s=1.0)]
-
-    def ends(policy: Policy) -> dict[str, float | None]:
-        log = simulate(jobs, cluster, policy, speeds, Settings(restart_cost_s=0.0))
-        return {record.job.id: record.end_s for record in log.jobs}
-
-    assert ends(GavelFifo()) == {"a": 10.0, "b": 10.0, "c": 12.0}
-    assert ends(YarnCs()) == {"a": 40.0, "b": 2.5, "c": 4.5}
+    assert ends(simulate(jobs, cluster, policy, speeds, Settings(restart_cost_s=0.0))) == expected

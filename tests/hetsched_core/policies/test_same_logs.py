@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,6 @@ import pytest
 from hetsched_core.cli import main
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.policy import make_policy, policy_names
-from hetsched_core.runlog import RunLog
 from hetsched_core.runlog_file import write_run_log
 from hetsched_core.simulate import simulate
 from hetsched_core.traces.bundled import cluster_path
@@ -25,31 +23,27 @@ from hetsched_core.types import ExecutionModel
 HASHES = Path(__file__).with_name("same_logs.json")
 
 STEADY = ("--jobs=80", "--load=1.3", "--arrival-cv=1", "--day-night=1")
-ELASTIC = ("--models=hops", "--elastic-share=0.5", *STEADY)
-RIGID = ("--models=hare", "--time-scale=0.2", "--like=helios", *STEADY)
+GENERATED = {
+    "elastic": ("--models=hops", "--elastic-share=0.5", *STEADY),
+    "rigid": ("--models=hare", "--time-scale=0.2", "--like=helios", *STEADY),
+}
 
 
-def generated(*options: str) -> Callable[[str, Path], Path]:
-    """How to replay a generated workload: the run log of a policy, in a folder."""
+def log_of(policy: str, workload: str, folder: Path) -> Path:
+    """The run log of a workload that is generated or drawn.
 
-    def run(policy: str, folder: Path) -> Path:
-        jobs, logs, cluster = folder / "jobs", folder / "logs", f"--cluster={cluster_path()}"
-        logs.mkdir()
-        assert main(["workload", "generate", str(jobs), cluster, *options]) == 0
+    What is drawn has crashes, closed nodes, windows and speeds that are learned.
+    """
+    logs = folder / "logs"
+    logs.mkdir(parents=True)
+    if workload in GENERATED:
+        jobs, cluster = folder / "jobs", f"--cluster={cluster_path()}"
+        assert main(["workload", "generate", str(jobs), cluster, *GENERATED[workload]]) == 0
         assert main(["replay", str(jobs), cluster, f"--policy={policy}", f"--run-log={logs}"]) == 0
-        (log,) = logs.iterdir()
-        return log
-
-    return run
-
-
-def scenario(seed: int) -> Callable[[str, Path], Path]:
-    """How to run a scenario: crashes, closed nodes, windows and speeds that are learned."""
-
-    def run(policy: str, folder: Path) -> Path:
+    else:
         made = make_policy(policy)
-        drawn = random_scenario(seed, made.info.model)
-        log: RunLog = simulate(
+        drawn = random_scenario(int(workload.removeprefix("scenario ")), made.info.model)
+        log = simulate(
             drawn.submissions,
             drawn.cluster,
             made,
@@ -58,20 +52,9 @@ def scenario(seed: int) -> Callable[[str, Path], Path]:
             estimates=drawn.estimates,
             incidents=drawn.incidents,
         )
-        write_run_log(log, folder / "log")
-        return folder / "log"
-
-    return run
-
-
-GENERATED = {"elastic": generated(*ELASTIC), "rigid": generated(*RIGID)}
-DRAWN = {f"scenario {seed}": scenario(seed) for seed in range(4)}
-
-
-def workloads(policy: str) -> dict[str, Callable[[str, Path], Path]]:
-    """Four that a policy can run: what is generated has no training rounds."""
-    tasks = make_policy(policy).info.model is ExecutionModel.TASKS
-    return dict(list((DRAWN if tasks else GENERATED | DRAWN).items())[:4])
+        write_run_log(log, logs / "log")
+    (found,) = logs.iterdir()
+    return found
 
 
 def hashed(log: Path) -> str:
@@ -83,12 +66,10 @@ def hashed(log: Path) -> str:
 
 
 def hashes(policy: str, folder: Path) -> dict[str, str]:
-    """The hash of each of a policy's workloads."""
-    found = {}
-    for name, run in workloads(policy).items():
-        (folder / name).mkdir(parents=True)
-        found[name] = hashed(run(policy, folder / name))
-    return found
+    """The hash of each of four workloads; what is generated has no training rounds."""
+    tasks = make_policy(policy).info.model is ExecutionModel.TASKS
+    workloads = [*(() if tasks else GENERATED), *(f"scenario {seed}" for seed in range(4))][:4]
+    return {name: hashed(log_of(policy, name, folder / name)) for name in workloads}
 
 
 @pytest.mark.parametrize("policy", policy_names())

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from hetsched_core.errors import InputError
 from hetsched_core.policies.hare.hlas import Hlas
 from hetsched_core.policies.hare.hlas_p import (
     HlasL,
@@ -16,42 +15,29 @@ from hetsched_core.policies.hare.hlas_p import (
     rounds_to_converge,
 )
 from hetsched_core.policies.hare.queues import Queues
-from hetsched_core.policy import make_policy
-from hetsched_core.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
-from hetsched_core.types import (
-    Cluster,
-    JobView,
-    LossCurve,
-    Node,
-    Snapshot,
-    Submission,
-    TaskProgress,
-    TaskShape,
-)
-from tests.hetsched_core.policies.hare.test_hlas import ONE, UNIT, job
-from tests.hetsched_core.worlds import linear_speeds, snapshot_of, view
-
-SPEEDS = linear_speeds(ONE, {"m": {"k80": 1.0}}, tasks=UNIT)
-
-
-def losses(curve: LossCurve, rounds: int) -> tuple[float, ...]:
-    return tuple(curve.after(r) for r in range(1, rounds + 1))
+from hetsched_core.types import JobView, LossCurve, Snapshot, Submission, TaskProgress, TaskShape
+from tests.hetsched_core.policies.hare.worlds import ONE, UNIT, job, k80s, run
+from tests.hetsched_core.policies.worlds import order, task_speeds, with_job
+from tests.hetsched_core.worlds import snapshot_of, view
 
 
 def of_group(name: str, drop: float, group: str = "search") -> JobView:
-    return view(
-        name,
-        tasks=TaskShape(1, None, group),
-        progress=TaskProgress(3, 0, (5.0, 5.0 - drop / 2.0, 5.0 - drop)),
-    )
+    progress = TaskProgress(3, 0, (5.0, 5.0 - drop / 2.0, 5.0 - drop))
+    return view(name, tasks=TaskShape(1, None, group), progress=progress)
 
 
-@pytest.mark.parametrize("half", [2.0, 5.0, 30.0])
-def test_a_loss_curve_tells_when_it_has_come_down(half: float) -> None:
+@pytest.mark.parametrize(
+    ("curve", "seen", "rel"),
+    [
+        *((LossCurve(6.0, 0.5, half), 40, 0.25) for half in (2.0, 5.0, 30.0)),
+        # 1 / (1 + r / 3) is taken to its end from its beginning.
+        (LossCurve(4.0, 0.0, 3.0), 8, 1e-6),
+    ],
+)
+def test_a_loss_curve_tells_when_it_has_come_down(curve: LossCurve, seen: int, rel: float) -> None:
     """Of the way from the first loss a twentieth is left after 19 times the half-way rounds."""
-    found = rounds_to_converge(losses(LossCurve(6.0, 0.5, half), 40), 0.05)
-    assert found == pytest.approx(19.0 * half, rel=0.25)
+    loss = tuple(curve.after(r) for r in range(1, seen + 1))
+    assert rounds_to_converge(loss, 0.05) == pytest.approx(19.0 * curve.half_rounds, rel=rel)
 
 
 @pytest.mark.parametrize("loss", [(), (5.0, 4.0, 3.0), (1.0, 2.0, 3.0, 4.0), (2.0,) * 9])
@@ -61,12 +47,9 @@ def test_few_losses_or_such_as_do_not_fall_tell_nothing(loss: tuple[float, ...])
 
 def test_the_past_is_that_of_the_name_before_that_of_the_user() -> None:
     queues = Queues([[]], past={"name train": [2, 40], "user ann": [1, 7]})
-    named, other = view("a"), view("b")
-    named = replace(named, job=replace(named.job, name="train", user="ann"))
-    other = replace(other, job=replace(other.job, name="else", user="ann"))
     queues.rounds.update({"a": 5, "b": 9})
-    assert by_the_past(queues, named) == 15.0
-    assert by_the_past(queues, other) == 0.0
+    assert by_the_past(queues, with_job(view("a"), name="train", user="ann")) == 15.0
+    assert by_the_past(queues, with_job(view("b"), name="else", user="ann")) == 0.0
     assert by_the_past(queues, view("c")) is None
 
 
@@ -83,15 +66,11 @@ def test_a_member_of_a_search_group_does_badly_below_half_the_median_of_its_sibl
     snapshot = snapshot_of(ONE, jobs)
     assert [does_badly(snapshot, each) for each in jobs] == [True, False, False, False]
     assert not does_badly(snapshot, view("z", tasks=TaskShape(1)))
-
-
-def test_who_does_badly_is_guessed_to_run_half_as_long() -> None:
-    bad, good = of_group("a", 0.5), of_group("b", 4.0)
+    # Who does badly is guessed to run half as long.
     queues = Queues([[]], past={"user ": [1, 43]}, rounds={"a": 3, "b": 3})
-    snapshot = snapshot_of(ONE, [bad, good])
-    policy = HlasP()
-    assert policy.rounds_left(snapshot, queues, good) == 40.0
-    assert policy.rounds_left(snapshot, queues, bad) == 20.0
+    bad, good, *_ = jobs
+    assert HlasP().rounds_left(snapshot, queues, good) == 40.0
+    assert HlasP().rounds_left(snapshot, queues, bad) == 20.0
     assert HlasL().rounds_left(snapshot, queues, good) is None
 
 
@@ -106,37 +85,12 @@ def test_long_jobs_leave_the_first_queues_earlier_than_their_service_says(
     """A long job and short ones that keep coming: the sooner it is found out, the better."""
     jobs = [with_loss("long", 100), *(with_loss(f"s{n}", 12, at=20.0 * n) for n in range(8))]
 
-    def mean_of_short(log: RunLog) -> float:
+    def mean_of_short(policy: type[Hlas]) -> float:
+        log = run(policy(queues=4, first_threshold_s=16.0, threshold_factor=4.0), jobs)
         short = [(r.end_s or 1e9) - r.job.submit_s for r in log.jobs if r.job.id != "long"]
         return sum(short) / len(short)
 
-    settings = {"queues": 4, "first_threshold_s": 16.0, "threshold_factor": 4.0}
-    plain = simulate(jobs, ONE, Hlas(**settings), SPEEDS)  # type: ignore[arg-type]
-    predicting = simulate(jobs, ONE, policy(**settings), SPEEDS)  # type: ignore[arg-type]
-    assert mean_of_short(predicting) < mean_of_short(plain)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"groups": "-1"}, "groups count from 0"),
-        ({"queues": "0"}, "queues from 1 to 64"),
-        ({"queues": "65"}, "queues from 1 to 64"),
-        ({"first_threshold_s": "0"}, "above 0"),
-        ({"threshold_factor": "0.5"}, "1 or more"),
-        ({"ageing_s": "-1"}, "neither none nor 0"),
-        ({"convergence": "0"}, "between 0 and 1"),
-        ({"convergence": "1"}, "between 0 and 1"),
-    ],
-)
-@pytest.mark.parametrize("policy", ["hlas", "hlas-p", "hlas-l"])
-def test_parameters_that_mean_nothing_are_refused(
-    policy: str, settings: dict[str, str], message: str
-) -> None:
-    if policy == "hlas" and "convergence" in settings:
-        message = "unknown parameter"
-    with pytest.raises(InputError, match=message):
-        make_policy(policy, settings)
+    assert mean_of_short(policy) < mean_of_short(Hlas)
 
 
 def test_of_the_predicted_jobs_who_has_more_of_it_left_goes_first() -> None:
@@ -146,30 +100,23 @@ def test_of_the_predicted_jobs_who_has_more_of_it_left_goes_first() -> None:
 
 def test_a_prediction_holds_until_it_is_used_up() -> None:
     unknown = view("a", tasks=TaskShape(1), progress=TaskProgress(4))
-    snapshot = snapshot_of(ONE, [unknown], speeds=SPEEDS)
+    snapshot = snapshot_of(ONE, [unknown], speeds=task_speeds(ONE, UNIT))
     for rounds, left in ((4, {"a": 5}), (5, {})):
         queues = Queues([["a"]], rounds={"a": rounds}, predicted={"a": 5})
         HlasP().note_round(snapshot, queues, unknown)
         assert queues.predicted == left
 
 
+@dataclass(frozen=True)
+class Told(HlasP):
+    """One that predicts rounds of B alone."""
+
+    def note_round(self, snapshot: Snapshot, queues: Queues, view: JobView) -> None:
+        if view.id == "B":
+            queues.predicted["B"] = 9
+
+
 def test_a_round_that_has_begun_goes_before_predicted_jobs() -> None:
     """A's round of three has two GPUs to begin with; then its third task, before B's round."""
-    two = Cluster((Node("n0", "k80", 2),))
-    speeds = linear_speeds(two, {"m": {"k80": 1.0}}, tasks=UNIT)
-
-    @dataclass(frozen=True)
-    class Told(HlasP):
-        def note_round(self, snapshot: Snapshot, queues: Queues, view: JobView) -> None:
-            if view.id == "B":
-                queues.predicted["B"] = 9
-
-    jobs = [job("A", 1, scale=3), job("B", 1, scale=2, at=0.5)]
-    log = simulate(jobs, two, Told(groups=1), speeds, Settings(switch=0.0))
-    assert [r.job for r in sorted(log.runs, key=lambda r: r.since_s)] == ["A", "A", "A", "B", "B"]
-
-
-def test_a_curve_is_taken_to_its_end_from_its_beginning() -> None:
-    """1 / (1 + r / 3) has a twentieth of itself left at r = 57."""
-    found = rounds_to_converge(losses(LossCurve(4.0, 0.0, 3.0), 8), 0.05)
-    assert found == pytest.approx(57.0, rel=1e-6)
+    log = run(Told(groups=1), [job("A", 1, 3), job("B", 1, 2, at=0.5)], k80s(2))
+    assert order(log) == ["A", "A", "A", "B", "B"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 import numpy as np
@@ -12,8 +13,7 @@ from hetsched_core.policies.hare.instance import Floats, Instance, Ints
 from hetsched_core.policies.hare.order import by_fluid_wspt, by_rounds_around, by_rounds_spread
 from hetsched_core.policies.hare.schedule import GpuChoice, Schedule, blocks_of, schedule
 from hetsched_core.types import TaskBlock, TaskItem
-from tests.hetsched_core.policies.hare.brute import instance_of, random_instance
-from tests.hetsched_core.policies.hare.test_bound import R1, R2
+from tests.hetsched_core.policies.hare.brute import R1, R2, instance_of, random_instance
 
 AVAILABLE, FINISH = GpuChoice.EARLIEST_AVAILABLE, GpuChoice.EARLIEST_FINISH
 
@@ -75,12 +75,6 @@ def test_r9_task_gpu_time_depends_on_the_gpus(
         assert sum(train[0][m] for m in found.gpu) == pytest.approx(gpu_s)
 
 
-def test_the_two_choices_differ_where_the_idle_gpu_is_slow() -> None:
-    two = instance_of([0, 0], [1, 1], [1, 1], [1, 1], [[1, 9], [1, 9]], [[0, 0], [0, 0]])
-    assert schedule(two, order(0, 1), AVAILABLE).gpu.tolist() == [0, 1]
-    assert schedule(two, order(0, 1), FINISH).gpu.tolist() == [0, 0]
-
-
 def naive(instance: Instance, jobs: Ints, choice: GpuChoice) -> list[tuple[int, float]]:
     """The algorithm as it is written, task by task."""
     gpus = range(instance.train_s.shape[1])
@@ -118,16 +112,11 @@ def test_the_kernel_is_the_algorithm_as_it_is_written(choice: GpuChoice) -> None
         late = [
             rng.uniform(0.0, 4.0) if f < s else 0.0 for f, s in zip(begun, one.scale, strict=True)
         ]
-        instance = Instance(
-            one.arrival_s,
-            one.weight,
-            one.rounds,
-            one.scale,
-            np.array(begun, np.int64),
-            one.train_s,
-            one.sync_s,
-            np.array([rng.choice((0.0, 2.5)) for _ in range(one.train_s.shape[1])]),
-            np.array(late),
+        instance = replace(
+            one,
+            first=np.array(begun, np.int64),
+            free_s=np.array([rng.choice((0.0, 2.5)) for _ in range(one.train_s.shape[1])]),
+            in_step_s=np.array(late),
         )
         jobs = np.repeat(np.arange(len(one.rounds)), instance.tasks)
         rng.shuffle(shuffled := jobs.tolist())
@@ -165,17 +154,7 @@ def test_a_fluid_serves_most_weight_for_its_work_first_and_waits_for_nobody_to_a
 def test_what_a_gpu_runs_is_told_by_tasks_rounds_and_repetitions() -> None:
     """A: 3 rounds of 2 from round 5 on, of whose first 1 is left; B: 1 round of 1 in between."""
     one = instance_of([0, 0], [1, 1], [3, 1], [2, 1], [[1], [1]], [[0], [0]])
-    begun = Instance(
-        one.arrival_s,
-        one.weight,
-        one.rounds,
-        one.scale,
-        np.array([1, 1], np.int64),
-        one.train_s,
-        one.sync_s,
-        one.free_s,
-        one.in_step_s,
-    )
+    begun = replace(one, first=np.array([1, 1], np.int64))
     found = schedule(begun, order(0, 1, 0, 0, 0, 0), AVAILABLE)
     assert blocks_of(found, begun, ["A", "B"], [5, 0]) == {
         0: (

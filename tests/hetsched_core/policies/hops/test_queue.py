@@ -22,6 +22,7 @@ from hetsched_core.policies.hops.queue import (
     weights_of,
 )
 from hetsched_core.types import Job, JobView
+from tests.hetsched_core.policies.worlds import with_job
 from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, snapshot_of, view
 
 CLUSTER = cluster_of(a=("t", 4))
@@ -29,32 +30,20 @@ SPEEDS = linear_speeds(CLUSTER, {"m": {"t": 1.0}})
 
 
 def waiting(job_id: str, samples: float | None, wait_s: float, submit_s: float = 0.0) -> JobView:
-    job_view = view(job_id, submit_s=submit_s)
-    return replace(
-        job_view,
-        job=replace(job_view.job, total_samples=samples),
-        wait_s=wait_s,
-        observed_s=1000.0,
-    )
-
-
-def running(job_id: str, samples: float, wait_s: float, done: float, gpu_s: float) -> JobView:
-    run = replace(held(on(a=2)), speed=0.0, since_s=500.0, progress_from_s=500.0)
-    return replace(
-        waiting(job_id, samples, wait_s),
-        runs=(run,),
-        samples_done=done,
-        attained_gpu_s=(("t", gpu_s),),
-    )
+    bare = with_job(view(job_id, submit_s=submit_s), total_samples=samples)
+    return replace(bare, wait_s=wait_s, observed_s=1000.0)
 
 
 JOBS = [
     waiting("new", 400.0, 100.0, submit_s=900.0),
-    running("half", 200.0, 400.0, 100.0, 1200.0),
+    replace(
+        waiting("half", 200.0, 400.0),
+        runs=(held(on(a=2), speed=0.0, since_s=500.0, progress_from_s=500.0),),
+        samples_done=100.0,
+        attained_gpu_s=(("t", 1200.0),),
+    ),
     waiting("long", 4000.0, 1000.0),
 ]
-
-
 RUN_S = {"new": 400.0, "half": 200.0, "long": 4000.0}
 
 
@@ -73,26 +62,23 @@ def priorities(
 
 
 @pytest.mark.parametrize(
-    ("priority", "values"),
+    ("priority", "share", "values"),
     [
-        (Priority.LATENCY_RATIO, [0.25, 2.0, 0.25]),
-        (Priority.FIFO, [100.0, 1000.0, 1000.0]),
-        (Priority.LAS, [0.0, -1200.0, 0.0]),
-        (Priority.SJF, [-400.0, -200.0, -4000.0]),
-        (Priority.SRTF, [-400.0, -100.0, -4000.0]),
+        (Priority.LATENCY_RATIO, 1.0, [0.25, 2.0, 0.25]),
+        (Priority.FIFO, 1.0, [100.0, 1000.0, 1000.0]),
+        (Priority.LAS, 1.0, [0.0, -1200.0, 0.0]),
+        (Priority.SJF, 1.0, [-400.0, -200.0, -4000.0]),
+        (Priority.SRTF, 1.0, [-400.0, -100.0, -4000.0]),
         # (elapsed + left) / T_isolated at 1 GPU: `half` did 100 samples in 600 s, 100 are left.
-        (Priority.FINISH_TIME_FAIRNESS, [500 / 400, (1000 + 600) / 200, 5000 / 4000]),
+        (Priority.FINISH_TIME_FAIRNESS, 1.0, [500 / 400, (1000 + 600) / 200, 5000 / 4000]),
+        # A fair share of half a GPU doubles the isolated run time.
+        (Priority.FINISH_TIME_FAIRNESS, 0.5, [900 / 800, (1000 + 600) / 400, 9000 / 8000]),
     ],
 )
 def test_priorities_are_larger_for_those_who_come_sooner(
-    priority: Priority, values: list[float]
+    priority: Priority, share: float, values: list[float]
 ) -> None:
-    assert priorities(priority) == pytest.approx(values)
-
-
-def test_a_fair_share_of_half_a_gpu_doubles_the_isolated_run_time() -> None:
-    fair = priorities(Priority.FINISH_TIME_FAIRNESS, share=0.5)
-    assert fair[0] == pytest.approx((100 + 800) / 800)
+    assert priorities(priority, share=share) == pytest.approx(values)
 
 
 def test_a_job_of_unknown_size_counts_with_the_mean_of_the_others() -> None:
@@ -139,71 +125,28 @@ def test_notes_count_active_jobs_over_time_and_survive_being_written() -> None:
     assert Notes.read({"version": 99, "prices": "?"}) == Notes()
 
 
-@pytest.mark.parametrize(
-    ("smallest", "jobs"),
-    [((4, 2, 3, 2, 1), 4), ((4, 2, 3, 1, 5), 4), ((1, 1), 2), ((), 0)],
-)
-def test_w4_the_window_ends_with_the_job_that_reaches_the_cluster(
-    smallest: tuple[int, ...], jobs: int
-) -> None:
-    assert service_window(np.array(smallest, np.int64), 10) == jobs
+def test_w4_the_window_ends_with_the_job_that_reaches_the_cluster() -> None:
+    for smallest, jobs in (((4, 2, 3, 2, 1), 4), ((4, 2, 3, 1, 5), 4), ((1, 1), 2), ((), 0)):
+        assert service_window(np.array(smallest, np.int64), 10) == jobs
 
 
-W5 = (
-    ("J1", 2.0, 4),
-    ("J2", 1.8, 2),
-    ("J3", 1.2, 2),
-    ("J4", 1.6, 1),
-    ("J5", 1.1, 2),
-    ("J6", 1.05, 4),
-    ("J7", 1.3, 1),
-    ("J8", 1.0, 3),
-    ("J9", 1.0, 1),
-    ("J10", 1.05, 1),
-    ("J11", 1.5, 1),
-)
+SENSITIVITY = (2.0, 1.8, 1.2, 1.6, 1.1, 1.05, 1.3, 1.0, 1.0, 1.05, 1.5)
+W5 = list(zip(SENSITIVITY, (4, 2, 2, 1, 2, 4, 1, 3, 1, 1, 1), strict=True))
 
 
-def admitted(queue: tuple[tuple[str, float, int], ...], window: int, idle: int) -> str:
-    found = sensitivity_adjustment(
-        np.array([sensitivity for _, sensitivity, _ in queue]),
-        np.array([smallest for *_, smallest in queue], np.int64),
-        window,
-        idle,
-    )
-    return " ".join(queue[at][0] for at in found)
+def admitted(queue: Sequence[tuple[float, int]], window: int, idle: int) -> list[int]:
+    """The places of those let in; each job is (sensitivity, smallest requirement)."""
+    sensitivity = np.array([each for each, _ in queue], np.float64)
+    smallest = np.array([each for _, each in queue], np.int64)
+    found: list[int] = sensitivity_adjustment(sensitivity, smallest, window, idle).tolist()
+    return found
 
 
-LESS_SENSITIVE = (("a", 1.0, 1), ("b", 1.1, 1), ("c", 1.5, 1), ("d", 1.01, 1))
-
-
-@pytest.mark.parametrize(
-    ("queue", "window", "idle", "expected"),
-    [
-        (W5, 3, 3, "J5 J7 J8 J9 J10"),
-        # With one idle GPU only the smallest, until the queue ends.
-        (W5, 3, 1, "J7 J9 J10"),
-        (LESS_SENSITIVE, 2, 4, ""),
-    ],
-)
-def test_w5_jobs_that_are_easily_spread_come_in_until_the_window_is_like_the_queue(
-    queue: tuple[tuple[str, float, int], ...], window: int, idle: int, expected: str
-) -> None:
-    assert admitted(queue, window, idle) == expected
-
-
-def test_w5_the_mean_of_the_window_falls_as_printed() -> None:
-    means = []
-    window = [2.0, 1.8, 1.2]
-    for name in admitted(W5, 3, 3).split():
-        means.append(sum(window) / len(window))
-        window.append(next(sensitivity for job, sensitivity, _ in W5 if job == name))
-    means.append(sum(window) / len(window))
-    printed = (1.666667, 1.525, 1.48, 1.4, 1.342857, 1.30625)
-    assert means == pytest.approx(printed, abs=5e-7)
-    assert sum(sensitivity for _, sensitivity, _ in W5) / len(W5) == pytest.approx(
-        1.327273, abs=5e-7
-    )
+def test_w5_jobs_that_are_easily_spread_come_in_until_the_window_is_like_the_queue() -> None:
+    """J5, J7, J8, J9, J10; with one idle GPU the smallest, until the queue ends."""
+    assert admitted(W5, 3, 3) == [4, 6, 7, 8, 9]
+    assert admitted(W5, 3, 1) == [6, 8, 9]
+    assert admitted([(1.0, 1), (1.1, 1), (1.5, 1), (1.01, 1)], 2, 4) == []
 
 
 @given(
@@ -229,13 +172,7 @@ def test_the_adjustment_does_what_its_words_say(
         if below and smallest <= idle:
             inside.append(at)
             expected.append(at)
-    found = sensitivity_adjustment(
-        np.array([float(sensitivity) for sensitivity, _ in queue]),
-        np.array([smallest for _, smallest in queue], np.int64),
-        window,
-        idle,
-    )
-    assert found.tolist() == expected
+    assert admitted(queue, window, idle) == expected
 
 
 @given(st.lists(st.integers(1, 20), max_size=30), st.integers(1, 60))

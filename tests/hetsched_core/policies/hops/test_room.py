@@ -40,23 +40,24 @@ def names_of(classes: Classes) -> dict[str, str]:
     return found
 
 
-def members(needs: tuple[PerGpu, ...], *, groups: bool, by_node: bool = False) -> dict[str, str]:
-    layout = layout_of(CLUSTER, groups)
+@pytest.mark.parametrize(
+    ("cpus", "groups", "by_node", "classes"),
+    [
+        (0.0, False, False, "t x2: e, t x4: abcf, u x4: d"),
+        (0.0, True, False, "t x2 in x: e, t x4 in x: abf, t x4 in y: c, u x4 in y: d"),
+        # One has too few CPUs for all of its GPUs.
+        (2.0, False, False, "t x2: e, t x4: b, t x4 #2: acf, u x4: d"),
+        # By node every node is a class in the order of the cluster.
+        (0.0, False, True, "a: a, b: b, c: c, e: e, f: f, d: d"),
+    ],
+)
+def test_nodes_of_one_type_and_group_with_equal_room_for_every_job_are_one_class(
+    cpus: float, groups: bool, by_node: bool, classes: str
+) -> None:
+    layout, needs = layout_of(CLUSTER, groups), (PLAIN, PerGpu(cpus))
     equal = node_speeds((), layout, 0.0)
-    return names_of(classes_of(Room.healthy(layout), needs, equal, by_node=by_node))
-
-
-def test_nodes_of_one_type_with_equal_idle_gpus_are_one_class() -> None:
-    assert members((PLAIN,), groups=False) == {"t x2": "e", "t x4": "abcf", "u x4": "d"}
-
-
-def test_topology_groups_are_told_apart_if_asked_for() -> None:
-    assert members((PLAIN,), groups=True) == {
-        "t x2 in x": "e",
-        "t x4 in x": "abf",
-        "t x4 in y": "c",
-        "u x4 in y": "d",
-    }
+    found = names_of(classes_of(Room.healthy(layout), needs, equal, by_node=by_node))
+    assert ", ".join(f"{label}: {nodes}" for label, nodes in found.items()) == classes
 
 
 def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_else() -> None:
@@ -69,21 +70,6 @@ def test_classes_of_several_groups_are_of_one_kind_if_they_differ_in_nothing_els
         # In x one class of 2 GPUs and one of 4, in y one of 4; and `u`.
         assert len(nodes) == 4
         assert len(set(nodes.kind.tolist())) == (3 if alike else 4)
-
-
-def test_nodes_that_are_of_different_use_for_some_job_are_told_apart() -> None:
-    needs = (PLAIN, PerGpu(2.0, 0.0))
-    assert members(needs, groups=False) == {
-        "t x2": "e",
-        "t x4": "b",
-        "t x4 #2": "acf",
-        "u x4": "d",
-    }
-
-
-def test_by_node_every_node_is_a_class_in_the_order_of_the_cluster() -> None:
-    found = members((PLAIN,), groups=False, by_node=True)
-    assert list(found.items()) == [(name, name) for name in "abcefd"]
 
 
 def test_a_node_with_nothing_to_give_is_in_no_class() -> None:

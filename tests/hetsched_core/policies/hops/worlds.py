@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,31 +12,20 @@ from hypothesis import strategies as st
 from hetsched_core.policies.hops.configurations import Generator, Neighbours, generator_of
 from hetsched_core.policies.hops.demand import demand_of
 from hetsched_core.policies.hops.room import Room, layout_of
-from hetsched_core.policy import Policy, check_plan
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
     Configuration,
-    Entry,
-    ExecutionModel,
     JobView,
     Layer,
     Node,
-    Placed,
-    Placement,
-    Plan,
     Snapshot,
     Speeds,
     SpeedTable,
-    Trigger,
-    Waiting,
 )
 from tests.hetsched_core.policies.hops import naive
-from tests.hetsched_core.worlds import NO_ROOM, plan_of, snapshot_of, view
-
-ROUND = frozenset({Trigger.ROUND})
-END = frozenset({Trigger.END})
-ARRIVAL = frozenset({Trigger.ARRIVAL})
+from tests.hetsched_core.policies.worlds import ROUND, shown, with_job
+from tests.hetsched_core.worlds import view
 
 
 def table_of(
@@ -69,44 +58,9 @@ def nodes_of(*gpus: int, groups: Sequence[str] = (), gpu_type: str = "t") -> Clu
     return Cluster(tuple(Node(f"n{at}", gpu_type, g, group=names[at]) for at, g in enumerate(gpus)))
 
 
-def with_profile(job_view: JobView, profile: str) -> JobView:
-    """Return a job of another profile."""
-    return replace(job_view, job=replace(job_view.job, profile=profile))
-
-
-def at_round(cluster: Cluster, *views: JobView, now: float = 0.0, **more: Any) -> Snapshot:
-    """What a policy sees at the start of a round; the plan before placed the jobs that run."""
-    entries: dict[str, Entry] = {each.id: NO_ROOM for each in views}
-    for each in views:
-        if each.configuration is not None:
-            entries[each.id] = Placed((Placement(each.configuration),))
-    fields: dict[str, Any] = {"triggers": ROUND, "previous": plan_of(entries)} | more
-    return snapshot_of(cluster, views, now=now, **fields)
-
-
-def where(plan: Plan) -> dict[str, str]:
-    """The configurations of the jobs that are placed."""
-    return {
-        job: str(entry.placements[0].configuration)
-        for job, entry in sorted(plan.entries.items())
-        if isinstance(entry, Placed)
-    }
-
-
-def reasons(plan: Plan) -> dict[str, str]:
-    """Why the others wait."""
-    return {
-        job: entry.reason.code.word
-        for job, entry in sorted(plan.entries.items())
-        if isinstance(entry, Waiting)
-    }
-
-
-def answer(policy: Policy, snapshot: Snapshot) -> Plan:
-    """The plan, which is a valid one."""
-    plan = policy.plan(snapshot)
-    assert check_plan(snapshot, plan, ExecutionModel.GANG) == ()
-    return plan
+def at_round(cluster: Cluster, *views: JobView, **more: Any) -> Snapshot:
+    """What a policy sees at the start of a round."""
+    return shown(cluster, *views, **({"triggers": ROUND} | more))
 
 
 @dataclass(frozen=True)
@@ -201,13 +155,12 @@ def worlds(draw: st.DrawFn) -> World:
     views = []
     for at in range(draw(st.integers(1, 4))):
         wants = tuple(sorted(draw(st.sets(st.sampled_from([1, 2, 3, 4, 6]), min_size=1))))
-        plain = view(f"j{at}", counts=wants)
-        job = replace(
-            plain.job,
+        limited = with_job(
+            view(f"j{at}", counts=wants),
             profile=draw(st.sampled_from("mn")),
             nodes=draw(st.sampled_from([None, *sets])),
             closed=draw(st.sampled_from([frozenset(), frozenset({"n0"})])),
             max_nodes=draw(st.sampled_from([None, None, 1])),
         )
-        views.append(replace(plain, job=job))
+        views.append(limited)
     return World(cluster, Speeds(cluster, tables), views)
