@@ -154,12 +154,16 @@ def test_a_copy_that_fails_costs_itself_alone_and_is_begun_there_in_the_next_rou
     assert set(site.cycle(2)) == {begun(element(2), "n1")}
 
 
-@pytest.mark.parametrize("over", [0, 1], ids=["element 0", "another"])
-def test_one_element_that_ends_well_ends_the_job(over: int) -> None:
-    others = running(1 - over, "n1"), element(2), placed(element(3), "n2")
-    site = site_of(ended(over, "COMPLETED", "n0"), *others, used=(0, 4, 0))
+@pytest.mark.parametrize("policy", ["hadare", "fifo"])
+@pytest.mark.parametrize(("over", "runs"), [(0, True), (1, True), (1, False)])
+def test_one_element_that_ends_well_ends_the_job(policy: str, over: int, runs: bool) -> None:
+    other = running(1 - over, "n1") if runs else element(1 - over)
+    others = other, element(2), placed(element(3), "n2")
+    used = (0, 4 if runs else 0, 0)
+    site = site_of(ended(over, "COMPLETED", "n0"), *others, used=used, policy=policy)
     # What still runs comes to its end by itself.
-    assert set(site.cycle(3)) == {Cancel("7_2"), Cancel("7_3")}
+    waits = {Cancel(each.id) for each in others if each.state is JobState.PENDING}
+    assert set(site.cycle(3)) == waits
     assert site.world.managed == {}
 
 

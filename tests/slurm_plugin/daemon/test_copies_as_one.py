@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.policy import make_policy
-from slurm_plugin.backend import Cancel, Enter, Requeue
+from slurm_plugin.backend import Enter, Requeue
 from slurm_plugin.daemon import Mode
 from tests.slurm_plugin.daemon.fake_slurm import Site, left, named, placed, places
 from tests.slurm_plugin.daemon.test_copies import (
@@ -74,16 +74,6 @@ def test_the_first_that_has_not_ended_goes_on_for_the_job() -> None:
     calls = site.see(failed, ended(1, "CANCELLED"), waits, seconds=1, nodes=nodes(0, 0, 0))
     assert named(calls) == [("Enter", "7_2")]
     assert site.see(*(ended(at, "FAILED") for at in range(3)), seconds=1) == []
-    assert site.world.managed == {}
-
-
-@pytest.mark.parametrize("runs", [(), (0,)])
-def test_an_element_that_ended_well_ends_the_job(runs: tuple[int, ...]) -> None:
-    first = running(0, "n0") if runs else element(0)
-    over = ended(1, "COMPLETED")
-    site = site_of(first, over, element(2), used=(4 if runs else 0,), policy="fifo")
-    waiting = {f"7_{at}" for at in range(3) if at not in (*runs, 1)}
-    assert set(site.cycle(2)) == {Cancel(job) for job in waiting}
     assert site.world.managed == {}
 
 

@@ -98,23 +98,6 @@ def test_five_hundred_short_jobs_run_on_sixty_four_nodes(large: Testbed, tmp_pat
         assert store.summary().decisions > 0
 
 
-def test_a_second_daemon_says_who_holds_the_database(large: Testbed, tmp_path: Path) -> None:
-    first = hetschedd(large, tmp_path)
-    try:
-        latest = deadline(20)
-        while "up pid=" not in (tmp_path / "daemon.log").read_text():
-            assert time.monotonic() < latest
-            time.sleep(0.1)
-        second = hetschedd(large, tmp_path)
-        assert second.wait(PATIENCE_S) == 1
-        said = (tmp_path / "daemon.log").read_text().splitlines()
-        (why,) = (line for line in said if line.startswith("hetschedd: error: "))
-        assert f"another daemon runs: process {first.pid} on {socket.gethostname()}, since " in why
-    finally:
-        first.terminate()
-        assert first.wait(PATIENCE_S) == 0
-
-
 def test_a_running_daemon_takes_a_new_configuration_and_refuses_a_wrong_one(
     large: Testbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

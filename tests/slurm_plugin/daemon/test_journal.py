@@ -176,12 +176,6 @@ def test_of_what_goes_on_when_the_database_is_replaced_it_is_said_that_nothing_b
         bench.audience.close()
 
 
-def test_a_job_is_suspended_for_as_long_as_slurm_says_so(bench: Bench) -> None:
-    for now, letter in ((JobState.SUSPENDED, "S"), (JobState.RUNNING, "R")):
-        bench.cycle(replace(FIRST, state=now))
-        assert [row["state"] for row in bench.ask("queue")["jobs"]] == [letter]
-
-
 def test_the_next_daemon_goes_on_with_what_the_last_one_knew(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

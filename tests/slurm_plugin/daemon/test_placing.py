@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import NodeCondition, Placed
+from hetsched_core.types import Placed
 from slurm_plugin.backend import Asked, Enter, JobState, Leave, RefusedError, Terms
 from slurm_plugin.daemon.settings import Jobs
 from slurm_plugin.daemon.where import Where
@@ -196,12 +196,6 @@ def test_what_is_in_the_reservation_and_was_not_placed_there_leaves_it(
     intruder = replace(placed(RIGID, "n0"), batch=False, **more)  # type: ignore[arg-type]
     site = Site(intruder, nodes=(node("n0", used=4),), settings=replace(SETTINGS, jobs=jobs))
     assert site.cycle() == [Leave("5")]
-
-
-def test_no_new_work_is_placed_on_drained_or_lost_nodes() -> None:
-    drained = node("n0", condition=NodeCondition.DRAINED)
-    site = Site(WAITING, nodes=(drained, node("n1", condition=NodeCondition.DOWN), node("n2")))
-    assert site.cycle() == [entry(WAITING, "n2")]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "gavel"])
