@@ -13,9 +13,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import Asked, JobState, Resources, SlurmJob, SlurmNode, SlurmState
-from tests.slurm_plugin.daemon.fake_slurm import HOLD, SETTINGS, WAITING, Site, node, places
+from hetsched_core.policy import make_policy, policy_names
+from hetsched_core.types import ExecutionModel, NodeCondition
+from slurm_plugin.backend import Asked, Enter, JobState, Resources, SlurmJob, SlurmNode, SlurmState
+from tests.slurm_plugin.backend.fake import FakeBackend
+from tests.slurm_plugin.daemon.fake_slurm import HOLD, SETTINGS, WAITING, Clock, daemon_of, node
+
+GANGS = [
+    name
+    for name in policy_names()
+    if (info := make_policy(name).info).live and info.model is ExecutionModel.GANG
+]
 
 MARK = WAITING.mark
 ORDINARY = (
@@ -37,12 +45,6 @@ RESOURCES = [
     Resources((0, 0), -1, "", "", "", "gres/gpu:1"),
     Resources(),
 ]
-MORE = """
-    "submitted":NaN "submitted":1e300 "total-samples":NaN "total-samples":-1
-    "learning-rate":-1 "learning-rate":NaN "gpu-types":"tpu" "gpu-mem":"40G"
-    "gpu-shapes":"any","elements":3 "copies":2,"elements":2,"can-checkpoint":true
-    "can-checkpoint":true
-"""
 MARKS = [
     "",
     "somebody else's",
@@ -54,7 +56,17 @@ MARKS = [
     MARK,
     MARK.replace("1,2", "1-8"),
     MARK.replace("1,2", "4096"),
-    *(MARK.replace('"1,2"', f'"1,2",{more}') for more in MORE.split()),
+    MARK.replace('"1,2"', '"1,2","submitted":NaN'),
+    MARK.replace('"1,2"', '"1,2","submitted":1e300'),
+    MARK.replace('"1,2"', '"1,2","total-samples":NaN'),
+    MARK.replace('"1,2"', '"1,2","total-samples":-1'),
+    MARK.replace('"1,2"', '"1,2","learning-rate":-1'),
+    MARK.replace('"1,2"', '"1,2","learning-rate":NaN'),
+    MARK.replace('"1,2"', '"1,2","gpu-types":"tpu"'),
+    MARK.replace('"1,2"', '"1,2","gpu-mem":"40G"'),
+    MARK.replace('"1,2"', '"1,2","gpu-shapes":"any","elements":3'),
+    MARK.replace('"1,2"', '"1,2","copies":2,"elements":2,"can-checkpoint":true'),
+    MARK.replace('"1,2"', '"1,2","can-checkpoint":true'),
 ]
 
 
@@ -131,17 +143,22 @@ STATES = st.lists(
 )
 
 
+def shown(nodes: list[SlurmNode], jobs: list[SlurmJob]) -> SlurmState:
+    odd = {job.id: job for job in jobs}
+    return SlurmState((*ROOM, *nodes), odd | {job.id: job for job in ORDINARY})
+
+
 @pytest.mark.parametrize("policy", ["fifo", "las", "steady"])
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.differing_executors])
 @given(states=STATES)
 def test_odd_nodes_and_jobs_keep_no_ordinary_job_from_being_placed(
     policy: str, states: list[tuple[list[SlurmNode], list[SlurmJob]]]
 ) -> None:
-    site = Site(policy=policy)
+    backend, clock = FakeBackend(), Clock()
+    daemon = daemon_of(backend, clock, make_policy(policy))
     for nodes, jobs in states:
-        odd = {job.id: job for job in jobs} | {job.id: job for job in ORDINARY}
-        site.backend.state = SlurmState((*ROOM, *nodes), odd)
-        report = site.daemon.cycle()
+        backend.state = shown(nodes, jobs)
+        report = daemon.cycle()
         assert report.away == ""
-        site.clock.now += SETTINGS.round_s
-    assert {"1", "2"} <= places(report.changes).keys()
+        clock.now += SETTINGS.round_s
+    assert {"1", "2"} <= {change.job for change in report.changes if isinstance(change, Enter)}
