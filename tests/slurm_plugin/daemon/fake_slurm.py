@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
+
+from immutables import Map
 
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
-from hetsched_core.types import NodeCondition, Plan, Snapshot
+from hetsched_core.store import Store
+from hetsched_core.types import (
+    NodeCondition,
+    NodeView,
+    Plan,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Waiting,
+)
 from slurm_plugin.backend import (
     HOLDS,
+    Change,
     Enter,
     JobState,
     Leave,
@@ -122,6 +135,8 @@ def daemon_of(
     policy: Policy | None = None,
     mode: Mode = Mode.ENFORCE,
     settings: DaemonSettings = SETTINGS,
+    store: Store | None = None,
+    stopwatch: Callable[[], float] = lambda: 0.0,
 ) -> Daemon:
     """A daemon on a clock of the test's."""
     if isinstance(backend, FakeBackend):
@@ -133,7 +148,99 @@ def daemon_of(
         mode=mode,
         clock=clock,
         sleep=lambda _: None,
+        store=store,
+        stopwatch=stopwatch,
     )
+
+
+class Site:
+    """A daemon beside a fake Slurm, on a clock of the test's.
+
+    Slurm shows the jobs that it was told to show last; its nodes, which are held, and reservations
+    stay as they are until others are given.
+    """
+
+    def __init__(
+        self,
+        *jobs: SlurmJob,
+        nodes: tuple[SlurmNode, ...] = (node("n0"),),
+        reservations: tuple[SlurmReservation, ...] | None = None,
+        policy: str | Policy = "fifo",
+        now: float = 1000.0,
+        backend: FakeBackend | None = None,
+        **daemon: Any,
+    ) -> None:
+        """Show the jobs to a daemon that has not looked yet; `daemon` is for `daemon_of`."""
+        self.clock = Clock(now)
+        self.backend = FakeBackend() if backend is None else backend
+        self.nodes, self.reservations = nodes, reservations
+        self.show(*jobs)
+        made = make_policy(policy) if isinstance(policy, str) else policy
+        self.daemon = daemon_of(self.backend, self.clock, made, **daemon)
+        self.world = self.daemon.world
+
+    def show(
+        self,
+        *jobs: SlurmJob,
+        nodes: tuple[SlurmNode, ...] | None = None,
+        reservations: tuple[SlurmReservation, ...] | None = None,
+    ) -> None:
+        """Have Slurm show these from now on."""
+        self.nodes = self.nodes if nodes is None else nodes
+        self.reservations = self.reservations if reservations is None else reservations
+        self.backend.state = state(*jobs, nodes=self.nodes, reservations=self.reservations)
+
+    def cycle(self, seconds: float = 0, every_s: float = 1.0) -> list[Change]:
+        """Let time pass, with a cycle at its end and every so often; return what was called.
+
+        No plan may be wrong.
+        """
+        before, until_s = len(self.backend.calls), self.clock.now + seconds
+        while True:
+            self.clock.now = min(until_s, self.clock.now + every_s)
+            self.report = self.daemon.cycle()
+            assert self.report.violations == ()
+            if self.clock.now >= until_s:
+                return self.backend.calls[before:]
+
+    def see(
+        self,
+        *jobs: SlurmJob,
+        seconds: float = 0,
+        nodes: tuple[SlurmNode, ...] | None = None,
+        reservations: tuple[SlurmReservation, ...] | None = None,
+    ) -> list[Change]:
+        """Show these, and do the cycles of so many seconds; return what was called."""
+        self.show(*jobs, nodes=nodes, reservations=reservations)
+        return self.cycle(seconds)
+
+    def until_called(self, most_s: float) -> tuple[float, list[Change]]:
+        """Do a cycle a second until something is called; return after how long, and what."""
+        since_s = self.clock.now
+        while not (calls := self.cycle(1)):
+            assert self.clock.now < since_s + most_s
+        return self.clock.now - since_s, calls
+
+    def blocked(self, job: str = "1") -> Reason:
+        """Return why a job may not start."""
+        reason = self.world.jobs[job].blocked
+        assert reason is not None
+        return reason
+
+    def uses(self, name: str = "n0") -> tuple[int, int]:
+        """Return how many GPUs of a node our jobs hold, and others."""
+        view: NodeView = self.world.nodes[name]
+        return view.held_gpus, view.foreign_gpus
+
+
+def places(calls: Iterable[Change]) -> dict[str, tuple[str, ...]]:
+    """Return where jobs are placed."""
+    return {call.job: call.nodes for call in calls if isinstance(call, Enter)}
+
+
+def named(calls: Iterable[Change]) -> list[tuple[str, str]]:
+    """Return the kind and the job of each change."""
+    return [(type(call).__name__, call.job) for call in calls]
 
 
 @dataclass(frozen=True)
@@ -144,8 +251,4 @@ class Evict:
 
     def plan(self, snapshot: Snapshot) -> Plan:
         """Let every job wait."""
-        from immutables import Map
-
-        from hetsched_core.types import Reason, ReasonCode, Waiting
-
         return Plan(Map({job: Waiting(Reason(ReasonCode.AHEAD)) for job in snapshot.jobs}))

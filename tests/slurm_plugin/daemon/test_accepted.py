@@ -16,70 +16,47 @@ from hetsched_core.types import (
     RequirementSet,
     Waiting,
 )
-from slurm_plugin.backend import (
-    Change,
-    Enter,
-    GpuLimit,
-    GpuLimits,
-    Leave,
-    SlurmJob,
-    SlurmSite,
-)
-from slurm_plugin.daemon import Daemon
-from slurm_plugin.daemon.accepted import accepted
-from slurm_plugin.daemon.request import Request
-from tests.slurm_plugin.backend.fake import FakeBackend
+from slurm_plugin.backend import Change, Enter, GpuLimit, GpuLimits, Leave, SlurmJob, SlurmSite
+from slurm_plugin.daemon.accepted import Accepted, accepted
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
     WAITING,
-    Clock,
-    daemon_of,
+    Site,
     node,
     placed,
+    places,
     requested,
     running,
-    state,
 )
 
 FOUR = GpuLimits(qos={"small": {"MaxTRESPerJob": 4}})
 CLUSTER = Cluster((Node("n0", "a100", 8), Node("n1", "t4", 4), Node("n2", "abacus", 4)), "test")
 
 
-def job_of(options: str) -> Request:
-    """A job of some options, as JSON."""
-    return requested(replace(WAITING, mark=f'hetsched/2 {{"nonce":"a",{options}}}'))
+def left_of(
+    options: str, limit: GpuLimit | None = None, held: Configuration | None = None
+) -> Accepted:
+    """What is left of a job of some options, as JSON."""
+    request = requested(replace(WAITING, mark=f'hetsched/2 {{"nonce":"a",{options}}}'))
+    return accepted(request, CLUSTER, limit, held)
 
 
-def test_without_limits_a_job_is_accepted_as_it_is() -> None:
-    job = job_of('"gpu-set":"2,8","gpu-types":"t4"')
-    found = accepted(job, CLUSTER, None, None)
-    assert (found.requirements, found.gpu_types) == (RequirementSet((2, 8)), frozenset({"t4"}))
-    assert (found.refused, found.warning) == (None, "")
-
-
-def test_counts_beyond_the_limit_are_left_out_with_a_word() -> None:
-    job = job_of('"gpu-set":"2,4,6,8"')
-    found = accepted(job, CLUSTER, GpuLimit(4, "QOS small: MaxTRESPerJob"), None)
-    assert found.requirements == RequirementSet((2, 4))
-    assert found.warning == "its counts 6,8 are left out: QOS small: MaxTRESPerJob allows 4 GPUs"
-    assert found.refused is None
-
-
-def test_a_job_whose_least_count_is_beyond_the_limit_is_told_so() -> None:
-    job = job_of('"gpu-set":"6,8"')
-    found = accepted(job, CLUSTER, GpuLimit(4, "account lab: GrpTRES"), None)
-    assert found.requirements == RequirementSet((6, 8))
+def test_counts_beyond_the_limit_are_left_out_and_a_job_without_another_is_told_so() -> None:
+    found = left_of('"gpu-set":"2,8","gpu-types":"t4"')
+    assert found == Accepted(RequirementSet((2, 8)), frozenset({"t4"}))
+    found = left_of('"gpu-set":"2,4,6,8"', GpuLimit(4, "QOS small: MaxTRESPerJob"))
+    words = "its counts 6,8 are left out: QOS small: MaxTRESPerJob allows 4 GPUs"
+    assert found == Accepted(RequirementSet((2, 4)), None, warning=words)
+    found = left_of('"gpu-set":"6,8"', GpuLimit(4, "account lab: GrpTRES"))
     detail = "account lab: GrpTRES allows 4 GPUs, its least count is 6"
-    assert found.refused == Reason(ReasonCode.QUOTA, detail=detail)
+    assert found == Accepted(RequirementSet((6, 8)), None, Reason(ReasonCode.QUOTA, detail=detail))
 
 
 def test_what_a_running_job_holds_stays_accepted() -> None:
-    job = job_of('"gpu-set":"2,4,8","gpu-mem":"20G"')
-    held = Configuration.of({"n0": 8})
-    found = accepted(job, CLUSTER, GpuLimit(2, "QOS small: MaxTRESPerJob"), held)
+    options = '"gpu-set":"2,4,8","gpu-mem":"20G"'
+    found = left_of(options, GpuLimit(2, "QOS small"), Configuration.of({"n0": 8}))
     assert found.requirements == RequirementSet((2, 8))
-    held = Configuration.of({"n1": 4})
-    found = accepted(job, CLUSTER, None, held)
+    found = left_of(options, None, Configuration.of({"n1": 4}))
     assert found.gpu_types == frozenset({"a100", "abacus", "t4"})
 
 
@@ -97,8 +74,7 @@ def test_what_a_running_job_holds_stays_accepted() -> None:
 )
 def test_types_with_too_little_memory_are_left_out(memory: str, types: str, left: set[str]) -> None:
     only = f',"gpu-types":"{types}"' if types else ""
-    job = job_of(f'"gpu-set":"1","gpu-mem":"{memory}"{only}')
-    found = accepted(job, CLUSTER, None, None)
+    found = left_of(f'"gpu-set":"1","gpu-mem":"{memory}"{only}')
     assert found.gpu_types == frozenset(left)
     assert found.warning == (
         "it may be placed on abacus, of whose memory nothing is known" if "abacus" in left else ""
@@ -111,148 +87,105 @@ JOB = replace(WAITING, mark='hetsched/2 {"nonce":"a1","gpu-set":"2,6,8"}', gpus=
 EIGHT = replace(node("n0"), gpus=(("v100", 8),))
 
 
-def daemon_on(job: SlurmJob, limits: GpuLimits, clock: Clock) -> tuple[FakeBackend, Daemon]:
+def site_of(job: SlurmJob, limits: GpuLimits) -> Site:
     """A daemon with one job on one node of eight GPUs."""
-    backend = FakeBackend(state(job, nodes=(EIGHT,)))
-    backend.where = SlurmSite(30.0, {"gpu": None}, limits)
-    return backend, daemon_of(backend, clock)
+    site = Site(job, nodes=(EIGHT,))
+    site.backend.where = SlurmSite(30.0, {"gpu": None}, limits)
+    return site
 
 
-def gpus_of(change: Change) -> str | None:
-    """The GPUs on each node of a placement."""
+def gpus_of(calls: list[Change]) -> str | None:
+    """The GPUs on each node of the only placement."""
+    (change,) = calls
     assert isinstance(change, Enter)
     assert change.resources is not None
     return change.resources.per_node
 
 
 def test_a_job_is_not_placed_with_a_count_that_its_qos_forbids() -> None:
-    free, daemon = daemon_on(replace(JOB, qos="normal"), FOUR, Clock())
-    daemon.cycle()
-    (chosen,) = free.calls
-    assert gpus_of(chosen) == "gres/gpu:v100:6"
-    bound, daemon = daemon_on(replace(JOB, qos="small"), FOUR, Clock())
-    report = daemon.cycle()
-    (chosen,) = bound.calls
-    assert gpus_of(chosen) == "gres/gpu:v100:2"
-    assert report.warnings == (
-        "job=1: its counts 6,8 are left out: QOS small: MaxTRESPerJob allows 4 GPUs",
-    )
-    assert daemon.cycle().warnings == ()
+    assert gpus_of(site_of(replace(JOB, qos="normal"), FOUR).cycle()) == "gres/gpu:v100:6"
+    site = site_of(replace(JOB, qos="small"), FOUR)
+    assert gpus_of(site.cycle()) == "gres/gpu:v100:2"
+    words = "its counts 6,8 are left out: QOS small: MaxTRESPerJob allows 4 GPUs"
+    assert site.report.warnings == (f"job=1: {words}",)
 
 
 def test_a_job_that_may_have_none_of_its_counts_waits_until_the_limit_is_raised() -> None:
-    clock = Clock()
     mark = JOB.mark.replace('"gpu-set":"2,6,8"', '"gpu-set":"8"')
-    job = replace(JOB, qos="small", mark=mark, gpus=8)
-    backend, daemon = daemon_on(job, FOUR, clock)
-    daemon.cycle()
-    assert backend.calls == []
-    entry = daemon.plan.entries["1"]
-    assert isinstance(entry, Waiting)
-    assert entry.reason.code is ReasonCode.QUOTA
+    site = site_of(replace(JOB, qos="small", mark=mark, gpus=8), FOUR)
+    assert site.cycle() == []
+    assert site.blocked().code is ReasonCode.QUOTA
     # Where the limits cannot be read, the last ones hold.
-    backend.where = replace(backend.where, limits=None)
-    clock.now += 400.0
-    daemon.cycle()
-    assert backend.calls == []
-    backend.where = replace(backend.where, limits=GpuLimits())
-    clock.now += 400.0
-    daemon.cycle()
-    (chosen,) = backend.calls
-    assert gpus_of(chosen) == "gres/gpu:v100:8"
+    for limits in (None, GpuLimits()):
+        site.backend.where = replace(site.backend.where, limits=limits)
+        site.clock.now += 400.0
+        calls = site.cycle()
+        assert bool(calls) is (limits is not None)
+    assert gpus_of(calls) == "gres/gpu:v100:8"
 
 
 def test_a_running_job_is_left_alone_when_its_limit_is_lowered_below_it() -> None:
-    clock = Clock()
     runs = running(replace(JOB, qos="small"), "n0", since_s=950.0, gpus=8)
-    backend, daemon = daemon_on(runs, GpuLimits(), clock)
-    busy = replace(EIGHT, gpus_used=(("v100", 8),))
-    backend.state = state(runs, nodes=(busy,))
-    assert daemon.cycle().violations == ()
-    backend.where = replace(backend.where, limits=FOUR)
-    clock.now += 400.0
-    report = daemon.cycle()
-    assert (report.violations, backend.calls) == ((), [])
-    assert daemon.world.jobs["1"].job.requirements == RequirementSet((2, 8))
+    site = site_of(runs, GpuLimits())
+    site.see(runs, nodes=(replace(EIGHT, gpus_used=(("v100", 8),)),))
+    site.backend.where = replace(site.backend.where, limits=FOUR)
+    site.clock.now += 400.0
+    assert site.cycle() == []
+    assert site.world.jobs["1"].job.requirements == RequirementSet((2, 8))
     # Once it has ended that run, it gets no such count again.
-    backend.state = state(replace(JOB, qos="small", restarts=1), nodes=(EIGHT,))
-    daemon.cycle()
-    assert daemon.world.jobs["1"].job.requirements == RequirementSet((2,))
+    site.show(replace(JOB, qos="small", restarts=1), nodes=(EIGHT,))
+    site.daemon.cycle()
+    assert site.world.jobs["1"].job.requirements == RequirementSet((2,))
 
 
 def test_a_waiting_job_that_changes_its_qos_comes_under_the_other_limit() -> None:
-    backend, daemon = daemon_on(replace(JOB, qos="normal", held=True), FOUR, Clock())
-    daemon.cycle()
-    assert daemon.world.jobs["1"].job.requirements == RequirementSet((2, 6, 8))
-    backend.state = state(replace(JOB, qos="small", held=True), nodes=(EIGHT,))
-    daemon.cycle()
-    assert daemon.world.jobs["1"].job.requirements == RequirementSet((2,))
+    job = replace(JOB, held=True)
+    site = site_of(job, FOUR)
+    for qos, counts in (("normal", (2, 6, 8)), ("small", (2,))):
+        site.see(replace(job, qos=qos))
+        assert site.world.jobs["1"].job.requirements == RequirementSet(counts)
 
 
 def test_types_are_weighed_anew_when_the_cluster_changes() -> None:
     job = replace(JOB, mark=JOB.mark.replace('"2,6,8"', '"2","gpu-mem":"40G"'))
-    backend, daemon = daemon_on(job, GpuLimits(), Clock())
-    daemon.cycle()
-    assert backend.calls == []
-    assert daemon.world.jobs["1"].job.gpu_types == frozenset()
+    site = site_of(job, GpuLimits())
+    assert site.cycle() == []
+    assert site.world.jobs["1"].job.gpu_types == frozenset()
     large = replace(EIGHT, name="n1", gpus=(("a100", 8),))
-    backend.state = state(job, nodes=(EIGHT, large))
-    daemon.cycle()
-    (chosen,) = backend.calls
-    assert isinstance(chosen, Enter)
-    assert chosen.nodes == ("n1",)
+    assert ("n1",) in places(site.see(job, nodes=(EIGHT, large))).values()
 
 
 def test_a_job_that_a_limit_on_several_jobs_keeps_back_is_tried_again_after_a_while() -> None:
-    clock = Clock()
-    backend, daemon = daemon_on(JOB, GpuLimits(), clock)
-    daemon.cycle()
-    denied = replace(placed(JOB, "n0"), reason="QOSMaxGRESPerUser")
-    backend.state = state(denied, nodes=(EIGHT,))
-    clock.now += 1.0
-    daemon.cycle()
-    assert [type(call) for call in backend.calls] == [Enter, Leave]
-    backend.state = state(JOB, nodes=(EIGHT,))
-    for _ in range(50):
-        clock.now += 1.0
-        daemon.cycle()
-    entry = daemon.plan.entries["1"]
+    site = site_of(JOB, GpuLimits())
+    site.cycle()
+    (back,) = site.see(replace(placed(JOB, "n0"), reason="QOSMaxGRESPerUser"), seconds=1)
+    assert isinstance(back, Leave)
+    assert site.see(JOB, seconds=50) == []
+    entry = site.daemon.plan.entries["1"]
     assert isinstance(entry, Waiting)
     assert str(entry.reason).endswith(
         "a limit of its account, QOS or array is reached: QOSMaxGRESPerUser"
     )
-    assert [type(call) for call in backend.calls] == [Enter, Leave]
-    for _ in range(15):
-        clock.now += 1.0
-        daemon.cycle()
-        if len(backend.calls) > 2:
-            break
-    assert [type(call) for call in backend.calls] == [Enter, Leave, Enter]
+    assert isinstance(site.until_called(15)[1][0], Enter)
 
 
 def test_jobs_under_a_limit_of_several_together_leave_the_gpus_to_others() -> None:
     """Three hundred jobs of a user that Slurm lets have one, and behind them one of another."""
-    clock = Clock()
     mine = [replace(RIGID, id=str(number), user="a", account="x") for number in range(10, 310)]
     other = replace(RIGID, id="900", user="b", account="y", submit_s=990.0)
-    nodes = (node("n0"),)
-    backend = FakeBackend(state(*mine, other, nodes=nodes))
-    daemon = daemon_of(backend, clock)
-    began = math.inf
-    for _ in range(180):
-        there: dict[str, SlurmJob] = {job.id: job for job in (*mine, other)}
-        for call in backend.calls:
+    every = {job.id: job for job in (*mine, other)}
+    site, there, began, made = Site(*every.values()), dict(every), math.inf, 0
+    for _ in range(60):
+        for call in site.cycle(1):
+            made += 1
             if isinstance(call, Enter):
-                there[call.job] = placed(there[call.job], *call.nodes)
-            elif isinstance(call, Leave):
-                there[call.job] = next(job for job in (*mine, other) if job.id == call.job)
-        for job in there.values():
-            if job.entered and job.user == "a":
-                there[job.id] = replace(job, reason="QOSMaxJobsPerUserLimit")
+                entered = placed(every[call.job], *call.nodes)
+                there[call.job] = replace(entered, reason="QOSMaxJobsPerUserLimit")
+            else:
+                there[call.job] = every[call.job]
+        there["900"] = replace(there["900"], reason="None")
         if there["900"].entered:
-            began = min(began, clock.now)
-        backend.state = state(*there.values(), nodes=nodes)
-        daemon.cycle()
-        clock.now += 1.0
+            began = min(began, site.clock.now)
+        site.show(*there.values())
     assert began < 1010.0
-    assert len(backend.calls) < 60
+    assert made < 25

@@ -7,76 +7,63 @@ import pytest
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import Recipients
 from slurm_plugin.daemon.checkpoint import CheckpointSignal, may_move, warning_for
-from slurm_plugin.daemon.request import Request
+from slurm_plugin.daemon.settings import DaemonSettings
 from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, requested
 
-
-def job(more: str = "") -> Request:
-    """A job whose mark has some more fields."""
-    return requested(WAITING, more)
-
-
-def test_a_job_of_which_nobody_says_that_it_can_save_its_state_is_not_moved() -> None:
-    assert not may_move(job(), "sbatch job.sh", told=False, settings=SETTINGS)
+PLAIN = "sbatch job.sh"
+SIGNALS = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=9.0)
 
 
 @pytest.mark.parametrize(
-    ("more", "submit_line", "told"),
+    ("more", "submit_line", "told", "site", "moves"),
     [
-        (',"can-checkpoint":true', "sbatch job.sh", False),
-        (',"signal":"B:USR1@60"', "sbatch job.sh", False),
-        ("", "sbatch --signal=USR1 job.sh", False),
-        ("", "sbatch -t 5 --signal B:10@5 job.sh", False),
-        ("", "sbatch job.sh", True),
+        ("", PLAIN, False, SETTINGS, False),
+        (',"can-checkpoint":true', PLAIN, False, SETTINGS, True),
+        (',"signal":"B:USR1@60"', PLAIN, False, SETTINGS, True),
+        ("", "sbatch --signal=USR1 job.sh", False, SETTINGS, True),
+        ("", "sbatch -t 5 --signal B:10@5 job.sh", False, SETTINGS, True),
+        ("", PLAIN, True, SETTINGS, True),
+        ("", PLAIN, False, replace(SETTINGS, move_without_checkpoint=True), True),
     ],
 )
-def test_the_user_an_option_or_the_job_itself_may_say_so(
-    more: str, submit_line: str, told: bool
+def test_the_user_an_option_the_job_itself_or_the_site_says_that_it_may_be_moved(
+    more: str, submit_line: str, told: bool, site: DaemonSettings, moves: bool
 ) -> None:
-    assert may_move(job(more), submit_line, told, SETTINGS)
-    never = job(more + ',"no-move":true')
-    assert not may_move(never, submit_line, told, SETTINGS)
-
-
-def test_the_site_may_move_jobs_all_the_same_but_for_those_that_say_no() -> None:
-    site = replace(SETTINGS, move_without_checkpoint=True)
-    assert may_move(job(), "sbatch job.sh", False, site)
-    assert not may_move(job(',"no-move":true'), "sbatch job.sh", False, site)
+    assert may_move(requested(WAITING, more), submit_line, told, site) is moves
+    never = requested(WAITING, more + ',"no-move":true')
+    assert not may_move(never, submit_line, told, site)
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    ("text", "line", "site", "expected"),
     [
-        ("USR1", CheckpointSignal("USR1", Recipients.STEPS, 60.0)),
-        ("B:USR1@20", CheckpointSignal("USR1", Recipients.SCRIPT, 20.0)),
-        ("BR:12@5", CheckpointSignal("USR2", Recipients.SCRIPT, 5.0)),
-        ("R:SIGHUP@600", CheckpointSignal("HUP", Recipients.STEPS, 60.0)),
+        ("USR1", PLAIN, SETTINGS, CheckpointSignal("USR1", Recipients.STEPS, 60.0)),
+        ("B:USR1@20", PLAIN, SETTINGS, CheckpointSignal("USR1", Recipients.SCRIPT, 20.0)),
+        ("BR:12@5", PLAIN, SETTINGS, CheckpointSignal("USR2", Recipients.SCRIPT, 5.0)),
+        ("R:SIGHUP@600", PLAIN, SETTINGS, CheckpointSignal("HUP", Recipients.STEPS, 60.0)),
+        # The command line goes before the script.
+        (
+            *("USR1", "sbatch --signal=B:USR2@7 job.sh", SETTINGS),
+            CheckpointSignal("USR2", Recipients.SCRIPT, 7.0),
+        ),
+        # Without one of its own a job gets the site's, if there is one.
+        ("", PLAIN, SETTINGS, None),
+        ("", PLAIN, SIGNALS, CheckpointSignal("USR1", Recipients.ALL, 9.0)),
+        ("", PLAIN, replace(SIGNALS, checkpoint_wait_s=0.0), None),
     ],
 )
-def test_a_signal_of_the_user_s_goes_where_slurm_would_send_it(
-    text: str, expected: CheckpointSignal
+def test_a_signal_goes_where_slurm_would_send_it(
+    text: str, line: str, site: DaemonSettings, expected: CheckpointSignal | None
 ) -> None:
-    assert warning_for(job(f',"signal":"{text}"').mark, "sbatch job.sh", SETTINGS) == expected
-
-
-def test_the_command_line_goes_before_the_script() -> None:
-    found = warning_for(job(',"signal":"USR1"').mark, "sbatch --signal=B:USR2@7 job.sh", SETTINGS)
-    assert found == CheckpointSignal("USR2", Recipients.SCRIPT, 7.0)
-
-
-def test_without_a_signal_of_its_own_a_job_gets_the_site_s_if_there_is_one() -> None:
-    plain = job(',"can-checkpoint":true')
-    assert warning_for(plain.mark, "sbatch job.sh", SETTINGS) is None
-    site = replace(SETTINGS, checkpoint_signal="USR1", checkpoint_wait_s=9.0)
-    expected = CheckpointSignal("USR1", Recipients.ALL, 9.0)
-    assert warning_for(plain.mark, "sbatch job.sh", site) == expected
-    assert warning_for(plain.mark, "sbatch job.sh", replace(site, checkpoint_wait_s=0.0)) is None
+    more = f',"signal":"{text}"' if text else ',"can-checkpoint":true'
+    assert warning_for(requested(WAITING, more).mark, line, site) == expected
 
 
 @pytest.mark.parametrize("text", ["NOSUCH", "0", "9999", "B:", "@60", "KILL;rm"])
 def test_a_signal_that_is_none_is_passed_over(text: str) -> None:
-    assert warning_for(job(f',"signal":"{text}"').mark, "sbatch job.sh", SETTINGS) is None
-    assert not may_move(job(f',"signal":"{text}"'), "sbatch job.sh", False, SETTINGS)
+    job = requested(WAITING, f',"signal":"{text}"')
+    assert warning_for(job.mark, PLAIN, SETTINGS) is None
+    assert not may_move(job, PLAIN, told=False, settings=SETTINGS)
 
 
 @pytest.mark.parametrize("name", ["NOSUCH", "KILL", "STOP"])

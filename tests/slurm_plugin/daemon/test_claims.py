@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,6 +41,8 @@ with Claim() as claim:
         print(claim.check(), flush=True)
 """
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes other users' rights")
+
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> str:
@@ -55,21 +57,11 @@ def claim_of(cluster: str) -> Claim:
     return claim
 
 
-def holding(cluster: str, uid: int) -> "subprocess.Popen[str]":
-    """A process of a user that claims a cluster."""
-    return subprocess.Popen(
-        [sys.executable, "-c", HOLD, cluster, str(uid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
 @contextmanager
 def claiming(cluster: str, uid: int) -> "Iterator[subprocess.Popen[str]]":
-    """Such a process, once it has tried, until it is killed."""
-    with holding(cluster, uid) as process:
+    """A process of a user that claims a cluster, once it has tried, until it is killed."""
+    words = [sys.executable, "-c", HOLD, cluster, str(uid)]
+    with subprocess.Popen(words, stdin=-1, stdout=-1, stderr=-1, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         try:
@@ -78,16 +70,30 @@ def claiming(cluster: str, uid: int) -> "Iterator[subprocess.Popen[str]]":
             process.kill()
 
 
+@contextmanager
+def in_the_way(cluster: str) -> Iterator[str]:
+    """Keep the name of a cluster's claim for a while, and answer nobody; the name."""
+    name = f"hetschedd/{hashlib.sha256(cluster.encode()).hexdigest()[:32]}"
+    with socket.socket(socket.AF_UNIX) as another:
+        another.bind(f"\0{name}")
+        yield f"@{name}"
+
+
+def refuses(claim: Claim, words: str) -> None:
+    """Hold that a claim cannot be had, and what is said."""
+    with pytest.raises(InputError, match=words):
+        claim.hold()
+
+
+MINE = f"this cluster: process {os.getpid()} of "
+
+
 def test_the_second_daemon_of_a_cluster_is_told_of_the_first(cluster: str) -> None:
-    with holding(cluster, os.geteuid()) as first:
-        assert first.stdout is not None
-        assert first.stdout.readline() == "held\n"
-        words = f"holds nodes of this cluster: process {first.pid} of "
-        with claim_of(cluster) as claim, pytest.raises(InputError, match=words):
-            claim.hold()
+    with claiming(cluster, os.geteuid()) as first:
+        with claim_of(cluster) as claim:
+            refuses(claim, f"holds nodes of this cluster: process {first.pid} of ")
         with claim_of(f"{cluster} too") as claim:
             claim.hold()
-        first.kill()
     # The kernel takes it from the dead.
     with claim_of(cluster) as claim:
         claim.hold()
@@ -103,17 +109,16 @@ def test_what_is_wanted_is_claimed_once_slurm_says_which_cluster_it_is_and_befor
         def site(self) -> SlurmSite:
             if not self.answers:
                 raise AwayError("nobody answers")
-            return self.where
+            return replace(self.where, cluster=cluster)
 
     slurm = Slurm(state(WAITING))
-    slurm.where = replace(slurm.where, cluster=cluster)
     with claim_of(cluster) as first, Claim() as second:
         second.hold()
         daemon = daemon_of(second.watched(slurm), Clock())
         assert daemon.cycle().away == "nobody answers"
         first.hold()
         slurm.answers = True
-        with pytest.raises(InputError, match=f"this cluster: process {os.getpid()} of "):
+        with pytest.raises(InputError, match=MINE):
             daemon.cycle()
         assert slurm.calls == []
 
@@ -122,8 +127,7 @@ def test_a_cluster_whose_slurmctld_moves_is_claimed_under_its_new_name(cluster: 
     with claim_of(f"{cluster} at a") as first, claim_of(f"{cluster} at b") as second:
         first.hold()
         first.be_of(f"{cluster} at b")
-        with pytest.raises(InputError, match="another daemon holds nodes of this cluster"):
-            second.hold()
+        refuses(second, "another daemon holds nodes of this cluster")
         # A reload that is refused leaves nothing behind that would end the daemon later.
         second.be_of(f"{cluster} at b")
 
@@ -164,28 +168,14 @@ def test_a_second_daemon_is_refused_though_slurm_conf_is_a_new_file_under_anothe
                 process.wait(60)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes other users' rights")
-def test_a_claim_of_any_user_keeps_no_daemon_away(cluster: str) -> None:
-    with holding(cluster, 65_534) as hostile:
-        assert hostile.stdout is not None
-        assert hostile.stdout.readline() == "held\n"
-        # Another user's daemon goes on.
-        with holding(cluster, 1) as daemon:
-            assert daemon.stdout is not None
-            assert daemon.stdout.readline() == "held\n"
-            daemon.kill()
-        # Root is told who it is.
-        with claim_of(cluster) as claim, pytest.raises(InputError, match=" of nobody"):
-            claim.hold()
-        hostile.kill()
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="takes other users' rights")
+@as_root
 def test_a_daemon_that_another_user_keeps_from_its_claim_says_so_once_and_claims_it_later(
     cluster: str,
 ) -> None:
-    with ExitStack() as stack:
-        hostile, daemon = (stack.enter_context(claiming(cluster, uid)) for uid in (65_534, 1))
+    # Another user's daemon goes on, and root is told who it is.
+    with claiming(cluster, 65_534) as hostile, claiming(cluster, 1) as daemon:
+        with claim_of(cluster) as claim:
+            refuses(claim, " of nobody")
 
         def checked() -> str:
             assert daemon.stdin is not None
@@ -193,60 +183,51 @@ def test_a_daemon_that_another_user_keeps_from_its_claim_says_so_once_and_claims
             print(file=daemon.stdin, flush=True)
             return daemon.stdout.readline()
 
-        said = checked()
-        assert f"the cluster is not claimed: process {hostile.pid} of nobody holds @hets" in said
+        said = f"the cluster is not claimed: process {hostile.pid} of nobody holds @hets"
+        assert said in checked()
         assert checked() == "('', False)\n"
         hostile.kill()
         hostile.wait()
         assert checked() == "('', True)\n"
         assert checked() == "('', False)\n"
         # It is a claim as any other by now.
-        first = f"this cluster: process {daemon.pid} of "
-        with claim_of(cluster) as claim, pytest.raises(InputError, match=first):
-            claim.hold()
+        with claim_of(cluster) as claim:
+            refuses(claim, f"this cluster: process {daemon.pid} of ")
 
 
 def test_a_name_that_does_not_answer_is_logged_once_and_claimed_once_it_is_free(
     cluster: str, tmp_path: Path
 ) -> None:
-    words = hashlib.sha256(cluster.encode()).hexdigest()[:32]
-    slurm = FakeBackend(state(WAITING))
+    slurm, path, said = FakeBackend(state(WAITING)), tmp_path / "daemon.duckdb", io.StringIO()
     slurm.where = replace(slurm.where, cluster=cluster)
-    said = io.StringIO()
-    path = tmp_path / "daemon.duckdb"
+    log = open_log(LogForm.LOGFMT, said)
     with DaemonLock(path, 0.0) as lock, Claim() as claim, Database(path) as database:
         database.open(0.0)
         held = _Held(lock, claim, database)
         claim.hold()
         daemon = daemon_of(claim.watched(slurm), Clock())
-        log = open_log(LogForm.LOGFMT, said)
-        with socket.socket(socket.AF_UNIX) as another:
-            another.bind(f"\0hetschedd/{words}")
+        with in_the_way(cluster) as name:
             for _ in range(3):
                 held.check(daemon, log)
                 daemon.cycle()
         (line,) = said.getvalue().splitlines()
         assert "event=beware" in line
-        assert (
-            f"the cluster is not claimed: one that does not answer holds @hetschedd/{words}" in line
-        )
+        assert f"the cluster is not claimed: one that does not answer holds {name}" in line
         held.check(daemon, log)
         held.check(daemon, log)
         assert said.getvalue().count("\n") == 2
         assert said.getvalue().endswith("event=claimed\n")
-        with claim_of(cluster) as second, pytest.raises(InputError, match="another daemon"):
-            second.hold()
+        with claim_of(cluster) as second:
+            refuses(second, "another daemon")
 
 
 def test_a_daemon_that_lacks_a_claim_ends_if_another_of_its_user_is_quicker(cluster: str) -> None:
-    words = hashlib.sha256(cluster.encode()).hexdigest()[:32]
     with claim_of(cluster) as first, claim_of(cluster) as second:
-        with socket.socket(socket.AF_UNIX) as another:
-            another.bind(f"\0hetschedd/{words}")
+        with in_the_way(cluster):
             first.hold()
             assert first.check()[0]
         second.hold()
-        with pytest.raises(InputError, match=f"this cluster: process {os.getpid()} of "):
+        with pytest.raises(InputError, match=MINE):
             first.check()
 
 
@@ -254,7 +235,6 @@ def test_however_many_have_looked_the_next_is_told_as_well(cluster: str) -> None
     with claim_of(cluster) as first, claim_of(cluster) as second:
         first.hold()
         for at in range(300):
-            with pytest.raises(InputError, match=f"this cluster: process {os.getpid()} of "):
-                second.hold()
+            refuses(second, MINE)
             if at % 100 == 99:
                 first.check()

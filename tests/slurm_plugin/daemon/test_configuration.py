@@ -1,6 +1,7 @@
 """The configuration file: read, refused, written, and the example that is shipped."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from immutables import Map
 
 from hetsched_core.cli import main
 from hetsched_core.errors import InputError
-from slurm_plugin.backend import AwayError, BackendError, SlurmBackend, SlurmSite, SlurmState
+from slurm_plugin.backend import AwayError, BackendError, SlurmBackend, SlurmSite
 from slurm_plugin.cli.config import config
 from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.configuration import (
@@ -27,41 +28,42 @@ from tests.slurm_plugin.backend.fake import FakeBackend
 
 ROOT = Path(__file__).parents[3]
 PAGE = ROOT / "docs/live/configuration.md"
+GPU = 'partitions = ["gpu"]\n'
+
+Write = Callable[[str], Path]
 
 
-def written(folder: Path, text: str) -> Path:
-    path = folder / "hetschedd.toml"
-    path.write_text(text)
-    return path
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    """Writes a file of some text."""
+
+    def written(text: str) -> Path:
+        path = tmp_path / "hetschedd.toml"
+        path.write_text(text)
+        return path
+
+    return written
 
 
-def test_what_the_file_does_not_say_has_its_default(tmp_path: Path) -> None:
-    path = written(tmp_path, 'partitions = ["gpu", "old"]\nround_s = 90\nmode = "enforce"\n')
-    read = read_configuration(path)
+def test_what_the_file_does_not_say_has_its_default(write: Write) -> None:
+    read = read_configuration(
+        write('partitions = ["gpu", "old"]\nround_s = 90\nmode = "enforce"\n')
+    )
     assert read.partitions == {"gpu", "old"}
     assert (read.round_s, read.mode) == (90.0, Mode.ENFORCE)
     assert (read.policy, read.cycle_s, read.log) == ("fifo", 1.0, LogForm.LOGFMT)
     assert not read.parameters
+    # A pilot names nodes alone.
+    read = read_configuration(write('nodes = "n[0-1],n7"\njobs = "marked"\n'))
+    assert read.node_names == {"n0", "n1", "n7"}
+    assert (read.partitions, read.jobs) == (frozenset(), Jobs.MARKED)
 
 
-def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
-    path = written(
-        tmp_path,
-        'partitions = ["gpu"]\ncycle_s = 2\npolicy = "hops"\n[parameters]\nwindow = 3\nlam = 0.5\n',
-    )
+def test_the_command_line_wins_over_the_file_and_says_it_all_without_one(write: Write) -> None:
+    path = write(f'{GPU}cycle_s = 2\npolicy = "hops"\n[parameters]\nwindow = 3\nlam = 0.5\n')
     read = read_configuration(path, {"cycle_s": "0.5", "backend": "commands"}, {"window": "4"})
     assert (read.cycle_s, read.backend) == (0.5, BackendName.COMMANDS)
     assert dict(read.parameters) == {"window": "4", "lam": "0.5"}
-
-
-def test_a_pilot_names_nodes_alone(tmp_path: Path) -> None:
-    read = read_configuration(written(tmp_path, 'nodes = "n[0-1],n7"\njobs = "marked"\n'))
-    assert read.node_names == {"n0", "n1", "n7"}
-    assert not read.partitions
-    assert read.jobs is Jobs.MARKED
-
-
-def test_without_a_file_the_command_line_says_it_all() -> None:
     read = read_configuration(None, {"partitions": "gpu, old", "database": "here.duckdb"})
     assert read.partitions == {"gpu", "old"}
     assert read.database == Path("here.duckdb")
@@ -79,6 +81,7 @@ def test_without_a_file_the_command_line_says_it_all() -> None:
         ('metrics = "9754"', "metrics = '9754': expected HOST:PORT, such as 127.0.0.1:9754"),
         ('metrics = "127.0.0.1:99999"', "expected HOST:PORT"),
         ('database = ""', "database = '.' names no file or folder"),
+        ('spool = ""', 'spool = "" is no directory'),
         (f'socket = "/{"a" * 107}"', "a socket's path has at most 107 bytes"),
         ("round = 3", "unknown setting 'round': did you mean 'round_s'?"),
         ('round_s = "3"', "round_s = '3': expected a number"),
@@ -95,11 +98,11 @@ def test_without_a_file_the_command_line_says_it_all() -> None:
     ],
 )
 def test_a_wrong_file_is_refused_with_its_name_the_value_and_what_would_do(
-    tmp_path: Path, text: str, words: str
+    write: Write, text: str, words: str
 ) -> None:
     if text and not text.startswith(("partitions", "nodes", "\ufeff")):
-        text = f'partitions = ["gpu"]\n{text}'
-    path = written(tmp_path, text)
+        text = GPU + text
+    path = write(text)
     with pytest.raises(InputError) as refused:
         read_configuration(path)
     assert words in str(refused.value)
@@ -110,31 +113,23 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
 
 
 @given(
-    partitions=st.frozensets(NAMES, min_size=1, max_size=3),
-    round_s=st.floats(1, 86_400),
-    slack_s=st.integers(20, 86_400),
-    mode=st.sampled_from(Mode),
-    database=NAMES.filter(lambda name: bool(Path(name).name)),
-    parameters=st.dictionaries(st.from_regex(r"[a-z_]{1,8}", fullmatch=True), NAMES, max_size=3),
+    before=st.builds(
+        Configuration,
+        partitions=st.frozensets(NAMES, min_size=1, max_size=3),
+        round_s=st.floats(1, 86_400),
+        slack_s=st.integers(20, 86_400),
+        mode=st.sampled_from(Mode),
+        database=NAMES.filter(lambda name: bool(Path(name).name)).map(Path),
+        parameters=st.dictionaries(
+            st.from_regex(r"[a-z_]{1,8}", fullmatch=True), NAMES, max_size=3
+        ).map(Map),
+    )
 )
 def test_what_is_written_is_read_again(
-    tmp_path_factory: pytest.TempPathFactory,
-    partitions: frozenset[str],
-    round_s: float,
-    slack_s: int,
-    mode: Mode,
-    database: str,
-    parameters: dict[str, str],
+    tmp_path_factory: pytest.TempPathFactory, before: Configuration
 ) -> None:
-    before = Configuration(
-        partitions=partitions,
-        round_s=round_s,
-        slack_s=slack_s,
-        mode=mode,
-        database=Path(database),
-        parameters=Map(parameters),
-    )
-    path = written(tmp_path_factory.mktemp("config"), to_toml(before))
+    path = tmp_path_factory.mktemp("config") / "hetschedd.toml"
+    path.write_text(to_toml(before))
     assert read_configuration(path) == before
 
 
@@ -142,12 +137,6 @@ def test_the_shipped_example_is_what_the_settings_are() -> None:
     shipped = ROOT / "slurm_plugin/packaging/hetschedd.toml"
     assert shipped.read_text() == to_toml(None)
     assert read_configuration(shipped) == Configuration(partitions=frozenset({"gpu"}))
-
-
-def test_an_empty_spool_is_not_the_current_directory(tmp_path: Path) -> None:
-    path = written(tmp_path, 'partitions = ["a"]\nspool = ""\n')
-    with pytest.raises(InputError, match='spool = "" is no directory'):
-        read_configuration(path)
 
 
 def test_the_page_lists_every_setting_as_declared() -> None:
@@ -163,27 +152,20 @@ def test_the_page_lists_every_setting_as_declared() -> None:
     ]
 
 
-def test_config_show_prints_a_file_with_what_differs_uncommented(tmp_path: Path) -> None:
-    path = written(tmp_path, 'partitions = ["a"]\ngrace_s = 5\n[parameters]\nwindow = 2\n')
+def test_config_show_prints_a_file_with_what_differs_uncommented(write: Write) -> None:
+    path = write(f"{GPU}grace_s = 5\n[parameters]\nwindow = 2\n")
     shown = CliRunner().invoke(config, ["show", str(path)]).output
     said = [line for line in shown.splitlines() if line and not line.startswith("#")]
-    assert said == ['partitions = ["a"]', "grace_s = 5.0", "[parameters]", 'window = "2"']
+    assert said == ['partitions = ["gpu"]', "grace_s = 5.0", "[parameters]", 'window = "2"']
 
 
 def no_slurm(_: str) -> SlurmBackend:
     raise BackendError("there is no command scontrol in PATH")
 
 
-def test_config_check_looks_at_the_policy_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
-    good = written(tmp_path, 'partitions = ["a"]\npolicy = "las"\n')
-    assert (
-        "policy las, shadow mode, partitions a"
-        in CliRunner().invoke(config, ["check", str(good)]).output
-    )
-    for text, words in (
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
         ('policy = "tiresia"', "did you mean 'tiresias'"),
         ('policy = "hare"', "for replays only"),
         ('database = "/nowhere/d.duckdb"', "there is no folder /nowhere; make it"),
@@ -193,17 +175,24 @@ def test_config_check_looks_at_the_policy_too(
             'policy = "las"\n[parameters]\nwidth = 1',
             "policy 'las' has no parameters; leave 'width' out",
         ),
-    ):
-        bad = written(tmp_path, f'partitions = ["a"]\n{text}\n')
-        result = CliRunner().invoke(config, ["check", str(bad)])
-        assert result.exit_code != 0
-        assert words in str(result.exception)
+    ],
+)
+def test_config_check_looks_at_the_policy_and_folders_too(
+    write: Write, monkeypatch: pytest.MonkeyPatch, text: str, words: str
+) -> None:
+    monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
+    result = CliRunner().invoke(config, ["check", str(write(GPU + text))])
+    assert result.exit_code != 0
+    assert words in str(result.exception)
+    good = write(GPU + 'policy = "las"\n')
+    said = CliRunner().invoke(config, ["check", str(good)]).output
+    assert "policy las, shadow mode, partitions gpu" in said
 
 
 def test_config_check_refuses_a_partition_that_slurm_does_not_have_as_the_daemon_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = written(tmp_path, 'partitions = ["gpu", "nope"]\nbackend = "commands"\n')
+    path = str(write('partitions = ["gpu", "nope"]\nbackend = "commands"\n'))
     opened = []
 
     class Slurm(FakeBackend):
@@ -212,21 +201,21 @@ def test_config_check_refuses_a_partition_that_slurm_does_not_have_as_the_daemon
         def site(self) -> SlurmSite:
             if not self.answers:
                 raise AwayError("nobody answers")
-            return self.where
+            return SlurmSite(30.0, {"gpu": None, "old": None})
 
-    slurm = Slurm(SlurmState((), {}), where=SlurmSite(30.0, {"gpu": None, "old": None}))
+    slurm = Slurm()
 
     def found(name: str) -> SlurmBackend:
         opened.append(name)
         return slurm
 
     monkeypatch.setattr("slurm_plugin.backend.open_backend", found)
-    result = CliRunner().invoke(config, ["check", str(path)])
+    result = CliRunner().invoke(config, ["check", path])
     assert str(result.exception) == "Slurm has no partition nope; it has gpu, old"
     assert opened == ["commands"]
     # The line that the command `hetsched` makes of it, and its exit code.
-    assert main(["config", "check", str(path)]) == 1
+    assert main(["config", "check", path]) == 1
     slurm.answers = False
-    assert main(["config", "check", str(path)]) == 0
+    assert main(["config", "check", path]) == 0
     monkeypatch.setattr("slurm_plugin.backend.open_backend", no_slurm)
-    assert main(["config", "check", str(path)]) == 0
+    assert main(["config", "check", path]) == 0

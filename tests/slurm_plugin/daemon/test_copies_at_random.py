@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from hetsched_core.policy import make_policy
 from hetsched_core.types import NodeCondition
 from slurm_plugin.backend import (
     Cancel,
@@ -22,8 +23,9 @@ from slurm_plugin.backend import (
     SlurmSite,
     SlurmState,
 )
-from tests.slurm_plugin.daemon.fake_slurm import Clock, node, placed
-from tests.slurm_plugin.daemon.test_copies import element, hadare, mark
+from slurm_plugin.daemon import Daemon
+from tests.slurm_plugin.daemon.fake_slurm import Clock, daemon_of, node, placed
+from tests.slurm_plugin.daemon.test_copies import SETTINGS, element, mark
 
 
 @dataclass
@@ -129,18 +131,23 @@ def _active(job: SlurmJob) -> bool:
     return job.state is JobState.RUNNING
 
 
+def hadare(slurm: World) -> Daemon:
+    """A daemon that knows nothing but what Slurm shows."""
+    return daemon_of(slurm, slurm.clock, make_policy("hadare"), settings=SETTINGS)
+
+
 @pytest.mark.parametrize("seed", range(12))
 def test_whatever_happens_every_job_comes_to_its_end_and_leaves_nothing(seed: int) -> None:
-    rng, clock = Random(seed), Clock()
-    slurm = World(rng, clock)
-    daemon = hadare(slurm, clock)
+    rng = Random(seed)
+    slurm = World(rng, Clock())
+    daemon = hadare(slurm)
     copies: set[int] = set()
     for second in range(900):
         if second % 40 == 0 and len(slurm.work) < 4:
             slurm.submit(str(7 + len(slurm.work)), rng.randint(2, 4))
         if rng.random() < 0.03:
-            # Killed, and started anew: it knows nothing but what Slurm shows.
-            daemon = hadare(slurm, clock)
+            # Killed, and started anew.
+            daemon = hadare(slurm)
         report = daemon.cycle()
         assert report.violations == ()
         assert report.outcome is not None

@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from ClusterShell.NodeSet import NodeSet
 
-from hetsched_core.cli.group import hetsched
-from hetsched_core.policy import make_policy
+from hetsched_core.policy import Policy, make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from hetsched_core.types import RequirementSet
@@ -42,7 +40,7 @@ SETTINGS = DaemonSettings(partitions=frozenset({"gpu"}), restart_cost_s=0.0, gra
 
 def daemon_of(
     backend: SlurmBackend,
-    policy: str = "fifo",
+    policy: str | Policy = "fifo",
     mode: Mode = Mode.ENFORCE,
     store: Store | None = None,
     settings: DaemonSettings = SETTINGS,
@@ -50,7 +48,7 @@ def daemon_of(
     """A daemon on the wall clock, which holds the nodes from now on unless it only looks on."""
     daemon = Daemon(
         backend,
-        make_policy(policy),
+        make_policy(policy) if isinstance(policy, str) else policy,
         settings,
         mode=mode,
         clock=time.time,
@@ -297,47 +295,30 @@ def test_a_policy_that_moves_jobs_resumes_them_with_the_right_restart_count(
     assert check_runs(testbed, submitter, asked, decisions) >= 10
 
 
-def test_what_sacct_says_of_a_run_replays_offline(
-    backend: SlurmBackend, submitter: Submitter, testbed: Testbed, tmp_path: Path
+def test_under_hlas_short_jobs_of_unknown_length_overtake_long_ones_in_slots_of_their_own(
+    backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
-    daemon = daemon_of(backend)
-    jobs = [submitter.submit("--gpu-set=2,4", "--time=5", seconds=1) for _ in range(12)]
-    drive(daemon, ended(backend, jobs), timeout_s=60)
-    accounted(testbed, jobs)
-    log, result = tmp_path / "sacct.txt", tmp_path / "result.json"
-    log.write_text(
-        testbed.command(
-            *("sacct", "--duplicates", "--allocations", "--parsable2", f"--jobs={','.join(jobs)}"),
-            *("--format", SACCT_COLUMNS),
-        )
-    )
-    inferred = CliRunner().invoke(hetsched, ["cluster", "infer", "--log", str(log)])
-    assert inferred.exit_code == 0, inferred.output
-    cluster = tmp_path / "cluster.toml"
-    cluster.write_text(inferred.stdout)
-    arguments = ["replay", str(log), "--cluster", str(cluster), "--policy", "fifo", "--tz", "UTC"]
-    replayed = CliRunner().invoke(hetsched, [*arguments, "--json", str(result)])
-    assert replayed.exit_code == 0, replayed.output
-    measures = json.loads(result.read_text())["policies"]["fifo"]
-    assert (measures["jobs"], measures["completed"]) == (12, 12)
+    """Eight run at a time; twelve that are long come first."""
+    compile_kernels(backend, "hlas-slots")
+    policy = make_policy("hlas-slots", {"first_threshold_s": "1", "threshold_factor": "2"})
 
+    def submit(count: int, seconds: float) -> list[str]:
+        four = "--gpu-set=4 --can-checkpoint"
+        return [submitter.submit(four, seconds=seconds) for _ in range(count)]
 
-def test_shadow_mode_plans_all_jobs_and_changes_nothing(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    jobs = [submitter.submit("--gpu-set=1,2", "--begin=now+1") for _ in range(3)]
-    jobs += [submitter.submit("", "--gpus=2", "--begin=now+1") for _ in range(2)]
-    await_job(backend, jobs[-1], running)
-    before = backend.read()
-    daemon = daemon_of(backend, mode=Mode.SHADOW)
-    reports = [daemon.cycle() for _ in range(3)]
-    after = backend.read()
-    assert all(report.outcome is None for report in reports)
-    assert after.nodes == before.nodes
-    assert after.reservations == ()
-    # Meanwhile Slurm may forget jobs of other tests, which have ended long ago.
-    assert {job: after.jobs[job] for job in jobs} == {job: before.jobs[job] for job in jobs}
-    assert set(daemon.plan.entries) == set(jobs)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        daemon = daemon_of(backend, policy, store=store, settings=replace(SETTINGS, round_s=3.0))
+        long = submit(12, 6.0)
+        drive(daemon, started(submitter, long[:8]), timeout_s=60)
+        short = submit(8, 0.3)
+        drive(daemon, ended(backend, [*long, *short]), timeout_s=240)
+        decisions = [decision.document for _, decision in store.decisions()]
+    check_runs(testbed, submitter, dict.fromkeys((*long, *short), "4"), decisions)
+    rows = accounted_runs(testbed, [*long, *short])
+    assert sum(len(runs) - 1 for runs in rows.values()) >= 8
+    before = [rows[a][-1].end < rows[b][-1].end for a in short for b in long]
+    # In the order of submission a short job would be before no more than the last four.
+    assert sum(before) > 0.7 * len(before)
 
 
 def test_jobs_that_run_already_or_are_elsewhere_are_left_alone_and_their_gpus_are_taken(
@@ -391,16 +372,3 @@ def test_a_job_that_begins_while_slurm_is_read_is_not_taken_for_somebody_else_s(
     assert daemon.cycle().violations == ()
     view = daemon.world.nodes["n0"]
     assert (view.held_gpus, view.foreign_gpus) == (4, 0)
-
-
-def test_a_daemon_that_was_killed_goes_on_from_what_slurm_shows(
-    backend: SlurmBackend, submitter: Submitter
-) -> None:
-    killed = daemon_of(backend)
-    jobs = [submitter.submit("--gpu-set=2,4", seconds=2) for _ in range(20)]
-    killed.cycle()
-    time.sleep(0.3)
-    # Another one, which knows nothing of the first.
-    daemon = daemon_of(backend)
-    drive(daemon, ended(backend, jobs), timeout_s=90)
-    assert all(backend.read().jobs[job].restarts == 0 for job in jobs)

@@ -8,7 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,21 +29,64 @@ from slurm_plugin.daemon.database import TRY_AGAIN_S, Database
 
 NOW = 1.76e9
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "daemon.duckdb"
 
 
+@pytest.fixture
+def one(path: Path) -> Iterator[Database]:
+    """A database that is open."""
+    with Database(path) as one:
+        assert one.open(NOW) == ()
+        yield one
+
+
+def store_of(one: Database) -> Store:
+    assert one.store is not None
+    return one.store
+
+
+def kept(one: Database) -> int:
+    """How many decisions it has."""
+    return store_of(one).summary().decisions
+
+
+def record(one: Database, decisions: int) -> None:
+    """Have it hold so many more decisions."""
+    for number in range(decisions):
+        document = random.Random(number).randbytes(2000).hex()
+        store_of(one).record_decision(
+            Decision("las", PlanRecord(NOW, frozenset(), 0.1, 1, 1), document=document)
+        )
+
+
+def aside(path: Path, number: int = 1) -> Path:
+    """Where a damaged one is set aside."""
+    return path.with_name(f"daemon.duckdb.damaged-{number}")
+
+
+def said_once(one: Database, error: StoreError | None = None) -> tuple[str, ...]:
+    """What a look finds, of which the next one says no more."""
+    said = one.check(NOW + 1, error)
+    assert one.check(NOW + 2, None) == ()
+    return said
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
 def test_a_new_one_and_a_sound_one_are_opened_without_a_word(path: Path) -> None:
     for _ in range(2):
         with Database(path) as one:
             assert one.open(NOW) == ()
-            assert one.store is not None
-            assert one.check(NOW + 1, None) == ()
             # A full disk is no damage: the store stays, and may be tried again.
-            assert one.check(NOW + 2, StoreWriteError("full")) == ()
-            assert one.store.summary().decisions == 0
+            assert said_once(one, StoreWriteError("full")) == ()
+            assert kept(one) == 0
 
 
 @pytest.mark.parametrize("damage", ["zeros", "cut", "text"])
@@ -57,35 +100,17 @@ def test_one_that_is_damaged_at_the_start_is_set_aside_and_said(path: Path, dama
         (said,) = one.open(NOW)
         assert "set aside as daemon.duckdb.damaged-1" in said
         assert "speeds are estimated until they are measured again" in said
-        assert one.store is not None
-        assert one.store.summary().decisions == 0
-    assert path.with_name("daemon.duckdb.damaged-1").read_bytes() == broken[damage]
+        assert kept(one) == 0
+    assert aside(path).read_bytes() == broken[damage]
 
 
-def test_one_that_is_found_damaged_later_is_set_aside_and_said(path: Path) -> None:
-    with Database(path) as one:
-        one.open(NOW)
-        before = one.store
-        (said,) = one.check(NOW + 1, StoreDamagedError("a block is wrong"))
-        assert said.startswith("a block is wrong: it was set aside as daemon.duckdb.damaged-1")
-        assert one.store is not before
-        assert one.check(NOW + 2, None) == ()
-        one.check(NOW + 3, StoreDamagedError("a block is wrong"))
-    assert sorted(each.name for each in path.parent.iterdir()) == [
-        "daemon.duckdb",
-        "daemon.duckdb.damaged-1",
-        "daemon.duckdb.damaged-2",
-    ]
-
-
-def record(store: Store | None, decisions: int) -> None:
-    """Have a store hold so many more decisions."""
-    assert store is not None
-    for number in range(decisions):
-        document = random.Random(number).randbytes(2000).hex()
-        store.record_decision(
-            Decision("las", PlanRecord(NOW, frozenset(), 0.1, 1, 1), document=document)
-        )
+def test_one_that_is_found_damaged_later_is_set_aside_and_said(path: Path, one: Database) -> None:
+    before = one.store
+    (said,) = said_once(one, StoreDamagedError("a block is wrong"))
+    assert said.startswith("a block is wrong: it was set aside as daemon.duckdb.damaged-1")
+    assert one.store is not before
+    one.check(NOW + 3, StoreDamagedError("a block is wrong"))
+    assert aside(path, 2).exists()
 
 
 def cut(path: Path) -> None:
@@ -107,43 +132,50 @@ def write_over_the_middle(path: Path) -> None:
         file.write(os.urandom(path.stat().st_size // 2))
 
 
+def spoilt_by(spoil: Callable[[Path], None], path: Path, one: Database) -> bytes:
+    """Fill a database, and spoil it; return what is in its file then."""
+    record(one, 100)
+    store_of(one).checkpoint()
+    record(one, 3)
+    spoil(path)
+    return path.read_bytes()
+
+
 @pytest.mark.parametrize("spoil", [cut, cut_off, write_over, write_over_the_middle])
 def test_one_that_another_process_spoils_is_set_aside_at_once_and_said_once(
     path: Path, spoil: Callable[[Path], None]
 ) -> None:
     with Database(path) as one:
         one.open(NOW)
-        record(one.store, 100)
-        assert one.store is not None
-        one.store.checkpoint()
-        record(one.store, 3)
-        spoil(path)
-        spoilt = path.read_bytes()
-        said = one.check(NOW + 1, None)
+        spoilt = spoilt_by(spoil, path, one)
+        said = said_once(one)
         assert "was written to by another process" in said[0]
         assert "set aside as daemon.duckdb.damaged-1" in said[-1]
         # Nothing more has gone into it.
-        assert path.with_name("daemon.duckdb.damaged-1").read_bytes() == spoilt
-        assert one.check(NOW + 2, None) == ()
-        record(one.store, 2)
-        assert one.store.summary().decisions == 2
+        assert aside(path).read_bytes() == spoilt
+        record(one, 2)
+        assert kept(one) == 2
         assert one.check(NOW + 3, None) == ()
     with Store.open(path) as store:
-        assert store.faults() == ()
-        assert store.summary().decisions == 2
+        assert (store.faults(), store.summary().decisions) == ((), 2)
+
+
+def test_one_that_is_spoilt_in_the_daemon_s_last_moment_is_not_written_into(path: Path) -> None:
+    with Database(path) as one:
+        one.open(NOW)
+        spoilt = spoilt_by(write_over_the_middle, path, one)
+    assert path.read_bytes() == spoilt
 
 
 @pytest.mark.parametrize("which", ["daemon.duckdb", "daemon.duckdb.wal"])
-def test_what_is_spoilt_while_something_is_written_is_seen_as_well(path: Path, which: str) -> None:
-    with Database(path) as one:
-        one.open(NOW)
-        record(one.store, 2)
-        assert one.store is not None
-        with one.store.transaction() as transaction:
-            transaction.run("DELETE FROM decision WHERE id = 1")
-            os.truncate(path.with_name(which), 100)
-        said = one.check(NOW + 1, None)
-        assert f"{which} was written to" in said[0]
+def test_what_is_spoilt_while_something_is_written_is_seen_as_well(
+    path: Path, one: Database, which: str
+) -> None:
+    record(one, 2)
+    with store_of(one).transaction() as transaction:
+        transaction.run("DELETE FROM decision WHERE id = 1")
+        os.truncate(path.with_name(which), 100)
+    assert f"{which} was written to" in one.check(NOW + 1, None)[0]
 
 
 def test_nothing_that_the_daemon_writes_itself_is_taken_for_another_s(
@@ -153,85 +185,65 @@ def test_nothing_that_the_daemon_writes_itself_is_taken_for_another_s(
     monkeypatch.setattr("hetsched_core.store.database.CHECKPOINT_BYTES", 1 << 18)
     with Database(path) as one:
         one.open(NOW)
-        assert one.store is not None
         for number in range(10):
-            record(one.store, 30)
-            one.store.forget_decisions(keep=100, most_bytes=1 << 20)
+            record(one, 30)
+            store_of(one).forget_decisions(keep=100, most_bytes=1 << 20)
             assert one.check(NOW + number, None) == ()
-            one.store.summary()
+            kept(one)
     with Database(path) as one:
         assert one.open(NOW) == ()
         assert one.check(NOW + 1, None) == ()
 
 
-def test_one_that_is_spoilt_in_the_daemon_s_last_moment_is_not_written_into(path: Path) -> None:
-    with Database(path) as one:
-        one.open(NOW)
-        record(one.store, 100)
-        assert one.store is not None
-        one.store.checkpoint()
-        record(one.store, 3)
-        write_over_the_middle(path)
-        spoilt = path.read_bytes()
-    assert path.read_bytes() == spoilt
+def test_one_that_was_only_touched_is_gone_on_with_and_nothing_is_lost(
+    path: Path, one: Database
+) -> None:
+    record(one, 5)
+    os.utime(path)
+    words = f"{path} was written to by another process; it is whole, and is gone on with"
+    assert said_once(one) == (words,)
+    assert kept(one) == 5
 
 
-def test_one_that_was_only_touched_is_gone_on_with_and_nothing_is_lost(path: Path) -> None:
-    with Database(path) as one:
-        one.open(NOW)
-        record(one.store, 5)
-        os.utime(path)
-        (said,) = one.check(NOW + 1, None)
-        assert said == f"{path} was written to by another process; it is whole, and is gone on with"
-        assert one.store is not None
-        assert one.store.summary().decisions == 5
-        assert one.check(NOW + 2, None) == ()
-
-
-@pytest.mark.parametrize("how", ["deleted", "cut", "overwritten"])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        Path.unlink,
+        lambda log: os.truncate(log, 100),
+        lambda log: log.write_bytes(os.urandom(log.stat().st_size)),
+    ],
+    ids=["deleted", "cut", "overwritten"],
+)
 def test_a_log_that_another_process_spoils_is_written_anew_and_nothing_is_lost(
-    path: Path, how: str
+    path: Path, one: Database, spoil: Callable[[Path], object]
 ) -> None:
     log = path.with_name("daemon.duckdb.wal")
-    with Database(path) as one:
-        one.open(NOW)
-        record(one.store, 5)
-        match how:
-            case "deleted":
-                log.unlink()
-            case "cut":
-                os.truncate(log, 100)
-            case _:
-                log.write_bytes(os.urandom(log.stat().st_size))
-        (said,) = one.check(NOW + 1, None)
-        assert f"{log} was written to or deleted by another process" in said
-        record(one.store, 2)
-        assert one.check(NOW + 2, None) == ()
-        shutil.copytree(path.parent, path.parent / "killed")
+    record(one, 5)
+    spoil(log)
+    (said,) = one.check(NOW + 1, None)
+    assert f"{log} was written to or deleted by another process" in said
+    record(one, 2)
+    assert one.check(NOW + 2, None) == ()
+    shutil.copytree(path.parent, path.parent / "killed")
     with Store.open(path.parent / "killed" / path.name) as store:
-        assert store.summary().decisions == 7
-        assert store.faults() == ()
+        assert (store.faults(), store.summary().decisions) == ((), 7)
 
 
 def test_one_whose_mode_is_changed_gets_back_its_own(path: Path) -> None:
+    another = path.with_name("passwd")
+    for there in (aside(path, 7), another):
+        there.write_text("names")
+        there.chmod(0o644)
+    path.with_name("daemon.duckdb.link").symlink_to(another)
     with Database(path) as one:
-        path.with_name("daemon.duckdb.damaged-7").write_text("names")
-        another = path.with_name("passwd")
-        another.write_text("names")
-        another.chmod(0o644)
-        path.with_name("daemon.duckdb.link").symlink_to(another)
-        one.open(NOW)
-        assert one.check(NOW, None) == ()
-        ours = [path, path.with_name("daemon.duckdb.damaged-7")]
-        assert {stat.S_IMODE(each.stat().st_mode) for each in ours} == {0o600}
+        assert one.open(NOW) == one.check(NOW, None) == ()
         # A link is not followed.
-        assert stat.S_IMODE(another.stat().st_mode) == 0o644
+        assert [mode_of(each) for each in (path, aside(path, 7), another)] == [0o600, 0o600, 0o644]
         for mode in (0, 0o644):
             path.chmod(mode)
-            (said,) = one.check(NOW + 1, None)
-            assert said == f"{path} had mode {mode:04o}; it is the daemon's alone again, 0600"
-            assert stat.S_IMODE(path.stat().st_mode) == 0o600
-            assert one.check(NOW + 2, None) == ()
+            words = f"{path} had mode {mode:04o}; it is the daemon's alone again, 0600"
+            assert said_once(one) == (words,)
+            assert mode_of(path) == 0o600
 
 
 GIVEN_AWAY = """
@@ -248,14 +260,14 @@ with Database(path) as one:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
+@as_root
 def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with() -> None:
     with tempfile.TemporaryDirectory(prefix="hs-", dir="/tmp") as name:
         path = Path(name) / "daemon.duckdb"
         os.chown(name, 65_532, 65_532)
         words = [sys.executable, "-c", GIVEN_AWAY, str(path)]
-        pipes = {"stdin": -1, "stdout": -1}
-        with subprocess.Popen(words, text=True, bufsize=1, **pipes) as process:  # type: ignore[call-overload]
+        with subprocess.Popen(words, stdin=-1, stdout=-1, text=True, bufsize=1) as process:
+            assert process.stdout is not None
             assert process.stdout.readline() == "()\n"
             os.chown(path, 0, 0)
             print(file=process.stdin)
@@ -266,40 +278,35 @@ def test_one_that_is_given_to_another_user_is_said_once_and_gone_on_with() -> No
             assert process.stdout.readline() == "()\n"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file away")
-def test_of_one_that_root_s_daemon_finds_given_away_the_owner_is_named(path: Path) -> None:
-    with Database(path) as one:
-        one.open(NOW)
-        os.chown(path, 65_534, -1)
-        path.chmod(0o644)
-        (said,) = one.check(NOW + 1, None)
-        assert said == (
-            f"{path} belongs to nobody by now, who may read all of it; it has mode 0600; "
-            f"give it back: chown root {path}"
-        )
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert one.check(NOW + 2, None) == ()
-        os.chown(path, 0, -1)
-        assert one.check(NOW + 3, None) == (
-            f"{path} was another user's; it is the daemon's alone again, 0600",
-        )
+@as_root
+def test_of_one_that_root_s_daemon_finds_given_away_the_owner_is_named(
+    path: Path, one: Database
+) -> None:
+    os.chown(path, 65_534, -1)
+    path.chmod(0o644)
+    (said,) = said_once(one)
+    assert said == (
+        f"{path} belongs to nobody by now, who may read all of it; it has mode 0600; "
+        f"give it back: chown root {path}"
+    )
+    assert mode_of(path) == 0o600
+    os.chown(path, 0, -1)
+    back = f"{path} was another user's; it is the daemon's alone again, 0600"
+    assert one.check(NOW + 3, None) == (back,)
 
 
-def test_one_that_is_deleted_or_replaced_is_begun_anew_and_said(path: Path) -> None:
-    with Database(path) as one:
-        one.open(NOW)
-        path.unlink()
-        (said,) = one.check(NOW + 1, None)
-        assert "was deleted or replaced: a new one is begun" in said
-        assert path.exists()
-        assert one.check(NOW + 2, None) == ()
-        other = path.with_name("other")
-        with Store.open(other, Mode.WRITE):
-            pass
-        other.replace(path)
-        (said,) = one.check(NOW + 3, None)
-        assert one.store is not None
-        assert one.store.summary().decisions == 0
+def test_one_that_is_deleted_or_replaced_is_begun_anew_and_said(path: Path, one: Database) -> None:
+    path.unlink()
+    (said,) = said_once(one)
+    assert "was deleted or replaced: a new one is begun" in said
+    assert path.exists()
+    record(one, 1)
+    other = path.with_name("other")
+    with Store.open(other, Mode.WRITE):
+        pass
+    other.replace(path)
+    assert len(one.check(NOW + 3, None)) == 1
+    assert kept(one) == 0
 
 
 def test_where_none_can_be_had_it_is_said_once_and_tried_again(path: Path) -> None:
@@ -309,10 +316,7 @@ def test_where_none_can_be_had_it_is_said_once_and_tried_again(path: Path) -> No
         one.open(NOW)
         (folder / path.name).unlink()
         folder.rename(path.parent / "gone")
-        said = one.check(NOW + 1, None)
-        assert said[-1].endswith("nothing is recorded or measured until it can be opened")
-        assert one.store is None
-        assert one.check(NOW + 2, None) == ()
+        assert said_once(one)[-1].endswith("is recorded or measured until it can be opened")
         assert one.check(NOW + 2 + TRY_AGAIN_S, None) == ()
         folder.mkdir()
         assert one.store is None
@@ -331,8 +335,7 @@ def test_one_that_somebody_reads_is_awaited(path: Path, monkeypatch: pytest.Monk
             (said,) = one.open(NOW)
             assert said.startswith(f"{path} is open in process 7: nothing is recorded")
             assert one.store is None
-        assert one.check(NOW + 1, None) == ()
-        assert one.check(NOW + 1 + TRY_AGAIN_S, None) == ()
+        assert one.check(NOW + 1, None) == one.check(NOW + 1 + TRY_AGAIN_S, None) == ()
         assert one.store is not None
 
 
@@ -350,13 +353,11 @@ def test_what_an_admin_has_to_decide_ends_the_daemon_at_its_start(path: Path) ->
 
 def test_a_store_that_could_not_be_opened_again_is_tried_with_each_call(path: Path) -> None:
     with Store.open(path, Mode.WRITE) as store:
-        held = store
         path.rename(path.with_name("away"))
         path.mkdir()
-        with pytest.raises(StoreError):
-            held._reopen()
-        with pytest.raises(StoreError):
-            store.summary()
+        for call in (store._reopen, store.summary):
+            with pytest.raises(StoreError):
+                call()
         path.rmdir()
         path.with_name("away").rename(path)
         assert store.summary().decisions == 0

@@ -10,13 +10,11 @@ import pytest
 from immutables import Map
 
 from hetsched_core.errors import InputError
-from hetsched_core.policy import Policy, PolicyInfo
+from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import (
     EMPTY_PLAN,
     Configuration,
-    Entry,
     ExecutionModel,
-    JobView,
     Placed,
     Placement,
     Plan,
@@ -25,21 +23,18 @@ from hetsched_core.types import (
     Snapshot,
     Waiting,
 )
-from slurm_plugin.backend import Enter, Hold
+from slurm_plugin.backend import Hold
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.log import open_log, tell
-from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
     WAITING,
-    Clock,
     Evict,
-    daemon_of,
+    Site,
+    held,
     node,
+    places,
     running,
-    state,
 )
-
-OTHER = WAITING.mark.replace("a1", "b2")
 
 
 @dataclass(frozen=True)
@@ -56,60 +51,47 @@ class Forgetful:
 
 
 def test_of_an_invalid_plan_with_no_valid_entry_the_cluster_stays_as_it_is() -> None:
-    runs = running(replace(WAITING, id="2", mark=OTHER), "n0")
-    backend, clock = FakeBackend(state(WAITING, runs)), Clock()
-    daemon = daemon_of(backend, clock, Forgetful())
+    runs = running(replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2")), "n0")
+    daemon = Site(WAITING, runs, policy=Forgetful()).daemon
     report = daemon.cycle()
     assert len(report.violations) == 2
-    assert daemon.plan.entries["1"] == refused("missing")
+    missing = Waiting(Reason(ReasonCode.INVALID_PLAN, detail="missing"))
+    assert daemon.plan.entries["1"] == missing
     assert isinstance(daemon.plan.entries["2"], Placed)
-    assert backend.calls == []
+    assert report.changes == ()
 
 
 @dataclass(frozen=True)
-class SameNode:
-    """A policy that places all jobs on the first node, in its own words."""
+class ByUser:
+    """A policy that gives every job three GPUs of its user's node, which may be gone."""
 
-    info: ClassVar[PolicyInfo] = PolicyInfo("same-node", "", "")
+    info: ClassVar[PolicyInfo] = PolicyInfo("by-user", "", "")
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Give every job three GPUs of the first node, and that of user eve a node that is gone."""
-        entries: dict[str, Entry] = {
-            view.id: Placed((Placement(Configuration.of({self.node(view): 3})),))
-            for view in snapshot.by_submission()
-        }
-        return Plan(Map(entries))
-
-    @staticmethod
-    def node(view: JobView) -> str:
-        """Return where a job is to be."""
-        return {"eve": "gone", "bob": "n1"}.get(view.job.user, "n0")
+        """Place all jobs."""
+        nodes = {view.id: view.job.user for view in snapshot.by_submission()}
+        where = {job: Configuration.of({name: 3}) for job, name in nodes.items()}
+        return Plan(Map({job: Placed((Placement(at),)) for job, at in where.items()}))
 
 
 def test_the_valid_rest_of_an_invalid_plan_is_applied_and_the_rules_are_named_in_the_log() -> None:
     mark = 'hetsched/2 {"nonce":"%s","gpu-set":"3"}'
     jobs = [
         replace(WAITING, id=str(number), user=user, mark=mark % number, submit_s=900.0 + number)
-        for number, user in enumerate(("ann", "eve", "ann", "bob"), 1)
+        for number, user in enumerate(("n0", "gone", "n0", "n1"), 1)
     ]
-    backend, clock = FakeBackend(state(*jobs, nodes=(node("n0"), node("n1")))), Clock()
-    daemon = daemon_of(backend, clock, SameNode())
-    report = daemon.cycle()
-    placed = [(call.job, call.nodes) for call in backend.calls if isinstance(call, Enter)]
-    assert placed == [("1", ("n0",)), ("4", ("n1",))]
-    tell(open_log(LogForm.LOGFMT, out := StringIO()), report, daemon.plan, 1)
+    site = Site(*jobs, nodes=(node("n0"), node("n1")), policy=ByUser())
+    report = site.daemon.cycle()
+    assert places(site.backend.calls) == {"1": ("n0",), "4": ("n1",)}
+    tell(open_log(LogForm.LOGFMT, out := StringIO()), report, site.daemon.plan, 1)
     first, second = (line for line in out.getvalue().splitlines() if "event=invalid_plan" in line)
     assert 'broke="unknown-node: job 2 on node gone"' in first
     assert "6 GPUs promised on n0, which has 4, too few for 3" in second
     # It is asked again soon, though nothing has happened.
-    clock.now += 9
-    assert daemon.cycle().decision is None
-    clock.now += 1
-    assert daemon.cycle().violations
-
-
-def refused(rule: str) -> Waiting:
-    return Waiting(Reason(ReasonCode.INVALID_PLAN, detail=rule))
+    site.cycle(9)
+    assert site.report.decision is None
+    site.clock.now += 1
+    assert site.daemon.cycle().violations
 
 
 @dataclass(frozen=True)
@@ -128,36 +110,26 @@ class Failing(Forgetful):
 def test_a_policy_that_makes_no_plan_is_asked_now_and_then_and_the_nodes_stay_held(
     policy: Forgetful, says: str
 ) -> None:
-    backend, clock = FakeBackend(state(WAITING, reservations=())), Clock()
-    daemon = daemon_of(backend, clock, policy)
-    report = daemon.cycle()
-    assert says in report.violations[0]
-    assert backend.calls == [Hold("hetsched", ("n0",), 60)]
-    backend.state = state(WAITING)
+    site = Site(WAITING, reservations=(), policy=policy)
+    assert says in site.daemon.cycle().violations[0]
+    assert site.backend.calls == [Hold("hetsched", ("n0",), 60)]
+    site.show(WAITING, reservations=(held("n0"),))
     for _ in range(20):
-        clock.now += 1
-        daemon.cycle()
+        site.clock.now += 1
+        site.daemon.cycle()
     assert policy.asked == [1000.0, 1010.0, 1020.0]
 
 
-@dataclass(frozen=True)
-class Tasks(Evict):
-    """A policy of another execution model."""
-
-    info: ClassVar[PolicyInfo] = PolicyInfo("tasks", "", "", model=ExecutionModel.TASKS)
-
-
-@dataclass(frozen=True)
-class ReplayOnly(Evict):
-    """A policy that cannot run live."""
-
-    info: ClassVar[PolicyInfo] = PolicyInfo("past", "", "", replay_only="it knows the future")
-
-
 @pytest.mark.parametrize(
-    ("policy", "says"),
-    [(Tasks(), "only gangs and copies run live"), (ReplayOnly(), "it knows the future")],
+    ("info", "says"),
+    [
+        (PolicyInfo("tasks", "", "", model=ExecutionModel.TASKS), "only gangs and copies run live"),
+        (PolicyInfo("past", "", "", replay_only="it knows the future"), "it knows the future"),
+    ],
 )
-def test_a_policy_that_cannot_run_live_is_refused(policy: Policy, says: str) -> None:
+def test_a_policy_that_cannot_run_live_is_refused(
+    info: PolicyInfo, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Evict, "info", info)
     with pytest.raises(InputError, match=says):
-        daemon_of(FakeBackend(), Clock(), policy)
+        Site(policy=Evict())

@@ -1,16 +1,31 @@
-"""One reservation keeps the managed nodes, and windows of others close them, on a fake Slurm."""
+"""One reservation keeps the managed nodes, windows of others close them, and a stop lets go."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import pytest
 
 from hetsched_core.explain import why
-from hetsched_core.policy import make_policy
-from slurm_plugin.backend import Drop, Enter, Hold, Leave, Requeue, SlurmReservation
+from hetsched_core.policy import Policy, PolicyInfo, make_policy
+from hetsched_core.types import Plan, Snapshot
+from slurm_plugin.backend import (
+    AwayError,
+    Drop,
+    Enter,
+    Hold,
+    Leave,
+    RefusedError,
+    Requeue,
+    SlurmReservation,
+    SlurmState,
+)
 from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.hold import holding, letting_go, windows_of
+from slurm_plugin.daemon.renewing import renewing
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
@@ -18,16 +33,21 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
     SETTINGS,
     WAITING,
-    Clock,
-    daemon_of,
+    Site,
     held,
+    left,
     node,
+    placed,
+    places,
     running,
-    state,
 )
 
 SECOND = "hetsched-2"
 NOW = 1000.0
+FIRST = Hold(HOLD, ("n0",), 60)
+TWO = (node("n0"), node("n1"))
+WHOLE = Enter("5", HOLD, ("n0",), Leave("5"))
+"""How a job of one GPU enters."""
 
 
 def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
@@ -37,31 +57,18 @@ def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
 @pytest.mark.parametrize(
     ("there", "done"),
     [
-        ((), [Hold(HOLD, ("n0",), 60)]),
+        ((), [FIRST]),
         ((reservation(HOLD, NOW + 31),), []),
-        ((reservation(HOLD, NOW + 29),), [Hold(HOLD, ("n0",), 60)]),
+        ((reservation(HOLD, NOW + 29),), [FIRST]),
         # Whoever has set it so, without a daemon nothing would start for days.
-        ((reservation(HOLD, NOW + 86_400),), [Hold(HOLD, ("n0",), 60)]),
-        ((reservation(HOLD, NOW + 60, "n0", "n1"),), [Hold(HOLD, ("n0",), 60)]),
+        ((reservation(HOLD, NOW + 86_400),), [FIRST]),
+        ((reservation(HOLD, NOW + 60, "n0", "n1"),), [FIRST]),
         # One that has ended is listed, and keeps its name, while jobs run in it.
         ((reservation(HOLD, NOW),), [Hold(SECOND, ("n0",), 60)]),
         ((reservation(HOLD, NOW), reservation(SECOND, NOW + 60)), []),
         ((reservation(HOLD, NOW + 60), reservation(SECOND, NOW + 60)), [Drop(SECOND)]),
-        ((reservation(HOLD, NOW), reservation(SECOND, NOW)), [Hold(HOLD, ("n0",), 60)]),
-        ((reservation("maintenance", NOW + 60),), [Hold(HOLD, ("n0",), 60)]),
-    ],
-    ids=[
-        *(
-            "none",
-            "long enough",
-            "half the slack",
-            "days",
-            "other nodes",
-            "ended",
-            "second",
-            "both",
-        ),
-        *("both ended", "another's"),
+        ((reservation(HOLD, NOW), reservation(SECOND, NOW)), [FIRST]),
+        ((reservation("maintenance", NOW + 60),), [FIRST]),
     ],
 )
 def test_the_nodes_are_held_by_one_reservation_for_as_long_as_the_slack(
@@ -70,105 +77,179 @@ def test_the_nodes_are_held_by_one_reservation_for_as_long_as_the_slack(
     assert list(holding(there, ("n0",), SETTINGS, NOW)) == done
 
 
-def test_what_is_let_go_of_is_ours_and_has_not_ended() -> None:
-    there = [reservation(name, NOW + 9) for name in (HOLD, "theirs")]
-    assert list(letting_go([*there, reservation(SECOND, NOW)], NOW)) == [Drop(HOLD)]
-
-
 def test_jobs_enter_the_reservation_that_is_made_in_the_same_cycle() -> None:
     for there, name in (((), HOLD), ((held("n0", until_s=900.0),), SECOND)):
-        backend = FakeBackend(state(RIGID, reservations=there))
-        daemon_of(backend, Clock()).cycle()
-        assert backend.calls == [
-            Hold(name, ("n0",), 60),
-            Enter("5", name, ("n0",), Leave("5")),
-        ]
+        site = Site(RIGID, reservations=there)
+        assert site.cycle() == [Hold(name, ("n0",), 60), replace(WHOLE, reservation=name)]
 
 
 def test_in_shadow_nothing_is_held_and_nothing_let_go_of() -> None:
-    backend = FakeBackend(state(WAITING, RIGID, reservations=()))
-    daemon = daemon_of(backend, Clock(), mode=Mode.SHADOW)
-    report = daemon.cycle()
-    daemon.let_go()
-    assert {change.job for change in report.changes if isinstance(change, Enter)} == {"1", "5"}
-    assert backend.calls == []
+    site = Site(WAITING, RIGID, reservations=(), mode=Mode.SHADOW)
+    site.cycle()
+    site.daemon.let_go()
+    assert places(site.report.changes).keys() == {"1", "5"}
+    assert site.backend.calls == []
 
 
 # -- windows ---------------------------------------------------------------------------------------
 
 WINDOW = SlurmReservation("upgrade", ("n0",), 1500.0, 2000.0)
+LONG = replace(MOVABLE, time_limit_s=6000.0)
 
 
 def test_reservations_of_others_are_windows_and_what_is_over_is_none() -> None:
-    licences = replace(WINDOW, nodes=())
-    over = replace(WINDOW, end_s=NOW)
+    licences, over = replace(WINDOW, nodes=()), replace(WINDOW, end_s=NOW)
     (window,) = windows_of([WINDOW, licences, over, held()], NOW)
     assert (window.from_s, window.until_s, window.nodes) == (1500.0, 2000.0, frozenset({"n0"}))
 
 
 def test_a_job_that_may_be_moved_uses_a_node_until_its_window_and_leaves_it_in_time() -> None:
-    job = replace(MOVABLE, time_limit_s=6000.0)
-    kept = held("n0")
-    backend, clock = FakeBackend(state(job, reservations=(kept, WINDOW))), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    assert [type(change) for change in backend.calls] == [Enter]
-    backend.calls.clear()
-    runs = running(job, "n0")
-    backend.state = state(runs, nodes=(node("n0", used=1),), reservations=(kept, WINDOW))
-    while not backend.calls:
-        clock.now += 1
-        assert daemon.cycle().violations == ()
-        assert clock.now < WINDOW.start_s
-    assert backend.calls == [Requeue("1")]
+    site = Site(LONG, reservations=(held("n0"), WINDOW))
+    assert places(site.cycle()) == {"1": ("n0",)}
+    site.show(running(LONG, "n0"), nodes=(node("n0", used=1),))
+    assert site.until_called(500)[1] == [Requeue("1")]
     lead_s = SETTINGS.grace_s + SETTINGS.checkpoint_wait_s
-    assert WINDOW.start_s - clock.now == pytest.approx(lead_s, abs=2)
+    assert WINDOW.start_s - site.clock.now == pytest.approx(lead_s, abs=2)
 
 
 def test_before_maintenance_a_job_that_may_be_moved_goes_where_slurm_starts_it() -> None:
-    job = replace(MOVABLE, time_limit_s=6000.0)
     works = replace(WINDOW, flags=frozenset({"MAINT"}))
-    backend = FakeBackend(state(job, reservations=(held("n0"), works)))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert backend.calls == []
-    other = (node("n0"), node("n1"))
-    backend.state = state(job, nodes=other, reservations=(held("n0", "n1"), works))
-    daemon.cycle()
-    (placed,) = (change for change in backend.calls if isinstance(change, Enter))
-    assert placed.nodes == ("n1",)
+    site = Site(LONG, reservations=(held("n0"), works))
+    assert site.cycle() == []
+    calls = site.see(LONG, nodes=TWO, reservations=(held("n0", "n1"), works))
+    assert places(calls) == {"1": ("n1",)}
 
 
 def test_a_job_that_a_window_shuts_out_keeps_no_other_job_off_the_rest_of_its_nodes() -> None:
     shape = replace(RIGID.resources, nodes=(2, 2))
     wide = replace(RIGID, gpus=8, resources=shape, time_limit_s=6000.0, submit_s=800.0)
     behind = replace(RIGID, id="6", time_limit_s=6000.0)
-    nodes, both = (node("n0"), node("n1")), held("n0", "n1")
-    backend = FakeBackend(state(wide, behind, nodes=nodes, reservations=(both, WINDOW)))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert [(c.job, c.nodes) for c in backend.calls if isinstance(c, Enter)] == [("6", ("n1",))]
-    blocked = daemon.world.jobs["5"].blocked
-    assert blocked is not None
-    assert blocked.detail == "upgrade"
+    site = Site(wide, behind, nodes=TWO, reservations=(held("n0", "n1"), WINDOW))
+    assert places(site.cycle()) == {"6": ("n1",)}
+    assert site.blocked("5").detail == "upgrade"
 
 
 def test_a_job_that_may_not_be_moved_stays_and_none_is_placed_that_would_reach_in() -> None:
     long, short = replace(RIGID, id="6", time_limit_s=6000.0), replace(RIGID, time_limit_s=400.0)
     runs = running(replace(RIGID, id="8", time_limit_s=6000.0), "n0")
-    used = (node("n0", used=1),)
-    backend, clock = FakeBackend(), Clock()
-    backend.state = state(long, short, runs, nodes=used, reservations=(held("n0"), WINDOW))
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
-    snapshot = daemon.snapshot()
+    site = Site(long, short, runs, nodes=(node("n0", used=1),), reservations=(held("n0"), WINDOW))
+    assert site.cycle() == [WHOLE]
+    snapshot = site.daemon.snapshot()
     assert snapshot is not None
-    assert "upgrade" in str(why(make_policy("fifo"), snapshot, daemon.plan, "6").reasons)
-    backend.state = state(long, runs, nodes=used, reservations=(held("n0"), WINDOW))
-    backend.calls.clear()
-    while clock.now < WINDOW.end_s:
-        clock.now += 20
-        assert daemon.cycle().violations == ()
-        assert backend.calls == [] or clock.now == WINDOW.end_s
-    assert [change.job for change in backend.calls] == ["6"]
+    assert "upgrade" in str(why(make_policy("fifo"), snapshot, site.daemon.plan, "6").reasons)
+    site.show(long, runs)
+    assert site.cycle(WINDOW.end_s - site.clock.now - 20, every_s=20) == []
+    assert "6" in places(site.cycle(20))
+
+
+# -- letting go ------------------------------------------------------------------------------------
+
+
+def test_what_is_let_go_of_is_ours_and_has_not_ended() -> None:
+    there = [reservation(name, NOW + 9) for name in (HOLD, "theirs")]
+    assert list(letting_go([*there, reservation(SECOND, NOW)], NOW)) == [Drop(HOLD)]
+
+
+def test_what_the_last_cycle_placed_leaves_in_its_own_shape_before_the_nodes_are_let_go() -> None:
+    chosen = replace(RIGID, id="6", pinned=("n0",))
+    plain = replace(RIGID, id="7", gpus=0, pinned=("n0",))
+    runs = replace(running(RIGID, "n0"), id="8")
+    site = Site(WAITING, chosen, plain, runs, reservations=())
+    site.cycle()
+    site.backend.calls.clear()
+    entered = (placed(job, "n0") for job in (WAITING, chosen, plain))
+    site.show(*entered, runs, reservations=(held("n0"),))
+    report = site.daemon.let_go()
+    back = [left(WAITING), Leave("6", ("n0",)), Leave("7", ("n0",)), Drop(HOLD)]
+    assert site.backend.calls == back
+    # The log tells of it.
+    assert report.outcome is not None
+    assert list(report.outcome.made) == back
+
+
+def test_a_daemon_that_goes_over_to_shadow_lets_go_too_and_once() -> None:
+    site = Site(placed(RIGID, "n0"))
+    report = site.daemon.adopt(make_policy("fifo"), SETTINGS, Mode.SHADOW)
+    site.daemon.let_go()
+    assert site.backend.calls == [Leave("5"), Drop(HOLD)]
+    assert report.outcome is not None
+    assert list(report.outcome.made) == site.backend.calls
+
+
+def test_a_slurm_that_is_away_keeps_no_daemon_from_stopping() -> None:
+    class Away(FakeBackend):
+        def read(self) -> SlurmState:
+            raise AwayError("nobody answers")
+
+    site = Site(WAITING, backend=Away())
+    site.daemon.let_go()
+    assert site.backend.calls == []
+
+
+# -- while a policy thinks -------------------------------------------------------------------------
+
+
+def await_calls(backend: FakeBackend, count: int) -> None:
+    """Wait until so many calls were made."""
+    deadline = time.monotonic() + 30.0
+    while len(backend.calls) < count:
+        assert time.monotonic() < deadline, backend.calls
+        time.sleep(0.01)
+
+
+def test_the_hold_is_renewed_again_and_again_whatever_slurm_answers_and_no_more_afterwards() -> (
+    None
+):
+    backend = FakeBackend(errors=(RefusedError("no"), AwayError("away")))
+    with renewing(backend, FIRST, every_s=0.01):
+        await_calls(backend, 4)
+    made = len(backend.calls)
+    # A quick policy costs no call.
+    with renewing(backend, FIRST, every_s=15):
+        time.sleep(0.05)
+    assert backend.calls == [FIRST] * made
+
+
+@dataclass
+class Slow(Policy):
+    """Thinks until something has come about, and then as fifo does."""
+
+    info: ClassVar[PolicyInfo] = make_policy("fifo").info
+
+    until: Callable[[], None] = field(default=lambda: None)
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        self.until()
+        return make_policy("fifo").plan(snapshot)
+
+
+@pytest.mark.parametrize("mode", Mode)
+def test_the_daemon_keeps_the_nodes_held_while_its_policy_thinks_and_in_shadow_does_not(
+    mode: Mode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slurm_plugin.daemon.daemon._RENEW", 0.001)
+    backend = FakeBackend()
+    shadow = mode is Mode.SHADOW
+    slow = Slow(until=lambda: time.sleep(0.05) if shadow else await_calls(backend, 2))
+    site = Site(WAITING, backend=backend, policy=slow, mode=mode)
+    calls = site.cycle()
+    assert set(calls[:-1]) == (set() if shadow else {FIRST})
+    assert places(calls[-1:]).keys() == (set() if shadow else {"1"})
+
+
+def test_the_daemon_renews_before_it_makes_more_changes_than_there_is_time_for() -> None:
+    jobs = [replace(WAITING, id=str(number), gpus=1) for number in range(1, 4)]
+    backend = FakeBackend()
+    site = Site(
+        *jobs,
+        reservations=(held("n0", until_s=1005.0),),
+        backend=backend,
+        settings=replace(SETTINGS, slack_s=20),
+        # Each call takes 4 s.
+        stopwatch=lambda: 4.0 * len(backend.calls),
+    )
+    for _ in range(2):
+        assert [type(change) for change in site.cycle()] == [Hold, Enter]
+        outcome = site.report.outcome
+        assert outcome is not None
+        assert [type(change) for change in outcome.put_off] == [Enter, Enter]

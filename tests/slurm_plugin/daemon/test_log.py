@@ -5,7 +5,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 from immutables import Map
@@ -45,27 +45,19 @@ from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.log import open_log, tell
 
 PLACE = Enter("4", "hetsched", ("n1", "n2"), Leave("4"), Resources(per_node="gres/gpu:2"))
-LEAVE = Leave("5")
-CHANGES = (Requeue("3"), PLACE, LEAVE)
+CHANGES = (Requeue("3"), PLACE, Leave("5"))
 DECISION = Decision(
     "hops",
     PlanRecord(100.0, frozenset({Trigger.END, Trigger.ARRIVAL}), 0.0123, 1, 3),
     Diagnostics(method="classes", gap=0.001),
 )
-PLAN = Plan(
-    Map(
-        {
-            "7": Waiting(Reason(ReasonCode.NO_ROOM)),
-            "8": Waiting(Reason(ReasonCode.HELD)),
-            "9": Waiting(Reason(ReasonCode.NO_ROOM)),
-        }
-    )
-)
+NO_ROOM = Waiting(Reason(ReasonCode.NO_ROOM))
+PLAN = Plan(Map({"7": NO_ROOM, "8": Waiting(Reason(ReasonCode.HELD)), "9": NO_ROOM}))
 
 
-def lines(report: CycleReport) -> list[dict[str, object]]:
+def lines(report: CycleReport, plan: Plan = PLAN) -> list[dict[str, Any]]:
     stream = io.StringIO()
-    tell(open_log(LogForm.JSON, stream), report, PLAN, 12)
+    tell(open_log(LogForm.JSON, stream), report, plan, 12)
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -83,9 +75,10 @@ def test_that_slurm_changes_no_job_that_has_just_ended_is_no_fault(words: str, l
     assert (line["event"], line["level"], line["words"]) == ("refused", level, words)
 
 
-def test_a_decision_is_a_line_with_its_reasons() -> None:
-    (line,) = lines(CycleReport(DECISION, outcome=Outcome((), (), ())))
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", str(line.pop("time")))
+def test_a_decision_is_a_line_with_its_reasons_and_a_job_that_is_measured_does_not_wait() -> None:
+    report = CycleReport(DECISION, outcome=Outcome((), (), ()))
+    (line,) = lines(report)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", line.pop("time"))
     assert line == {
         "level": "info",
         "event": "decision",
@@ -99,66 +92,47 @@ def test_a_decision_is_a_line_with_its_reasons() -> None:
         "method": "classes",
         "gap": 0.001,
     }
+    profiles = (ProfilePlacement("8", Placement(Configuration.of({"n1": 1}))),)
+    (line,) = lines(report, replace(PLAN, profiles=profiles))
+    assert (line["measured"], line["waiting"], line["because"]) == (1, 2, "2 no_room")
 
 
 def test_every_change_to_a_job_is_on_record() -> None:
-    made: tuple[Change, ...] = (
-        Signal("1", "USR1", Recipients.SCRIPT),
-        Requeue("2"),
-        RequeueEnded("11_1"),
-        LEAVE,
-        Depend("7", ""),
-        Release("8"),
-        PLACE,
-        Cancel("10"),
-        Hold("hetsched", ("n0",), 60),
-        Drop("hetsched-2"),
-    )
-    # A kind of change that is added later needs a line, too.
-    assert {type(change) for change in made} == {*get_args(Change)} - {Together}
-    found = lines(CycleReport(None, (), made, Outcome(made, (), ())))
-    named = {(line["event"], line.get("job", line.get("reservation"))) for line in found}
-    assert named == {
-        ("signal", "1"),
-        ("requeue", "2"),
-        ("requeue", "11_1"),
-        ("leave", "5"),
-        ("depend", "7"),
-        ("release", "8"),
-        ("place", "4"),
-        ("cancel", "10"),
-        ("hold", "hetsched"),
-        ("drop", "hetsched-2"),
+    named: dict[Change, tuple[str, str]] = {
+        Signal("1", "USR1", Recipients.SCRIPT): ("signal", "1"),
+        Requeue("2"): ("requeue", "2"),
+        RequeueEnded("11_1"): ("requeue", "11_1"),
+        Leave("5"): ("leave", "5"),
+        Depend("7", ""): ("depend", "7"),
+        Release("8"): ("release", "8"),
+        PLACE: ("place", "4"),
+        Cancel("10"): ("cancel", "10"),
+        Hold("hetsched", ("n0",), 60): ("hold", "hetsched"),
+        Drop("hetsched-2"): ("drop", "hetsched-2"),
     }
+    # A kind of change that is added later needs a line, too.
+    assert {type(change) for change in named} == {*get_args(Change)} - {Together}
+    made = tuple(named)
+    found = lines(CycleReport(None, (), made, Outcome(made, (), ())))
+    assert [(line["event"], line.get("job", line.get("reservation"))) for line in found] == [
+        *named.values()
+    ]
+    assert (found[0]["signal"], found[0]["to"]) == ("USR1", "script")
 
 
-def test_changes_that_were_made_or_refused_are_lines() -> None:
+def test_changes_that_were_made_or_refused_and_what_is_wrong_are_lines() -> None:
     outcome = Outcome(CHANGES, ((PLACE, "Requested node\n is busy"),), ())
-    found = lines(CycleReport(None, (), CHANGES, outcome))
-    assert [line["event"] for line in found] == ["requeue", "place", "leave", "refused"]
-    said = (found[1]["nodes"], found[1]["gpus_per_node"], found[1]["decision"])
+    found = lines(CycleReport(None, (), CHANGES, outcome, warnings=("job=4: no mark",)))
+    assert [line["event"] for line in found] == ["beware", "requeue", "place", "leave", "refused"]
+    assert (found[0]["level"], found[0]["words"]) == ("warning", "job=4: no mark")
+    said = (found[2]["nodes"], found[2]["gpus_per_node"], found[2]["decision"])
     assert said == ("n1,n2", "gres/gpu:2", 12)
-    assert (found[3]["change"], found[3]["words"]) == ("enter", "Requested node is busy")
-
-
-def test_what_is_wrong_and_signals_are_lines() -> None:
-    signal = Signal("3", "USR1", Recipients.SCRIPT)
-    outcome = Outcome((signal,), (), ())
-    beware, sent = lines(CycleReport(None, (), (signal,), outcome, warnings=("job=4: no mark",)))
-    assert (beware["event"], beware["level"], beware["words"]) == (
-        *("beware", "warning"),
-        "job=4: no mark",
-    )
-    assert (sent["event"], sent["signal"], sent["to"]) == ("signal", "USR1", "script")
+    assert (found[4]["change"], found[4]["words"]) == ("enter", "Requested node is busy")
 
 
 def test_shadow_says_once_what_it_would_do() -> None:
-    assert [line["event"] for line in lines(CycleReport(DECISION, (), CHANGES))] == [
-        "decision",
-        "would_requeue",
-        "would_place",
-        "would_leave",
-    ]
+    would = ["decision", "would_requeue", "would_place", "would_leave"]
+    assert [line["event"] for line in lines(CycleReport(DECISION, (), CHANGES))] == would
     assert lines(CycleReport(None, (), CHANGES)) == []
 
 
@@ -176,16 +150,6 @@ def test_logfmt_is_one_line_that_opens_with_time_level_and_event(words: str, wri
     open_log(LogForm.LOGFMT, stream).warning("away", words=words, job="3")
     line = stream.getvalue()
     assert re.fullmatch(rf"time=\S+Z level=warning event=away job=3 {re.escape(written)}\n", line)
-
-
-def test_a_job_that_is_measured_does_not_wait() -> None:
-    stream = io.StringIO()
-    profiles = (ProfilePlacement("8", Placement(Configuration.of({"n1": 1}))),)
-    plan = replace(PLAN, profiles=profiles)
-    report = CycleReport(DECISION, outcome=Outcome((), (), ()))
-    tell(open_log(LogForm.JSON, stream), report, plan, 12)
-    line = json.loads(stream.getvalue())
-    assert (line["measured"], line["waiting"], line["because"]) == (1, 2, "2 no_room")
 
 
 def test_the_page_has_every_event_of_the_log() -> None:

@@ -10,11 +10,10 @@ from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon import slurm_reasons
 from slurm_plugin.daemon.managed import blocked_by, described, not_started
 from slurm_plugin.testbed import Installation
-from tests.slurm_plugin.backend.fake import PENDING
-from tests.slurm_plugin.daemon.fake_slurm import placed, requested
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, placed, requested
 
 SEEN = replace(
-    PENDING,
+    WAITING,
     id="12",
     mark='hetsched/2 {"nonce":"a","gpu-set":"1","submitted":1000}',
     submit_s=1000.0,
@@ -30,23 +29,9 @@ def test_a_job_keeps_its_place_when_slurm_counts_it_as_submitted_anew() -> None:
     assert submitted_s(requeued) == submitted_s(SEEN)
     later = replace(SEEN, id="13", submit_s=2000.0, mark=SEEN.mark.replace("1000", "2000"))
     assert submitted_s(requeued) < submitted_s(later)
-
-
-def test_a_mark_without_the_time_goes_by_slurms() -> None:
+    # A mark without the time goes by Slurm's.
     old = replace(SEEN, mark=SEEN.mark.replace(',"submitted":1000', ""))
     assert submitted_s(replace(old, submit_s=5000.0)) == submitted_s(old) + 4000.0
-
-
-@pytest.mark.parametrize(
-    ("reason", "horizon"),
-    [("Dependency", Horizon.NOT_YET), ("DependencyNeverSatisfied", Horizon.NEVER)],
-)
-def test_a_dependency_that_cannot_be_satisfied_is_told_as_such(
-    reason: str, horizon: Horizon
-) -> None:
-    found = blocked_by(replace(SEEN, reason=reason))
-    assert found is not None
-    assert found.code.horizon is horizon
 
 
 @pytest.mark.parametrize(
@@ -60,12 +45,14 @@ def test_a_dependency_that_cannot_be_satisfied_is_told_as_such(
         ("Licenses", ReasonCode.LICENSES),
         ("JobHoldMaxRequeue", ReasonCode.HELD),
         ("Dependency", ReasonCode.DEPENDENCY),
+        ("DependencyNeverSatisfied", ReasonCode.DEPENDENCY_NEVER),
     ],
 )
 def test_what_keeps_a_job_back_wherever_it_is_placed_is_told_in_slurms_word(
     said: str, code: ReasonCode
 ) -> None:
     assert blocked_by(replace(placed(SEEN, "n0"), reason=said)) == Reason(code, detail=said)
+    assert (code.horizon is Horizon.NEVER) is (said == "DependencyNeverSatisfied")
 
 
 def test_a_job_that_waits_for_others_is_kept_back_before_slurm_has_said_so() -> None:
@@ -73,17 +60,22 @@ def test_a_job_that_waits_for_others_is_kept_back_before_slurm_has_said_so() -> 
     assert found == Reason(ReasonCode.DEPENDENCY, detail="Dependency")
 
 
-@pytest.mark.parametrize("said", ["None", "Priority", "Resources", "BeginTime", "NonZeroExitCode"])
-def test_a_job_whose_turn_may_come_any_moment_is_not_kept_back(said: str) -> None:
-    seen = replace(SEEN, reason=said)
-    assert (blocked_by(seen), not_started(seen)) == (None, None)
-
-
-@pytest.mark.parametrize("said", ["ReqNodeNotAvail,_UnavailableNodes:n1", "PartitionDown", "Quux"])
-def test_a_word_about_a_place_or_an_unknown_one_keeps_back_only_what_was_placed(said: str) -> None:
+@pytest.mark.parametrize(
+    ("said", "where_placed"),
+    [
+        *((said, False) for said in ("None", "Priority", "Resources", "BeginTime")),
+        ("NonZeroExitCode", False),
+        *((said, True) for said in ("ReqNodeNotAvail,_UnavailableNodes:n1", "PartitionDown")),
+        ("Quux", True),
+    ],
+)
+def test_a_word_about_a_place_or_an_unknown_one_keeps_back_only_what_was_placed(
+    said: str, where_placed: bool
+) -> None:
     seen = replace(SEEN, reason=said)
     assert blocked_by(seen) is None
-    assert not_started(seen) == Reason(ReasonCode.NOT_STARTED, detail=said)
+    reason = Reason(ReasonCode.NOT_STARTED, detail=said)
+    assert not_started(seen) == (reason if where_placed else None)
 
 
 @pytest.mark.slurm

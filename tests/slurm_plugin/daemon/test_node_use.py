@@ -8,114 +8,96 @@ import pytest
 
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.types import NodeCondition, Placed, Trigger, Waiting
-from slurm_plugin.backend import Asked, Enter, JobState, Requeue, SlurmJob
-from slurm_plugin.daemon import Daemon
+from slurm_plugin.backend import Asked, JobState, Requeue, SlurmJob
 from slurm_plugin.daemon.copies import ELEMENTS
-from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
     SETTINGS,
     WAITING,
-    Clock,
-    daemon_of,
+    Site,
     node,
+    places,
     running,
-    state,
 )
 
+USED = node("n0", used=4)
+ONE_FREE = (USED, node("n1"))
 
-def test_cpus_that_running_jobs_of_ours_hold_are_not_taken_for_somebody_else_s() -> None:
+
+def foreign(site: Site) -> tuple[int, float, float]:
+    """The GPUs, CPUs and MiB of n0 that are somebody else's."""
+    view = site.world.nodes["n0"]
+    return view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb
+
+
+def test_what_running_jobs_of_ours_hold_is_not_taken_for_somebody_else_s() -> None:
     job = replace(WAITING, asked=Asked(8, memory_mb_per_node=16000), cpus=8, memory_mb=16000)
     runs = running(job, "n0", since_s=950.0)
-    used = replace(node("n0", used=1), cpus_used=10, memory_used_mb=16500)
-    daemon = daemon_of(FakeBackend(state(runs, nodes=(used,))), Clock())
-    daemon.cycle()
-    view = daemon.world.nodes["n0"]
-    assert (view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb) == (0, 2.0, 500.0)
+    site = Site(runs, nodes=(replace(node("n0", used=1), cpus_used=10, memory_used_mb=16500),))
+    site.cycle()
+    assert foreign(site) == (0, 2.0, 500.0)
+    view = site.world.nodes["n0"]
     assert (view.held_gpus, view.held_cpus, view.held_memory_mb) == (1, 8.0, 16000.0)
+    # Others use no more of a node than what runs of ours leaves.
+    odd = replace(node("n0", used=9), cpus_used=99, memory_used_mb=10**6)
+    site.see(runs, nodes=(odd,))
+    assert foreign(site) == (3, 24.0, 48000.0)
 
 
 def test_what_ended_after_the_nodes_were_read_is_not_taken_for_somebody_else_s() -> None:
     runs = running(replace(WAITING, cpus=8), "n0", since_s=950.0, gpus=4)
-    used = replace(node("n0", used=4), cpus_used=8)
-    backend, clock = FakeBackend(state(runs, nodes=(used,))), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    following = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
-    backend.state = state(replace(runs, state=JobState.ENDED), following, nodes=(used,))
-    clock.now += 1
-    report = daemon.cycle()
-    view = daemon.world.nodes["n0"]
-    assert (view.foreign_gpus, view.foreign_cpus) == (0, 0.0)
-    assert report.violations == ()
+    site = Site(runs, nodes=(replace(USED, cpus_used=8),))
+    site.cycle()
+    site.see(replace(runs, state=JobState.ENDED), WAITS, seconds=1)
+    assert foreign(site)[:2] == (0, 0.0)
     # What is still there at the next look is.
-    clock.now += 1
-    daemon.cycle()
-    view = daemon.world.nodes["n0"]
-    assert (view.foreign_gpus, view.foreign_cpus) == (4, 8.0)
+    site.cycle(1)
+    assert foreign(site)[:2] == (4, 8.0)
 
 
 def test_what_others_use_is_still_theirs_when_a_job_of_ours_ends_beside_it() -> None:
     runs = running(replace(WAITING, cpus=4), "n0", since_s=950.0, gpus=2)
-    backend = FakeBackend(state(runs, nodes=(replace(node("n0", used=3), cpus_used=32),)))
-    daemon = daemon_of(backend, clock := Clock())
-    daemon.cycle()
-    view = daemon.world.nodes["n0"]
-    assert (view.foreign_gpus, view.foreign_cpus) == (1, 28.0)
-    freed = replace(node("n0", used=1), cpus_used=28)
-    backend.state = state(replace(runs, state=JobState.ENDED), nodes=(freed,))
-    clock.now += 1
-    daemon.cycle()
-    view = daemon.world.nodes["n0"]
-    assert (view.foreign_gpus, view.foreign_cpus) == (1, 28.0)
+    site = Site(runs, nodes=(replace(node("n0", used=3), cpus_used=32),))
+    site.cycle()
+    assert foreign(site)[:2] == (1, 28.0)
+    freed = (replace(node("n0", used=1), cpus_used=28),)
+    site.see(replace(runs, state=JobState.ENDED), seconds=1, nodes=freed)
+    assert foreign(site)[:2] == (1, 28.0)
 
 
 RUNNING = running(WAITING, "n0", since_s=950.0)
 WAITS = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
 
 
-def placed_where(daemon: Daemon) -> dict[str, tuple[str, ...]]:
-    """Do a cycle; return where jobs are placed in it."""
-    changes = daemon.cycle().changes
-    assert not any(isinstance(change, Requeue) for change in changes)
-    return {change.job: change.nodes for change in changes if isinstance(change, Enter)}
-
-
 @pytest.mark.parametrize("policy", ["fifo", "las", "steady", "hops"])
 def test_a_node_that_stops_answering_under_a_job_costs_no_other_job_its_place(policy: str) -> None:
-    backend, clock = FakeBackend(state(RUNNING, nodes=(node("n0", used=1), node("n1")))), Clock()
-    daemon = daemon_of(backend, clock, make_policy(policy))
-    assert placed_where(daemon) == {}
+    site = Site(RUNNING, nodes=(node("n0", used=1), node("n1")), policy=policy)
+    assert site.cycle() == []
     silent = node("n0", used=1, condition=NodeCondition.DOWN)
-    backend.state = state(RUNNING, WAITS, nodes=(silent, node("n1")))
-    for _ in range(3):
-        clock.now += 1
-        assert placed_where(daemon) == {"2": ("n1",)}
+    site.show(RUNNING, WAITS, nodes=(silent, node("n1")))
+    for _ in range(2):
+        calls = site.cycle(1)
+        assert [call.job for call in calls] == ["2"]
+        assert places(calls) == {"2": ("n1",)}
     # What it holds there is its own, for as long as Slurm says that it runs.
-    view = daemon.world.nodes["n0"]
-    assert (view.held_gpus, view.foreign_gpus) == (1, 0)
-    assert daemon.world.jobs["1"].configuration is not None
+    assert site.uses() == (1, 0)
+    assert site.world.jobs["1"].configuration is not None
 
 
 ENDING = replace(RUNNING, state=JobState.COMPLETING, gpus=4)
 
 
 def test_nobody_waits_for_gpus_of_a_job_that_ends_for_ever() -> None:
-    used = node("n0", used=4)
-    backend, clock = FakeBackend(state(ENDING, WAITS, nodes=(used,))), Clock()
-    daemon = daemon_of(backend, clock)
-    assert placed_where(daemon) == {}
-    backend.state = state(ENDING, WAITS, nodes=(used, node("n1")))
-    clock.now += 100
-    for _ in range(2):
-        assert placed_where(daemon) == {"2": ("n1",)}
-        clock.now += 1
-    assert daemon.world.nodes["n0"].foreign_gpus == 4
+    site = Site(ENDING, WAITS, nodes=(USED,))
+    assert site.cycle() == []
+    site.clock.now += 100
+    assert places(site.see(ENDING, WAITS, nodes=ONE_FREE)) == {"2": ("n1",)}
+    assert places(site.cycle(1)) == {"2": ("n1",)}
+    assert site.uses()[1] == 4
     # It may end after all, and then its GPUs are free.
-    again = replace(ENDING, state=JobState.PENDING, nodes=(), begin_s=clock.now + 60, restarts=1)
-    backend.state = state(again, nodes=(node("n0"),))
-    clock.now += 1
-    placed_where(daemon)
-    assert daemon.world.nodes["n0"].foreign_gpus == 0
+    begin_s = site.clock.now + 60
+    again = replace(ENDING, state=JobState.PENDING, nodes=(), begin_s=begin_s, restarts=1)
+    site.see(again, seconds=1, nodes=(node("n0"),))
+    assert site.uses()[1] == 0
 
 
 OVER = replace(ENDING, over=True)
@@ -128,50 +110,41 @@ LIVE = sorted(
 
 @pytest.mark.parametrize("policy", LIVE)
 def test_a_job_that_is_over_and_still_ends_gets_no_place_and_others_do(policy: str) -> None:
-    used, waits = node("n0", used=4), replace(WAITS, mark=WAITS.mark.replace('"1,2"', '"4"'))
-    runs = replace(ENDING, state=JobState.RUNNING)
-    backend, clock = FakeBackend(state(runs, nodes=(used, node("n1")))), Clock()
-    daemon = daemon_of(backend, clock, make_policy(policy))
-    daemon.cycle()
-    backend.state = state(OVER, waits, nodes=(used, node("n1")))
-    clock.now += SETTINGS.round_s
-    daemon.cycle()
-    assert isinstance(daemon.plan.entries["1"], Waiting)
-    assert isinstance(daemon.plan.entries["2"], Placed)
+    waits = replace(WAITS, mark=WAITS.mark.replace('"1,2"', '"4"'))
+    site = Site(replace(ENDING, state=JobState.RUNNING), nodes=ONE_FREE, policy=policy)
+    site.cycle()
+    site.clock.now += SETTINGS.round_s
+    site.see(OVER, waits)
+    assert isinstance(site.daemon.plan.entries["1"], Waiting)
+    assert isinstance(site.daemon.plan.entries["2"], Placed)
     # Later than it may end, its GPUs are others', and it is in no plan.
-    clock.now += SETTINGS.grace_s + 1
-    for _ in range(2):
-        assert placed_where(daemon) == {"2": ("n1",)}
-        clock.now += 1
-    assert (set(daemon.world.jobs), daemon.world.lost) == ({"2"}, [])
-    assert daemon.world.nodes["n0"].foreign_gpus == 4
+    site.clock.now += SETTINGS.grace_s + 1
+    for seconds in (0, 1):
+        calls = site.cycle(seconds)
+        assert not any(isinstance(call, Requeue) for call in calls)
+        assert places(calls) == {"2": ("n1",)}
+    assert (set(site.world.jobs), site.world.lost, site.uses()[1]) == ({"2"}, [], 4)
     # Slurm may show them as free, and starts nothing there.
-    backend.state = state(OVER, waits, nodes=(node("n0"), node("n1")))
-    assert placed_where(daemon) == {"2": ("n1",)}
-    assert daemon.world.nodes["n0"].foreign_gpus == 4
-    backend.state = state(replace(OVER, state=JobState.ENDED), waits)
-    daemon.cycle()
-    assert daemon.world.nodes["n0"].foreign_gpus == 0
+    assert places(site.see(OVER, waits, nodes=(node("n0"), node("n1")))) == {"2": ("n1",)}
+    assert site.uses()[1] == 4
+    site.see(replace(OVER, state=JobState.ENDED), waits, nodes=(node("n0"),))
+    assert site.uses()[1] == 0
 
 
 @pytest.mark.parametrize("policy", LIVE)
 def test_a_job_that_ends_well_makes_no_more_plans_than_one_at_its_end(policy: str) -> None:
-    running = replace(ENDING, state=JobState.RUNNING)
-    used = node("n0", used=4)
-    backend, clock = FakeBackend(state(running, WAITS, nodes=(used, node("n1")))), Clock()
-    daemon = daemon_of(backend, clock, make_policy(policy))
-    daemon.cycle()
+    runs = replace(ENDING, state=JobState.RUNNING)
+    site = Site(runs, WAITS, nodes=ONE_FREE, policy=policy)
+    site.cycle()
+    site.show(OVER, WAITS)
     for _ in range(3):
-        backend.state = state(OVER, WAITS, nodes=(used, node("n1")))
-        clock.now += 1
-        assert daemon.cycle().decision is None
-        assert daemon.world.nodes["n0"].foreign_gpus == 0
-    backend.state = state(
-        replace(OVER, state=JobState.ENDED), WAITS, nodes=(node("n0"), node("n1"))
-    )
-    clock.now += 1
-    report = daemon.cycle()
-    assert report.decision is None or report.decision.plan.triggers == {Trigger.END}
+        site.cycle(1)
+        assert site.report.decision is None
+        assert site.uses()[1] == 0
+    ended = replace(OVER, state=JobState.ENDED)
+    site.see(ended, WAITS, seconds=1, nodes=(node("n0"), node("n1")))
+    decision = site.report.decision
+    assert decision is None or decision.plan.triggers == {Trigger.END}
 
 
 @pytest.mark.parametrize(
@@ -180,18 +153,8 @@ def test_a_job_that_ends_well_makes_no_more_plans_than_one_at_its_end(policy: st
     ids=["nowhere", "elsewhere", "ending"],
 )
 def test_a_job_that_runs_on_no_node_of_ours_gets_no_place_beside_it(job: SlurmJob) -> None:
-    backend, clock = FakeBackend(state(job, WAITS, nodes=(node("n0"),))), Clock()
-    daemon = daemon_of(backend, clock)
-    assert placed_where(daemon) == {"2": ("n0",)}
-    known = daemon.world.jobs.get("1")
+    site = Site(job, WAITS)
+    assert places(site.cycle()) == {"2": ("n0",)}
+    known = site.world.jobs.get("1")
     assert (known is None) is bool(job.nodes)
     assert known is None or known.blocked is not None
-
-
-def test_others_use_no_more_of_a_node_than_what_runs_of_ours_leaves() -> None:
-    odd = replace(node("n0", used=9), cpus_used=99, memory_used_mb=10**6)
-    backend, clock = FakeBackend(state(RUNNING, nodes=(odd,))), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    view = daemon.world.nodes["n0"]
-    assert (view.foreign_gpus, view.foreign_cpus, view.foreign_memory_mb) == (3, 31.0, 64000.0)

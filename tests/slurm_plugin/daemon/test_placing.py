@@ -6,150 +6,109 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.policy import make_policy
-from hetsched_core.types import NodeCondition, Placed
-from slurm_plugin.backend import (
-    Asked,
-    Enter,
-    Hold,
-    JobState,
-    Leave,
-    RefusedError,
-    SlurmReservation,
-    Terms,
-)
+from hetsched_core.types import Placed
+from slurm_plugin.backend import Asked, Enter, JobState, Leave, RefusedError, Terms
 from slurm_plugin.daemon.settings import Jobs
-from tests.slurm_plugin.backend.fake import FakeBackend
+from slurm_plugin.daemon.where import Where
 from tests.slurm_plugin.daemon.fake_slurm import (
     HOLD,
     RIGID,
     SETTINGS,
     WAITING,
-    Clock,
-    daemon_of,
+    Site,
     entry,
     left,
+    named,
     node,
     placed,
+    places,
     running,
-    state,
 )
 
+OTHER = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
+THREE = (node("n0"), node("n1"), node("n2"))
+WHOLE = Enter("5", HOLD, ("n0",), Leave("5"))
+"""How a job of one GPU enters."""
 
-def test_a_waiting_job_is_placed_on_nodes_that_have_room() -> None:
-    backend = FakeBackend(state(WAITING))
-    daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [entry(WAITING, "n0")]
 
-
-def test_a_job_without_options_is_placed_as_it_was_submitted() -> None:
+def test_a_job_that_accepts_several_counts_is_placed_in_a_shape_and_one_without_as_it_is() -> None:
+    assert Site(WAITING).cycle() == [entry(WAITING, "n0")]
     wide = replace(RIGID, gpus=4, resources=replace(RIGID.resources, nodes=(2, 0)))
-    backend = FakeBackend(state(wide, nodes=(node("n0", used=3), node("n1"), node("n2"))))
-    daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n1", "n2"), Leave("5"))]
+    site = Site(wide, nodes=(node("n0", used=3), *THREE[1:]))
+    assert site.cycle() == [Enter("5", HOLD, ("n1", "n2"), Leave("5"))]
 
 
 def test_a_job_that_shares_no_node_is_placed_on_nodes_of_which_nothing_is_in_use() -> None:
     alone = replace(RIGID, exclusive="node")
     nodes = (node("n0", used=1), replace(node("n1"), cpus_used=1), node("n2"))
-    backend = FakeBackend(state(alone, replace(RIGID, id="6"), nodes=nodes))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert [(call.job, call.nodes) for call in backend.calls if isinstance(call, Enter)] == [
-        ("5", ("n2",)),
-        ("6", ("n0",)),
-    ]
+    site = Site(alone, replace(RIGID, id="6"), nodes=nodes)
+    assert places(site.cycle()) == {"5": ("n2",), "6": ("n0",)}
     # Slurm shows all of the node's GPUs as its own.
-    backend.calls.clear()
-    runs = running(alone, "n2", gpus=4)
-    backend.state = state(runs, nodes=(*nodes[:2], node("n2", used=4)))
-    assert daemon.cycle().violations == ()
-    backend.state = state(alone, nodes=nodes[:2])
-    daemon.cycle()
-    assert backend.calls == []
+    site.see(running(alone, "n2", gpus=4), nodes=(*nodes[:2], node("n2", used=4)))
+    assert site.see(alone, nodes=nodes[:2]) == []
     # With a requirement set it is placed on all of a node, too.
-    backend = FakeBackend(state(replace(WAITING, exclusive="node"), nodes=nodes))
-    daemon_of(backend, Clock()).cycle()
-    (call,) = backend.calls
+    (call,) = Site(replace(WAITING, exclusive="node"), nodes=nodes).cycle()
     assert isinstance(call, Enter)
     assert call.resources is not None
     assert (call.nodes, call.resources.per_node) == (("n2",), "gres/gpu:v100:4")
     # One that has begun elsewhere keeps a node of another size.
     large = replace(node("n3", used=8), gpus=(("v100", 8),))
-    backend = FakeBackend(state(running(alone, "n3", gpus=8), nodes=(*nodes[:2], large)))
-    daemon = daemon_of(backend, Clock())
-    assert daemon.cycle().violations == ()
-    assert isinstance(daemon.plan.entries["5"], Placed)
+    site = Site(running(alone, "n3", gpus=8), nodes=(*nodes[:2], large))
+    site.cycle()
+    assert isinstance(site.daemon.plan.entries["5"], Placed)
+
+
+def test_a_job_without_gpus_that_shares_no_node_is_placed_on_one_that_is_empty() -> None:
+    alone = replace(RIGID, gpus=0, gpu_types=(), exclusive="node", cpus=1, memory_mb=60_000)
+    site = Site(alone, nodes=(node("n0", used=1),))
+    assert site.cycle() == []
+    both = (node("n0", used=1), node("n1"))
+    assert site.see(alone, nodes=both)[-1] == Enter("5", HOLD, ("n1",), Leave("5"))
+    runs, other = running(alone, "n1", gpus=4), replace(RIGID, id="6")
+    assert places(site.see(runs, other, nodes=(node("n0", 1), node("n1", 4)))) == {"6": ("n0",)}
 
 
 def test_in_a_pilot_jobs_without_options_are_left_alone() -> None:
-    backend = FakeBackend(state(WAITING, RIGID))
-    daemon_of(backend, Clock(), settings=replace(SETTINGS, jobs=Jobs.MARKED)).cycle()
-    assert backend.calls == [entry(WAITING, "n0")]
+    site = Site(WAITING, RIGID, settings=replace(SETTINGS, jobs=Jobs.MARKED))
+    assert site.cycle() == [entry(WAITING, "n0")]
 
 
 def test_options_are_read_from_the_script_where_there_is_no_mark() -> None:
     plain = replace(WAITING, mark="")
-    backend = FakeBackend(state(plain), scripts={"1": "#!/bin/bash\n#HETSCHED --gpu-set=2\n"})
-    daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [entry(plain, "n0", gpus=2)]
-
-
-def test_a_job_whose_script_has_wrong_options_counts_as_one_without() -> None:
-    backend = FakeBackend(state(RIGID), scripts={"5": "#HETSCHED --gpu-set=two\n"})
-    report = daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
-    assert any("--gpu-set=two: expected GPU counts" in words for words in report.warnings)
+    site = Site(plain)
+    site.backend.scripts = {"1": "#!/bin/bash\n#HETSCHED --gpu-set=2\n"}
+    assert site.cycle() == [entry(plain, "n0", gpus=2)]
 
 
 def test_the_next_elements_of_an_array_are_placed_one_by_one_within_its_throttle() -> None:
     array = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)), throttle=3)
     runs = replace(running(RIGID, "n0"), id="7_1000", array="7", element=1000)
-    backend = FakeBackend(state(array, runs, nodes=(node("n0", used=1),)))
-    daemon_of(backend, Clock()).cycle()
-    assert [change.job for change in backend.calls] == ["7_0", "7_1"]
+    assert list(places(Site(array, runs, nodes=(node("n0", used=1),)).cycle())) == ["7_0", "7_1"]
 
 
 def test_a_job_that_was_placed_is_left_alone_until_it_starts() -> None:
-    backend, clock = FakeBackend(state(WAITING)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    backend.calls.clear()
-    backend.state = state(placed(WAITING, "n0"))
-    for _ in range(20):
-        clock.now += 1
-        daemon.cycle()
-    backend.state = state(running(WAITING, "n0", since_s=clock.now), nodes=(node("n0", used=1),))
-    daemon.cycle()
-    assert backend.calls == []
+    site = Site(WAITING)
+    site.cycle()
+    assert site.see(placed(WAITING, "n0"), seconds=20) == []
+    runs = running(WAITING, "n0", since_s=site.clock.now)
+    assert site.see(runs, nodes=(node("n0", used=1),)) == []
 
 
 def test_a_job_that_does_not_start_in_time_gives_its_place_back_and_is_placed_again() -> None:
-    backend, clock = FakeBackend(state(WAITING)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    backend.calls.clear()
-    backend.state = state(placed(WAITING, "n0"))
-    while not backend.calls:
-        clock.now += 1
-        daemon.cycle()
-        assert clock.now < 1100
-    assert clock.now - 1001 == pytest.approx(SETTINGS.start_timeout_s, abs=2)
-    assert backend.calls == [left(WAITING)]
-    backend.calls.clear()
-    gave_back = clock.now
-    other = replace(WAITING, id="2", mark=WAITING.mark.replace("a1", "b2"))
-    backend.state = state(WAITING, other, nodes=(node("n0", used=3),))
-    daemon.cycle()
-    assert backend.calls == [entry(other, "n0")]
-    backend.calls.clear()
-    while not backend.calls:
-        backend.state = state(WAITING)
-        daemon.cycle()
-        clock.now += 1
-        assert clock.now < gave_back + 100
-    assert backend.calls == [entry(WAITING, "n0")]
-    assert clock.now - gave_back == pytest.approx(60, abs=3)
+    site = Site(WAITING)
+    site.cycle()
+    site.show(replace(placed(WAITING, "n0"), reason="Resources"))
+    took_s, calls = site.until_called(100)
+    assert calls == [left(WAITING)]
+    assert took_s == pytest.approx(SETTINGS.start_timeout_s, abs=2)
+    said = "it has not started within 30 s, Slurm says Resources"
+    assert str(site.blocked()).endswith(said)
+    calls = site.see(WAITING, OTHER, nodes=(node("n0", used=3),))
+    assert calls == [entry(OTHER, "n0")]
+    site.show(WAITING, nodes=(node("n0"),))
+    took_s, calls = site.until_called(100)
+    assert calls == [entry(WAITING, "n0")]
+    assert took_s == pytest.approx(60, abs=3)
 
 
 @pytest.mark.parametrize(
@@ -159,99 +118,54 @@ def test_a_job_that_does_not_start_in_time_gives_its_place_back_and_is_placed_ag
 def test_a_place_that_slurm_does_not_start_a_job_on_goes_to_others_and_is_not_asked_for_at_once(
     said: str, within_s: float
 ) -> None:
-    backend, clock = FakeBackend(state(WAITING)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    other = replace(
-        WAITING,
-        id="2",
-        mark=WAITING.mark.replace("a1", "b2"),
-        user="bob",
-        account="other",
-        qos="other",
-    )
-    only_one = (node("n0", used=3),)
-    backend.state = state(replace(placed(WAITING, "n0"), reason=said), other, nodes=only_one)
-    while left(WAITING) not in backend.calls:
-        clock.now += 1
-        daemon.cycle()
-        assert clock.now <= 1000.0 + within_s
-    daemon.cycle()
-    assert entry(other, "n0") in backend.calls
-    backend.calls.clear()
-    given_back = clock.now
+    site = Site(WAITING)
+    site.cycle()
+    other = replace(OTHER, user="bob", account="other", qos="other")
+    site.show(replace(placed(WAITING, "n0"), reason=said), other, nodes=(node("n0", used=3),))
+    took_s, calls = site.until_called(100)
+    assert took_s <= within_s
+    assert {left(WAITING), entry(other, "n0")} <= {*calls, *site.cycle()}
     # Slurm's word of a job that has not been placed is another one, and not that the limit is gone.
-    while clock.now < given_back + 55.0:
-        backend.state = state(WAITING)
-        daemon.cycle()
-        blocked = daemon.world.jobs["1"].blocked
-        assert blocked is not None
-        assert blocked.detail == said
-        clock.now += 1
-    assert backend.calls == []
+    for _ in range(54):
+        assert site.see(WAITING, seconds=1) == []
+        assert site.blocked().detail == said
 
 
 def test_a_job_that_slurm_does_not_start_on_a_node_is_tried_on_others_at_once_but_once() -> None:
-    nodes = (node("n0"), node("n1"), node("n2"))
-    backend, clock = FakeBackend(state(WAITING, nodes=nodes)), Clock()
-    daemon = daemon_of(backend, clock)
+    site = Site(WAITING, nodes=THREE)
 
     def tried(until_s: float) -> list[str]:
         found: list[str] = []
-        while clock.now < until_s:
-            daemon.cycle()
-            for call in backend.calls:
+        while site.clock.now < until_s:
+            for call in site.cycle(1):
                 found += call.nodes if isinstance(call, Enter) else ()
                 shown = placed(WAITING, *found[-1:]) if isinstance(call, Enter) else WAITING
-                shown = replace(shown, reason="Reservation" if shown.entered else "None")
-                backend.state = state(shown, nodes=nodes)
-            backend.calls.clear()
-            clock.now += 1
+                site.show(replace(shown, reason="Reservation" if shown.entered else "None"))
         return found
 
     assert len(set(tried(1030.0))) == 2
-    blocked = daemon.world.jobs["1"].blocked
-    assert blocked is not None
-    assert blocked.detail == "Reservation"
+    assert site.blocked().detail == "Reservation"
     assert tried(1065.0) == []
     assert len(tried(1110.0)) == 2
 
 
 @pytest.mark.parametrize("said", ["Licenses", "QOSGrpGRES", "PartitionDown"])
 def test_a_job_that_slurm_keeps_back_is_not_placed_before_slurm_says_otherwise(said: str) -> None:
-    limited = replace(RIGID, reason=said)
-    backend, clock = FakeBackend(state(limited)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    blocked = daemon.world.jobs["5"].blocked
-    assert blocked is not None
-    assert blocked.detail == said
-    clock.now += 590
-    daemon.cycle()
-    assert backend.calls == []
-    backend.state = state(RIGID)
-    daemon.cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
+    site = Site(replace(RIGID, reason=said))
+    assert site.cycle() == []
+    assert site.blocked("5").detail == said
+    site.clock.now += 590
+    assert site.cycle() == []
+    assert site.see(RIGID) == [WHOLE]
 
 
 def test_a_job_placed_as_its_partition_went_down_is_placed_as_soon_as_slurm_has_it_open() -> None:
-    backend, clock = FakeBackend(state(RIGID)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    backend.state = state(replace(placed(RIGID, "n0"), reason="PartitionDown"))
-    while Leave("5") not in backend.calls:
-        clock.now += 1
-        daemon.cycle()
-        assert clock.now < 1010
-    backend.calls.clear()
-    backend.state = state(replace(RIGID, reason="PartitionDown"))
-    clock.now += 1
-    daemon.cycle()
-    assert backend.calls == []
-    backend.state = state(RIGID)
-    clock.now += 1
-    daemon.cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
+    site = Site(RIGID)
+    site.cycle()
+    site.show(replace(placed(RIGID, "n0"), reason="PartitionDown"))
+    assert site.until_called(10)[1] == [Leave("5")]
+    assert site.see(replace(RIGID, reason="PartitionDown"), seconds=1) == []
+    assert site.see(RIGID, seconds=1) == [WHOLE]
 
 
 @pytest.mark.parametrize(("said", "tried_s"), [("QOSGrpJobsLimit", 1.0), ("QOSGrpGRES", 601.0)])
@@ -262,51 +176,13 @@ def test_a_limit_is_tried_in_time_and_one_on_jobs_as_soon_as_one_of_its_kind_has
     peer = replace(running(RIGID, "n0"), id="6", qos="night", user="bob")
     other = replace(peer, id="7", qos="day")
     for ends, s in (((), 601.0), ((peer,), tried_s)):
-        backend, clock = FakeBackend(state(limited, peer, other, nodes=(node("n0", 2),))), Clock()
-        daemon = daemon_of(backend, clock)
-        daemon.cycle()
-        backend.state = state(limited, peer, nodes=(node("n0", 1),))
-        clock.now += 1
-        daemon.cycle()
-        assert backend.calls == []
-        backend.state = state(limited, *({peer} - {*ends}), nodes=(node("n0", 1),))
-        clock.now += min(s, 1.0)
-        daemon.cycle()
-        assert s <= 1.0 or backend.calls == []
-        clock.now += s
-        daemon.cycle()
-        daemon.cycle()
-        assert {call.job for call in backend.calls} == {"5"}
-
-
-def test_a_job_without_gpus_that_shares_no_node_is_placed_on_one_that_is_empty() -> None:
-    alone = replace(RIGID, gpus=0, gpu_types=(), exclusive="node", cpus=1, memory_mb=60_000)
-    backend = FakeBackend(state(alone, nodes=(node("n0", used=1),)))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert backend.calls == []
-    backend.state = state(alone, nodes=(node("n0", used=1), node("n1")))
-    daemon.cycle()
-    assert backend.calls[-1] == Enter("5", HOLD, ("n1",), Leave("5"))
-    backend.calls.clear()
-    runs = running(alone, "n1", gpus=4)
-    backend.state = state(runs, replace(RIGID, id="6"), nodes=(node("n0", 1), node("n1", 4)))
-    assert daemon.cycle().violations == ()
-    assert [call.nodes for call in backend.calls if isinstance(call, Enter)] == [("n0",)]
-
-
-def test_a_job_that_slurm_leaves_waiting_in_its_place_says_with_which_word() -> None:
-    backend, clock = FakeBackend(state(WAITING)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    backend.calls.clear()
-    backend.state = state(replace(placed(WAITING, "n0"), reason="Resources"))
-    while not backend.calls:
-        daemon.cycle()
-        clock.now += 1
-        assert clock.now < 1100
-    detail = "it has not started within 30 s, Slurm says Resources"
-    assert str(daemon.world.jobs["1"].blocked).endswith(detail)
+        site = Site(limited, peer, other, nodes=(node("n0", 2),))
+        site.cycle()
+        assert site.see(limited, peer, seconds=1, nodes=(node("n0", 1),)) == []
+        calls = site.see(limited, *({peer} - {*ends}), seconds=1)
+        assert s <= 1.0 or calls == []
+        site.clock.now += s
+        assert {call.job for call in (*calls, *site.cycle(), *site.cycle())} == {"5"}
 
 
 @pytest.mark.parametrize(
@@ -318,94 +194,34 @@ def test_what_is_in_the_reservation_and_was_not_placed_there_leaves_it(
     jobs: Jobs, more: dict[str, float]
 ) -> None:
     intruder = replace(placed(RIGID, "n0"), batch=False, **more)  # type: ignore[arg-type]
-    backend = FakeBackend(state(intruder, nodes=(node("n0", used=4),)))
-    daemon_of(backend, Clock(), settings=replace(SETTINGS, jobs=jobs)).cycle()
-    assert backend.calls == [Leave("5")]
-
-
-def test_the_nodes_are_held_first_and_the_hold_is_renewed_in_half_the_slack() -> None:
-    backend, clock = FakeBackend(state(WAITING, reservations=())), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    assert backend.calls == [Hold(HOLD, ("n0",), 60), entry(WAITING, "n0")]
-    backend.calls.clear()
-    kept = SlurmReservation(HOLD, ("n0",), 1000.0, 1060.0)
-    backend.state = state(reservations=(kept,))
-    while not backend.calls:
-        daemon.cycle()
-        clock.now += 1
-        assert clock.now < 1060
-    assert backend.calls == [Hold(HOLD, ("n0",), 60)]
-    assert clock.now == pytest.approx(1031, abs=1)
-
-
-def test_a_hold_that_has_ended_and_is_not_forgotten_leaves_its_name_to_itself() -> None:
-    ended = SlurmReservation(HOLD, ("n0",), 0.0, 900.0)
-    backend = FakeBackend(state(reservations=(ended,)))
-    daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [Hold("hetsched-2", ("n0",), 60)]
-
-
-def test_nothing_is_placed_that_would_reach_into_a_maintenance() -> None:
-    soon = SlurmReservation("maintenance", ("n0",), 1000.0 + 300, 1e6)
-    kept = state().reservations
-    long, short = replace(RIGID, id="6", time_limit_s=600.0), replace(RIGID, time_limit_s=240.0)
-    backend = FakeBackend(state(long, short, reservations=(*kept, soon)))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
-
-
-def test_no_new_work_is_placed_on_drained_or_lost_nodes() -> None:
-    nodes = (
-        node("n0", condition=NodeCondition.DRAINED),
-        node("n1", condition=NodeCondition.DOWN),
-        node("n2"),
-    )
-    backend = FakeBackend(state(WAITING, nodes=nodes))
-    daemon_of(backend, Clock()).cycle()
-    assert backend.calls == [entry(WAITING, "n2")]
+    site = Site(intruder, nodes=(node("n0", used=4),), settings=replace(SETTINGS, jobs=jobs))
+    assert site.cycle() == [Leave("5")]
 
 
 @pytest.mark.parametrize("policy", ["fifo", "gavel"])
 def test_a_placement_that_slurm_refuses_is_tried_again_after_a_while(policy: str) -> None:
-    no = RefusedError("Enter(...): Requested node configuration is not available (2014)")
-    backend, clock = FakeBackend(state(WAITING), errors=[no]), Clock()
-    daemon = daemon_of(backend, clock, make_policy(policy))
-    for _ in range(59):
-        daemon.cycle()
-        clock.now += 1.0
-    assert [type(call) for call in backend.calls] == [Enter, Leave]
-    reason = daemon.world.jobs["1"].blocked
-    assert str(reason).endswith("placement: Requested node configuration is not available (2014)")
-    while clock.now < 1065.0:
-        daemon.cycle()
-        clock.now += 1.0
-    assert type(backend.calls[2]) is Enter
+    site = Site(WAITING, policy=policy)
+    no = "Requested node configuration is not available (2014)"
+    site.backend.errors = [RefusedError(f"Enter(...): {no}")]
+    assert named([*site.cycle(), *site.cycle(58)]) == [("Enter", "1"), ("Leave", "1")]
+    assert str(site.blocked()).endswith(f"placement: {no}")
+    assert "Enter" in dict(named(site.cycle(6)))
 
 
 @pytest.mark.parametrize("policy", ["fifo", "gavel"])
 def test_a_job_that_is_held_after_it_was_planned_is_not_placed(policy: str) -> None:
-    backend, clock = FakeBackend(state(WAITING)), Clock()
-    daemon = daemon_of(backend, clock, make_policy(policy))
-    daemon.cycle()
-    assert [type(call) for call in backend.calls] == [Enter]
-    for _ in range(5):
-        clock.now += 1.0
-        backend.state = state(replace(WAITING, held=True, reason="JobHeldUser"))
-        daemon.cycle()
-    assert len(backend.calls) == 1
+    site = Site(WAITING, policy=policy)
+    assert list(places(site.cycle())) == ["1"]
+    assert site.see(replace(WAITING, held=True, reason="JobHeldUser"), seconds=5) == []
 
 
 def test_jobs_of_other_partitions_are_not_touched_and_bad_marks_say_nothing() -> None:
     other = replace(WAITING, id="2", partition="cpu", partitions=("cpu",))
     bad = replace(WAITING, id="3", mark="hetsched/2 nonsense")
     deep = replace(WAITING, id="4", mark="hetsched/2 " + "[" * 1010)
-    backend = FakeBackend(state(other, bad, deep))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert [change.job for change in backend.calls] == ["3", "4"]
-    assert set(daemon.world.warnings) == {"3", "4"}
+    site = Site(other, bad, deep)
+    assert list(places(site.cycle())) == ["3", "4"]
+    assert set(site.world.warnings) == {"3", "4"}
 
 
 @pytest.mark.parametrize(
@@ -419,64 +235,91 @@ def test_jobs_of_other_partitions_are_not_touched_and_bad_marks_say_nothing() ->
 )
 def test_a_job_that_does_not_want_these_nodes_any_more_is_let_be(now: dict[str, object]) -> None:
     job = replace(RIGID, partitions=("gpu", "cpu"))
-    backend = FakeBackend(state(job, nodes=(node("n0", used=4),)))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    backend.state = state(replace(job, **now))  # type: ignore[arg-type]
-    assert daemon.cycle().lost == ()
-    assert daemon.world.managed == {}
-    backend.state = state(job)
-    daemon.cycle()
-    assert [change.job for change in backend.calls] == ["5"]
+    site = Site(job, nodes=(node("n0", used=4),))
+    site.cycle()
+    site.see(replace(job, **now), nodes=(node("n0"),))  # type: ignore[arg-type]
+    assert (site.report.lost, site.world.managed) == ((), {})
+    assert list(places(site.see(job))) == ["5"]
 
 
 def test_what_has_entered_and_wants_other_nodes_now_is_let_out() -> None:
     elsewhere = replace(placed(WAITING, "n0"), partition="cpu", partitions=("cpu",))
-    backend = FakeBackend(state(elsewhere))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert backend.calls == [left(WAITING)]
-    backend.state = state(replace(elsewhere, reservation="", pinned=()))
-    daemon.cycle()
-    assert daemon.world.managed == {}
+    site = Site(elsewhere)
+    assert site.cycle() == [left(WAITING)]
+    site.see(replace(elsewhere, reservation="", pinned=()))
+    assert site.world.managed == {}
 
 
 def test_nodes_of_partitions_that_are_not_managed_are_left_alone() -> None:
     other = replace(node("n0"), partitions=frozenset({"debug"}))
     own = replace(node("n1"), partitions=frozenset({"debug", "gpu"}))
-    backend = FakeBackend(state(WAITING, nodes=(other, own)))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert [call.nodes for call in backend.calls if isinstance(call, Enter)] == [("n1",)]
-    assert set(daemon.world.nodes) == {"n1"}
+    site = Site(WAITING, nodes=(other, own))
+    assert ("n1",) in places(site.cycle()).values()
+    assert set(site.world.nodes) == {"n1"}
 
 
 def test_jobs_of_the_same_second_are_served_in_the_order_of_their_numbers() -> None:
-    jobs = [
-        replace(WAITING, id=str(k), mark=WAITING.mark.replace("a1", f"x{k}"))
-        for k in (11, 9, 10, 100)
-    ]
-    later = replace(jobs[0], id="8", submit_s=WAITING.submit_s + 1, mark=WAITING.mark)
-    backend = FakeBackend(state(*jobs, later, nodes=(node("n0", used=1),)))
-    daemon_of(backend, Clock(), make_policy("sjf")).cycle()
-    placed = [change.job for change in backend.calls if isinstance(change, Enter)]
-    assert placed == ["9", "10", "11"]
+    jobs = [replace(OTHER, id=f"{k}", mark=OTHER.mark.replace("b2", f"x{k}")) for k in (11, 9, 100)]
+    later = replace(WAITING, id="8", submit_s=WAITING.submit_s + 1)
+    site = Site(*jobs, later, nodes=(node("n0", used=2),), policy="sjf")
+    assert list(places(site.cycle())) == ["9", "11"]
 
 
 def test_a_job_whose_cpus_or_memory_are_not_free_is_not_placed() -> None:
     asks = replace(WAITING, asked=Asked(8, memory_mb_per_node=16000), cpus=8)
-    tight = (
-        replace(node("n0"), cpus_used=25, memory_used_mb=0),
-        replace(node("n1"), cpus_used=0, memory_used_mb=48001),
-    )
-    backend = FakeBackend(state(asks, nodes=tight))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert backend.calls == []
+    first = replace(node("n0"), cpus_used=25)
+    site = Site(asks, nodes=(first, replace(node("n1"), memory_used_mb=48001)))
+    assert site.cycle() == []
     roomy = replace(node("n1"), cpus_used=24, memory_used_mb=48000)
-    backend.state = state(asks, nodes=(tight[0], roomy))
-    daemon.cycle()
-    (change,) = backend.calls
+    (change,) = site.see(asks, nodes=(first, roomy))
     assert isinstance(change, Enter)
     assert (change.nodes, change.terms.cpus, change.terms.memory_mb) == (("n1",), 8, 16000)
     assert change.otherwise.terms == Terms(10, 8, 16000, 8)
+
+
+# -- where -----------------------------------------------------------------------------------------
+
+NODES = tuple(
+    replace(node(f"n{at}"), partitions=frozenset(partitions), features=frozenset(features))
+    for at, (partitions, features) in enumerate(
+        [({"gpu", "short"}, {"fast"}), ({"gpu", "short"}, {"old"}), ({"gpu"}, {"fast", "ib"})]
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("asks", "pinned", "found"),
+    [
+        ({}, (), None),
+        ({"partitions": ("short",)}, (), {"n0", "n1"}),
+        ({"partitions": ("short", "gpu")}, (), None),
+        ({"partitions": ("short", "elsewhere")}, (), {"n0", "n1"}),
+        ({"partitions": ("elsewhere",)}, (), set()),
+        ({"constraint": "fast"}, (), {"n0", "n2"}),
+        ({"constraint": "fast&ib"}, (), {"n2"}),
+        ({"constraint": "[fast|old]"}, (), {"n0", "n2"}),
+        ({"constraint": "nosuch"}, (), set()),
+        ({"excluded": ("n1",)}, (), {"n0", "n2"}),
+        ({}, ("n1",), {"n1"}),
+        ({"partitions": ("short",), "constraint": "fast", "excluded": ("n2",)}, (), {"n0"}),
+    ],
+)
+def test_partitions_features_and_names_say_where(
+    asks: dict[str, object], pinned: tuple[str, ...], found: set[str] | None
+) -> None:
+    where, job = Where(NODES), replace(RIGID, **asks)  # type: ignore[arg-type]
+    assert where.of(job, pinned) == found
+    # Policies tell sets apart by identity.
+    assert where.of(replace(job, id="6"), pinned) is where.of(job, pinned)
+    site = Site(replace(job, pinned=pinned), nodes=NODES)
+    chosen = places(site.cycle()).get("5", ())
+    assert len(chosen) == (found != set())
+    assert found is None or found.issuperset(chosen)
+
+
+def test_other_partitions_and_features_of_nodes_are_another_matter() -> None:
+    where = Where(NODES)
+    assert not where.differs(replace(each, cpus_used=3) for each in NODES)
+    assert where.differs(NODES[:2])
+    assert where.differs((replace(NODES[0], features=frozenset()), *NODES[1:]))
+    assert where.differs((replace(NODES[0], partitions=frozenset({"gpu"})), *NODES[1:]))

@@ -1,12 +1,12 @@
-"""What is remembered of jobs, whatever Slurm shows of them later."""
+"""What is remembered of jobs, and of their own shapes, whatever Slurm shows of them later."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob, Terms
@@ -18,74 +18,79 @@ from tests.slurm_plugin.daemon.fake_slurm import (
     MOVABLE,
     RIGID,
     WAITING,
-    Clock,
     Evict,
-    daemon_of,
+    Site,
     entry,
     left,
     node,
     placed,
+    places,
     running,
-    state,
 )
 
+TWO = (node("n0"), node("n1"))
 TWO_NODES = replace(RIGID.resources, nodes=(2, 2))
+THREE_GPUS: dict[str, Any] = {
+    "gpus": 3,
+    "resources": replace(RIGID.resources, per_job="gres/gpu:3"),
+}
+CPUS = replace(RIGID, gpus=0, resources=Resources((1, 1), 1, "", "", "", ""))
+ARRAY = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)))
+SHAPE = Resources((2, 2), 2, "", "gres/gpu:v100:1", "", "")
 
 EPILOG = "JS1:H4sIAAAAAAAA"
 """What a site's epilog writes over a mark."""
 
 
-@dataclass(slots=True)
-class Scripts(FakeBackend):
-    """Keeps for which jobs it was asked."""
+def one(number: int, **more: Any) -> SlurmJob:
+    """An element of array 7."""
+    return replace(RIGID, **{"id": f"7_{number}", "element": number, **more})
 
-    asked: list[str] = field(default_factory=list)
+
+class Scripts(FakeBackend):
+    """Keeps for which jobs it was asked, and cannot read the script of job 6, or any."""
+
+    def __init__(self, away: bool = False) -> None:
+        super().__init__()
+        self.away = away
+        self.asked: list[str] = []
 
     def script(self, job: str) -> str:
         self.asked.append(job)
-        return FakeBackend.script(self, job)
+        if self.away:
+            raise AwayError("nobody answers")
+        return b"\xff".decode() if job == "6" else FakeBackend.script(self, job)
 
 
-def known(requests: Requests, seen: SlurmJob, backend: FakeBackend | None = None) -> str:
+def known(requests: Requests, seen: SlurmJob, script: str = "") -> str:
     """Return the key of a job, which is looked up if it has to be."""
     if requests.of(seen) is None:
-        requests.look_up(seen, backend or FakeBackend())
+        requests.look_up(seen, FakeBackend(scripts={seen.id: script}))
     request = requests.of(seen)
     assert request is not None
     return request.key
 
 
 def test_a_script_is_asked_for_once_also_where_an_array_has_many_elements() -> None:
-    array = replace(RIGID, id="7", array="7", unsplit=tuple(range(1000)))
-    backend = Scripts(state(array, RIGID, WAITING, replace(RIGID, id="8", batch=False)))
-    daemon = daemon_of(backend, Clock())
-    for _ in range(3):
-        daemon.cycle()
+    backend = Scripts()
+    site = Site(ARRAY, RIGID, WAITING, replace(RIGID, id="8", batch=False), backend=backend)
+    site.cycle(3)
     # One with a mark needs none, and `salloc` has none.
     assert sorted(backend.asked) == ["5", "7_0"]
-    assert {"7_0", "7_63", "8"} <= set(daemon.world.jobs)
+    assert {"7_0", "7_63", "8"} <= set(site.world.jobs)
 
 
 def test_jobs_whose_scripts_cannot_be_had_now_are_taken_in_later() -> None:
-    class Away(FakeBackend):
-        def script(self, job: str) -> str:
-            raise AwayError("nobody answers")
-
-    backend = Away(state(RIGID, WAITING))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert set(daemon.world.jobs) == {"1"}
+    site = Site(RIGID, WAITING, backend=Scripts(away=True))
+    site.cycle()
+    assert set(site.world.jobs) == {"1"}
 
 
 def test_a_script_of_which_nothing_can_be_made_costs_no_other_job_its_place() -> None:
-    class Odd(FakeBackend):
-        def script(self, job: str) -> str:
-            return b"\xff".decode() if job == "5" else ""
-
-    backend = Odd(state(RIGID, replace(RIGID, id="6")))
-    (warning,) = daemon_of(backend, Clock()).cycle().warnings
-    assert "job 5 is left out" in warning
-    assert [change.job for change in backend.calls] == ["6"]
+    site = Site(replace(RIGID, id="6"), replace(RIGID, id="9"), backend=Scripts())
+    assert list(places(site.cycle())) == ["9"]
+    (warning,) = site.report.warnings
+    assert "job 6 is left out" in warning
 
 
 def test_an_id_that_is_handed_out_again_after_a_crash_is_another_job() -> None:
@@ -94,7 +99,7 @@ def test_an_id_that_is_handed_out_again_after_a_crash_is_another_job() -> None:
     assert requests.of(replace(RIGID, user="bob")) is None
     other = replace(RIGID, submit_s=950.0)
     assert requests.of(other) is None
-    assert known(requests, other, FakeBackend(scripts={"5": "#HETSCHED --gpu-set=2\n"})) != first
+    assert known(requests, other, "#HETSCHED --gpu-set=2\n") != first
     request = requests.of(other)
     assert request is not None
     assert not request.rigid
@@ -103,34 +108,23 @@ def test_an_id_that_is_handed_out_again_after_a_crash_is_another_job() -> None:
 
 
 def test_to_be_queued_again_makes_no_other_job_of_a_job_or_of_an_element() -> None:
-    requests = Requests()
-    keys = [known(requests, each) for each in (RIGID, one(0), one(1))]
+    requests, jobs = Requests(), (RIGID, one(0), one(1))
+    keys = [known(requests, each) for each in jobs]
     assert len(set(keys)) == 3
-    again = [replace(each, submit_s=2000.0, restarts=1) for each in (RIGID, one(0), one(1))]
-    for at, each in enumerate(again):
-        assert known(requests, each) == keys[at]
-        assert known(requests, each) == keys[at]
+    again = [replace(each, submit_s=2000.0, restarts=1) for each in jobs]
+    assert [known(requests, each) for each in (*again, *again)] == keys * 2
     # Slurm has crashed, and its next job has that id, too.
     assert requests.of(replace(RIGID, submit_s=3000.0)) is None
 
 
-def one(number: int, **more: object) -> SlurmJob:
-    """An element of array 7."""
-    return replace(RIGID, id=f"7_{number}", array="", element=number, **more)  # type: ignore[arg-type]
-
-
 def test_what_was_said_of_a_job_outlives_an_epilog_that_writes_over_its_mark() -> None:
-    backend, clock = FakeBackend(state(running(MOVABLE, "n0"))), Clock()
-    daemon = daemon_of(backend, clock, Evict())
-    daemon.cycle()
-    assert backend.calls == [Requeue("1")]
-    request = daemon.world.managed["1"].request
-    again = replace(MOVABLE, mark=EPILOG, submit_s=clock.now, restarts=1, begin_s=clock.now + 120)
-    backend.state = state(placed(again, "n0"))
-    clock.now += 1
-    assert daemon.cycle().lost == ()
-    assert daemon.world.managed["1"].request == request
-    assert backend.calls[1:] == [left(MOVABLE)]
+    site = Site(running(MOVABLE, "n0"), policy=Evict())
+    assert site.cycle() == [Requeue("1")]
+    request = site.world.managed["1"].request
+    again = replace(MOVABLE, mark=EPILOG, submit_s=1000.0, restarts=1, begin_s=1120.0)
+    assert site.see(placed(again, "n0"), seconds=1) == [left(MOVABLE)]
+    assert site.report.lost == ()
+    assert site.world.managed["1"].request == request
 
 
 @pytest.mark.parametrize(
@@ -140,76 +134,23 @@ def test_what_was_said_of_a_job_outlives_an_epilog_that_writes_over_its_mark() -
 )
 def test_elements_stay_one_job_when_an_epilog_writes_over_the_mark_of_one(more: str) -> None:
     mark = f'hetsched/2 {{"nonce":"g","gpu-set":"4",{more}}}'
-    elements = [replace(one(at), array="7", mark=mark, gpus=4) for at in range(2)]
-    backend = FakeBackend(state(*elements))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    ended = replace(elements[1], mark=EPILOG, submit_s=1000.0, restarts=1)
-    backend.state = state(elements[0], ended)
-    daemon.cycle()
-    assert set(daemon.world.jobs) == {"7"}
-    seen = daemon.world.managed["7"].slurm
+    first, second = (one(at, array="7", mark=mark, gpus=4) for at in range(2))
+    site = Site(first, second)
+    site.cycle()
+    site.see(first, replace(second, mark=EPILOG, submit_s=1000.0, restarts=1))
+    assert set(site.world.jobs) == {"7"}
+    seen = site.world.managed["7"].slurm
     assert len(seen.copies or (seen, *seen.members)) == 2
-
-
-def test_a_job_goes_back_to_its_own_shape_and_not_to_the_one_that_it_was_given() -> None:
-    own = replace(WAITING, asked=Asked(2), cpus=2, pinned=("n0", "n1"))
-    backend, clock = FakeBackend(state(own, nodes=(node("n0"), node("n1")))), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    back = replace(left(own), nodes=("n0", "n1"), terms=Terms(10, 2, None, 2))
-    assert backend.calls == [replace(entry(own, "n0", cpus=2), otherwise=back)]
-    shape = Resources((1, 1), 1, "", "gres/gpu:v100:1", "", "")
-    given = replace(placed(own, "n0"), resources=shape, asked=Asked(9), time_limit_s=6000.0)
-    backend.state = state(given, nodes=(node("n0"), node("n1")))
-    for _ in range(40):
-        clock.now += 1
-        daemon.cycle()
-    assert backend.calls[1:2] == [back]
-
-
-def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for() -> None:
-    backend = FakeBackend(state(RIGID))
-    daemon = daemon_of(backend, Clock(), make_policy("sjf"))
-    daemon.cycle()
-    wider = replace(RIGID, gpus=3, resources=replace(RIGID.resources, per_job="gres/gpu:3"))
-    backend.state = state(wider)
-    daemon.cycle()
-    assert list(daemon.world.jobs["5"].job.requirements) == [3]
 
 
 @pytest.mark.parametrize("mode", Mode)
 def test_what_is_kept_of_jobs_goes_with_them_in_every_mode(mode: Mode) -> None:
     with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        backend = FakeBackend(state(RIGID))
-        daemon = daemon_of(backend, Clock(), mode=mode)
-        daemon.keep_in(store)
-        for seen, kept in ((state(RIGID), {"5"}), (state(), set())):
-            backend.state = seen
-            daemon.cycle()
-            assert store.remembered().keys() == kept
-
-
-def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
-    array = replace(RIGID, id="7", array="7", unsplit=(1, 2))
-    first = replace(one(0), array="7")
-    full = (node("n0", used=4),)
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
-        backend = FakeBackend(state(array, first, nodes=full))
-        daemon = daemon_of(backend, Clock())
-        daemon.keep_in(store)
-        daemon.cycle()
-        wide = replace(first, gpus=3, resources=replace(RIGID.resources, per_job="gres/gpu:3"))
-        backend.state = state(array, wide, nodes=full)
-        daemon.cycle()
-        again = daemon_of(backend, Clock())
-        again.keep_in(store)
-        runs = replace(running(one(1), "n0"), array="7")
-        for each in (again, daemon):
-            backend.state = state(replace(array, unsplit=(2, 3)), wide, runs, nodes=full)
-            each.cycle()
-            found = {job: known.request.own.gpus for job, known in each.world.managed.items()}
-            assert found == {"7_0": 3, "7_1": 1, "7_2": 1, "7_3": 1}
+        site = Site(mode=mode)
+        site.daemon.keep_in(store)
+        for jobs in ((RIGID,), ()):
+            site.see(*jobs)
+            assert store.remembered().keys() == {job.id for job in jobs}
 
 
 @pytest.mark.parametrize(
@@ -223,13 +164,13 @@ def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_
     script: str, says: str
 ) -> None:
     asks = replace(RIGID.resources, per_job="gres/gpu:v100:1")
-    job = replace(RIGID, gpu_types=("v100",), resources=asks)
-    backend = FakeBackend(state(job), scripts={"5": script})
-    daemon = daemon_of(backend, Clock())
-    (warning,) = daemon.cycle().warnings
+    site = Site(replace(RIGID, gpu_types=("v100",), resources=asks))
+    site.backend.scripts = {"5": script}
+    assert site.cycle() == [Enter("5", HOLD, ("n0",), Leave("5"))]
+    (warning,) = site.report.warnings
     assert says in warning
-    assert backend.calls == [Enter("5", HOLD, ("n0",), Leave("5"))]
-    assert daemon.cycle().warnings == ()
+    site.cycle()
+    assert site.report.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -242,10 +183,131 @@ def test_of_a_job_with_wrong_options_the_submitted_shape_holds_and_a_warning_is_
     ],
 )
 def test_what_can_be_placed_in_no_way_waits_with_a_sentence(
-    asks: dict[str, object], says: str
+    asks: dict[str, Any], says: str
 ) -> None:
-    backend = FakeBackend(state(replace(RIGID, **asks)))  # type: ignore[arg-type]
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    assert backend.calls == []
-    assert says in str(daemon.world.jobs["5"].blocked)
+    site = Site(replace(RIGID, **asks))
+    assert site.cycle() == []
+    assert says in str(site.blocked("5"))
+
+
+# -- a job's own shape -----------------------------------------------------------------------------
+
+OWN = replace(WAITING, asked=Asked(8, memory_mb_per_node=4000), cpus=8)
+
+
+def types_and_cpus(requests: Requests, seen: SlurmJob) -> tuple[frozenset[str] | None, int]:
+    """What a job accepts, and its CPUs by GPU."""
+    assert requests.of(seen) is not None
+    requests.edited(seen, OWN)
+    request = requests.of(seen)
+    assert request is not None
+    return request.gpu_types, request.own.cpus
+
+
+def test_the_shape_of_a_run_is_neither_an_edit_of_its_user_s_nor_what_it_asks_for() -> None:
+    requests = Requests()
+    assert types_and_cpus(requests, OWN) == (None, 8)
+    for seen in (placed(OWN, "n0"), running(OWN, "n0")):
+        given = replace(seen, resources=SHAPE, cpus=16)
+        assert types_and_cpus(requests, given) == (None, 8)
+        # As a daemon sees it first that knows nothing of those before it.
+        assert types_and_cpus(Requests(), given)[0] is None
+    assert types_and_cpus(requests, replace(OWN, cpus=4)) == (None, 4)
+    # Slurm started it by itself, and its user named the type.
+    own = Resources((1, 0), 1, "gres/gpu:v100:1", "", "", "")
+    by_itself = replace(running(OWN, "n0"), reservation="")
+    assert types_and_cpus(Requests(), by_itself)[0] is None
+    assert types_and_cpus(Requests(), replace(by_itself, resources=own))[0] == frozenset({"v100"})
+
+
+@pytest.mark.parametrize("job", [WAITING, RIGID, CPUS], ids=["elastic", "rigid", "no GPUs"])
+@pytest.mark.parametrize("named", [(), ("n0", "n1")], ids=["any node", "named"])
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_the_next_daemon_gives_a_job_its_own_shape_back_also_where_the_hold_has_ended(
+    job: SlurmJob, named: tuple[str, ...], restarts: int
+) -> None:
+    # Slurm lets what waits out of a reservation that has ended, and leaves it as it was placed.
+    job = replace(job, pinned=named, restarts=restarts)
+    given = replace(placed(job, "n1"), reservation="")
+    if job.mark:
+        given = replace(given, resources=SHAPE, asked=Asked(9), time_limit_s=6000.0)
+    back = replace(left(WAITING), nodes=named) if job.mark else Leave(job.id, named)
+    full = tuple(replace(each, gpus_used=(("v100", 4),), cpus_used=32) for each in TWO)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        first = Site(job, nodes=TWO)
+        first.daemon.keep_in(store)
+        first.cycle()
+        site = Site(given, nodes=full)
+        site.daemon.keep_in(store)
+        assert site.cycle() == [back]
+        site.backend.calls.clear()
+        site.daemon.let_go()
+        assert back in site.backend.calls
+        assert site.see(job) == []
+
+
+@pytest.mark.parametrize("unread", [False, True])
+def test_a_job_goes_back_to_its_own_shape_and_not_to_the_one_that_it_was_given(
+    unread: bool,
+) -> None:
+    own = replace(WAITING, asked=Asked(2), cpus=2, pinned=("n0", "n1"))
+    site = Site(own, nodes=TWO)
+    back = replace(left(own), nodes=("n0", "n1"), terms=Terms(10, 2, None, 2))
+    assert site.cycle() == [replace(entry(own, "n0", cpus=2), otherwise=back)]
+    given = replace(placed(own, "n0"), resources=SHAPE, asked=Asked(9), time_limit_s=6000.0)
+    if unread:
+        # Its record cannot be read for a moment.
+        site.show()
+        site.backend.state = replace(site.backend.state, unread={"job 1": "it cannot be read"})
+        site.cycle()
+    site.show(given, nodes=(node("n0", used=4), node("n1", used=4)) if unread else TWO)
+    assert site.until_called(40)[1] == [back]
+
+
+@pytest.mark.parametrize("job", [RIGID, replace(RIGID, restarts=1), CPUS])
+def test_what_the_user_of_a_waiting_job_changes_is_what_it_asks_for(job: SlurmJob) -> None:
+    full = tuple(replace(node(name, used=4), cpus_used=32) for name in ("n0", "n1"))
+    other = replace(job, pinned=("n1",))
+    site = Site(job, nodes=full)
+    site.cycle()
+    assert site.see(other) == []
+    back = Leave("5", ("n1",))
+    assert site.see(other, nodes=TWO) == [Enter("5", HOLD, ("n1",), back, due=job.restarts > 0)]
+    if job.gpus:
+        site.see(replace(job, **THREE_GPUS), nodes=full)
+        assert list(site.world.jobs["5"].job.requirements) == [3]
+
+
+def test_what_is_changed_of_one_element_is_not_changed_of_the_others() -> None:
+    array, first = replace(ARRAY, unsplit=(1, 2)), one(0, array="7")
+    full = (node("n0", used=4),)
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        site, again = Site(array, first, nodes=full), Site(nodes=full)
+        site.daemon.keep_in(store)
+        site.cycle()
+        wide = replace(first, **THREE_GPUS)
+        site.see(array, wide)
+        again.daemon.keep_in(store)
+        runs = running(one(1, array="7"), "n0")
+        for each in (again, site):
+            each.see(replace(array, unsplit=(2, 3)), wide, runs)
+            found = {job: known.request.own.gpus for job, known in each.world.managed.items()}
+            assert found == {"7_0": 3, "7_1": 1, "7_2": 1, "7_3": 1}
+
+
+def test_a_refused_placement_gives_back_the_order_of_the_partitions_too() -> None:
+    own = ("elsewhere", "gpu")
+    for job in (WAITING, RIGID, CPUS):
+        (change,) = Site(replace(job, partitions=own)).cycle()
+        assert isinstance(change, Enter)
+        assert (change.partitions, change.otherwise.partitions) == (("gpu", "elsewhere"), own)
+
+
+def test_a_job_without_gpus_that_a_daemon_placed_gets_its_own_nodes_from_the_next_one() -> None:
+    job = replace(CPUS, pinned=("n0", "n1"), resources=Resources((2, 2), 2, "", "", "", ""))
+    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+        for shown in (job, placed(job, "n0", "n1")):
+            site = Site(shown, nodes=TWO)
+            site.daemon.keep_in(store)
+            calls = site.cycle()
+    assert calls == [Leave("5", ("n0", "n1"))]

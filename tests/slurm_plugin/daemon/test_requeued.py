@@ -1,4 +1,4 @@
-"""Jobs that Slurm itself has queued again, on a fake Slurm."""
+"""Jobs that Slurm has queued again, lost, or whose ids it hands out again, on a fake Slurm."""
 
 from __future__ import annotations
 
@@ -7,128 +7,156 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend import Enter, Release, SlurmJob
-from tests.slurm_plugin.backend.fake import FakeBackend
+from slurm_plugin.backend import JobState, Release, SlurmJob
 from tests.slurm_plugin.daemon.fake_slurm import (
     RIGID,
     WAITING,
-    Clock,
-    daemon_of,
+    Site,
+    entry,
     left,
     node,
     placed,
+    places,
     running,
-    state,
 )
+
+TWO = (node("n0"), node("n1"))
+AGAIN = replace(WAITING, mark=WAITING.mark.replace("a1", "b2"))
+"""Another job that has the same id."""
+
+
+def launch_failed(job: SlurmJob, on: str) -> SlurmJob:
+    """A job that Slurm holds since it could not be launched on a node."""
+    failed = placed(replace(job, held=True, begin_s=1060.0, restarts=1), on)
+    return replace(failed, reason="launch failed requeued held")
 
 
 def test_a_job_that_slurm_holds_since_no_launch_succeeded_gives_its_place_back() -> None:
-    backend = FakeBackend(state(running(WAITING, "n0")))
-    daemon = daemon_of(backend, Clock())
-    daemon.cycle()
-    failed = placed(replace(WAITING, held=True, begin_s=1060.0, restarts=1), "n0")
-    failed = replace(failed, reason="launch failed requeued held")
-    backend.state = state(failed)
-    daemon.cycle()
-    assert backend.calls == [left(WAITING), Release("1")]
+    site = Site(running(WAITING, "n0"))
+    site.cycle()
+    failed = launch_failed(WAITING, "n0")
+    assert site.see(failed) == [left(WAITING), Release("1")]
     # One without GPUs has left already.
-    backend.calls.clear()
-    backend.state = state(replace(failed, gpus=0, mark="", reservation="", pinned=()))
-    daemon.cycle()
-    assert backend.calls == [Release("1")]
+    gone = replace(failed, gpus=0, mark="", reservation="", pinned=())
+    assert site.see(gone) == [Release("1")]
     # Who holds a job oneself keeps it held.
-    backend.calls.clear()
     for reason in ("JobHeldUser", "JobHeldAdmin", "JobHoldMaxRequeue"):
-        backend.state = state(replace(WAITING, held=True, restarts=1, reason=reason))
-        daemon.cycle()
-    assert backend.calls == []
+        assert site.see(replace(WAITING, held=True, restarts=1, reason=reason)) == []
 
 
 def test_where_launches_fail_no_more_jobs_of_that_user_go_and_after_two_users_nobody_s() -> None:
-    nodes = (node("n0"), node("n1"))
-    backend, clock = FakeBackend(state(WAITING, nodes=nodes)), Clock()
-    daemon = daemon_of(backend, clock)
+    site, numbers = Site(WAITING, nodes=TWO), iter(range(1, 99))
+    site.cycle()
 
-    def of_user(number: int, user: str) -> SlurmJob:
+    def of(user: str) -> SlurmJob:
+        number = str(next(numbers))
         mark = WAITING.mark.replace("a1", f"m{number}")
-        return replace(WAITING, id=f"{number}", mark=mark, user=user)
+        return replace(WAITING, id=number, mark=mark, user=user)
 
-    def goes_to(failed: SlurmJob, name: str, job: SlurmJob) -> set[str]:
-        held = placed(replace(failed, held=True, restarts=1), name)
-        held = replace(held, reason="launch failed requeued held")
-        backend.state = state(held, nodes=nodes)
-        daemon.cycle()
-        backend.calls.clear()
+    def goes_to(failed: str, name: str, user: str) -> set[str]:
+        site.see(launch_failed(of(failed), name))
         # Jobs are placed on what was idle longest, so more than one is needed to see where.
-        others = [
-            replace(job, id=f"{job.id}{k}", mark=job.mark.replace("m", f"m{k}")) for k in "123"
-        ]
-        backend.state = state(*others, nodes=nodes)
-        daemon.cycle()
-        return {name for call in backend.calls if isinstance(call, Enter) for name in call.nodes}
+        there = places(site.see(*(of(user) for _ in range(3))))
+        return {name for names in there.values() for name in names}
 
-    full = (node("n0"), node("n1", used=4))
-    assert goes_to(of_user(1, "alice"), "n0", of_user(2, "alice")) == {"n1"}
-    nodes = full
-    assert goes_to(of_user(3, "alice"), "n0", of_user(4, "bob")) == {"n0"}
-    assert goes_to(of_user(5, "carol"), "n0", of_user(6, "bob")) == set()
-    assert "could not launch jobs of 2 users" in daemon.world.odd["node n0"]
-    assert daemon.world.nodes["n0"].condition is NodeCondition.DRAINED
-    clock.now += 301
-    assert goes_to(of_user(7, "carol"), "n0", of_user(8, "bob")) == {"n0"}
+    assert goes_to("alice", "n0", "alice") == {"n1"}
+    site.nodes = (node("n0"), node("n1", used=4))
+    assert goes_to("alice", "n0", "bob") == {"n0"}
+    assert goes_to("carol", "n0", "bob") == set()
+    assert "could not launch jobs of 2 users" in site.world.odd["node n0"]
+    assert site.world.nodes["n0"].condition is NodeCondition.DRAINED
+    site.clock.now += 301
+    assert goes_to("carol", "n0", "bob") == {"n0"}
     # Where it is so on many nodes, it is for the jobs.
-    nodes = (node("n0"), node("n1"))
+    site.nodes = TWO
     for name in ("n0", "n1"):
-        goes_to(of_user(9, "dave"), name, of_user(10, "bob"))
-    assert goes_to(of_user(11, "erin"), "n0", of_user(12, "bob")) == {"n1"}
-    assert goes_to(of_user(13, "erin"), "n1", of_user(14, "bob")) != set()
-    assert not daemon.world.odd
+        goes_to("dave", name, "bob")
+    assert goes_to("erin", "n0", "bob") == {"n1"}
+    assert goes_to("erin", "n1", "bob") != set()
+    assert not site.world.odd
 
 
 @pytest.mark.parametrize("how", ["nothing", "slurmd", "resume"])
 def test_a_node_that_was_mended_is_tried_again_at_once(how: str) -> None:
+    site = Site(launch_failed(WAITING, "n0"))
+    site.cycle()
+    site.clock.now += 10
     nodes = (node("n0"),)
-    held = placed(replace(WAITING, held=True, restarts=1), "n0")
-    held = replace(held, reason="launch failed requeued held")
-    backend, clock = FakeBackend(state(held, nodes=nodes)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
-    backend.calls.clear()
-    clock.now += 10
     if how == "slurmd":
-        nodes = (replace(nodes[0], up_since_s=clock.now - 1),)
+        nodes = (replace(nodes[0], up_since_s=site.clock.now - 1),)
     elif how == "resume":
-        backend.state = state(nodes=(node("n0", condition=NodeCondition.DRAINED),))
-        daemon.cycle()
-        clock.now += 1
+        site.see(nodes=(node("n0", condition=NodeCondition.DRAINED),))
+        site.clock.now += 1
     cpu_job = replace(RIGID, id="8", gpus=0, cpus=1)
-    backend.state = state(replace(WAITING, id="7"), cpu_job, nodes=nodes)
-    daemon.cycle()
-    starts = {call.job for call in backend.calls if isinstance(call, Enter)}
-    assert starts == (set() if how == "nothing" else {"7", "8"})
+    starts = places(site.see(replace(WAITING, id="7"), cpu_job, nodes=nodes))
+    assert starts.keys() == (set() if how == "nothing" else {"7", "8"})
     told = "closed to it for a time" if how == "nothing" else "in Slurm's own order"
-    assert told in daemon.world.aside["8"]
+    assert told in site.world.aside["8"]
 
 
 def test_a_job_whose_node_went_down_is_placed_again_only_when_its_processes_must_have_ended() -> (
     None
 ):
-    nodes = (node("n0", used=1), node("n1"))
-    backend, clock = FakeBackend(state(running(WAITING, "n0", since_s=990.0), nodes=nodes)), Clock()
-    daemon = daemon_of(backend, clock)
-    daemon.cycle()
+    site = Site(running(WAITING, "n0", since_s=990.0), nodes=(node("n0", used=1), node("n1")))
+    site.cycle()
     requeued = placed(replace(WAITING, restarts=1, begin_s=1121.0), "n0")
     down = (node("n0", condition=NodeCondition.DOWN), node("n1"))
-    backend.state = state(requeued, nodes=down)
-    daemon.cycle()
-    assert backend.calls == [left(WAITING)]
+    assert site.see(requeued, nodes=down) == [left(WAITING)]
     # The node is back before that.
-    backend.state = state(replace(WAITING, restarts=1), nodes=(node("n0"), node("n1")))
-    for _ in range(29):
-        clock.now += 1
-        daemon.cycle()
-        assert not any(isinstance(call, Enter) for call in backend.calls)
-    assert "its node went down" in str(daemon.world.jobs["1"].blocked)
-    clock.now += 2
-    daemon.cycle()
-    assert isinstance(backend.calls[-1], Enter)
+    assert site.see(replace(WAITING, restarts=1), seconds=29, nodes=TWO) == []
+    assert "its node went down" in str(site.blocked())
+    assert "1" in places(site.cycle(2))
+
+
+def test_a_run_on_a_node_that_slurm_does_not_know_any_more_stops_nobody() -> None:
+    runs = running(WAITING, "n0", since_s=950.0)
+    for policy in ("fifo", "hops"):
+        site = Site(runs, nodes=(node("n0", used=1), node("n1")), policy=policy)
+        site.cycle()
+        calls = site.see(runs, replace(AGAIN, id="2"), seconds=1, nodes=(node("n1"),))
+        assert [call.job for call in calls] == ["2"]
+        assert "1" not in site.world.jobs
+
+
+# -- ids -------------------------------------------------------------------------------------------
+
+
+def test_an_id_that_slurm_hands_out_again_is_another_job_and_the_lost_one_is_told_once() -> None:
+    site = Site(WAITING, nodes=(node("n0", used=4),))
+    site.cycle()
+    again = replace(AGAIN, submit_s=1001.0)
+    site.see(again, seconds=1)
+    assert [job.mark for job in site.report.lost] == [WAITING.mark]
+    assert site.world.managed["1"].request.mark.nonce == "b2"
+    assert site.world.jobs["1"].job.submit_s == pytest.approx(1001.0, abs=1.0)
+    # One that has ended is not lost, nor one whose comment an admin has changed in other ways.
+    changed = replace(again, mark=again.mark.replace('"1,2"', '"1"'))
+    for jobs in ((again,), (changed,), (replace(again, state=JobState.ENDED),), ()):
+        site.see(*jobs)
+        assert site.report.lost == ()
+
+
+@pytest.mark.parametrize("policy", ["fifo", "gavel", "hops"])
+def test_a_job_that_takes_the_id_of_another_is_not_placed_as_that_was_to_be(policy: str) -> None:
+    other = replace(AGAIN, id="2")
+    site = Site(WAITING, other, policy=policy)
+    site.cycle()
+    again = replace(AGAIN, mark='hetsched/2 {"nonce":"c3","gpu-set":"4"}', gpus=4, submit_s=999.0)
+    calls = site.see(again, replace(other, submit_s=1000.0), seconds=1)
+    assert {call for call in calls if call.job == "1"} <= {entry(again, "n0", gpus=4)}
+    assert places(calls) != {}
+
+
+def test_an_element_that_is_cancelled_or_waits_behind_others_again_is_not_lost() -> None:
+    array = replace(RIGID, id="7", array="7", unsplit=(0, 1, 2), gpus=4)
+    site = Site(array)
+    site.cycle()
+    # Slurm shows nothing of one that was cancelled.
+    site.see(replace(array, unsplit=(0, 2)))
+    assert (site.report.lost, set(site.world.jobs)) == ((), {"7_0", "7_2"})
+    # One that ran is lost, and so is the whole array.
+    rest = replace(array, unsplit=(1, 2))
+    site.see(running(replace(array, id="7_0", unsplit=()), "n0", gpus=4), rest)
+    for jobs, lost in (((rest,), {"7_0"}), ((), {"7_1", "7_2"})):
+        site.see(*jobs)
+        assert {job.id for job in site.report.lost} == lost

@@ -1,11 +1,11 @@
 """What a placement gives a job beside GPUs: CPUs, memory and time."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from hetsched_core.policy import make_policy
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -16,18 +16,9 @@ from hetsched_core.types import (
     Speeds,
     SpeedTable,
 )
-from slurm_plugin.backend import Asked, SlurmJob, Terms
+from slurm_plugin.backend import Asked, Terms
 from slurm_plugin.daemon.terms import limit_min, terms_for
-from tests.slurm_plugin.backend.fake import FakeBackend
-from tests.slurm_plugin.daemon.fake_slurm import (
-    WAITING,
-    Clock,
-    daemon_of,
-    node,
-    placed,
-    requested,
-    state,
-)
+from tests.slurm_plugin.daemon.fake_slurm import WAITING, Site, node, placed, requested
 
 CLUSTER = Cluster(
     (Node("a0", "a100", 4), Node("v0", "v100", 8), Node("v1", "v100", 8), Node("t0", "t4", 4))
@@ -44,69 +35,46 @@ def speeds(layer: Layer, t4: float = 1.0) -> Speeds:
     return Speeds(CLUSTER, {"p": table})
 
 
-def limit(
-    where: dict[str, int], known: Speeds, *, most_s: float | None = None, **job: object
-) -> int:
-    """The limit, in minutes, of a run of a job whose hour is meant for 2 GPUs."""
-    described = replace(Job("1", 0.0, RequirementSet.parse("1-8"), "p"), **job)  # type: ignore[arg-type]
-    return limit_min(HOUR_S, described, 2, Configuration.of(where), CLUSTER, known, most_s)
-
-
 MEASURED, FORMULA = speeds(Layer.GPU_TYPE), speeds(Layer.THEORY)
+NOWHERE = speeds(Layer.GPU_TYPE, t4=0.0)
+SLOWER = frozenset({"v100", "t4"})
 
 
 @pytest.mark.parametrize(
-    ("where", "minutes"),
+    ("where", "more", "minutes"),
     [
-        ({"a0": 2}, 60),
-        ({"a0": 4}, 30),
-        ({"a0": 1}, 120),
-        ({"v0": 2}, 120),
-        ({"t0": 1}, 480),
-        ({"v0": 8}, 30),
-        ({"v0": 2, "v1": 2}, 120),
+        # It grows as the run is slower.
+        ({"a0": 2}, {}, 60),
+        ({"a0": 4}, {}, 30),
+        ({"a0": 1}, {}, 120),
+        ({"v0": 2}, {}, 120),
+        ({"t0": 1}, {}, 480),
+        ({"v0": 8}, {}, 30),
+        ({"v0": 2, "v1": 2}, {}, 120),
+        # The default count has its hour on the fastest type that the job accepts.
+        ({"v0": 2}, {"gpu_types": SLOWER}, 60),
+        ({"t0": 2}, {"gpu_types": SLOWER}, 120),
+        # What was not measured never takes time away.
+        ({"a0": 4}, {"known": FORMULA}, 60),
+        ({"t0": 1}, {"known": FORMULA}, 480),
+        # Without any speed the numbers of GPUs stand in; the speed of 0 was measured.
+        ({"t0": 1}, {"known": NOWHERE}, 120),
+        ({"t0": 4}, {"known": NOWHERE}, 30),
+        # The partition's greatest limit is not passed.
+        ({"t0": 1}, {"most_s": 5 * HOUR_S}, 300),
+        ({"a0": 2}, {"most_s": 1800.0}, 30),
+        # It is rounded up to a minute.
+        ({"a0": 3}, {}, 40),
+        ({"a0": 2}, {"limit_s": 61.0}, 2),
     ],
 )
-def test_the_limit_grows_as_the_run_is_slower(where: dict[str, int], minutes: int) -> None:
-    assert limit(where, MEASURED) == minutes
-
-
-def test_the_limit_of_the_default_count_is_that_of_the_fastest_type_the_job_accepts() -> None:
-    assert limit({"v0": 2}, MEASURED, gpu_types=frozenset({"v100", "t4"})) == 60
-    assert limit({"t0": 2}, MEASURED, gpu_types=frozenset({"v100", "t4"})) == 120
-
-
-def test_what_was_not_measured_never_takes_time_away() -> None:
-    assert limit({"a0": 4}, FORMULA) == 60
-    assert limit({"t0": 1}, FORMULA) == 480
-
-
-def test_without_any_speed_the_numbers_of_gpus_stand_in() -> None:
-    nowhere = speeds(Layer.GPU_TYPE, t4=0.0)
-    assert limit({"t0": 1}, nowhere) == 120
-    # The speed of 0 was measured, so that the count may take time away as well.
-    assert limit({"t0": 4}, nowhere) == 30
-
-
-def test_the_partition_s_greatest_limit_is_not_passed() -> None:
-    assert limit({"t0": 1}, MEASURED, most_s=5 * HOUR_S) == 300
-    assert limit({"a0": 2}, MEASURED, most_s=1800.0) == 30
-
-
-def test_a_limit_is_rounded_up_to_a_minute() -> None:
-    assert limit({"a0": 3}, MEASURED) == 40
-    assert (
-        limit_min(
-            61.0,
-            Job("1", 0.0, RequirementSet.parse("2"), "p"),
-            2,
-            Configuration.of({"a0": 2}),
-            CLUSTER,
-            MEASURED,
-            None,
-        )
-        == 2
-    )
+def test_the_limit_of_a_run_is_that_of_the_default_count_for_its_speed(
+    where: dict[str, int], more: dict[str, Any], minutes: int
+) -> None:
+    given = {"limit_s": HOUR_S, "known": MEASURED, "most_s": None, "gpu_types": None, **more}
+    job = Job("1", 0.0, RequirementSet.parse("1-8"), "p", gpu_types=given["gpu_types"])
+    there, known, most_s = Configuration.of(where), given["known"], given["most_s"]
+    assert limit_min(given["limit_s"], job, 2, there, CLUSTER, known, most_s) == minutes
 
 
 @pytest.mark.parametrize(
@@ -128,16 +96,10 @@ def test_cpus_and_memory_follow_the_gpus(
 
 
 def test_a_limit_that_the_user_changes_while_the_job_waits_is_the_new_one() -> None:
-    full = (node("n0", used=4),)
-    backend = FakeBackend(state(WAITING, nodes=full))
-    daemon = daemon_of(backend, Clock(), make_policy("sjf"))
-
-    def limit_s(shown: SlurmJob) -> float | None:
-        backend.state = state(shown, nodes=full)
-        daemon.cycle()
-        return daemon.world.managed["1"].request.own.time_limit_s
-
-    assert limit_s(WAITING) == 600.0
-    assert limit_s(replace(WAITING, time_limit_s=300.0)) == 300.0
+    site = Site(nodes=(node("n0", used=4),))
+    changed = replace(WAITING, time_limit_s=300.0)
     # What a placed job shows is the limit of its run.
-    assert limit_s(replace(placed(WAITING, "n0"), time_limit_s=9000.0)) == 300.0
+    run = replace(placed(WAITING, "n0"), time_limit_s=9000.0)
+    for shown, limit_s in ((WAITING, 600.0), (changed, 300.0), (run, 300.0)):
+        site.see(shown)
+        assert site.world.managed["1"].request.own.time_limit_s == limit_s
