@@ -109,45 +109,19 @@ class OneGpuLess(Sound):
         return changed(plan, less)
 
 
-class IgnoresTypes(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if every job accepted every type."""
-        blind = {
-            job: replace(view, job=replace(view.job, gpu_types=None))
-            for job, view in snapshot.jobs.items()
-        }
-        return super().plan(replace(snapshot, jobs=Map(blind)))
+@dataclass(frozen=True)
+class Ignores(Sound):
+    """Pack as if something about every job were not so, and as if none were held."""
 
-
-class _Unlimited(Sound):
-    """Pack as if something about every job were not so."""
-
-    forgotten: ClassVar[Mapping[str, object]] = {}
+    what: str
+    so: object
 
     def plan(self, snapshot: Snapshot) -> Plan:
         blind = {
-            job: replace(view, job=replace(view.job, **self.forgotten), blocked=None)  # type: ignore[arg-type]
+            job: replace(view, job=replace(view.job, **{self.what: self.so}), blocked=None)  # type: ignore[arg-type]
             for job, view in snapshot.jobs.items()
         }
         return super().plan(replace(snapshot, jobs=Map(blind)))
-
-
-class IgnoresNodeSets(_Unlimited):
-    """Pack as if every job might run on all nodes."""
-
-    forgotten: ClassVar[Mapping[str, object]] = {"nodes": None}
-
-
-class IgnoresNodeCounts(_Unlimited):
-    """Pack as if every job might be on any number of nodes."""
-
-    forgotten: ClassVar[Mapping[str, object]] = {"min_nodes": 1, "max_nodes": None}
-
-
-class IgnoresWindows(_Unlimited):
-    """Pack as if no window were ahead."""
-
-    forgotten: ClassVar[Mapping[str, object]] = {"closed": frozenset()}
 
 
 class WaitsForAll(Sound):
@@ -188,26 +162,16 @@ class AnswersNothing(Sound):
         return None  # type: ignore[return-value]
 
 
-class SaysNever(Sound):
+@dataclass(frozen=True)
+class Says(Sound):
+    """Tell whoever waits with one word another."""
+
+    told: Waiting
+    instead: Waiting
+
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Tell whoever must wait that it never fits."""
         plan = super().plan(snapshot)
-        return changed(plan, {job: NEVER for job, e in plan.entries.items() if e == NO_ROOM})
-
-
-class NeverSaysNever(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Tell whoever never fits to wait for room."""
-        plan = super().plan(snapshot)
-        return changed(plan, {job: NO_ROOM for job, e in plan.entries.items() if e == NEVER})
-
-
-class NamesTheDead(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Say that jobs wait behind one that does not exist."""
-        plan = super().plan(snapshot)
-        behind = Waiting(Reason(ReasonCode.AHEAD, behind=("nobody",)))
-        return changed(plan, {job: behind for job, e in plan.entries.items() if e == NO_ROOM})
+        return changed(plan, {j: self.instead for j, e in plan.entries.items() if e == self.told})
 
 
 class Starves(Sound):
@@ -241,36 +205,22 @@ class StopsWhatMayNotBeStopped(Sound):
         )
 
 
-class ReadsSizes(Sound):
+@dataclass(frozen=True)
+class OrdersBy(Sound):
+    """Order by something of each job, without saying that it must know it."""
+
+    what: str
+
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Order by size, without saying that it must know it."""
+        def key(view: JobView) -> tuple[float, tuple[float, str]]:
+            seen = view if hasattr(view, self.what) else view.job
+            return getattr(seen, self.what) or 0.0, submission_order(view)
 
-        def size(view: JobView) -> tuple[float, tuple[float, str]]:
-            return view.job.total_samples or 0.0, submission_order(view)
-
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=size), Packing.FILL, Replan())
+        return pack(snapshot, sorted(snapshot.jobs.values(), key=key), Packing.FILL, Replan())
 
 
-class ReadsLimits(Sound):
+class KnowsSizes(OrdersBy):
     info: ClassVar[PolicyInfo] = replace(Sound.info, knows=frozenset({Knowledge.TOTAL_SAMPLES}))
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Order by time limit, though it declares sizes alone."""
-
-        def limit(view: JobView) -> tuple[float, tuple[float, str]]:
-            return view.job.time_limit_s or 0.0, submission_order(view)
-
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=limit), Packing.FILL, Replan())
-
-
-class ReadsRestartCost(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Order by restart cost: sound, unless somebody puts sizes there."""
-
-        def cost(view: JobView) -> tuple[float, tuple[float, str]]:
-            return view.restart_cost_s, submission_order(view)
-
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=cost), Packing.FILL, Replan())
 
 
 class InOrderOfASet(Sound):
@@ -331,28 +281,14 @@ class NeedsItsNotes(Sound):
         return replace(plan, memory={"version": 1, "jobs": [known, len(plan.entries)][-1:]})
 
 
-class NotesATuple(Sound):
+@dataclass(frozen=True)
+class Notes(Sound):
+    """Note down this, right or wrong."""
+
+    memory: object
+
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down what is no JSON value."""
-        return replace(super().plan(snapshot), memory={"version": 1, "jobs": ("a", "b")})
-
-
-class NotesASet(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down what cannot be JSON at all."""
-        return replace(super().plan(snapshot), memory={"version": 1, "jobs": {"a", "b"}})
-
-
-class NotesWithoutVersion(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down something without its version."""
-        return replace(super().plan(snapshot), memory={"jobs": ["a"]})
-
-
-class NotesTooMuch(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down a thousand characters."""
-        return replace(super().plan(snapshot), memory={"version": 1, "text": " " * 1000})
+        return replace(super().plan(snapshot), memory=self.memory)
 
 
 class StartsAfresh(Sound):

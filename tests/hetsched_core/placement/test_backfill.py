@@ -77,23 +77,6 @@ def told(starts: list[Start]) -> dict[str, tuple[float, str]]:
 # -- by hand ---------------------------------------------------------------------------------------
 
 
-def test_a_job_starts_now_where_it_fills_a_node_best() -> None:
-    snapshot = snapshot_of(ONE_TYPE, [])
-    timeline = Timeline(snapshot)
-    timeline.hold(view("r").job, on(a1=2), 100.0)
-    starts = earliest(timeline, queue_of(snapshot, j=(2, 10)), 0.0, reserve_all=True)
-    assert told(starts) == {"j": (0.0, "a1:2")}
-
-
-def test_a_wide_job_keeps_the_first_room_that_is_wide_and_long_enough() -> None:
-    snapshot = snapshot_of(ONE_TYPE, [])
-    timeline = Timeline(snapshot)
-    timeline.hold(view("r").job, on(a0=3), 100.0)
-    timeline.hold(view("s").job, on(a1=1), 70.0)
-    starts = earliest(timeline, queue_of(snapshot, j=(4, 10)), 0.0, reserve_all=True)
-    assert told(starts) == {"j": (70.0, "a1:4")}
-
-
 def test_a_hole_before_a_reservation_is_filled_by_who_ends_in_time_and_by_nobody_else() -> None:
     snapshot = snapshot_of(cluster_of(a0=("a100", 4)), [])
     timeline = Timeline(snapshot)
@@ -149,38 +132,12 @@ def test_the_queue_is_followed_no_further_than_anybody_can_start_or_is_first() -
     }
 
 
-def test_with_easy_backfill_the_first_to_wait_for_each_type_keeps_room() -> None:
-    cluster = cluster_of(a0=("a100", 2), v0=("v100", 2))
-    snapshot = snapshot_of(cluster, [])
-    timeline = Timeline(snapshot)
-    timeline.hold(view("r").job, on(a0=1), 100.0)
-    timeline.hold(view("s").job, on(v0=1), 200.0)
-    only = {"a": frozenset({"a100"}), "v": frozenset({"v100"})}
-    queue = [
-        candidate(snapshot, view(name, counts=(gpus,), gpu_types=only[name[0]]).job, 50.0)
-        for name, gpus in (("a-head", 2), ("a-next", 2), ("v-head", 2), ("v-next", 1))
-    ]
-    assert told(earliest(timeline, queue, 0.0, reserve_all=False)) == {
-        "a-head": (100.0, "a0:2"),
-        "v-head": (200.0, "v0:2"),
-        "v-next": (0.0, "v0:1"),
-    }
-
-
 def test_who_runs_past_its_limit_is_taken_to_end_soon() -> None:
     snapshot = snapshot_of(cluster_of(a0=("a100", 1)), [])
     timeline = Timeline(snapshot)
     timeline.hold(view("r").job, on(a0=1), 100.0)
     starts = earliest(timeline, queue_of(snapshot, j=(1, 10)), 500.0, reserve_all=True)
     assert told(starts) == {"j": (500.0 + OVERDUE_S, "a0:1")}
-
-
-def test_nothing_is_promised_on_a_node_that_takes_no_work() -> None:
-    snapshot = snapshot_of(ONE_TYPE, [], nodes={"a0": {"condition": NodeCondition.DRAINED}})
-    starts = earliest(
-        Timeline(snapshot), queue_of(snapshot, wide=(8, 10), j=(4, 10)), 0.0, reserve_all=True
-    )
-    assert told(starts) == {"j": (0.0, "a1:4")}
 
 
 def test_more_runs_than_were_ever_noted_before_find_room_in_the_timeline() -> None:
