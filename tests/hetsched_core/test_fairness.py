@@ -75,6 +75,9 @@ def test_w2_raqlr_is_the_mean_over_the_jobs_that_ended_lately() -> None:
         (20, 6125.0, 0.816327),
         (64, 17500.0, 0.285714),
         (10, 3062.5, 1.632653),
+        # A share beyond the largest requirement brings nothing.
+        (8, 2187.5, 2.285714),
+        (5, 2187.5, 2.285714),
     ],
 )
 def test_w3_the_isolated_run_time_is_that_on_the_fair_share_of_gpus(
@@ -84,12 +87,6 @@ def test_w3_the_isolated_run_time_is_that_on_the_fair_share_of_gpus(
     assert isolated == pytest.approx(isolated_s, abs=1e-9)
     assert isolated is not None
     assert finish_time_fairness(5000.0, isolated) == pytest.approx(ftf, abs=5e-7)
-
-
-def test_a_share_beyond_the_largest_requirement_brings_nothing() -> None:
-    assert TIMES.isolated_run_s(job_of(), SAMPLES, 5.0) == TIMES.isolated_run_s(
-        job_of(), SAMPLES, 4.0
-    )
 
 
 @pytest.mark.parametrize(
@@ -102,14 +99,7 @@ def test_a_share_beyond_the_largest_requirement_brings_nothing() -> None:
         (job_of(cpus_per_gpu=33.0), {"A"}),
         (job_of((20,), cpus_per_gpu=8.0), {"A", "B"}),
     ],
-    ids=[
-        "refused",
-        "just enough",
-        "too few of them",
-        "too little memory",
-        "too few CPUs",
-        "none is enough alone",
-    ],
+    ids=["refused", "just enough", "too few", "memory", "CPUs", "none is enough alone"],
 )
 def test_types_on_which_a_job_does_not_fit_are_left_out(job: Job, types: set[str]) -> None:
     gpus = {"A": 8, "B": 24}
