@@ -38,12 +38,9 @@ def test_who_cannot_be_moved_may_start_as_long_as_its_limit_ends_in_time() -> No
     assert found.nodes == OPEN
     assert found.until_s == pytest.approx(700.0)
     assert found.until_s > 700.0
-    assert closed(300.0, found.until_s) == Closed(SHUT, 2000.0)
-    assert closed(300.0, 1500.0) == Closed(SHUT, 2000.0)
+    assert closed(300.0, found.until_s) == closed(300.0, 1500.0) == Closed(SHUT, 2000.0)
     assert closed(300.0, 2000.0) == Closed(OPEN, math.inf)
-
-
-def test_without_a_limit_it_may_not_start_while_a_window_is_ahead() -> None:
+    # Without a limit it may not start while a window is ahead.
     assert closed(None, 0.0) == Closed(SHUT, 2000.0)
 
 

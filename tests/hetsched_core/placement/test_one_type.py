@@ -10,7 +10,6 @@ from hetsched_core.placement import FreeGpus
 from hetsched_core.placement.entries import AHEAD, behind, revise
 from hetsched_core.placement.keep import immovable
 from hetsched_core.placement.one_type import Choice, assign, one_type_way
-from hetsched_core.placement.pools import Pools
 from hetsched_core.policy import check_plan
 from hetsched_core.types import (
     Cluster,
@@ -167,18 +166,6 @@ def test_a_rigid_job_takes_the_median_of_what_one_type_holds(
     cluster = cluster_of(a=("v100", 2), b=("k80", 3))
     found = one_type_way(view("j", counts=counts), snapshot_of(cluster, []))
     assert (found and (found.count, found.types)) == way
-
-
-def test_open_gpus_leave_out_what_is_closed_foreign_or_fixed() -> None:
-    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("k80", 2))
-    fixed = view("fixed", held(on(a=1)), preemptible=False)
-    away = view("away", held(on(b=2)), counts=(2,), preemptible=False)
-    states: dict[str, dict[str, object]] = {
-        "a": {"foreign_gpus": 2},
-        "b": {"condition": NodeCondition.DRAINED},
-    }
-    snapshot = snapshot_of(cluster, [fixed, away], nodes=states)
-    assert Pools.of(snapshot, immovable(snapshot), ()).capacity.tolist() == [1.0, 2.0]
 
 
 @given(data=st.data())
