@@ -6,11 +6,19 @@ import math
 from collections.abc import Iterator
 from itertools import combinations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.placement import FreeGpus
-from hetsched_core.types import Cluster, Configuration, Job, Node, NodeCondition, NodeView
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    Node,
+    NodeCondition,
+    NodeView,
+    RequirementSet,
+)
 from tests.hetsched_core.worlds import cluster_of, on, snapshot_of, submission, view
 
 TYPES = ("v100", "k80")
@@ -55,12 +63,17 @@ class NaiveFree:
     def open(self, name: str) -> bool:
         return self.views[name].condition is NodeCondition.UP
 
+    def nodes(self, job: Job, *types: str) -> list[Node]:
+        """The open nodes of these types that a job may use."""
+        mine = [n for n in self.cluster if n.gpu_type in types and self.open(n.name)]
+        return [n for n in mine if job.may_start_on(n.name)]
+
     def one_node(self, job: Job, gpu_type: str, count: int) -> Configuration | None:
-        """The open node of the type that is left with the fewest free GPUs, the first of equals."""
+        """The node of the job's that is left with the fewest free GPUs, the first of equals."""
         best = None
-        for node in self.cluster:
+        for node in self.nodes(job, gpu_type):
             what = Configuration(((node.name, count),))
-            if node.gpu_type != gpu_type or not self.open(node.name) or not self.fits(job, what):
+            if job.min_nodes > 1 or not self.fits(job, what):
                 continue
             if best is None or self.gpus(node.name) < self.gpus(best.pieces[0][0]):
                 best = what
@@ -69,9 +82,8 @@ class NaiveFree:
     def spreads(
         self, job: Job, types: tuple[str, ...], count: int, nodes: int, even: bool
     ) -> Iterator[Configuration]:
-        """Every configuration of `count` GPUs on exactly so many open nodes of these types."""
-        names = [n.name for n in self.cluster if n.gpu_type in types and self.open(n.name)]
-        for chosen in combinations(names, nodes):
+        """Every configuration of `count` GPUs on exactly so many of the job's nodes."""
+        for chosen in combinations((n.name for n in self.nodes(job, *types)), nodes):
             for parts in _parts(count, nodes):
                 what = Configuration.of(zip(chosen, parts, strict=True))
                 if (not even or len(set(parts)) == 1) and self.fits(job, what):
@@ -132,14 +144,22 @@ def worlds(draw: st.DrawFn) -> tuple[FreeGpus, NaiveFree]:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
-    return submission(
+    names = st.frozensets(st.sampled_from(["n0", "n1", "n2", "last"]))
+    return Job(
         "j",
-        1.0,
+        0.0,
+        RequirementSet((1,)),
+        "m",
         cpus_per_gpu=draw(st.sampled_from([0.0, 0.0, 0.7, 2.0, 4.5])),
         memory_mb_per_gpu=draw(st.sampled_from([0.0, 0.0, 9.0, 33.3])),
-    ).job
+        nodes=draw(st.none() | st.none() | names),
+        closed=draw(st.just(frozenset[str]()) | names),
+        min_nodes=(least := draw(st.sampled_from([1, 1, 1, 2, 3]))),
+        max_nodes=draw(st.sampled_from([None, None, least, least + 1])),
+    )
 
 
+@settings(max_examples=60)
 @given(worlds(), jobs(), st.sampled_from(TYPES), st.integers(1, 4))
 def test_one_node_is_what_a_scan_of_all_nodes_finds(
     world: tuple[FreeGpus, NaiveFree], job: Job, gpu_type: str, count: int
@@ -165,21 +185,24 @@ def test_idle_and_full_count_the_free_gpus_of_open_nodes(
     assert free.full is (not any(naive.gpus(name) for name in open_nodes))
 
 
+@settings(max_examples=60)
 @given(worlds(), jobs(), st.sampled_from([("v100",), TYPES]), st.integers(2, 7), st.booleans())
 def test_several_nodes_are_found_whenever_there_are_any(
     world: tuple[FreeGpus, NaiveFree], job: Job, types: tuple[str, ...], count: int, even: bool
 ) -> None:
     free, naive = world
     found = free.fewest_nodes(job, types, count, even=even)
-    limit = min(count, len(naive.cluster))
-    possible = [n for n in range(2, limit + 1) if any(naive.spreads(job, types, count, n, even))]
+    # Who asks for two nodes gets equal parts, also where one would do.
+    even = even or job.min_nodes > 1
+    limit = min(count, len(naive.cluster), job.max_nodes or count)
+    several = range(max(2, job.min_nodes), limit + 1)
+    possible = [n for n in several if any(naive.spreads(job, types, count, n, even))]
     assert (found is not None) is bool(possible)
     if found is None:
         return
     assert found.gpus == count
     assert naive.fits(job, found)
-    assert all(naive.open(name) for name, _ in found)
-    assert {naive.cluster[name].gpu_type for name, _ in found} <= set(types)
+    assert {name for name, _ in found} <= {node.name for node in naive.nodes(job, *types)}
     assert not even or len({gpus for _, gpus in found}) == 1
     if len({node.host for node in naive.cluster}) == len(naive.cluster):
         # Where no host is shared, filling the fullest nodes first takes the fewest.

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from hetsched_core.placement import FreeGpus, rigid_way, ways_to_fit
 from hetsched_core.placement.free import PerGpu
@@ -32,46 +31,6 @@ def test_a_mask_has_a_bit_for_each_node_of_a_set_that_is_not_closed() -> None:
     assert CLUSTER.mask(nodes("a", "c", "elsewhere")) == 0b0101
     assert CLUSTER.mask(nodes("a", "c"), nodes("a")) == 0b0100
     assert CLUSTER.mask(None, nodes("a")) == 0b1110
-
-
-@pytest.mark.parametrize(
-    ("limits", "count", "found"),
-    [
-        ({}, 4, on(b=4)),
-        ({"nodes": nodes("a", "c")}, 4, on(c=4)),
-        ({"closed": nodes("b", "c")}, 4, on(a=4)),
-        ({"nodes": nodes("b"), "closed": nodes("b")}, 4, None),
-        ({"nodes": nodes("b")}, 5, None),
-        ({"min_nodes": 2}, 4, None),
-        ({"max_nodes": 1}, 8, on(a=8)),
-    ],
-)
-def test_one_node_is_one_of_the_jobs(limits: dict[str, object], count: int, found: object) -> None:
-    free = FreeGpus.empty(CLUSTER)
-    assert free.one_node(PerGpu(**limits), "v100", count) == found  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("limits", "count", "found"),
-    [
-        ({}, 16, on(a=8, b=4, c=4)),
-        ({"max_nodes": 2}, 16, None),
-        ({"max_nodes": 2}, 12, on(a=8, b=4)),
-        ({"max_nodes": 1}, 8, None),
-        ({"nodes": nodes("b", "c")}, 6, on(b=4, c=2)),
-        ({"nodes": nodes("b", "c"), "closed": nodes("c")}, 6, None),
-        # Who asks for two nodes gets equal parts, also where one would do.
-        ({"min_nodes": 2, "max_nodes": 2}, 8, on(a=4, b=4)),
-        ({"min_nodes": 3}, 8, None),
-        ({"min_nodes": 3}, 9, on(a=3, b=3, c=3)),
-        ({"min_nodes": 2}, 2, on(a=1, b=1)),
-    ],
-)
-def test_several_nodes_are_the_jobs_and_as_many_as_it_asks_for(
-    limits: dict[str, object], count: int, found: object
-) -> None:
-    free = FreeGpus.empty(CLUSTER)
-    assert free.fewest_nodes(PerGpu(**limits), ("v100",), count) == found  # type: ignore[arg-type]
 
 
 def test_nodes_that_are_left_out_for_others_are_no_place_for_anybody() -> None:
