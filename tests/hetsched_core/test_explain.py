@@ -1,6 +1,7 @@
 """Why a job waits, in constructed situations, under policies as they are."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -76,10 +77,6 @@ def runs(job: str, **pieces: int) -> JobView:
     return view(job, held(on(**pieces)), counts=(sum(pieces.values()),))
 
 
-def limited(found: JobView, **limits: object) -> JobView:
-    return replace(found, job=replace(found.job, **limits))  # type: ignore[arg-type]
-
-
 def test_a_job_that_runs_or_is_placed_waits_for_nothing_or_for_slurm_alone() -> None:
     found = told(world(runs("a", n0=2)), "a")
     assert (found.phase, found.holds, found.reasons) == (Phase.RUNNING, on(n0=2), ())
@@ -120,7 +117,7 @@ def test_nodes_that_are_down_are_named_if_they_are_the_jobs() -> None:
     found = told(snapshot, "a", NOTHING)
     assert found.reasons[0].detail == "n2"
     assert found.remedies == (Remedy((1, 2, 4), ("a100",)),)
-    own = limited(view("a", counts=(2,)), nodes=frozenset({"n2"}))
+    own = view("a", counts=(2,), nodes=frozenset({"n2"}))
     snapshot = world(own, nodes={"n2": DOWN, "n1": DOWN})
     assert only(told(snapshot, "a", NOTHING)) == (ReasonCode.NODES_DOWN, "n2")
 
@@ -173,11 +170,11 @@ TWELVE = {f"{kind}{at}": (kind, 4) for kind in ("a100", "v100") for at in range(
     ],
 )
 def test_what_never_fits_is_told_by_what_is_in_the_way(
-    counts: tuple[int, ...], more: dict[str, object], shapes: frozenset[Shape], detail: str
+    counts: tuple[int, ...], more: dict[str, Any], shapes: frozenset[Shape], detail: str
 ) -> None:
     cluster = cluster_of(**TWELVE)
     cluster = replace(cluster, nodes=tuple(replace(node, cpus=64) for node in cluster.nodes))
-    snapshot = snapshot_of(cluster, [limited(view("a", counts=counts), **more)], shapes=shapes)
+    snapshot = snapshot_of(cluster, [view("a", counts=counts, **more)], shapes=shapes)
     assert only(told(snapshot, "a", NOTHING)) == (ReasonCode.NEVER_FITS, detail)
 
 
@@ -240,7 +237,7 @@ def test_a_job_that_is_not_there_is_refused() -> None:
 
 def measuring(until_s: float = 400.0) -> tuple[Snapshot, Plan]:
     """One job runs to be measured, another of the same profile waits for that."""
-    other = limited(view("c"), profile="other")
+    other = view("c", profile="other")
     run = held(on(n2=1), purpose=Purpose.PROFILE)
     speeds = linear_speeds(CLUSTER, {key: {"a100": 1.0, "t4": 1.0} for key in ("m", "other")})
     snapshot = world(view("a", run), view("b"), other, speeds=speeds)
@@ -271,7 +268,7 @@ def test_who_is_measured_says_until_when_and_who_waits_for_it_says_whose() -> No
 def test_a_job_whose_own_nodes_are_busy_is_told_which_they_are(
     nodes: set[str], detail: str
 ) -> None:
-    waits = limited(view("a", counts=(2,)), nodes=frozenset(nodes))
+    waits = view("a", counts=(2,), nodes=frozenset(nodes))
     snapshot = world(runs("x", n0=4), runs("y", n2=3), waits)
     assert only(told(snapshot, "a", NOTHING)) == (ReasonCode.NO_ROOM, detail)
 
@@ -288,9 +285,9 @@ def test_a_job_whose_own_nodes_are_busy_is_told_which_they_are(
     ],
 )
 def test_a_job_whose_nodes_hold_it_never_is_told_of_them(
-    limits: dict[str, object], detail: str
+    limits: dict[str, Any], detail: str
 ) -> None:
-    snapshot = snapshot_of(CLUSTER, [limited(view("a", counts=(8,)), **limits)])
+    snapshot = snapshot_of(CLUSTER, [view("a", counts=(8,), **limits)])
     said = (ReasonCode.NEVER_FITS, f"it would, were it not for {detail}")
     assert only(told(snapshot, "a", NOTHING)) == said
 
@@ -301,7 +298,7 @@ MAINTENANCE = Window(FIRST_TWO, 3600.0, 7200.0, "maintenance")
 
 @pytest.mark.parametrize("policy", [Fifo(), HOPS], ids=["fifo", "hops"])
 def test_a_window_to_come_is_named_first_by_every_policy(policy: Policy) -> None:
-    job = limited(view("a", gpu_types=A100), closed=FIRST_TWO)
+    job = view("a", gpu_types=A100, closed=FIRST_TWO)
     snapshot = replace(world(job), windows=(MAINTENANCE,))
     reason = told(snapshot, "a", policy=policy).reasons[0]
     assert reason.code is ReasonCode.CLOSED
@@ -314,7 +311,7 @@ def test_a_window_to_come_is_named_first_by_every_policy(policy: Policy) -> None
 @pytest.mark.parametrize("blocked", [None, Reason(ReasonCode.CLOSED, detail="maintenance")])
 def test_a_window_that_closes_its_nodes_is_named_with_its_times(blocked: Reason | None) -> None:
     windows = (MAINTENANCE, Window(frozenset({"n2"}), 60.0, 90.0, "elsewhere"))
-    job = limited(view("a", counts=(2,), blocked=blocked), nodes=FIRST_TWO, closed=FIRST_TWO)
+    job = view("a", counts=(2,), blocked=blocked, nodes=FIRST_TWO, closed=FIRST_TWO)
     assert only(told(replace(world(job), windows=windows), "a", NOTHING)) == (
         ReasonCode.CLOSED,
         "maintenance on n0, n1 from 1970-01-01T01:00:00Z until 1970-01-01T02:00:00Z",

@@ -13,12 +13,10 @@ from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
-    Configuration,
     Entry,
     JobView,
     Knowledge,
     Placed,
-    Placement,
     Plan,
     Reason,
     ReasonCode,
@@ -46,67 +44,6 @@ class Sound:
 def changed(plan: Plan, entries: Mapping[str, Entry]) -> Plan:
     """The plan made afresh, with some entries replaced."""
     return Plan(plan.entries.update(entries), replan=plan.replan)
-
-
-def first(plan: Plan, kind: type[Entry]) -> str | None:
-    return min(
-        (job for job, entry in plan.entries.items() if isinstance(entry, kind)), default=None
-    )
-
-
-def where(entry: Entry) -> Configuration:
-    assert isinstance(entry, Placed)
-    return entry.placements[0].configuration
-
-
-class OverAllocates(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Give a waiting job the GPUs of one that is served."""
-        plan = super().plan(snapshot)
-        served = first(plan, Placed)
-        for view in snapshot.by_submission():
-            if served and plan.entries[view.id] == NO_ROOM:
-                configuration = where(plan.entries[served])
-                if configuration.gpus in view.job.requirements:
-                    return changed(plan, {view.id: plan.entries[served]})
-        return plan
-
-
-class Forgets(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Leave out the last job when it waits."""
-        plan = super().plan(snapshot)
-        waiting = first(plan, Waiting)
-        return Plan(plan.entries.delete(waiting)) if waiting else plan
-
-
-class SplitsGangs(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Give a job of two nodes a placement on each."""
-        plan = super().plan(snapshot)
-        split = {
-            job: Placed(
-                tuple(
-                    Placement(Configuration((piece,)), copy=n)
-                    for n, piece in enumerate(where(entry))
-                )
-            )
-            for job, entry in plan.entries.items()
-            if isinstance(entry, Placed) and len(where(entry)) > 1
-        }
-        return changed(plan, split)
-
-
-class OneGpuLess(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Give rigid jobs one GPU less than they ask for."""
-        plan = super().plan(snapshot)
-        less = {}
-        for job, entry in plan.entries.items():
-            if isinstance(entry, Placed) and where(entry).pieces[0][1] > 1:
-                (node, gpus), *rest = where(entry)
-                less[job] = Placed((Placement(Configuration(((node, gpus - 1), *rest))),))
-        return changed(plan, less)
 
 
 @dataclass(frozen=True)

@@ -48,10 +48,6 @@ def found_by(contract: str, policy: Policy, seeds: range = range(4)) -> str:
 
 
 WRONG = [
-    (broken.OverAllocates(), "valid-plans", "capacity: "),
-    (broken.Forgets(), "valid-plans", "missing: "),
-    (broken.SplitsGangs(), "valid-plans", "gang: "),
-    (broken.OneGpuLess(), "valid-plans", "requirement: "),
     (Ignores("gpu_types", None), "valid-plans", "gpu-type: "),
     (Ignores("nodes", None), "valid-plans", "job-nodes: "),
     (Ignores("min_nodes", 1), "valid-plans", "node-count: "),

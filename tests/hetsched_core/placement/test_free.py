@@ -17,7 +17,6 @@ from hetsched_core.types import (
     Node,
     NodeCondition,
     NodeView,
-    RequirementSet,
 )
 from tests.hetsched_core.worlds import cluster_of, on, snapshot_of, submission, view
 
@@ -145,18 +144,16 @@ def worlds(draw: st.DrawFn) -> tuple[FreeGpus, NaiveFree]:
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
     names = st.frozensets(st.sampled_from(["n0", "n1", "n2", "last"]))
-    return Job(
+    return submission(
         "j",
-        0.0,
-        RequirementSet((1,)),
-        "m",
+        1.0,
         cpus_per_gpu=draw(st.sampled_from([0.0, 0.0, 0.7, 2.0, 4.5])),
         memory_mb_per_gpu=draw(st.sampled_from([0.0, 0.0, 9.0, 33.3])),
         nodes=draw(st.none() | st.none() | names),
         closed=draw(st.just(frozenset[str]()) | names),
         min_nodes=(least := draw(st.sampled_from([1, 1, 1, 2, 3]))),
         max_nodes=draw(st.sampled_from([None, None, least, least + 1])),
-    )
+    ).job
 
 
 @settings(max_examples=60)
@@ -252,10 +249,22 @@ def test_an_even_spread_counts_what_nodes_of_one_host_share() -> None:
 
 def test_what_runs_on_a_node_beyond_what_others_leave_takes_no_room_elsewhere() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4))
-    free = FreeGpus.of(snapshot_of(cluster, [view("j")], nodes={"a": {"foreign_gpus": 3}}))
+    free = FreeGpus.of(snapshot_of(cluster, [], nodes={"a": {"foreign_gpus": 3}}))
     job = submission("j", 1.0).job
     free.take(job, on(a=3))
     assert (free.idle("v100"), free.nodes_with("v100", 4)) == (4, 1)
     assert free.one_node(job, "v100", 1) == on(b=1)
     free.give(job, on(a=3))
     assert (free.idle("v100"), free.one_node(job, "v100", 1)) == (5, on(a=1))
+
+
+def test_a_copy_of_what_is_free_changes_nothing_in_the_original() -> None:
+    job = view("j", counts=(4,), cpus_per_gpu=1.0).job
+    original = FreeGpus.empty(Cluster((Node("a", "v100", 4, cpus=8), Node("b", "k80", 2))))
+    twin = original.copy()
+    twin.take(job, on(a=4))
+    assert (twin.idle("v100"), original.idle("v100")) == (0, 4)
+    assert original.one_node(job, "v100", 4) == on(a=4)
+    assert twin.one_node(job, "v100", 1) is None
+    original.take(job, on(b=2))
+    assert twin.idle("k80") == 2

@@ -11,15 +11,23 @@ from hetsched_core.placement.free import PerGpu
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import reach, shut_out
-from hetsched_core.types import ALL_SHAPES, Job, JobView, NodeCondition, RequirementSet
-from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, placed, snapshot_of
+from hetsched_core.types import ALL_SHAPES, Job, JobView, NodeCondition
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    placed,
+    snapshot_of,
+    submission,
+)
 
 CLUSTER = cluster_of(a=("v100", 8), b=("v100", 4), c=("v100", 4), d=("k80", 4))
 SPEEDS = linear_speeds(CLUSTER, {"m": {"v100": 1.0, "k80": 1.0}})
 
 
 def job(count: int = 1, **limits: object) -> Job:
-    return Job("j", 0.0, RequirementSet((count,)), "m", **limits)  # type: ignore[arg-type]
+    return submission("j", 1.0, (count,), **limits).job
 
 
 def nodes(*names: str) -> frozenset[str]:
@@ -41,20 +49,14 @@ def test_nodes_that_are_left_out_for_others_are_no_place_for_anybody() -> None:
     assert free.one_node(PerGpu(), "v100", 4) == on(b=4)
 
 
-def test_a_job_fits_on_its_own_nodes_or_nowhere() -> None:
-    def types(**limits: object) -> list[tuple[int, tuple[str, ...], bool]]:
-        given = job(12, **limits)
-        return [
-            (w.count, w.types, w.mixed) for w in ways_to_fit(given, CLUSTER, SPEEDS, ALL_SHAPES)
-        ]
-
-    assert types() == [(12, ("v100",), False)]
-    assert types(nodes=nodes("b", "c", "d")) == [(12, ("v100", "k80"), True)]
-    assert types(nodes=nodes("b", "c")) == []
-    assert types(max_nodes=1) == []
-    assert types(min_nodes=5) == []
-    # What is closed for a time is no reason to say never.
-    assert types(closed=nodes("a", "b", "c", "d")) == [(12, ("v100",), False)]
+def test_what_is_closed_for_a_time_is_no_reason_to_say_never() -> None:
+    ways = [
+        ways_to_fit(job(12, **limits), CLUSTER, SPEEDS, ALL_SHAPES)
+        for limits in ({}, {"closed": nodes("a", "b", "c", "d")})
+    ]
+    assert [[(w.count, w.types, w.mixed) for w in each] for each in ways] == [
+        [(12, ("v100",), False)]
+    ] * 2
 
 
 def test_windows_shut_a_job_out_that_fits_where_too_little_is_open() -> None:

@@ -222,15 +222,3 @@ def test_every_assignment_is_a_valid_plan_and_leaves_out_nobody_who_still_fits(
     for choice in chosen:
         if choice.view.id not in found:
             assert left.one_node(choice.view.job, choice.gpu_type, choice.count) is None
-
-
-def test_a_copy_of_what_is_free_changes_nothing_in_the_original() -> None:
-    job = view("j", counts=(4,), cpus_per_gpu=1.0).job
-    original = FreeGpus.empty(Cluster((Node("a", "v100", 4, cpus=8), Node("b", "k80", 2))))
-    twin = original.copy()
-    twin.take(job, on(a=4))
-    assert (twin.idle("v100"), original.idle("v100")) == (0, 4)
-    assert original.one_node(job, "v100", 4) == on(a=4)
-    assert twin.one_node(job, "v100", 1) is None
-    original.take(job, on(b=2))
-    assert twin.idle("k80") == 2

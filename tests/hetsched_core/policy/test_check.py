@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -69,12 +70,6 @@ def gang(*views: JobView, **more: object) -> Snapshot:
     return snapshot_of(CLUSTER, views, **more)  # type: ignore[arg-type]
 
 
-def limited(job: str, *runs: Run, nodes: frozenset[str] | None = None, **limits: object) -> JobView:
-    """A job that may run on some nodes only, or on so many."""
-    found = view(job, *runs, counts=(1, 2, 4))
-    return replace(found, job=replace(found.job, nodes=nodes, **limits))  # type: ignore[arg-type]
-
-
 def test_a_plan_that_keeps_all_rules_breaks_none() -> None:
     snapshot = gang(
         view("wide", counts=(2, 6)),
@@ -95,7 +90,7 @@ Case = tuple[Snapshot, dict[str, Entry], str]
 
 
 def one(
-    rule: str, entry: Entry, *runs: Run, world: dict[str, object] | None = None, **job: object
+    rule: str, entry: Entry, *runs: Run, world: dict[str, object] | None = None, **job: Any
 ) -> Case:
     """The rule that an entry of the only job breaks."""
     return gang(view("j", *runs, **job), **world or {}), {"j": entry}, rule  # type: ignore[arg-type]
@@ -185,9 +180,9 @@ A, B = frozenset({"a"}), frozenset({"b"})
     ],
 )
 def test_a_job_is_on_its_own_nodes_and_on_as_many_as_it_asks_for(
-    limits: dict[str, object], where: Configuration, runs: bool, broken: list[str]
+    limits: dict[str, Any], where: Configuration, runs: bool, broken: list[str]
 ) -> None:
-    job = limited("j", *([held(where)] if runs else []), **limits)  # type: ignore[arg-type]
+    job = view("j", *([held(where)] if runs else []), counts=(4,), **limits)
     assert rules(gang(job), plan_of({"j": Placed((Placement(where),))})) == broken
 
 
@@ -279,8 +274,7 @@ def copies(*configurations: Configuration) -> Placed:
 def test_each_rule_of_copies_is_broken_alone(
     entry: Placed, max_nodes: int | None, broken: list[str]
 ) -> None:
-    job = view("j")
-    job = replace(job, job=replace(job.job, max_nodes=max_nodes))
+    job = view("j", max_nodes=max_nodes)
     assert rules(gang(job), plan_of({"j": entry}), ExecutionModel.COPIES) == broken
 
 
@@ -329,7 +323,7 @@ def of_tasks(
     *runs: Run,
     entry: Entry = NO_PLACE,
     world: dict[str, object] | None = None,
-    **job: object,
+    **job: Any,
 ) -> tuple[Case, TaskSequence]:
     return one(rule, entry, *runs, world=world, **({"tasks": TASKS} | job)), sequence
 
@@ -398,25 +392,27 @@ CROWDED = {"c": {"foreign_gpus": 3}}
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "where", "nodes", "rule"),
+    ("run", "fields", "where", "nodes", "rule"),
     [
-        (limited("j", held(on(b=4)), nodes=A), limited("j", nodes=A), on(b=4), {}, "job-nodes"),
-        (limited("j", held(on(c=4))), limited("j"), on(c=4), CROWDED, "capacity"),
-        (limited("j"), replace(limited("j"), blocked=BLOCKED), on(a=4), {}, "blocked"),
-        (limited("j", held(on(b=4))), limited("j"), on(b=4), CLOSED, "node-closed"),
+        (held(on(b=4)), {"nodes": A}, on(b=4), {}, "job-nodes"),
+        (held(on(c=4)), {}, on(c=4), CROWDED, "capacity"),
+        (None, {"blocked": BLOCKED}, on(a=4), {}, "blocked"),
+        (held(on(b=4)), {}, on(b=4), CLOSED, "node-closed"),
     ],
     ids=["begins anew off its nodes", "begins anew in a crowd", "blocked", "begins anew, closed"],
 )
 def test_the_check_of_the_changes_sees_an_entry_that_stays_and_is_right_no_more(
-    before: JobView,
-    after: JobView,
+    run: Run | None,
+    fields: dict[str, Any],
     where: Configuration,
     nodes: dict[str, dict[str, object]],
     rule: str,
 ) -> None:
     checker = PlanChecker(ExecutionModel.GANG)
     plan = plan_of({"j": Placed((Placement(where),))})
+    before = view("j", *([run] if run else []), counts=(4,), **(fields | {"blocked": None}))
     assert checker.check(gang(before, nodes=nodes), plan) == ()
+    after = view("j", counts=(4,), **fields)
     later = gang(after, previous=plan, changed=frozenset("j"), nodes=nodes, nodes_changed=False)
     assert [violation.rule for violation in checker.check(later, plan.revise({}))] == [rule]
 
@@ -447,7 +443,7 @@ def entries(draw: st.DrawFn) -> Entry:
 @st.composite
 def views(draw: st.DrawFn, name: str) -> JobView:
     runs = draw(st.sampled_from([(), (), (held(on(b=2)),)]))
-    found = view(
+    return view(
         name,
         *runs,
         counts=draw(st.sampled_from([(1, 2, 4), (1, 2, 4), (1, 2, 3, 4, 5, 6), (2,)])),
@@ -455,14 +451,10 @@ def views(draw: st.DrawFn, name: str) -> JobView:
         cpus_per_gpu=draw(st.sampled_from([0.0, 0.1, 3.3])),
         memory_mb_per_gpu=draw(st.sampled_from([0.0, 100.3, 260.0])),
         blocked=draw(st.sampled_from([None] * 19 + [BLOCKED])),
-    )
-    job = replace(
-        found.job,
-        nodes=draw(st.sampled_from([None] * 5 + [frozenset({"a", "b"})])),
-        closed=draw(st.sampled_from([frozenset()] * 5 + [frozenset({"b"})])),
+        nodes=draw(st.sampled_from([None] * 5 + [A | B])),
+        closed=draw(st.sampled_from([frozenset()] * 5 + [B])),
         max_nodes=draw(st.sampled_from([None, None, 1])),
     )
-    return replace(found, job=job)
 
 
 @given(st.data())
