@@ -91,8 +91,8 @@ def test_everything_that_a_snapshot_holds_is_kept() -> None:
     assert found.cluster.nodes == cluster.nodes
     assert differences(found.previous, before) == ()
     mine, theirs = (speeds.table("m") for speeds in (found.speeds, snapshot.speeds))
-    for part in fields(SpeedTable):
-        one, other = getattr(mine, part.name), getattr(theirs, part.name)
+    for column in fields(SpeedTable):
+        one, other = getattr(mine, column.name), getattr(theirs, column.name)
         np.testing.assert_array_equal(one, other)
         assert not isinstance(one, np.ndarray) or one.dtype == other.dtype
 

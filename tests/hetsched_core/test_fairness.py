@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hetsched_core.fairness import (
     RunTimes,
@@ -154,32 +152,3 @@ def test_a_requirement_that_does_not_run_on_a_type_is_passed_over() -> None:
     cluster = Cluster((Node("a0", "A", 8),))
     times = RunTimes(Speeds(cluster, {"net": table}), cluster)
     assert times.isolated_run_s(job_of((1, 2)), 200.0, 1.0) == pytest.approx(2.0)
-
-
-@given(
-    st.lists(st.integers(1, 16), min_size=1, max_size=8, unique=True).map(sorted),
-    st.floats(0.01, 40),
-    st.floats(1.0, 4.0),
-)
-def test_more_gpus_never_make_an_isolated_run_longer(
-    counts: list[int], gpus: float, factor: float
-) -> None:
-    job = job_of(tuple(counts))
-    few = TIMES.isolated_run_s(job, SAMPLES, gpus)
-    many = TIMES.isolated_run_s(job, SAMPLES, gpus * factor)
-    assert few is not None
-    assert many is not None
-    assert many <= few * (1 + 1e-12)
-
-
-@given(
-    st.lists(st.integers(-(10**9), 10**9).map(lambda k: k / 1000), min_size=1, max_size=20),
-    st.sampled_from([0.5, 1.0, 2.0]),
-)
-def test_weights_are_positive_and_keep_the_order_of_the_priorities(
-    priorities: list[float], lam: float
-) -> None:
-    weights = priority_weights(np.array(priorities), lam)
-    assert np.all(weights > 0)
-    order = np.argsort(priorities, kind="stable")
-    assert np.all(np.diff(weights[order]) >= 0)

@@ -138,6 +138,12 @@ def test_finish_time_fairness_compares_with_the_fair_share_of_the_cluster() -> N
     assert measures.ftf_unfair_share == pytest.approx(2 / 3)
 
 
+def test_a_log_of_a_header_alone_has_nothing_to_measure() -> None:
+    found = dataclasses.asdict(measure(a_log(), SPEEDS))
+    assert {value for value in found.values() if value is not None} == {0}
+    assert found["cru"] is None
+
+
 # The naive twin: one instant, one job and one GPU at a time.
 
 SECONDS = st.integers(0, 120).map(lambda k: k / 2)

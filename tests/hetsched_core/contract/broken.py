@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from immutables import Map
 
@@ -50,15 +50,35 @@ def changed(plan: Plan, entries: Mapping[str, Entry]) -> Plan:
 class Ignores(Sound):
     """Pack as if something about every job were not so, and as if none were held."""
 
-    what: str
-    so: object
+    fields: Mapping[str, object]
 
     def plan(self, snapshot: Snapshot) -> Plan:
         blind = {
-            job: replace(view, job=replace(view.job, **{self.what: self.so}), blocked=None)  # type: ignore[arg-type]
+            job: replace(view, job=replace(view.job, **self.fields), blocked=None)  # type: ignore[arg-type]
             for job, view in snapshot.jobs.items()
         }
         return super().plan(replace(snapshot, jobs=Map(blind)))
+
+
+@dataclass(frozen=True)
+class IgnoresOfNodes(Sound):
+    """Pack as if something about every node were not so."""
+
+    fields: Mapping[str, object]
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        blind = {name: replace(view, **self.fields) for name, view in snapshot.nodes.items()}  # type: ignore[arg-type]
+        return super().plan(replace(snapshot, nodes=Map(blind)))
+
+
+@dataclass(frozen=True)
+class Claims(Sound):
+    """Answer with the plan, but with something else in it, right or wrong."""
+
+    parts: Mapping[str, object]
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return replace(super().plan(snapshot), **self.parts)  # type: ignore[arg-type]
 
 
 class WaitsForAll(Sound):
@@ -73,16 +93,6 @@ class WaitsForAll(Sound):
             if late and view.waiting and isinstance(entry, Placed):
                 kept[view.id] = NO_ROOM
         return changed(plan, kept)
-
-
-class IgnoresClosedNodes(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if no node were down or drained."""
-        blind = {
-            name: type(view)(view.node, foreign_gpus=view.foreign_gpus)
-            for name, view in snapshot.nodes.items()
-        }
-        return super().plan(replace(snapshot, nodes=Map(blind)))
 
 
 class Raises(Sound):
@@ -198,34 +208,12 @@ class WritesIntoSpeeds(Sound):
         return super().plan(snapshot)
 
 
-class LiesAboutChanges(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Say that nothing changed."""
-        return replace(super().plan(snapshot), changed=frozenset())
-
-
-class RevisesAnother(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Claim to revise a plan that is not in force."""
-        return replace(super().plan(snapshot), base=object())
-
-
 class NeedsItsNotes(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
         """Fail where the plan in force has jobs and the notes have not."""
         known = snapshot.previous.memory["jobs"] if snapshot.previous.entries else []
         plan = super().plan(snapshot)
         return replace(plan, memory={"version": 1, "jobs": [known, len(plan.entries)][-1:]})
-
-
-@dataclass(frozen=True)
-class Notes(Sound):
-    """Note down this, right or wrong."""
-
-    memory: object
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        return replace(super().plan(snapshot), memory=self.memory)
 
 
 class StartsAfresh(Sound):
@@ -237,25 +225,11 @@ class StartsAfresh(Sound):
         return super().plan(replace(snapshot, jobs=Map(idle)))
 
 
-class IgnoresBlocks(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if no job were held."""
-        free = {job: replace(view, blocked=None) for job, view in snapshot.jobs.items()}
-        return super().plan(replace(snapshot, jobs=Map(free)))
-
-
 class GivesAnotherReason(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
         """Tell held jobs that there is no room."""
         held = [job for job, view in snapshot.jobs.items() if view.blocked is not None]
         return changed(super().plan(snapshot), dict.fromkeys(held, NO_ROOM))
-
-
-class IgnoresForeignJobs(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if all GPUs were there for managed jobs."""
-        ours = {name: replace(view, foreign_gpus=0) for name, view in snapshot.nodes.items()}
-        return super().plan(replace(snapshot, nodes=Map(ours)))
 
 
 class IgnoresLostShapes(Sound):
@@ -331,13 +305,7 @@ class NotFrozen:
         return Sound().plan(snapshot)
 
 
-class BadName(Sound):
-    info: ClassVar[PolicyInfo] = PolicyInfo(name="My Policy", summary="whoever fits", paper="")
-
-
-class TwoLines(Sound):
-    info: ClassVar[PolicyInfo] = PolicyInfo(name="sound", summary="whoever\nfits", paper="")
-
-
-class LiveProphet(Sound):
-    info: ClassVar[PolicyInfo] = replace(Sound.info, knows=frozenset({Knowledge.FUTURE_ARRIVALS}))
+def described(kind: str, /, **info: Any) -> Sound:
+    """A sound policy with something else in its description."""
+    found: Sound = type(kind, (Sound,), {"info": replace(Sound.info, **info)})()
+    return found

@@ -13,9 +13,26 @@ import pytest
 from hetsched_core.contract import CONTRACTS, check_policy, plans
 from hetsched_core.policy import Action, Policy, Start, diff, make_policy, policy_names
 from hetsched_core.simulate.state import Active
-from hetsched_core.types import JobView, Plan, Reason, ReasonCode, Snapshot, Waiting
+from hetsched_core.types import (
+    JobView,
+    Knowledge,
+    NodeCondition,
+    Plan,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Waiting,
+)
 from tests.hetsched_core.contract import broken
-from tests.hetsched_core.contract.broken import NEVER, NO_ROOM, Ignores, Notes, Says
+from tests.hetsched_core.contract.broken import (
+    NEVER,
+    NO_ROOM,
+    Claims,
+    Ignores,
+    IgnoresOfNodes,
+    Says,
+    described,
+)
 from tests.hetsched_core.contract.models import RoundByRound, WholeNodes
 
 PROJECT = Path(__file__).parents[3]
@@ -47,14 +64,19 @@ def found_by(contract: str, policy: Policy, seeds: range = range(4)) -> str:
     return "\n".join(map(str, verdict.breaches))
 
 
+def notes(**memory: object) -> Claims:
+    return Claims({"memory": memory})
+
+
+AS_IF_UP = IgnoresOfNodes({"condition": NodeCondition.UP})
+PROPHET = described("LiveProphet", knows=frozenset({Knowledge.FUTURE_ARRIVALS}))
 WRONG = [
-    (Ignores("gpu_types", None), "valid-plans", "gpu-type: "),
-    (Ignores("nodes", None), "valid-plans", "job-nodes: "),
-    (Ignores("min_nodes", 1), "valid-plans", "node-count: "),
-    (Ignores("max_nodes", None), "valid-plans", "node-count: "),
-    (Ignores("closed", frozenset()), "valid-plans", "closed: "),
+    (Ignores({"gpu_types": None}), "valid-plans", "gpu-type: "),
+    (Ignores({"nodes": None}), "valid-plans", "job-nodes: "),
+    (Ignores({"min_nodes": 1, "max_nodes": None}), "valid-plans", "node-count: "),
+    (Ignores({"closed": frozenset()}), "valid-plans", "closed: "),
     (broken.WaitsForAll(), "apart", "which has a node to itself, starts at"),
-    (broken.IgnoresClosedNodes(), "valid-plans", "node-closed: "),
+    (AS_IF_UP, "valid-plans", "node-closed: "),
     (broken.Raises(), "valid-plans", "ZeroDivisionError: four jobs"),
     (broken.AnswersNothing(), "valid-plans", "returned a NoneType, not a Plan"),
     (SAYS_NEVER, "true-reasons", "fits and is told 'never"),
@@ -73,17 +95,17 @@ WRONG = [
     (broken.Counts(), "same-answer", "asked again, "),
     (broken.WritesIntoMemory(), "same-answer", "plan() changed the snapshot: 'memory"),
     (broken.WritesIntoSpeeds(), "same-answer", "plan() changed the snapshot: 'speeds of"),
-    (broken.LiesAboutChanges(), "named-changes", "changed and `changed` does not name it"),
-    (broken.RevisesAnother(), "named-changes", "revises one that is not in force"),
+    (Claims({"changed": frozenset()}), "named-changes", "changed and `changed` does not name it"),
+    (Claims({"base": object()}), "named-changes", "revises one that is not in force"),
     (broken.NeedsItsNotes(), "lost-notes", "with notes lost, KeyError: 'jobs'"),
-    (Notes({"version": 1, "jobs": ("a", "b")}), "memory", "not the same when it has been JSON"),
-    (Notes({"version": 1, "jobs": {"a", "b"}}), "memory", "memory is no JSON"),
-    (Notes({"jobs": ["a"]}), "memory", "memory has no version"),
+    (notes(version=1, jobs=("a", "b")), "memory", "not the same when it has been JSON"),
+    (notes(version=1, jobs={"a", "b"}), "memory", "memory is no JSON"),
+    (notes(jobs=["a"]), "memory", "memory has no version"),
     (broken.StartsAfresh(), "new-start", "the plan in force forgotten, job"),
-    (broken.IgnoresBlocks(), "blocked-jobs", "is placed but may not start"),
+    (Ignores({}), "blocked-jobs", "is placed but may not start"),
     (broken.GivesAnotherReason(), "blocked-jobs", "is told 'not yet: too few GPUs"),
-    (broken.IgnoresForeignJobs(), "blocked-jobs", "capacity: "),
-    (broken.IgnoresClosedNodes(), "facts", "with nodes closed under runs: node-closed: "),
+    (IgnoresOfNodes({"foreign_gpus": 0}), "blocked-jobs", "capacity: "),
+    (AS_IF_UP, "facts", "with nodes closed under runs: node-closed: "),
     (broken.IgnoresLostShapes(), "shapes", "with shapes lost: shape: "),
     (broken.NeverAgain(), "shapes", "with shapes had again: job "),
     (broken.StopsForNobody(), "idle-stops", "is stopped, and nobody gets its "),
@@ -91,9 +113,9 @@ WRONG = [
     (broken.SwapsEquals(), "equal-jobs", "of equal jobs "),
     (broken.SwapsWithinRounds(), "equal-jobs", "ends within a round"),
     (broken.NotFrozen(), "description", "is no frozen dataclass"),
-    (broken.BadName(), "description", "'My Policy' is not one lower-case word"),
-    (broken.TwoLines(), "description", "is not one line"),
-    (broken.LiveProphet(), "description", "replay_only does not say"),
+    (described("BadName", name="My Policy"), "description", "is not one lower-case word"),
+    (described("TwoLines", summary="whoever\nfits"), "description", "is not one line"),
+    (PROPHET, "description", "replay_only does not say"),
 ]
 
 
@@ -105,7 +127,7 @@ def test_a_policy_that_is_wrong_in_one_way_is_told_so_by_the_contract_about_it(
 
 
 def test_notes_of_more_than_the_limit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    too_long = Notes({"version": 1, "text": " " * 1000})
+    too_long = notes(version=1, text=" " * 1000)
     assert found_by("memory", too_long) == ""
     monkeypatch.setattr(plans, "MAX_MEMORY_BYTES", 500)
     assert "more than 500" in found_by("memory", too_long)

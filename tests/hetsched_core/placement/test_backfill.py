@@ -15,7 +15,7 @@ from hetsched_core.placement import rigid_way
 from hetsched_core.placement.fewest import fewest_fit, layout_of
 from hetsched_core.placement.free import FreeGpus
 from hetsched_core.placement.starts import Queue, Start, Starts
-from hetsched_core.placement.timeline import OVERDUE_S, Timeline
+from hetsched_core.placement.timeline import Timeline
 from hetsched_core.placement.waiting_line import WaitingLine
 from hetsched_core.types import (
     ALL_SHAPES,
@@ -77,18 +77,6 @@ def told(starts: list[Start]) -> dict[str, tuple[float, str]]:
 # -- by hand ---------------------------------------------------------------------------------------
 
 
-def test_a_hole_before_a_reservation_is_filled_by_who_ends_in_time_and_by_nobody_else() -> None:
-    snapshot = snapshot_of(cluster_of(a0=("a100", 4)), [])
-    timeline = Timeline(snapshot)
-    timeline.hold(view("r").job, on(a0=2), 100.0)
-    queue = queue_of(snapshot, head=(4, 50), long=(2, 101), short=(2, 100))
-    assert told(earliest(timeline, queue, 0.0, reserve_all=True)) == {
-        "head": (100.0, "a0:4"),
-        "long": (150.0, "a0:2"),
-        "short": (0.0, "a0:2"),
-    }
-
-
 def test_easy_backfill_may_delay_the_second_in_line_and_conservative_does_not() -> None:
     snapshot = snapshot_of(cluster_of(a0=("a100", 4)), [])
     timeline = Timeline(snapshot)
@@ -130,14 +118,6 @@ def test_the_queue_is_followed_no_further_than_anybody_can_start_or_is_first() -
         "v-long": (120.0, "v0:1"),
         "short": (0.0, "v0:1"),
     }
-
-
-def test_who_runs_past_its_limit_is_taken_to_end_soon() -> None:
-    snapshot = snapshot_of(cluster_of(a0=("a100", 1)), [])
-    timeline = Timeline(snapshot)
-    timeline.hold(view("r").job, on(a0=1), 100.0)
-    starts = earliest(timeline, queue_of(snapshot, j=(1, 10)), 500.0, reserve_all=True)
-    assert told(starts) == {"j": (500.0 + OVERDUE_S, "a0:1")}
 
 
 def test_more_runs_than_were_ever_noted_before_find_room_in_the_timeline() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +27,7 @@ CLUSTER = cluster_of(a=("v100", 8), b=("v100", 4), c=("v100", 4), d=("k80", 4))
 SPEEDS = linear_speeds(CLUSTER, {"m": {"v100": 1.0, "k80": 1.0}})
 
 
-def job(count: int = 1, **limits: object) -> Job:
+def job(count: int = 1, **limits: Any) -> Job:
     return submission("j", 1.0, (count,), **limits).job
 
 
@@ -118,7 +119,8 @@ def test_pools_are_whole_types_and_what_jobs_may_use_of_them() -> None:
 
 def test_pools_hold_what_is_not_fixed_foreign_or_closed() -> None:
     fixed = JobView(job(2), 0.0, runs=(held(on(b=2)),))
-    states = {"c": {"foreign_gpus": 1}, "d": {"condition": NodeCondition.DRAINED}}
+    drained = {"condition": NodeCondition.DRAINED}
+    states: dict[str, dict[str, object]] = {"c": {"foreign_gpus": 1}, "d": dict(drained)}
     snapshot = snapshot_of(CLUSTER, [fixed], nodes=states)
     pools = Pools.of(snapshot, {"j": placed(b=2)}, [job(nodes=nodes("b", "c"))])
     assert pools.capacity.tolist() == [13.0, 0.0, 5.0]

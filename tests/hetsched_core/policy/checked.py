@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from hetsched_core.policy import check_plan
@@ -43,18 +44,18 @@ def rules(snapshot: Snapshot, plan: Plan, model: ExecutionModel = ExecutionModel
     return [violation.rule for violation in check_plan(snapshot, plan, model)]
 
 
-def gang(*views: JobView, **more: object) -> Snapshot:
-    return snapshot_of(CLUSTER, views, **more)  # type: ignore[arg-type]
+def gang(*views: JobView, **more: Any) -> Snapshot:
+    return snapshot_of(CLUSTER, views, **more)
 
 
 Case = tuple[Snapshot, dict[str, Entry], str]
 
 
 def one(
-    rule: str, entry: Entry, *runs: Run, world: dict[str, object] | None = None, **job: Any
+    rule: str, entry: Entry, *runs: Run, world: Mapping[str, Any] | None = None, **job: Any
 ) -> Case:
     """The rule that an entry of the only job breaks."""
-    return gang(view("j", *runs, **job), **world or {}), {"j": entry}, rule  # type: ignore[arg-type]
+    return gang(view("j", *runs, **job), **world or {}), {"j": entry}, rule
 
 
 def two(rule: str, *views: JobView, **entries: Entry) -> Case:

@@ -180,11 +180,11 @@ PROFILES = {
 def test_each_rule_of_a_profiling_run_is_broken_alone(
     job: str,
     run: Placement,
-    fields: dict[str, object],
-    world: dict[str, object],
+    fields: dict[str, Any],
+    world: dict[str, Any],
     broken: list[str],
 ) -> None:
-    snapshot = gang(view("j", **fields), **world)  # type: ignore[arg-type]
+    snapshot = gang(view("j", **fields), **world)
     assert rules(snapshot, plan_of({"j": NO_ROOM}, profiles={job: run})) == broken
 
 

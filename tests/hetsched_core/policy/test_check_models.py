@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -113,7 +114,7 @@ def of_tasks(
     sequence: TaskSequence,
     *runs: Run,
     entry: Entry = NO_PLACE,
-    world: dict[str, object] | None = None,
+    world: Mapping[str, Any] | None = None,
     **job: Any,
 ) -> tuple[Case, TaskSequence]:
     return one(rule, entry, *runs, world=world, **({"tasks": TASKS} | job)), sequence
