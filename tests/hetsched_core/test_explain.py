@@ -36,6 +36,7 @@ from tests.hetsched_core.worlds import (
     placed,
     plan_of,
     profiling,
+    running,
     snapshot_of,
     view,
 )
@@ -72,13 +73,8 @@ def world(*views: JobView, cluster: Cluster = CLUSTER, **more: object) -> Snapsh
     return snapshot_of(cluster, views, shapes=SINGLE, **more)  # type: ignore[arg-type]
 
 
-def runs(job: str, **pieces: int) -> JobView:
-    """A job of so many GPUs where it runs."""
-    return view(job, held(on(**pieces)), counts=(sum(pieces.values()),))
-
-
 def test_a_job_that_runs_or_is_placed_waits_for_nothing_or_for_slurm_alone() -> None:
-    found = told(world(runs("a", n0=2)), "a")
+    found = told(world(running("a", n0=2)), "a")
     assert (found.phase, found.holds, found.reasons) == (Phase.RUNNING, on(n0=2), ())
     assert not found.remedies
     for purpose in Purpose:
@@ -180,7 +176,7 @@ def test_what_never_fits_is_told_by_what_is_in_the_way(
 
 def test_fragments_are_told_from_fullness() -> None:
     waits = view("a", counts=(4,), submit_s=9.0)
-    snapshot = world(runs("x", n0=2), runs("y", n1=3), runs("z", n2=4), waits)
+    snapshot = world(running("x", n0=2), running("y", n1=3), running("z", n2=4), waits)
     found = told(snapshot, "a")
     assert codes(found) == [ReasonCode.NO_ROOM]
     # The policy's own word comes first and has no detail of its own.
@@ -190,7 +186,7 @@ def test_fragments_are_told_from_fullness() -> None:
 
 def test_room_that_is_kept_for_others_is_told_as_such() -> None:
     line = (view("big", counts=(4,), submit_s=1.0), view("small", counts=(1,), submit_s=2.0))
-    found = told(world(runs("x", n0=2), runs("y", n1=2), runs("z", n2=4), *line), "small")
+    found = told(world(running("x", n0=2), running("y", n1=2), running("z", n2=4), *line), "small")
     # Under fifo nobody passes the head, whatever he asks for.
     assert (codes(found), found.remedies) == ([ReasonCode.AHEAD], ())
 
@@ -220,7 +216,7 @@ def test_behind_the_window_is_the_policys_own_word() -> None:
 
 def test_a_remedy_is_what_the_policy_does_with_the_changed_job() -> None:
     waits = view("a", counts=(2,), gpu_types=A100, submit_s=5.0)
-    snapshot = world(runs("x", n0=4), runs("y", n1=4), waits)
+    snapshot = world(running("x", n0=4), running("y", n1=4), waits)
     plan = Fifo().plan(snapshot)
     (remedy,) = told(snapshot, "a", plan).remedies
     assert remedy == Remedy((1, 2, 4), ("t4",))
@@ -269,7 +265,7 @@ def test_a_job_whose_own_nodes_are_busy_is_told_which_they_are(
     nodes: set[str], detail: str
 ) -> None:
     waits = view("a", counts=(2,), nodes=frozenset(nodes))
-    snapshot = world(runs("x", n0=4), runs("y", n2=3), waits)
+    snapshot = world(running("x", n0=4), running("y", n2=3), waits)
     assert only(told(snapshot, "a", NOTHING)) == (ReasonCode.NO_ROOM, detail)
 
 

@@ -133,6 +133,11 @@ def view(
     return JobView(bare, observed_s=0.0, runs=runs, progress=progress, blocked=blocked)
 
 
+def running(job_id: str, **pieces: int) -> JobView:
+    """Build a job that runs on node=GPUs and accepts no other number of them."""
+    return view(job_id, held(on(**pieces)), counts=(sum(pieces.values()),))
+
+
 def sized(
     job_id: str, samples: float, *runs: Run, counts: tuple[int, ...] = (1,), **more: object
 ) -> JobView:

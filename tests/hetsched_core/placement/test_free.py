@@ -237,16 +237,6 @@ def test_the_fullest_nodes_are_filled_first_and_two_nodes_are_used_at_least() ->
     assert free.fewest_nodes(job, ("v100",), 9, even=True) is None
 
 
-def test_an_even_spread_counts_what_nodes_of_one_host_share() -> None:
-    host = {"cpus": 4, "host": "h"}
-    cluster = Cluster(
-        (Node("a", "v100", 4, **host), Node("b", "k80", 4, **host), Node("c", "k80", 4))  # type: ignore[arg-type]
-    )
-    free, job = FreeGpus.empty(cluster), submission("j", 1.0, cpus_per_gpu=1.0).job
-    assert free.fewest_nodes(job, TYPES, 6, even=True) == on(a=3, c=3)
-    assert free.fewest_nodes(job, TYPES, 9, even=True) is None
-
-
 def test_what_runs_on_a_node_beyond_what_others_leave_takes_no_room_elsewhere() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4))
     free = FreeGpus.of(snapshot_of(cluster, [], nodes={"a": {"foreign_gpus": 3}}))

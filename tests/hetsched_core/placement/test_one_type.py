@@ -31,16 +31,12 @@ from tests.hetsched_core.worlds import (
     on,
     placed,
     plan_of,
+    running,
     snapshot_of,
     view,
 )
 
 TWO_NODES = cluster_of(a=("v100", 4), b=("v100", 4))
-
-
-def runs(job: str, **pieces: int) -> JobView:
-    """A job of so many GPUs where it runs."""
-    return view(job, held(on(**pieces)), counts=(sum(pieces.values()),))
 
 
 def v100(*views: JobView) -> list[Choice]:
@@ -49,7 +45,7 @@ def v100(*views: JobView) -> list[Choice]:
 
 
 def test_a_job_that_keeps_type_and_count_keeps_its_node_though_another_fits_better() -> None:
-    old, new = runs("old", b=2), view("new", counts=(2,), submit_s=1.0)
+    old, new = running("old", b=2), view("new", counts=(2,), submit_s=1.0)
     before = placed(b=2)
     snapshot = snapshot_of(TWO_NODES, [old, new], previous=plan_of({"old": before}))
     found = assign(snapshot, {}, v100(new, old))
@@ -58,7 +54,7 @@ def test_a_job_that_keeps_type_and_count_keeps_its_node_though_another_fits_bett
 
 
 def test_a_larger_job_goes_first_and_a_smaller_one_moves_out_of_its_way() -> None:
-    jobs = [runs("small", a=1), runs("other", b=1), view("large", counts=(4,), submit_s=1.0)]
+    jobs = [running("small", a=1), running("other", b=1), view("large", counts=(4,), submit_s=1.0)]
     found = assign(snapshot_of(TWO_NODES, jobs), {}, v100(*jobs))
     assert found == {"large": placed(a=4), "small": placed(b=1), "other": placed(b=1)}
 
@@ -97,7 +93,7 @@ def test_a_job_that_is_to_have_another_type_or_count_does_not_keep_its_node() ->
 
 def test_what_runs_on_a_drained_node_may_stay_and_nothing_new_comes() -> None:
     drained = {"b": {"condition": NodeCondition.DRAINED}}
-    stays, comes = runs("stays", b=2), view("comes", counts=(4,))
+    stays, comes = running("stays", b=2), view("comes", counts=(4,))
     snapshot = snapshot_of(TWO_NODES, [stays, comes], nodes=drained)
     assert assign(snapshot, {}, v100(stays, comes)) == {"stays": placed(b=2), "comes": placed(a=4)}
     # It was meant to go there, but is not there yet.

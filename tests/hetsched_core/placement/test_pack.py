@@ -33,6 +33,7 @@ from tests.hetsched_core.worlds import (
     on,
     placed,
     plan_of,
+    running,
     snapshot_of,
     view,
 )
@@ -217,41 +218,41 @@ def test_without_preemption_running_jobs_stay_wherever_they_stand_in_the_order(
     assert told(packed(snapshot, packing)) == {"first": "no_room", "last": "b:1"}
 
 
-def runs(job: str, **pieces: int) -> JobView:
-    """A job of so many GPUs where it runs."""
-    return view(job, held(on(**pieces)), counts=(sum(pieces.values()),))
-
-
 FIXED = view("fixed", held(on(a=3)), counts=(3,), preemptible=False)
 PREEMPTED: dict[str, tuple[Cluster, tuple[JobView, ...], dict[str, str]]] = {
     "the GPUs of those behind it and no more": (
         ONE,
-        (runs("top", a=2), view("new", counts=(4,)), runs("low", b=2), runs("lowest", b=2)),
+        (
+            running("top", a=2),
+            view("new", counts=(4,)),
+            running("low", b=2),
+            running("lowest", b=2),
+        ),
         {"top": "a:2", "new": "b:4", "low": "a:2", "lowest": "no_room"},
     ),
     "the last in order first and only as many as needed": (
         NODE,
-        (view("new"), runs("mid", a=2), runs("last", a=2)),
+        (view("new"), running("mid", a=2), running("last", a=2)),
         {"new": "a:1", "mid": "a:2", "last": "no_room"},
     ),
     "moves the last and leaves those before it": (
         TWO_TYPES,
-        (view("new", gpu_types=V100), runs("mid", a=2), runs("last", a=2)),
+        (view("new", gpu_types=V100), running("mid", a=2), running("last", a=2)),
         {"new": "a:1", "mid": "a:2", "last": "b:2"},
     ),
     "what is idle before what others hold": (
         ONE,
-        (view("new", counts=(2,)), runs("old", a=2)),
+        (view("new", counts=(2,)), running("old", a=2)),
         {"new": "a:2", "old": "a:2"},
     ),
     "never a job that goes first": (
         ONE,
-        (runs("first", a=1), view("wide", counts=(8,)), view("next")),
+        (running("first", a=1), view("wide", counts=(8,)), view("next")),
         {"first": "a:1", "wide": "no_room", "next": "a:1"},
     ),
     "no job that is not preemptible": (
         ONE,
-        (view("first", counts=(4,)), view("second", counts=(4,)), FIXED, runs("loose", b=4)),
+        (view("first", counts=(4,)), view("second", counts=(4,)), FIXED, running("loose", b=4)),
         {"first": "b:4", "second": "no_room", "fixed": "a:3", "loose": "no_room"},
     ),
 }
@@ -277,7 +278,7 @@ def test_a_job_that_is_not_preemptible_competes_until_it_runs() -> None:
 
 
 WAS_ON_A = plan_of({"j": placed(a=2)})
-WAITS, RUNS = view("j", counts=(2,)), runs("j", a=2)
+WAITS, RUNS = view("j", counts=(2,)), running("j", a=2)
 KEPT: dict[str, tuple[JobView, Plan, dict[str, object], str]] = {
     "what runs, though no plan is known": (RUNS, EMPTY_PLAN, {}, "a:2"),
     "what runs on a drained node": (RUNS, WAS_ON_A, {"nodes": {"a": DRAINED}}, "a:2"),
