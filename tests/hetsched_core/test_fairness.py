@@ -11,15 +11,9 @@ from hetsched_core.fairness import (
     raqlr,
 )
 from hetsched_core.types import Cluster, Job, Layer, Node, RequirementSet, Speeds, SpeedTable
+from tests.hetsched_core.worlds import linear_speeds
 
 SAMPLES = 1_000_000.0
-
-
-def linear_table(speeds: dict[str, float], several: float = 1.0) -> SpeedTable:
-    """Equal speed per GPU at every count, times `several` across nodes."""
-    column = np.array([[speed] for speed in speeds.values()])
-    layers = np.full(column.shape, Layer.TRUTH, np.int8)
-    return SpeedTable(tuple(speeds), np.array([1]), column, column * several, layers)
 
 
 def job_of(counts: tuple[int, ...] = (1, 2, 4), **known: object) -> Job:
@@ -29,7 +23,7 @@ def job_of(counts: tuple[int, ...] = (1, 2, 4), **known: object) -> Job:
 CLUSTER = Cluster(
     (Node("a0", "A", 8), *(Node(f"b{k}", "B", 8, cpus=32, memory_mb=64_000) for k in range(3)))
 )
-LINEAR = Speeds(CLUSTER, {"net": linear_table({"A": 200.0, "B": 100.0})})
+LINEAR = linear_speeds(CLUSTER, {"net": {"A": 200.0, "B": 100.0}})
 TIMES = RunTimes(LINEAR, CLUSTER)
 
 
@@ -111,10 +105,8 @@ def test_types_on_which_a_job_does_not_fit_are_left_out(job: Job, types: set[str
 
 
 def test_a_type_without_speed_is_left_out_and_a_job_without_any_has_no_run_time() -> None:
-    speeds = Speeds(
-        CLUSTER,
-        {"net": linear_table({"A": 0.0, "B": 100.0}), "dead": linear_table({"A": 0.0, "B": 0.0})},
-    )
+    profiles = {"net": {"A": 0.0, "B": 100.0}, "dead": {"A": 0.0, "B": 0.0}}
+    speeds = linear_speeds(CLUSTER, profiles)
     times = RunTimes(speeds, CLUSTER)
     assert times.expected_run_s(job_of(), SAMPLES) == pytest.approx(SAMPLES / 100 / (7 / 3))
     for profile in ("dead", "unheard of"):
@@ -125,14 +117,14 @@ def test_a_type_without_speed_is_left_out_and_a_job_without_any_has_no_run_time(
 
 def test_a_job_that_needs_several_types_at_once_is_judged_by_those_on_which_it_runs() -> None:
     cluster = Cluster((Node("a", "A", 8), Node("b", "B", 4), Node("c", "C", 4)))
-    speeds = Speeds(cluster, {"net": linear_table({"A": 0.0, "B": 100.0, "C": 50.0})})
+    speeds = linear_speeds(cluster, {"net": {"A": 0.0, "B": 100.0, "C": 50.0}})
     times = RunTimes(speeds, cluster)
     assert times.expected_run_s(job_of((8,)), 800.0) == pytest.approx((1.0 + 2.0) / 2)
     assert times.expected_run_s(job_of((9,)), 800.0) is None
 
 
 def test_an_isolated_job_runs_across_nodes_only_where_no_node_holds_it() -> None:
-    speeds = Speeds(CLUSTER, {"net": linear_table({"A": 100.0, "B": 100.0}, several=0.5)})
+    speeds = linear_speeds(CLUSTER, {"net": {"A": 100.0, "B": 100.0}}, several_nodes=0.5)
     times = RunTimes(speeds, CLUSTER)
     on_b = frozenset({"B"})
     assert times.isolated_run_s(job_of((8,), gpu_types=on_b), 800.0, 8.0) == pytest.approx(1.0)

@@ -24,30 +24,17 @@ from hetsched_core.types import (
     Configuration,
     EndState,
     Job,
-    Layer,
     Node,
     NodeCondition,
     Purpose,
     RequirementSet,
-    Speeds,
-    SpeedTable,
     Trigger,
 )
+from tests.hetsched_core.worlds import linear_speeds
 
 ORIGIN = 1_700_000_000.0
 CLUSTER = Cluster((Node("a0", "A", 4), Node("b0", "B", 4), Node("b1", "B", 2)))
-SPEEDS = Speeds(
-    CLUSTER,
-    {
-        "net": SpeedTable(
-            ("A", "B"),
-            np.array([1]),
-            np.array([[20.0], [10.0]]),
-            np.array([[20.0], [10.0]]),
-            np.full((2, 1), Layer.TRUTH, np.int8),
-        )
-    },
-)
+SPEEDS = linear_speeds(CLUSTER, {"net": {"A": 20.0, "B": 10.0}})
 
 
 def a_log(
