@@ -100,20 +100,17 @@ def test_the_projects_policies_are_found_in_order_and_by_class() -> None:
     assert list(policy_names()) == sorted(policy_names())
     assert policy_type("fifo") is Fifo
     assert make_policy("fifo") == Fifo()
+    assert make_policy("fifo").info is Fifo.info
 
 
 @pytest.mark.parametrize("name", policy_names())
-def test_a_policy_is_registered_under_the_name_it_gives_itself(name: str) -> None:
-    assert policy_type(name).info.name == name
-    assert make_policy(name).info is policy_type(name).info
-
-
-@pytest.mark.parametrize("name", policy_names())
-def test_the_parameters_of_a_policy_can_be_set_from_the_text_they_are_listed_as(name: str) -> None:
+def test_a_policy_has_the_name_it_gives_itself_and_is_made_of_the_text_it_lists(name: str) -> None:
     cls = policy_type(name)
+    assert cls.info.name == name
     listed = {p.name: p.default for p in parameters_of(cls)}
-    assert make_policy(name, listed) == make_policy(name)
-    assert settings_of(make_policy(name, listed)) == listed
+    policy = make_policy(name, listed)
+    assert policy == make_policy(name)
+    assert settings_of(policy) == listed
 
 
 def test_an_unknown_policy_is_refused_with_a_suggestion_and_the_valid_names() -> None:
