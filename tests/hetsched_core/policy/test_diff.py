@@ -140,23 +140,38 @@ def test_nothing_starts_on_gpus_that_are_not_to_be_had(
 
 
 @pytest.mark.parametrize(
-    ("leaving", "entry", "cpus", "memory_mb", "ready"),
+    ("leaving", "entry", "cpus", "memory_mb", "host_mb", "ready"),
     [
-        (2, placed(a=2), 2.0, 50.0, True),
-        (2, placed(a=2), 2.1, 50.0, False),
-        (2, placed(a=2), 2.0, 50.1, False),
-        (1, placed(a=2, b=2), 2.0, 0.0, False),
+        (2, placed(a=2), 2.0, 50.0, 200, True),
+        (2, placed(a=2), 2.1, 50.0, 200, False),
+        (2, placed(a=2), 2.0, 50.1, 200, False),
+        # On two nodes of a host it needs the CPUs of both; memory is not counted there.
+        (1, placed(a=2, b=2), 2.0, 50.0, 0, False),
+        (2, placed(a=2, b=2), 1.0, 50.0, 0, True),
     ],
 )
 def test_a_start_waits_for_cpus_and_memory_that_its_host_shares(
-    leaving: int, entry: Entry, cpus: float, memory_mb: float, ready: bool
+    leaving: int, entry: Entry, cpus: float, memory_mb: float, host_mb: int, ready: bool
 ) -> None:
-    host = {"cpus": 8, "memory_mb": 200, "host": "h"}
-    pair = Cluster((Node("a", "v100", 4, **host), Node("b", "k80", 4, **host)))  # type: ignore[arg-type]
+    pair = Cluster(
+        tuple(Node(n, t, 4, 8, host_mb, host="h") for n, t in (("a", "v100"), ("b", "k80")))
+    )
     old = view("old", draining(on(b=leaving)), cpus_per_gpu=2.0, memory_mb_per_gpu=50.0)
     new = view("new", cpus_per_gpu=cpus, memory_mb_per_gpu=memory_mb)
     plan = plan_of({"old": NO_ROOM, "new": entry})
     assert is_ready(snapshot_of(pair, (old, new)), plan) is ready
+
+
+def test_a_start_leaves_the_next_what_is_left_of_cpus_and_memory() -> None:
+    host = Cluster((Node("a", "v100", 4, cpus=8, memory_mb=400),))
+    entries = dict.fromkeys("jk", placed(a=1))
+    for needs, ready in (
+        ({"cpus_per_gpu": 4.0, "memory_mb_per_gpu": 200.0}, [True, True]),
+        ({"cpus_per_gpu": 5.0}, [True, False]),
+        ({"memory_mb_per_gpu": 201.0}, [True, False]),
+    ):
+        actions = diff(snapshot_of(host, [view(n, **needs) for n in "jk"]), plan_of(entries))
+        assert [start.ready for start in actions if isinstance(start, Start)] == ready
 
 
 def test_a_changed_budget_is_granted_to_the_run_that_goes_on() -> None:
