@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -165,11 +166,12 @@ def test_a_start_waits_for_cpus_and_memory_that_its_host_shares(
 def test_a_start_leaves_the_next_what_is_left_of_cpus_and_memory() -> None:
     host = Cluster((Node("a", "v100", 4, cpus=8, memory_mb=400),))
     entries = dict.fromkeys("jk", placed(a=1))
-    for needs, ready in (
+    cases: tuple[tuple[dict[str, Any], list[bool]], ...] = (
         ({"cpus_per_gpu": 4.0, "memory_mb_per_gpu": 200.0}, [True, True]),
         ({"cpus_per_gpu": 5.0}, [True, False]),
         ({"memory_mb_per_gpu": 201.0}, [True, False]),
-    ):
+    )
+    for needs, ready in cases:
         actions = diff(snapshot_of(host, [view(n, **needs) for n in "jk"]), plan_of(entries))
         assert [start.ready for start in actions if isinstance(start, Start)] == ready
 
