@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -59,18 +60,15 @@ def test_the_clusters_are_those_of_the_paper() -> None:
     assert large.gpus_by_type() == {"gtx1080ti": 128, "titanxp": 128, "rtx3090": 256}
 
 
-def test_jobs_ask_for_what_the_paper_lets_them_ask_for(large: World) -> None:
+def test_jobs_and_arrivals_are_those_that_the_paper_draws(large: World) -> None:
     times = RunTimes(large.by_type, large.cluster)
     for submission in large.submissions:
-        job = submission.job
-        assert len(job.requirements) <= MOST_REQUIREMENTS
-        assert 1 <= job.requirements.smallest <= job.requirements.largest <= LARGEST
-        expected_s = times.expected_run_s(job, submission.samples)
+        requirements = submission.job.requirements
+        assert len(requirements) <= MOST_REQUIREMENTS
+        assert 1 <= requirements.smallest <= requirements.largest <= LARGEST
+        expected_s = times.expected_run_s(submission.job, submission.samples)
         assert expected_s is not None
         assert expected_s <= PATIENCE_S * (1 + 1e-9)
-
-
-def test_all_models_are_drawn_and_arrivals_are_as_many_as_asked_for(large: World) -> None:
     assert {s.job.profile for s in large.submissions} == {model.name for model in MODELS}
     hours = large.submissions[-1].job.submit_s / 3600
     # 499 gaps of a Poisson process: three standard deviations are 13 %.
@@ -148,21 +146,16 @@ def test_quick_lines_of_the_small_table_are_what_the_command_computes(tmp_path: 
         assert f"| {' | '.join(line)} |" in TEXT
 
 
-@pytest.mark.parametrize("setting", ["small", "large"])
-def test_gavel_and_slurm_are_behind_hops_in_every_measure(setting: str) -> None:
-    for rival in ("gavel", "slurm"):
-        for column in range(1, 6):
-            assert mean(setting, rival, column) > mean(setting, "hops", column)
-
-
-def test_the_advantage_grows_with_the_arrivals() -> None:
-    rows = [[float(cell) for cell in row] for row in table("rates").values()]
+def test_the_sentences_of_the_page_are_what_its_tables_say() -> None:
+    # Gavel and Slurm are behind Hops in every measure.
+    for setting, rival, column in product(("small", "large"), ("gavel", "slurm"), range(1, 6)):
+        assert mean(setting, rival, column) > mean(setting, "hops", column)
+    # The advantage grows with the arrivals.
+    rates = [[float(cell) for cell in row] for row in table("rates").values()]
     for more in (2, 5):
-        assert rows[-1][more] > rows[0][more]
-    assert [row[2] for row in rows] == sorted(row[2] for row in rows)
-
-
-def test_lambda_one_has_the_least_completion_time_wait_and_fragments() -> None:
+        assert rates[-1][more] > rates[0][more]
+    assert [row[2] for row in rates] == sorted(row[2] for row in rates)
+    # Lambda = 1 has the least completion time, wait and fragments.
     rows = {name: [float(cell) for cell in row] for name, row in table("lambdas").items()}
     for column in (1, 2, 4):
         assert min(rows, key=lambda name: rows[name][column]) == "latency ratio, 1"

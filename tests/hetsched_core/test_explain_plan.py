@@ -68,26 +68,23 @@ def test_a_placed_job_shows_what_was_chosen_among_its_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("views", "more", "words"),
+    ("job", "nodes", "words"),
     [
-        ((view("a", counts=(16,)),), {}, "constraint: no accepted GPU count fits this cluster"),
+        (view("a", counts=(16,)), {}, "no accepted GPU count fits this cluster"),
         (
-            (view("a", gpu_types=frozenset({"t4"})),),
-            {"nodes": {"n2": {"condition": NodeCondition.DOWN}}},
-            "constraint: every option needs nodes that are down or drained",
+            view("a", gpu_types=frozenset({"t4"})),
+            {"n2": {"condition": NodeCondition.DOWN}},
+            "every option needs nodes that are down or drained",
         ),
-        (
-            (view("a", blocked=Reason(ReasonCode.HELD)),),
-            {},
-            "constraint: not yet: its user, an admin or Slurm holds it",
-        ),
+        (view("a", blocked=Reason(ReasonCode.HELD)), {}, "not yet: its user, an admin or Slurm"),
     ],
 )
 def test_a_hard_constraint_is_told_as_one(
-    views: tuple[JobView, ...], more: dict[str, object], words: str
+    job: JobView, nodes: dict[str, dict[str, object]], words: str
 ) -> None:
-    snapshot = world(*views, **more)
-    assert explain(Fifo(), snapshot, Fifo().plan(snapshot), "a").decided_by.startswith(words)
+    snapshot = world(job, nodes=nodes)
+    decided = explain(Fifo(), snapshot, Fifo().plan(snapshot), "a").decided_by
+    assert decided.startswith(f"constraint: {words}")
 
 
 def test_prices_of_the_plan_are_what_an_option_costs() -> None:

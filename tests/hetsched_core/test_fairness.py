@@ -2,8 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hetsched_core.fairness import (
     RunTimes,
@@ -13,15 +11,9 @@ from hetsched_core.fairness import (
     raqlr,
 )
 from hetsched_core.types import Cluster, Job, Layer, Node, RequirementSet, Speeds, SpeedTable
+from tests.hetsched_core.worlds import linear_speeds
 
 SAMPLES = 1_000_000.0
-
-
-def linear_table(speeds: dict[str, float], several: float = 1.0) -> SpeedTable:
-    """Equal speed per GPU at every count, times `several` across nodes."""
-    column = np.array([[speed] for speed in speeds.values()])
-    layers = np.full(column.shape, Layer.TRUTH, np.int8)
-    return SpeedTable(tuple(speeds), np.array([1]), column, column * several, layers)
 
 
 def job_of(counts: tuple[int, ...] = (1, 2, 4), **known: object) -> Job:
@@ -31,7 +23,7 @@ def job_of(counts: tuple[int, ...] = (1, 2, 4), **known: object) -> Job:
 CLUSTER = Cluster(
     (Node("a0", "A", 8), *(Node(f"b{k}", "B", 8, cpus=32, memory_mb=64_000) for k in range(3)))
 )
-LINEAR = Speeds(CLUSTER, {"net": linear_table({"A": 200.0, "B": 100.0})})
+LINEAR = linear_speeds(CLUSTER, {"net": {"A": 200.0, "B": 100.0}})
 TIMES = RunTimes(LINEAR, CLUSTER)
 
 
@@ -75,6 +67,9 @@ def test_w2_raqlr_is_the_mean_over_the_jobs_that_ended_lately() -> None:
         (20, 6125.0, 0.816327),
         (64, 17500.0, 0.285714),
         (10, 3062.5, 1.632653),
+        # A share beyond the largest requirement brings nothing.
+        (8, 2187.5, 2.285714),
+        (5, 2187.5, 2.285714),
     ],
 )
 def test_w3_the_isolated_run_time_is_that_on_the_fair_share_of_gpus(
@@ -84,12 +79,6 @@ def test_w3_the_isolated_run_time_is_that_on_the_fair_share_of_gpus(
     assert isolated == pytest.approx(isolated_s, abs=1e-9)
     assert isolated is not None
     assert finish_time_fairness(5000.0, isolated) == pytest.approx(ftf, abs=5e-7)
-
-
-def test_a_share_beyond_the_largest_requirement_brings_nothing() -> None:
-    assert TIMES.isolated_run_s(job_of(), SAMPLES, 5.0) == TIMES.isolated_run_s(
-        job_of(), SAMPLES, 4.0
-    )
 
 
 @pytest.mark.parametrize(
@@ -102,14 +91,7 @@ def test_a_share_beyond_the_largest_requirement_brings_nothing() -> None:
         (job_of(cpus_per_gpu=33.0), {"A"}),
         (job_of((20,), cpus_per_gpu=8.0), {"A", "B"}),
     ],
-    ids=[
-        "refused",
-        "just enough",
-        "too few of them",
-        "too little memory",
-        "too few CPUs",
-        "none is enough alone",
-    ],
+    ids=["refused", "just enough", "too few", "memory", "CPUs", "none is enough alone"],
 )
 def test_types_on_which_a_job_does_not_fit_are_left_out(job: Job, types: set[str]) -> None:
     gpus = {"A": 8, "B": 24}
@@ -123,10 +105,8 @@ def test_types_on_which_a_job_does_not_fit_are_left_out(job: Job, types: set[str
 
 
 def test_a_type_without_speed_is_left_out_and_a_job_without_any_has_no_run_time() -> None:
-    speeds = Speeds(
-        CLUSTER,
-        {"net": linear_table({"A": 0.0, "B": 100.0}), "dead": linear_table({"A": 0.0, "B": 0.0})},
-    )
+    profiles = {"net": {"A": 0.0, "B": 100.0}, "dead": {"A": 0.0, "B": 0.0}}
+    speeds = linear_speeds(CLUSTER, profiles)
     times = RunTimes(speeds, CLUSTER)
     assert times.expected_run_s(job_of(), SAMPLES) == pytest.approx(SAMPLES / 100 / (7 / 3))
     for profile in ("dead", "unheard of"):
@@ -137,14 +117,14 @@ def test_a_type_without_speed_is_left_out_and_a_job_without_any_has_no_run_time(
 
 def test_a_job_that_needs_several_types_at_once_is_judged_by_those_on_which_it_runs() -> None:
     cluster = Cluster((Node("a", "A", 8), Node("b", "B", 4), Node("c", "C", 4)))
-    speeds = Speeds(cluster, {"net": linear_table({"A": 0.0, "B": 100.0, "C": 50.0})})
+    speeds = linear_speeds(cluster, {"net": {"A": 0.0, "B": 100.0, "C": 50.0}})
     times = RunTimes(speeds, cluster)
     assert times.expected_run_s(job_of((8,)), 800.0) == pytest.approx((1.0 + 2.0) / 2)
     assert times.expected_run_s(job_of((9,)), 800.0) is None
 
 
 def test_an_isolated_job_runs_across_nodes_only_where_no_node_holds_it() -> None:
-    speeds = Speeds(CLUSTER, {"net": linear_table({"A": 100.0, "B": 100.0}, several=0.5)})
+    speeds = linear_speeds(CLUSTER, {"net": {"A": 100.0, "B": 100.0}}, several_nodes=0.5)
     times = RunTimes(speeds, CLUSTER)
     on_b = frozenset({"B"})
     assert times.isolated_run_s(job_of((8,), gpu_types=on_b), 800.0, 8.0) == pytest.approx(1.0)
@@ -164,32 +144,3 @@ def test_a_requirement_that_does_not_run_on_a_type_is_passed_over() -> None:
     cluster = Cluster((Node("a0", "A", 8),))
     times = RunTimes(Speeds(cluster, {"net": table}), cluster)
     assert times.isolated_run_s(job_of((1, 2)), 200.0, 1.0) == pytest.approx(2.0)
-
-
-@given(
-    st.lists(st.integers(1, 16), min_size=1, max_size=8, unique=True).map(sorted),
-    st.floats(0.01, 40),
-    st.floats(1.0, 4.0),
-)
-def test_more_gpus_never_make_an_isolated_run_longer(
-    counts: list[int], gpus: float, factor: float
-) -> None:
-    job = job_of(tuple(counts))
-    few = TIMES.isolated_run_s(job, SAMPLES, gpus)
-    many = TIMES.isolated_run_s(job, SAMPLES, gpus * factor)
-    assert few is not None
-    assert many is not None
-    assert many <= few * (1 + 1e-12)
-
-
-@given(
-    st.lists(st.integers(-(10**9), 10**9).map(lambda k: k / 1000), min_size=1, max_size=20),
-    st.sampled_from([0.5, 1.0, 2.0]),
-)
-def test_weights_are_positive_and_keep_the_order_of_the_priorities(
-    priorities: list[float], lam: float
-) -> None:
-    weights = priority_weights(np.array(priorities), lam)
-    assert np.all(weights > 0)
-    order = np.argsort(priorities, kind="stable")
-    assert np.all(np.diff(weights[order]) >= 0)

@@ -12,14 +12,18 @@ from hetsched_core.files import replacing
 
 
 def test_a_file_takes_the_place_of_the_old_one_only_when_it_is_complete(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
+    """Through a link, which stays."""
+    path, link = tmp_path / "result.json", tmp_path / "link.json"
     path.write_text("old")
-    with replacing(path) as file:
-        file.write("new")
-        file.flush()
-        assert path.read_text() == "old"
-    assert path.read_text() == "new"
-    assert list(tmp_path.iterdir()) == [path]
+    link.symlink_to(path)
+    for name, before, after in ((path, "old", "new"), (link, "new", "newer")):
+        with replacing(name) as file:
+            file.write(after)
+            file.flush()
+            assert path.read_text() == before
+        assert path.read_text() == after
+    assert link.is_symlink()
+    assert set(tmp_path.iterdir()) == {path, link}
 
 
 def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
@@ -35,17 +39,6 @@ def test_a_writer_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path
         fail_half_way()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_a_link_is_followed_and_stays(tmp_path: Path) -> None:
-    target = tmp_path / "target.json"
-    target.write_text("old")
-    link = tmp_path / "link.json"
-    link.symlink_to(target)
-    with replacing(link) as file:
-        file.write("new")
-    assert link.is_symlink()
-    assert target.read_text() == "new"
 
 
 def test_a_pipe_is_written_and_not_replaced(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
-"""What is read off a job's runs."""
+"""What is read off a job and its runs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from itertools import permutations
 
+import pytest
+
 from hetsched_core.types import Phase, Purpose
-from tests.hetsched_core.worlds import cluster_of, held, on, view
+from tests.hetsched_core.worlds import cluster_of, held, on, submission, view
 
 
 def test_the_copy_that_is_furthest_on_speaks_for_the_job() -> None:
@@ -49,3 +51,14 @@ def test_what_is_placed_starts_now_as_far_as_a_policy_can_tell() -> None:
         *(None, None, 7.0),
     ]
     assert replace(view("j", kept), first_start_s=3.0).started_at(7.0) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("submit_s", "eligible_s", "expected"),
+    [(5.0, None, 5.0), (5.0, 8.0, 8.0), (5.0, 3.0, 5.0), (-5.0, 0.0, 0.0), (5.0, 0.0, 5.0)],
+)
+def test_a_job_may_start_once_it_is_submitted_and_eligible(
+    submit_s: float, eligible_s: float | None, expected: float
+) -> None:
+    job = submission("j", 1.0, submit_s=submit_s, eligible_s=eligible_s).job
+    assert job.eligible_from_s == expected

@@ -54,22 +54,17 @@ def test_errors_and_waits_of_starts_are_those_worked_by_hand() -> None:
     assert found.avg_wait_s == pytest.approx((0 + 800 + 3_400 + 0) / 4)
 
 
-def test_a_job_that_was_not_eligible_yet_did_not_wait() -> None:
+def test_a_job_waits_from_when_it_is_eligible_and_for_no_time_if_it_started_before() -> None:
     one = logged("a", (900.0, 1_000.0))
-    later = replace(one, job=replace(one.job, eligible_s=800.0))
-    found = closeness([later], [record(later, 800.0)])
-    assert found is not None
-    assert (found.avg_logged_wait_s, found.avg_wait_s) == (100.0, 0.0)
-    assert waits_s(later.job, later.logged) == ((800.0, 900.0),)
-
-
-def test_a_job_that_started_before_it_was_eligible_waited_for_no_time() -> None:
-    one = logged("a", (900.0, 1_000.0))
-    flawed = replace(one, job=replace(one.job, eligible_s=950.0))
-    found = closeness([flawed], [record(flawed, 960.0)])
-    assert found is not None
-    assert (found.avg_logged_wait_s, found.avg_wait_s) == (0.0, 10.0)
-    assert waits_s(flawed.job, flawed.logged) == ()
+    for eligible_s, start_s, waited, waits in (
+        (800.0, 800.0, (100.0, 0.0), ((800.0, 900.0),)),
+        (950.0, 960.0, (0.0, 10.0), ()),
+    ):
+        later = replace(one, job=replace(one.job, eligible_s=eligible_s))
+        found = closeness([later], [record(later, start_s)])
+        assert found is not None
+        assert (found.avg_logged_wait_s, found.avg_wait_s) == waited
+        assert waits_s(later.job, later.logged) == waits
 
 
 def test_jobs_that_start_in_one_of_the_two_alone_are_left_out() -> None:

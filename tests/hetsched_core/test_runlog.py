@@ -12,11 +12,8 @@ from hetsched_core.types import Trigger
 RECORDS = st.lists(
     st.builds(
         PlanRecord,
-        st.floats(allow_nan=False),
-        st.frozensets(st.sampled_from(Trigger)),
-        st.floats(0.0, 1e9),
-        st.integers(0, 2**40),
-        st.integers(0, 2**40),
+        *(st.floats(allow_nan=False), st.frozensets(st.sampled_from(Trigger))),
+        *(st.floats(0.0, 1e9), st.integers(0, 2**40), st.integers(0, 2**40)),
     ),
     max_size=5,
 )

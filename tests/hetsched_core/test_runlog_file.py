@@ -97,15 +97,8 @@ jobs = st.builds(
 )
 job_records = st.builds(
     JobRecord,
-    jobs,
-    st.none() | NUMBERS,
-    st.sampled_from(EndState),
-    AMOUNTS,
-    AMOUNTS,
-    st.none() | NUMBERS,
-    COUNTS,
-    COUNTS,
-    st.none() | AMOUNTS,
+    *(jobs, st.none() | NUMBERS, st.sampled_from(EndState), AMOUNTS, AMOUNTS),
+    *(st.none() | NUMBERS, COUNTS, COUNTS, st.none() | AMOUNTS),
 )
 plan_records = st.builds(
     PlanRecord, NUMBERS, st.frozensets(st.sampled_from(Trigger)), AMOUNTS, COUNTS, COUNTS
@@ -124,44 +117,24 @@ def run_logs(draw: st.DrawFn) -> RunLog:
     header = draw(
         st.builds(
             RunLogHeader,
-            TEXTS,
-            parameters,
-            st.just(cluster),
-            NUMBERS,
-            st.floats(1e-3, 1e6),
-            AMOUNTS,
-            AMOUNTS,
-            AMOUNTS | st.just(math.inf),
-            AMOUNTS,
-            COUNTS,
-            st.lists(TEXTS).map(tuple),
+            *(TEXTS, parameters, st.just(cluster), NUMBERS, st.floats(1e-3, 1e6), AMOUNTS, AMOUNTS),
+            *(AMOUNTS | st.just(math.inf), AMOUNTS, COUNTS, st.lists(TEXTS).map(tuple)),
         )
     )
-    runs = [
-        RunRecord(
-            draw(TEXTS),
-            draw(COUNTS),
-            draw(COUNTS),
-            draw(st.sampled_from(Purpose)),
-            draw(configurations),
-            since_s,
-            freed_s,
-            draw(AMOUNTS),
-            draw(AMOUNTS),
-            draw(st.sampled_from(RunEnd)),
+    runs = spans.flatmap(
+        lambda span: st.builds(
+            RunRecord,
+            *(TEXTS, COUNTS, COUNTS, st.sampled_from(Purpose), configurations),
+            *(st.just(span[0]), st.just(span[1]), AMOUNTS, AMOUNTS, st.sampled_from(RunEnd)),
         )
-        for since_s, freed_s in draw(st.lists(spans, max_size=3))
-    ]
+    )
+    ends = st.builds(NodeRecord, NUMBERS, names, st.sampled_from(NodeCondition))
     return RunLog(
         header,
         jobs=draw(st.lists(job_records, max_size=3)),
-        runs=runs,
+        runs=draw(st.lists(runs, max_size=3)),
         plans=PlanRecords(draw(st.lists(plan_records, max_size=3))),
-        nodes=draw(
-            st.lists(
-                st.builds(NodeRecord, NUMBERS, names, st.sampled_from(NodeCondition)), max_size=3
-            )
-        ),
+        nodes=draw(st.lists(ends, max_size=3)),
         closed_s=draw(NUMBERS),
         rounds=draw(COUNTS),
         wall_s=draw(AMOUNTS),
@@ -196,20 +169,8 @@ def small_log() -> RunLog:
     log = RunLog(header)
     log.nodes.append(NodeRecord(130.0, "n1", NodeCondition.DOWN))
     log.plans.append(PlanRecord(100.0, frozenset({Trigger.ROUND, Trigger.ARRIVAL}), 0.1, 1, 0))
-    log.runs.append(
-        RunRecord(
-            "7",
-            0,
-            0,
-            Purpose.RUN,
-            Configuration.of({"n0": 2, "n1": 1}),
-            100.0,
-            900.0,
-            790.0,
-            5e3,
-            RunEnd.COMPLETED,
-        )
-    )
+    where, ended_by = Configuration.of({"n0": 2, "n1": 1}), RunEnd.COMPLETED
+    log.runs.append(RunRecord("7", 0, 0, Purpose.RUN, where, 100.0, 900.0, 790.0, 5e3, ended_by))
     job = Job("7", 95.0, RequirementSet((1, 3)), "net", gpu_types=frozenset({"B", "A"}))
     log.jobs.append(JobRecord(job, 900.0, EndState.COMPLETED, 5e3, 5.0, 100.0, 0, 0, 700.0))
     log.closed_s, log.rounds, log.wall_s = 900.0, 3, 0.5
@@ -231,9 +192,9 @@ def read_text(tmp_path: Path, text: str | bytes) -> ReadRunLog:
 
 
 def test_the_same_log_is_always_the_same_bytes(lines: list[str]) -> None:
-    assert '"gpu_types":["A","B"]' in lines[4]
     assert '"triggers":["arrival","round"]' in lines[2]
     assert '"configuration":{"n0":2,"n1":1}' in lines[3]
+    assert '"gpu_types":["A","B"]' in lines[4]
 
 
 def test_records_may_be_written_as_they_happen(tmp_path: Path) -> None:
@@ -328,24 +289,18 @@ def test_a_line_that_is_wrong_is_named_with_what_is_wrong(
 def test_a_file_that_is_no_run_log_is_refused(tmp_path: Path, text: bytes, why: str) -> None:
     with pytest.raises(InputError, match=why):
         read_text(tmp_path, text)
+    with pytest.raises(InputError, match=r"cannot read .*absent\.jsonl: No such file"):
+        read_run_log(tmp_path / "absent.jsonl")
 
 
-def test_a_bad_line_in_the_middle_is_not_taken_for_a_cut_off_one(
+def test_a_bad_line_in_the_middle_and_one_after_the_last_are_named(
     tmp_path: Path, lines: list[str]
 ) -> None:
+    with pytest.raises(InputError, match="line 7: nothing may follow"):
+        read_text(tmp_path, "".join([*lines, lines[3]]))
     lines[3] = lines[3][:40] + "\n"
     with pytest.raises(InputError, match=r"line 4: .*not valid JSON"):
         read_text(tmp_path, "".join(lines))
-
-
-def test_nothing_may_follow_the_closing_line(tmp_path: Path, lines: list[str]) -> None:
-    with pytest.raises(InputError, match="line 7: nothing may follow"):
-        read_text(tmp_path, "".join([*lines, lines[3]]))
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"cannot read .*absent\.jsonl: No such file"):
-        read_run_log(tmp_path / "absent.jsonl")
 
 
 def test_no_value_in_any_place_raises_anything_but_an_input_error(
@@ -357,13 +312,9 @@ def test_no_value_in_any_place_raises_anything_but_an_input_error(
         for key in line:
             values: tuple[object, ...] = (None, [], {}, "x", -1, 1e400, True, [[[]]], draw.random())
             for value in values:
-                broken = [
-                    *lines[:number],
-                    json.dumps(line | {key: value}) + "\n",
-                    *lines[number + 1 :],
-                ]
+                broken = json.dumps(line | {key: value}) + "\n"
                 with contextlib.suppress(InputError):
-                    read_text(tmp_path, "".join(broken))
+                    read_text(tmp_path, "".join([*lines[:number], broken, *lines[number + 1 :]]))
 
 
 PAGE = Path(__file__).parents[2] / "docs/formats/run-log.md"

@@ -68,25 +68,21 @@ def test_the_documented_example_is_accepted_with_its_values() -> None:
     assert start == Start(SCHEMA, "123_4", 2, 0, 4, NONCE, "gpu07", 4711, 1760000000.25)
     assert isinstance(profile, Profile)
     assert (profile.forward_s, profile.backward_s, profile.update_s) == (0.031, 0.058, 0.004)
-    assert profile.data_s == (0.011, 0.012, 0.093)
-    assert profile.wait_s == (0.001, 0.001, 0.02)
+    assert (profile.data_s, profile.wait_s) == ((0.011, 0.012, 0.093), (0.001, 0.001, 0.02))
     assert progress == Progress(30.0, 1204480.0, 2510.4, (0.012,), (0.001,))
     assert loss == Loss(30.0, 4705, 2.317)
     assert checkpoint == Checkpoint(61.2, 1280000.0, 0.4)
     assert end == End(61.9, 1280256.0, "stopped")
 
 
-def test_the_page_lists_just_the_keys_of_every_type() -> None:
-    sections = re.findall(r"### `(\w+)`\n(.*?)(?=\n##)", PAGE.read_text(), re.DOTALL)
+def test_the_page_lists_just_the_keys_of_every_type_and_the_bounds() -> None:
+    page = PAGE.read_text()
+    sections = re.findall(r"### `(\w+)`\n(.*?)(?=\n##)", page, re.DOTALL)
     documented = {
         name: re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE) for name, text in sections
     }
     assert documented == {name: list(checks(LINE_TYPES[name])) for name in LINE_TYPES}
     assert all(list(line) == ["type", *documented[name]] for name, line in LINES.items())
-
-
-def test_the_page_states_the_bounds() -> None:
-    page = PAGE.read_text()
     assert f"At most {MAX_LINE_BYTES:,} bytes a line and {MAX_FILE_BYTES >> 20} MiB" in page
     assert f"Lists hold at most {MAX_SERIES} numbers" in page
     assert f"`{SCHEMA}`" in page
@@ -121,10 +117,12 @@ def test_a_file_with_a_wrong_start_line_is_rejected_as_a_whole(
         assert reason(validator.take(encoded(LINES[name]))) is Reject.WRONG_ORDER
 
 
-def test_a_rank_must_be_less_than_the_number_of_workers() -> None:
-    validator = SpoolValidator(SpoolName("123_4", 2, 4), NONCE)
-    line = LINES["start"] | {"rank": 4}
-    assert reason(validator.take(encoded(line))) is Reject.OUT_OF_RANGE
+def test_a_file_begins_with_its_start_and_of_a_rank_that_there_is() -> None:
+    validator = SpoolValidator(NAME, NONCE)
+    for name in ("progress", "start"):
+        assert reason(validator.take(encoded(LINES[name]))) is Reject.WRONG_ORDER
+    beyond = SpoolValidator(SpoolName("123_4", 2, 4), NONCE)
+    assert reason(beyond.take(encoded(LINES["start"] | {"rank": 4}))) is Reject.OUT_OF_RANGE
 
 
 @pytest.mark.parametrize(
@@ -206,17 +204,10 @@ def test_what_is_no_line_is_rejected(text: bytes, expected: Reject) -> None:
     assert reason(started().take(text)) is expected
 
 
-def test_a_line_may_be_just_as_long_as_allowed() -> None:
-    line = encoded(LINES["loss"])
-    padded = line[:-1] + b" " * (MAX_LINE_BYTES - len(line)) + b"\n"
-    assert reason(started().take(padded)) is None
-    assert reason(started().take(b" " + padded)) is Reject.LINE_TOO_LONG
-
-
-def test_the_part_of_a_file_beyond_its_bound_is_rejected() -> None:
-    validator = started()
-    line = encoded(LINES["loss"])
+def test_a_line_and_a_file_may_be_just_as_long_as_allowed() -> None:
+    line, validator = encoded(LINES["loss"]), started()
     line = line[:-1] + b" " * (MAX_LINE_BYTES - len(line)) + b"\n"
+    assert reason(started().take(b" " + line)) is Reject.LINE_TOO_LONG
     answers = [reason(validator.take(line)) for _ in range(MAX_FILE_BYTES // MAX_LINE_BYTES)]
     assert answers == [None] * (len(answers) - 1) + [Reject.FILE_TOO_LONG]
 
@@ -249,12 +240,6 @@ def test_a_rejected_line_moves_nothing_forward() -> None:
     validator.take(encoded(LINES["progress"] | {"t_s": 1000.0, "samples": -1}))
     validator.take(encoded(LINES["end"] | {"how": "?"}))
     assert reason(validator.take(encoded(LINES["progress"]))) is None
-
-
-def test_a_file_that_does_not_begin_with_its_start_is_rejected() -> None:
-    validator = SpoolValidator(NAME, NONCE)
-    assert reason(validator.take(encoded(LINES["progress"]))) is Reject.WRONG_ORDER
-    assert reason(validator.take(encoded(LINES["start"]))) is Reject.WRONG_ORDER
 
 
 values = st.recursive(

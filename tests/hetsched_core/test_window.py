@@ -8,14 +8,15 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.types import Closed, Configuration, Job, RequirementSet, Window, closed_to
+from hetsched_core.types import Closed, Configuration, Job, Window, closed_to
+from tests.hetsched_core.worlds import on, submission
 
 MAINTENANCE = Window(frozenset({"a", "b"}), 1000.0, 2000.0, "maintenance")
 OPEN, SHUT = frozenset[str](), frozenset({"a", "b"})
 
 
 def job(limit_s: float | None, *, preemptible: bool) -> Job:
-    return Job("j", 0.0, RequirementSet((1,)), "m", time_limit_s=limit_s, preemptible=preemptible)
+    return submission("j", 1.0, time_limit_s=limit_s, preemptible=preemptible).job
 
 
 def closed(
@@ -29,8 +30,7 @@ def closed(
     return closed_to(job(limit_s, preemptible=preemptible), runs, [MAINTENANCE], now, lead_s)
 
 
-def on(name: str, since_s: float) -> tuple[tuple[Configuration, float], ...]:
-    return ((Configuration.of({name: 1}), since_s),)
+ON_A = on(a=1)
 
 
 def test_who_cannot_be_moved_may_start_as_long_as_its_limit_ends_in_time() -> None:
@@ -38,12 +38,9 @@ def test_who_cannot_be_moved_may_start_as_long_as_its_limit_ends_in_time() -> No
     assert found.nodes == OPEN
     assert found.until_s == pytest.approx(700.0)
     assert found.until_s > 700.0
-    assert closed(300.0, found.until_s) == Closed(SHUT, 2000.0)
-    assert closed(300.0, 1500.0) == Closed(SHUT, 2000.0)
+    assert closed(300.0, found.until_s) == closed(300.0, 1500.0) == Closed(SHUT, 2000.0)
     assert closed(300.0, 2000.0) == Closed(OPEN, math.inf)
-
-
-def test_without_a_limit_it_may_not_start_while_a_window_is_ahead() -> None:
+    # Without a limit it may not start while a window is ahead.
     assert closed(None, 0.0) == Closed(SHUT, 2000.0)
 
 
@@ -61,23 +58,23 @@ def test_before_a_strict_window_who_can_be_moved_starts_only_if_its_limit_ends_i
     assert closed_to(movable, (), [strict], 700.0, 50.0).nodes == OPEN
     assert closed_to(movable, (), [strict], 701.0, 50.0) == Closed(SHUT, 2000.0)
     # What runs there stays as long as before any other.
-    runs = on("a", 650.0)
+    runs = ((ON_A, 650.0),)
     assert closed_to(movable, runs, [strict], 701.0, 50.0) == Closed(frozenset({"b"}), 950.0)
 
 
 def test_who_runs_stays_if_its_limit_ends_in_time_or_if_it_cannot_be_moved() -> None:
-    bounded = closed(300.0, 960.0, preemptible=True, runs=on("a", 700.0))
+    bounded = closed(300.0, 960.0, preemptible=True, runs=((ON_A, 700.0),))
     assert bounded == Closed(frozenset({"b"}), 1000.0)
-    unbounded = closed(301.0, 960.0, preemptible=True, runs=on("a", 700.0))
+    unbounded = closed(301.0, 960.0, preemptible=True, runs=((ON_A, 700.0),))
     assert unbounded == Closed(SHUT, 2000.0)
-    fixed = closed(301.0, 960.0, runs=on("a", 700.0))
+    fixed = closed(301.0, 960.0, runs=((ON_A, 700.0),))
     assert fixed == Closed(frozenset({"b"}), 2000.0)
 
 
 def test_who_has_run_past_its_limit_has_to_leave() -> None:
-    assert closed(100.0, 960.0, preemptible=True, runs=on("a", 870.0)).nodes == frozenset({"b"})
+    assert closed(100.0, 960.0, preemptible=True, runs=((ON_A, 870.0),)).nodes == frozenset({"b"})
     # It should have ended at 970 s.
-    assert closed(100.0, 970.0, preemptible=True, runs=on("a", 870.0)).nodes == SHUT
+    assert closed(100.0, 970.0, preemptible=True, runs=((ON_A, 870.0),)).nodes == SHUT
 
 
 def test_several_windows_close_what_each_of_them_does() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from immutables import Map
@@ -37,7 +38,6 @@ from hetsched_core.types import (
     Submission,
     TaskProgress,
     TaskSequence,
-    TaskShape,
     TaskTimes,
     Trigger,
     Waiting,
@@ -82,30 +82,13 @@ def submission(
     *,
     submit_s: float = 0.0,
     profile: str = "m",
-    gpu_types: frozenset[str] | None = None,
-    cpus_per_gpu: float = 0.0,
-    memory_mb_per_gpu: float = 0.0,
-    tasks: TaskShape | None = None,
     ends_as: EndState = EndState.COMPLETED,
     cancel_s: float | None = None,
-    eligible_s: float | None = None,
-    preemptible: bool = True,
+    **job: Any,
 ) -> Submission:
-    """Build a job with its true size."""
+    """Build a job with its true size; the rest are fields of the job."""
     return Submission(
-        Job(
-            id=job_id,
-            submit_s=submit_s,
-            requirements=RequirementSet(counts),
-            profile=profile,
-            total_samples=samples,
-            gpu_types=gpu_types,
-            cpus_per_gpu=cpus_per_gpu,
-            memory_mb_per_gpu=memory_mb_per_gpu,
-            eligible_s=eligible_s,
-            preemptible=preemptible,
-            tasks=tasks,
-        ),
+        Job(job_id, submit_s, RequirementSet(counts), profile, total_samples=samples, **job),
         samples=samples,
         ends_as=ends_as,
         cancel_s=cancel_s,
@@ -141,28 +124,18 @@ def view(
     job_id: str,
     *runs: Run,
     counts: tuple[int, ...] = (1,),
-    submit_s: float = 0.0,
-    gpu_types: frozenset[str] | None = None,
-    cpus_per_gpu: float = 0.0,
-    memory_mb_per_gpu: float = 0.0,
-    preemptible: bool = True,
-    tasks: TaskShape | None = None,
     progress: TaskProgress | None = None,
     blocked: Reason | None = None,
+    **job: Any,
 ) -> JobView:
     """Build what is known of an active job of profile `m` that holds `runs`."""
-    job = submission(
-        job_id,
-        1.0,
-        counts,
-        submit_s=submit_s,
-        gpu_types=gpu_types,
-        cpus_per_gpu=cpus_per_gpu,
-        memory_mb_per_gpu=memory_mb_per_gpu,
-        preemptible=preemptible,
-        tasks=tasks,
-    ).job
-    return JobView(job, observed_s=0.0, runs=runs, progress=progress, blocked=blocked)
+    bare = submission(job_id, 1.0, counts, **job).job
+    return JobView(bare, observed_s=0.0, runs=runs, progress=progress, blocked=blocked)
+
+
+def running(job_id: str, **pieces: int) -> JobView:
+    """Build a job that runs on node=GPUs and accepts no other number of them."""
+    return view(job_id, held(on(**pieces)), counts=(sum(pieces.values()),))
 
 
 def sized(

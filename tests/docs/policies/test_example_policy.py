@@ -11,64 +11,41 @@ import pytest
 
 PROJECT = Path(__file__).parents[3]
 PAGE = PROJECT / "docs/policies"
+BUNDLED = PROJECT / "hetsched_core/traces/bundled"
+REPLAY = ["replay", f"{BUNDLED}/sacct.txt", f"--cluster={BUNDLED}/cluster.toml"]
 
 
-@pytest.fixture
-def installed(tmp_path: Path) -> dict[str, str]:
-    """Install the example as a package of its own; return the environment that sees it."""
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (
+            ["policies", "widest-first"],
+            ["most=64", "GPUs beyond which a job counts as no wider"],
+        ),
+        (["policies", "--check", "widest-first"], ["widest-first keeps all"]),
+        (
+            [*REPLAY, "--policy=fifo,widest-first", "--set=widest-first.most=2"],
+            ["fifo", "widest-first"],
+        ),
+    ],
+    ids=["listed with its parameters", "held to the contracts", "replayed beside ours"],
+)
+def test_a_third_partys_policy_is(tmp_path: Path, words: list[str], says: list[str]) -> None:
     (tmp_path / "widest.py").write_text((PAGE / "example_policy.py").read_text())
     metadata = tmp_path / "widest-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: widest\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[hetsched.policies]\nwidest-first = widest:WidestFirst\n"
-    )
-    return {**os.environ, "PYTHONPATH": str(tmp_path)}
-
-
-def hetsched(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from hetsched_core.cli import main; raise SystemExit(main())",
-            *words,
-        ],
-        env=environment,
+    entry = "[hetsched.policies]\nwidest-first = widest:WidestFirst\n"
+    (metadata / "entry_points.txt").write_text(entry)
+    done = subprocess.run(
+        [sys.executable, "-c", "from hetsched_core.cli import main; exit(main())", *words],
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
         check=False,
     )
-
-
-def test_a_third_partys_policy_is_listed_with_its_parameters(installed: dict[str, str]) -> None:
-    listed = hetsched(installed, "policies", "widest-first")
-    assert listed.returncode == 0, listed.stderr
-    assert "most=64" in listed.stdout
-    assert "GPUs beyond which a job counts as no wider" in listed.stdout
-
-
-def test_a_third_partys_policy_is_held_to_the_contracts(installed: dict[str, str]) -> None:
-    checked = hetsched(installed, "policies", "--check", "widest-first")
-    assert checked.returncode == 0, checked.stdout + checked.stderr
-    assert "widest-first keeps all" in checked.stdout
-
-
-def test_a_third_partys_policy_replays_beside_ours(installed: dict[str, str]) -> None:
-    bundled = PROJECT / "hetsched_core/traces/bundled"
-    replayed = hetsched(
-        installed,
-        "replay",
-        str(bundled / "sacct.txt"),
-        "--cluster",
-        str(bundled / "cluster.toml"),
-        "--policy",
-        "fifo,widest-first",
-        "--set",
-        "widest-first.most=2",
-    )
-    assert replayed.returncode == 0, replayed.stderr
-    assert "widest-first" in replayed.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert all(each in done.stdout for each in says)
 
 
 def test_the_example_is_some_thirty_lines_long() -> None:

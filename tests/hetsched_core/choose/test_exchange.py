@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from hetsched_core.choose import ChooseProblem, choose
+from hetsched_core.choose import ChooseProblem
 from hetsched_core.choose.offers import SWEEPS, Offers, improve_by_exchange, offers_of, serve_idle
 from hetsched_core.choose.prices import Priced, find_prices
 from hetsched_core.kernels.exchange import MOST_NODES
@@ -69,14 +69,6 @@ def test_chains_of_exchanges_make_a_choice_better_that_still_fits(seed: int) -> 
     assert 0 <= missing[1] < 0.6 * missing[0]
     assert placement_faults(problem, after) == []
     assert better(parts, before).tolist() == after.tolist()
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_a_choice_that_is_nearly_the_best_is_not_made_worse(seed: int) -> None:
-    problem = random_problem(seed, 128, 125)
-    parts = parts_of(problem)
-    before = choose(problem, 1e-4).option
-    assert parts[0].worth(better(parts, before)) >= parts[0].worth(before) * (1 - 1e-12)
 
 
 def test_only_options_that_are_to_be_tried_are_new_and_enough_is_enough() -> None:

@@ -39,12 +39,9 @@ def all_first(pieces: list[Pieces], classes: list[tuple[int, int]]) -> tuple[Cho
 
 def test_a_job_keeps_its_node_and_others_fill_the_nodes_they_fit_best() -> None:
     problem, option = all_first([[(0, 4)], [(0, 3)], [(0, 1)]], [(8, 3)])
-    node_class = np.zeros(3, np.int64)
-    placed = assign_nodes(problem, option, node_class, now_of([[(2, 4)], [], []]))
+    placed = assign_nodes(problem, option, np.zeros(3, np.int64), now_of([[(2, 4)], [], []]))
     assert [has(placed, j) for j in range(3)] == [[(2, 4)], [(2, 3)], [(2, 1)]]
-
-
-def test_a_job_that_changes_its_gpus_or_class_does_not_count_as_staying() -> None:
+    # Who changes its GPUs or its class does not stay.
     problem, option = all_first([[(0, 4)], [(1, 8)]], [(8, 1), (8, 1)])
     placed = assign_nodes(problem, option, np.array([1, 0]), now_of([[(1, 3)], [(1, 5), (0, 3)]]))
     assert [has(placed, j) for j in range(2)] == [[(1, 4)], [(0, 8)]]
@@ -65,21 +62,22 @@ def test_only_as_many_move_as_must_where_keepers_are_in_the_way(crowded: int) ->
     assert [has(placed, j) for j in (4, 5)] == [[(crowded, 2)], [(crowded, 2)]]
 
 
-def test_pieces_that_fill_nodes_in_one_way_only_are_packed_in_that_way() -> None:
-    # The widest first on the node it fills best: 4 + 3, 3 + 2 + 2, and 2 is left over.
-    pieces: list[Pieces] = [[(0, s)] for s in (4, 3, 3, 2, 2, 2)]
-    problem, option = all_first(pieces, [(8, 2)])
-    node_class = np.zeros(2, np.int64)
-    placed = assign_nodes(problem, option, node_class, JobPieces.none(6))
-    assert list(faults(problem, option, node_class, placed)) == []
-
-
-def test_pieces_of_a_job_go_to_different_nodes_even_if_another_has_to_make_room() -> None:
-    # Widest first: 5, then 4 and 4 of one job on the others, or 4 of it beside nothing.
-    pieces: list[Pieces] = [[(0, 4), (0, 4)], [(0, 4), (0, 4)], [(0, 3), (0, 3)], [(0, 5), (0, 5)]]
-    problem, option = all_first(pieces, [(8, 4)])
-    node_class = np.zeros(4, np.int64)
-    placed = assign_nodes(problem, option, node_class, JobPieces.none(4))
+@pytest.mark.parametrize(
+    ("pieces", "nodes"),
+    [
+        # The widest first on the node it fills best: 4 + 3, 3 + 2 + 2, and 2 is left over.
+        ([[(0, size)] for size in (4, 3, 3, 2, 2, 2)], 2),
+        # Widest first: 5, then 4 and 4 of one job on the others, or 4 of it beside nothing.
+        ([[(0, size), (0, size)] for size in (4, 4, 3, 5)], 4),
+    ],
+    ids=["one way only", "two pieces of each job"],
+)
+def test_pieces_that_fill_nodes_in_few_ways_are_packed_in_one_of_them(
+    pieces: list[Pieces], nodes: int
+) -> None:
+    problem, option = all_first(pieces, [(8, nodes)])
+    node_class = np.zeros(nodes, np.int64)
+    placed = assign_nodes(problem, option, node_class, JobPieces.none(len(pieces)))
     assert list(faults(problem, option, node_class, placed)) == []
 
 
@@ -122,13 +120,10 @@ def test_random_changes_of_a_full_cluster_move_few_of_those_who_stay() -> None:
     assert stayed >= 0.95 * could
 
 
-def test_nodes_that_are_not_those_of_the_classes_are_refused() -> None:
+def test_nodes_or_a_choice_that_do_not_fit_the_problem_are_refused() -> None:
     problem, option = all_first([[(0, 4)]], [(8, 2)])
     with pytest.raises(ProblemError, match=r"have \[1\] nodes; the problem says \[2\]"):
         assign_nodes(problem, option, np.zeros(1, np.int64), JobPieces.none(1))
-
-
-def test_a_choice_that_does_not_fit_is_refused() -> None:
     problem, option = all_first([[(0, 8)], [(0, 1)]], [(8, 1)])
     with pytest.raises(ProblemError, match="does not fit"):
         assign_nodes(problem, option, np.zeros(1, np.int64), JobPieces.none(2))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from immutables import Map
 
@@ -13,12 +13,10 @@ from hetsched_core.policy import PolicyInfo
 from hetsched_core.types import (
     ALL_SHAPES,
     Cluster,
-    Configuration,
     Entry,
     JobView,
     Knowledge,
     Placed,
-    Placement,
     Plan,
     Reason,
     ReasonCode,
@@ -48,106 +46,39 @@ def changed(plan: Plan, entries: Mapping[str, Entry]) -> Plan:
     return Plan(plan.entries.update(entries), replan=plan.replan)
 
 
-def first(plan: Plan, kind: type[Entry]) -> str | None:
-    return min(
-        (job for job, entry in plan.entries.items() if isinstance(entry, kind)), default=None
-    )
+@dataclass(frozen=True)
+class Ignores(Sound):
+    """Pack as if something about every job were not so, and as if none were held."""
 
+    fields: Mapping[str, object]
 
-def where(entry: Entry) -> Configuration:
-    assert isinstance(entry, Placed)
-    return entry.placements[0].configuration
-
-
-class OverAllocates(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Give a waiting job the GPUs of one that is served."""
-        plan = super().plan(snapshot)
-        served = first(plan, Placed)
-        for view in snapshot.by_submission():
-            if served and plan.entries[view.id] == NO_ROOM:
-                configuration = where(plan.entries[served])
-                if configuration.gpus in view.job.requirements:
-                    return changed(plan, {view.id: plan.entries[served]})
-        return plan
-
-
-class Forgets(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Leave out the last job when it waits."""
-        plan = super().plan(snapshot)
-        waiting = first(plan, Waiting)
-        return Plan(plan.entries.delete(waiting)) if waiting else plan
-
-
-class SplitsGangs(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Give a job of two nodes a placement on each."""
-        plan = super().plan(snapshot)
-        split = {
-            job: Placed(
-                tuple(
-                    Placement(Configuration((piece,)), copy=n)
-                    for n, piece in enumerate(where(entry))
-                )
-            )
-            for job, entry in plan.entries.items()
-            if isinstance(entry, Placed) and len(where(entry)) > 1
-        }
-        return changed(plan, split)
-
-
-class OneGpuLess(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Give rigid jobs one GPU less than they ask for."""
-        plan = super().plan(snapshot)
-        less = {}
-        for job, entry in plan.entries.items():
-            if isinstance(entry, Placed) and where(entry).pieces[0][1] > 1:
-                (node, gpus), *rest = where(entry)
-                less[job] = Placed((Placement(Configuration(((node, gpus - 1), *rest))),))
-        return changed(plan, less)
-
-
-class IgnoresTypes(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if every job accepted every type."""
         blind = {
-            job: replace(view, job=replace(view.job, gpu_types=None))
+            job: replace(view, job=replace(view.job, **self.fields), blocked=None)  # type: ignore[arg-type]
             for job, view in snapshot.jobs.items()
         }
         return super().plan(replace(snapshot, jobs=Map(blind)))
 
 
-class _Unlimited(Sound):
-    """Pack as if something about every job were not so."""
+@dataclass(frozen=True)
+class IgnoresOfNodes(Sound):
+    """Pack as if something about every node were not so."""
 
-    forgotten: ClassVar[Mapping[str, object]] = {}
+    fields: Mapping[str, object]
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        blind = {
-            job: replace(view, job=replace(view.job, **self.forgotten), blocked=None)  # type: ignore[arg-type]
-            for job, view in snapshot.jobs.items()
-        }
-        return super().plan(replace(snapshot, jobs=Map(blind)))
+        blind = {name: replace(view, **self.fields) for name, view in snapshot.nodes.items()}  # type: ignore[arg-type]
+        return super().plan(replace(snapshot, nodes=Map(blind)))
 
 
-class IgnoresNodeSets(_Unlimited):
-    """Pack as if every job might run on all nodes."""
+@dataclass(frozen=True)
+class Claims(Sound):
+    """Answer with the plan, but with something else in it, right or wrong."""
 
-    forgotten: ClassVar[Mapping[str, object]] = {"nodes": None}
+    parts: Mapping[str, object]
 
-
-class IgnoresNodeCounts(_Unlimited):
-    """Pack as if every job might be on any number of nodes."""
-
-    forgotten: ClassVar[Mapping[str, object]] = {"min_nodes": 1, "max_nodes": None}
-
-
-class IgnoresWindows(_Unlimited):
-    """Pack as if no window were ahead."""
-
-    forgotten: ClassVar[Mapping[str, object]] = {"closed": frozenset()}
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return replace(super().plan(snapshot), **self.parts)  # type: ignore[arg-type]
 
 
 class WaitsForAll(Sound):
@@ -164,16 +95,6 @@ class WaitsForAll(Sound):
         return changed(plan, kept)
 
 
-class IgnoresClosedNodes(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if no node were down or drained."""
-        blind = {
-            name: type(view)(view.node, foreign_gpus=view.foreign_gpus)
-            for name, view in snapshot.nodes.items()
-        }
-        return super().plan(replace(snapshot, nodes=Map(blind)))
-
-
 class Raises(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
         """Fail when four jobs are active."""
@@ -188,26 +109,16 @@ class AnswersNothing(Sound):
         return None  # type: ignore[return-value]
 
 
-class SaysNever(Sound):
+@dataclass(frozen=True)
+class Says(Sound):
+    """Tell whoever waits with one word another."""
+
+    told: Waiting
+    instead: Waiting
+
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Tell whoever must wait that it never fits."""
         plan = super().plan(snapshot)
-        return changed(plan, {job: NEVER for job, e in plan.entries.items() if e == NO_ROOM})
-
-
-class NeverSaysNever(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Tell whoever never fits to wait for room."""
-        plan = super().plan(snapshot)
-        return changed(plan, {job: NO_ROOM for job, e in plan.entries.items() if e == NEVER})
-
-
-class NamesTheDead(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Say that jobs wait behind one that does not exist."""
-        plan = super().plan(snapshot)
-        behind = Waiting(Reason(ReasonCode.AHEAD, behind=("nobody",)))
-        return changed(plan, {job: behind for job, e in plan.entries.items() if e == NO_ROOM})
+        return changed(plan, {j: self.instead for j, e in plan.entries.items() if e == self.told})
 
 
 class Starves(Sound):
@@ -241,36 +152,22 @@ class StopsWhatMayNotBeStopped(Sound):
         )
 
 
-class ReadsSizes(Sound):
+@dataclass(frozen=True)
+class OrdersBy(Sound):
+    """Order by something of each job, without saying that it must know it."""
+
+    what: str
+
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Order by size, without saying that it must know it."""
+        def key(view: JobView) -> tuple[float, tuple[float, str]]:
+            seen = view if hasattr(view, self.what) else view.job
+            return getattr(seen, self.what) or 0.0, submission_order(view)
 
-        def size(view: JobView) -> tuple[float, tuple[float, str]]:
-            return view.job.total_samples or 0.0, submission_order(view)
-
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=size), Packing.FILL, Replan())
+        return pack(snapshot, sorted(snapshot.jobs.values(), key=key), Packing.FILL, Replan())
 
 
-class ReadsLimits(Sound):
+class KnowsSizes(OrdersBy):
     info: ClassVar[PolicyInfo] = replace(Sound.info, knows=frozenset({Knowledge.TOTAL_SAMPLES}))
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Order by time limit, though it declares sizes alone."""
-
-        def limit(view: JobView) -> tuple[float, tuple[float, str]]:
-            return view.job.time_limit_s or 0.0, submission_order(view)
-
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=limit), Packing.FILL, Replan())
-
-
-class ReadsRestartCost(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Order by restart cost: sound, unless somebody puts sizes there."""
-
-        def cost(view: JobView) -> tuple[float, tuple[float, str]]:
-            return view.restart_cost_s, submission_order(view)
-
-        return pack(snapshot, sorted(snapshot.jobs.values(), key=cost), Packing.FILL, Replan())
 
 
 class InOrderOfASet(Sound):
@@ -311,48 +208,12 @@ class WritesIntoSpeeds(Sound):
         return super().plan(snapshot)
 
 
-class LiesAboutChanges(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Say that nothing changed."""
-        return replace(super().plan(snapshot), changed=frozenset())
-
-
-class RevisesAnother(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Claim to revise a plan that is not in force."""
-        return replace(super().plan(snapshot), base=object())
-
-
 class NeedsItsNotes(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
         """Fail where the plan in force has jobs and the notes have not."""
         known = snapshot.previous.memory["jobs"] if snapshot.previous.entries else []
         plan = super().plan(snapshot)
         return replace(plan, memory={"version": 1, "jobs": [known, len(plan.entries)][-1:]})
-
-
-class NotesATuple(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down what is no JSON value."""
-        return replace(super().plan(snapshot), memory={"version": 1, "jobs": ("a", "b")})
-
-
-class NotesASet(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down what cannot be JSON at all."""
-        return replace(super().plan(snapshot), memory={"version": 1, "jobs": {"a", "b"}})
-
-
-class NotesWithoutVersion(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down something without its version."""
-        return replace(super().plan(snapshot), memory={"jobs": ["a"]})
-
-
-class NotesTooMuch(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Note down a thousand characters."""
-        return replace(super().plan(snapshot), memory={"version": 1, "text": " " * 1000})
 
 
 class StartsAfresh(Sound):
@@ -364,25 +225,11 @@ class StartsAfresh(Sound):
         return super().plan(replace(snapshot, jobs=Map(idle)))
 
 
-class IgnoresBlocks(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if no job were held."""
-        free = {job: replace(view, blocked=None) for job, view in snapshot.jobs.items()}
-        return super().plan(replace(snapshot, jobs=Map(free)))
-
-
 class GivesAnotherReason(Sound):
     def plan(self, snapshot: Snapshot) -> Plan:
         """Tell held jobs that there is no room."""
         held = [job for job, view in snapshot.jobs.items() if view.blocked is not None]
         return changed(super().plan(snapshot), dict.fromkeys(held, NO_ROOM))
-
-
-class IgnoresForeignJobs(Sound):
-    def plan(self, snapshot: Snapshot) -> Plan:
-        """Pack as if all GPUs were there for managed jobs."""
-        ours = {name: replace(view, foreign_gpus=0) for name, view in snapshot.nodes.items()}
-        return super().plan(replace(snapshot, nodes=Map(ours)))
 
 
 class IgnoresLostShapes(Sound):
@@ -458,13 +305,7 @@ class NotFrozen:
         return Sound().plan(snapshot)
 
 
-class BadName(Sound):
-    info: ClassVar[PolicyInfo] = PolicyInfo(name="My Policy", summary="whoever fits", paper="")
-
-
-class TwoLines(Sound):
-    info: ClassVar[PolicyInfo] = PolicyInfo(name="sound", summary="whoever\nfits", paper="")
-
-
-class LiveProphet(Sound):
-    info: ClassVar[PolicyInfo] = replace(Sound.info, knows=frozenset({Knowledge.FUTURE_ARRIVALS}))
+def described(kind: str, /, **info: Any) -> Sound:
+    """A sound policy with something else in its description."""
+    found: Sound = type(kind, (Sound,), {"info": replace(Sound.info, **info)})()
+    return found

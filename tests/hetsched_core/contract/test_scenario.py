@@ -11,10 +11,11 @@ from hetsched_core.contract import DEFAULT_SEEDS, random_scenario
 from hetsched_core.contract.fits import Fit, fit
 from hetsched_core.placement.ways import ways_to_fit
 from hetsched_core.simulate import JobCrashed, NodeBack, NodeDrained, NodeLost
-from hetsched_core.types import EndState, ExecutionModel, Submission
+from hetsched_core.types import EndState, ExecutionModel, Shape, Submission
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
 MANY = range(90)
+K80 = frozenset({"k80"})
 
 
 @pytest.mark.parametrize("model", ExecutionModel)
@@ -100,15 +101,14 @@ def test_the_naive_answer_to_whether_a_job_fits_agrees_with_the_packers() -> Non
 def test_a_job_of_copies_needs_a_whole_node_and_one_of_tasks_a_gpu() -> None:
     cluster = cluster_of(a=("v100", 4), b=("k80", 2))
     speeds = linear_speeds(cluster, {"m": {"v100": 1.0, "k80": 0.0}})
-    scenario = random_scenario(0, ExecutionModel.TASKS)
-    task_job = scenario.submissions[0].job
-    job = submission("j", 1.0, (64,)).job
-    assert fit(job, cluster, speeds, scenario.settings.shapes, ExecutionModel.COPIES) is Fit.YES
-    assert fit(job, cluster, speeds, scenario.settings.shapes, ExecutionModel.GANG) is Fit.NO
-    assert fit(job, cluster, speeds, scenario.settings.shapes, ExecutionModel.TASKS) is Fit.NO
-    only_k80 = submission("j", 1.0, gpu_types=frozenset({"k80"})).job
-    assert fit(only_k80, cluster, speeds, frozenset(), ExecutionModel.COPIES) is Fit.NO
-    assert task_job.tasks is not None
+    job, only_k80 = (submission("j", 1.0, (64,), gpu_types=t).job for t in (None, K80))
+    shapes = frozenset(Shape)
+    assert fit(job, cluster, speeds, shapes, ExecutionModel.COPIES) is Fit.YES
+    assert fit(job, cluster, speeds, shapes, ExecutionModel.GANG) is Fit.NO
+    assert fit(job, cluster, speeds, shapes, ExecutionModel.TASKS) is Fit.NO
+    assert fit(only_k80, cluster, speeds, shapes, ExecutionModel.COPIES) is Fit.NO
+    (task_job, *_) = random_scenario(0, ExecutionModel.TASKS).submissions
+    assert task_job.job.tasks is not None
 
 
 def _in_order(submission: Submission, prefix: str = "") -> str:

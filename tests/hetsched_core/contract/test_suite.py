@@ -13,11 +13,32 @@ import pytest
 from hetsched_core.contract import CONTRACTS, check_policy, plans
 from hetsched_core.policy import Action, Policy, Start, diff, make_policy, policy_names
 from hetsched_core.simulate.state import Active
-from hetsched_core.types import JobView, Plan, Snapshot
+from hetsched_core.types import (
+    JobView,
+    Knowledge,
+    NodeCondition,
+    Plan,
+    Reason,
+    ReasonCode,
+    Snapshot,
+    Waiting,
+)
 from tests.hetsched_core.contract import broken
+from tests.hetsched_core.contract.broken import (
+    NEVER,
+    NO_ROOM,
+    Claims,
+    Ignores,
+    IgnoresOfNodes,
+    Says,
+    described,
+)
 from tests.hetsched_core.contract.models import RoundByRound, WholeNodes
 
 PROJECT = Path(__file__).parents[3]
+BEHIND_NOBODY = Waiting(Reason(ReasonCode.AHEAD, behind=("nobody",)))
+SAYS_NEVER = Says(NO_ROOM, NEVER)
+READS_RESTART_COST = broken.OrdersBy("restart_cost_s")
 
 
 @pytest.mark.parametrize("name", policy_names())
@@ -28,7 +49,7 @@ def test_every_registered_policy_keeps_every_contract(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", [broken.Sound(), broken.ReadsRestartCost(), WholeNodes(), RoundByRound()], ids=repr
+    "policy", [broken.Sound(), READS_RESTART_COST, WholeNodes(), RoundByRound()], ids=repr
 )
 def test_a_sound_policy_of_each_execution_model_keeps_every_contract(policy: Policy) -> None:
     verdict = check_policy(policy, seeds=range(4))
@@ -43,42 +64,48 @@ def found_by(contract: str, policy: Policy, seeds: range = range(4)) -> str:
     return "\n".join(map(str, verdict.breaches))
 
 
+def notes(**memory: object) -> Claims:
+    return Claims({"memory": memory})
+
+
+AS_IF_UP = IgnoresOfNodes({"condition": NodeCondition.UP})
+PROPHET = described("LiveProphet", knows=frozenset({Knowledge.FUTURE_ARRIVALS}))
 WRONG = [
-    (broken.OverAllocates(), "valid-plans", "capacity: "),
-    (broken.Forgets(), "valid-plans", "missing: "),
-    (broken.SplitsGangs(), "valid-plans", "gang: "),
-    (broken.OneGpuLess(), "valid-plans", "requirement: "),
-    (broken.IgnoresTypes(), "valid-plans", "gpu-type: "),
-    (broken.IgnoresNodeSets(), "valid-plans", "job-nodes: "),
-    (broken.IgnoresNodeCounts(), "valid-plans", "node-count: "),
-    (broken.IgnoresWindows(), "valid-plans", "closed: "),
+    (Ignores({"gpu_types": None}), "valid-plans", "gpu-type: "),
+    (Ignores({"nodes": None}), "valid-plans", "job-nodes: "),
+    (Ignores({"min_nodes": 1, "max_nodes": None}), "valid-plans", "node-count: "),
+    (Ignores({"closed": frozenset()}), "valid-plans", "closed: "),
     (broken.WaitsForAll(), "apart", "which has a node to itself, starts at"),
-    (broken.IgnoresClosedNodes(), "valid-plans", "node-closed: "),
+    (AS_IF_UP, "valid-plans", "node-closed: "),
     (broken.Raises(), "valid-plans", "ZeroDivisionError: four jobs"),
     (broken.AnswersNothing(), "valid-plans", "returned a NoneType, not a Plan"),
-    (broken.SaysNever(), "true-reasons", "fits and is told 'never"),
-    (broken.NeverSaysNever(), "true-reasons", "fits nowhere, is told 'not yet"),
-    (broken.NamesTheDead(), "true-reasons", "behind nobody, which is not active"),
+    (SAYS_NEVER, "true-reasons", "fits and is told 'never"),
+    (Says(NEVER, NO_ROOM), "true-reasons", "fits nowhere, is told 'not yet"),
+    (Says(NO_ROOM, BEHIND_NOBODY), "true-reasons", "behind nobody, which is not active"),
     (broken.Starves(), "all-jobs-end", "fits and has not ended"),
     (broken.Thrashes(), "progress", "plans jobs still wait or run"),
     (broken.StopsWhatMayNotBeStopped(), "not-preemptible", "not preemptible, is preempted"),
-    (broken.ReadsSizes(), "knowledge", "it declares nothing; told more, "),
-    (broken.ReadsLimits(), "knowledge", "it declares total samples; told more, "),
+    (broken.OrdersBy("total_samples"), "knowledge", "it declares nothing; told more, "),
+    (
+        broken.KnowsSizes("time_limit_s"),
+        "knowledge",
+        "it declares total samples; told more, ",
+    ),
     (broken.InOrderOfASet(), "names", "with every name prefixed, "),
     (broken.Counts(), "same-answer", "asked again, "),
     (broken.WritesIntoMemory(), "same-answer", "plan() changed the snapshot: 'memory"),
     (broken.WritesIntoSpeeds(), "same-answer", "plan() changed the snapshot: 'speeds of"),
-    (broken.LiesAboutChanges(), "named-changes", "changed and `changed` does not name it"),
-    (broken.RevisesAnother(), "named-changes", "revises one that is not in force"),
+    (Claims({"changed": frozenset()}), "named-changes", "changed and `changed` does not name it"),
+    (Claims({"base": object()}), "named-changes", "revises one that is not in force"),
     (broken.NeedsItsNotes(), "lost-notes", "with notes lost, KeyError: 'jobs'"),
-    (broken.NotesATuple(), "memory", "not the same when it has been JSON"),
-    (broken.NotesASet(), "memory", "memory is no JSON"),
-    (broken.NotesWithoutVersion(), "memory", "memory has no version"),
+    (notes(version=1, jobs=("a", "b")), "memory", "not the same when it has been JSON"),
+    (notes(version=1, jobs={"a", "b"}), "memory", "memory is no JSON"),
+    (notes(jobs=["a"]), "memory", "memory has no version"),
     (broken.StartsAfresh(), "new-start", "the plan in force forgotten, job"),
-    (broken.IgnoresBlocks(), "blocked-jobs", "is placed but may not start"),
+    (Ignores({}), "blocked-jobs", "is placed but may not start"),
     (broken.GivesAnotherReason(), "blocked-jobs", "is told 'not yet: too few GPUs"),
-    (broken.IgnoresForeignJobs(), "blocked-jobs", "capacity: "),
-    (broken.IgnoresClosedNodes(), "facts", "with nodes closed under runs: node-closed: "),
+    (IgnoresOfNodes({"foreign_gpus": 0}), "blocked-jobs", "capacity: "),
+    (AS_IF_UP, "facts", "with nodes closed under runs: node-closed: "),
     (broken.IgnoresLostShapes(), "shapes", "with shapes lost: shape: "),
     (broken.NeverAgain(), "shapes", "with shapes had again: job "),
     (broken.StopsForNobody(), "idle-stops", "is stopped, and nobody gets its "),
@@ -86,15 +113,13 @@ WRONG = [
     (broken.SwapsEquals(), "equal-jobs", "of equal jobs "),
     (broken.SwapsWithinRounds(), "equal-jobs", "ends within a round"),
     (broken.NotFrozen(), "description", "is no frozen dataclass"),
-    (broken.BadName(), "description", "'My Policy' is not one lower-case word"),
-    (broken.TwoLines(), "description", "is not one line"),
-    (broken.LiveProphet(), "description", "replay_only does not say"),
+    (described("BadName", name="My Policy"), "description", "is not one lower-case word"),
+    (described("TwoLines", summary="whoever\nfits"), "description", "is not one line"),
+    (PROPHET, "description", "replay_only does not say"),
 ]
 
 
-@pytest.mark.parametrize(
-    ("policy", "contract", "words"), WRONG, ids=[type(policy).__name__ for policy, _, _ in WRONG]
-)
+@pytest.mark.parametrize(("policy", "contract", "words"), WRONG, ids=repr)
 def test_a_policy_that_is_wrong_in_one_way_is_told_so_by_the_contract_about_it(
     policy: Policy, contract: str, words: str
 ) -> None:
@@ -102,16 +127,17 @@ def test_a_policy_that_is_wrong_in_one_way_is_told_so_by_the_contract_about_it(
 
 
 def test_notes_of_more_than_the_limit_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert found_by("memory", broken.NotesTooMuch()) == ""
+    too_long = notes(version=1, text=" " * 1000)
+    assert found_by("memory", too_long) == ""
     monkeypatch.setattr(plans, "MAX_MEMORY_BYTES", 500)
-    assert "more than 500" in found_by("memory", broken.NotesTooMuch())
+    assert "more than 500" in found_by("memory", too_long)
 
 
 def test_a_simulator_that_gave_sizes_away_would_be_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The policy is sound; what it is shown as the restart cost is the true size."""
-    policy = broken.ReadsRestartCost()
+    policy = READS_RESTART_COST
     assert found_by("hidden-truth", policy) == ""
     seen = Active.seen
 
@@ -161,27 +187,21 @@ def test_a_verdict_says_for_each_contract_whether_it_is_kept_and_how_to_see_it_b
     assert lines[at + 1].startswith("        seed 3: job j")
     assert lines[-1].startswith("sound breaks ")
     assert lines[-1].endswith(f"contracts, in 2 scenarios with {verdict.decisions} plans")
-
-
-def test_a_verdict_does_not_claim_what_could_not_be_seen() -> None:
-    verdict = check_policy(broken.AnswersNothing(), seeds=[0])
-    assert verdict.unfinished
-    assert "unseen  capacity" in str(verdict)
-    assert "unseen  all-jobs-end" in str(verdict)
+    kept = check_policy(broken.Sound(), seeds=[0])
+    assert str(kept).splitlines()[-1] == (
+        f"sound keeps all {len(CONTRACTS)} contracts, in 1 scenarios with {kept.decisions} plans"
+    )
+    # What could not be seen is not claimed.
+    silent = check_policy(broken.AnswersNothing(), seeds=[0])
+    assert silent.unfinished
+    assert all(f"unseen  {name}" in str(silent) for name in ("capacity", "all-jobs-end"))
 
 
 def test_a_verdict_shows_the_first_breaches_and_counts_the_others() -> None:
-    verdict = check_policy(broken.SaysNever(), seeds=range(4))
+    verdict = check_policy(SAYS_NEVER, seeds=range(4))
     count = sum(breach.contract == "true-reasons" for breach in verdict.breaches)
     assert count > 3
     assert f"        and {count - 3} more" in str(verdict)
-
-
-def test_a_kept_verdict_says_so_in_its_last_line() -> None:
-    verdict = check_policy(broken.Sound(), seeds=[0])
-    assert str(verdict).splitlines()[-1] == (
-        f"sound keeps all {len(CONTRACTS)} contracts, in 1 scenarios with {verdict.decisions} plans"
-    )
 
 
 def test_every_contract_has_a_name_of_its_own_and_a_sentence() -> None:

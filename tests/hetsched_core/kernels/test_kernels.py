@@ -28,6 +28,15 @@ print(out[0])
 """
 
 
+SECOND = """
+from hetsched_core.kernels import FLOATS_OUT, kernel, void
+@kernel(void(FLOATS_OUT))
+def second(out):
+    out[0] = 1.0
+second(np.zeros(1))
+"""
+
+
 @scalar
 def twice(value: float) -> float:
     return 2 * value
@@ -54,41 +63,29 @@ def run(folder: Path, listen: str = "") -> subprocess.CompletedProcess[str]:
 def test_the_first_compile_is_announced_once_and_later_runs_load_what_it_left(
     tmp_path: Path,
 ) -> None:
-    first = run(tmp_path)
-    assert first.stdout == "128.0\n"
+    first, second = run(tmp_path), run(tmp_path)
+    assert first.stdout == second.stdout == "128.0\n"
     assert first.stderr.count("\n") == 1
     assert "compiling" in first.stderr
-    second = run(tmp_path)
-    assert second.stdout == "128.0\n"
     assert second.stderr == ""
 
 
-SECOND = """
-from hetsched_core.kernels import FLOATS_OUT, kernel, void
-@kernel(void(FLOATS_OUT))
-def second(out):
-    out[0] = 1.0
-second(np.zeros(1))
-"""
-
-
-def test_each_further_kernel_that_is_compiled_is_told_in_a_line(tmp_path: Path) -> None:
-    told = run(tmp_path, listen=SECOND).stderr.splitlines()
+def test_each_further_kernel_is_told_in_a_line_and_where_the_program_wants_it(
+    tmp_path: Path,
+) -> None:
+    told = run(tmp_path / "one", listen=SECOND).stderr.splitlines()
     assert len(told) == 2
     assert "compiling numeric kernels" in told[0]
     assert told[1] == "hetsched: compiling one more kernel, samples_per_s_per_gpu"
-
-
-def test_the_announcement_goes_where_the_program_wants_it(tmp_path: Path) -> None:
-    told = run(tmp_path, listen="kernels.announce_with(lambda text: print('TOLD', text))")
-    assert told.stdout.startswith("TOLD hetsched: compiling")
-    assert told.stderr == ""
+    aside = "kernels.announce_with(lambda text: print('TOLD', text))"
+    elsewhere = run(tmp_path / "two", listen=aside)
+    assert elsewhere.stdout.startswith("TOLD hetsched: compiling")
+    assert elsewhere.stderr == ""
 
 
 def test_a_kernel_runs_where_nothing_can_be_cached(tmp_path: Path) -> None:
-    blocked = tmp_path / "file"
-    blocked.touch()
-    assert run(blocked).stdout == "128.0\n"
+    (tmp_path / "file").touch()
+    assert run(tmp_path / "file").stdout == "128.0\n"
 
 
 def test_a_kernel_takes_read_only_and_writable_arrays_with_one_signature() -> None:
@@ -100,26 +97,18 @@ def test_a_kernel_takes_read_only_and_writable_arrays_with_one_signature() -> No
     scaled(values, 0.5, out)
     assert out.tolist() == [0.0, 1.0, 2.0]
     assert scaled.__doc__ == "Multiply."
+    scaled.py_func(values, 2.0, out)
+    assert out.tolist() == [0.0, 4.0, 8.0]
 
 
 @pytest.mark.parametrize(
     "values",
-    [
-        pytest.param(np.arange(3), id="whole numbers"),
-        pytest.param(np.arange(6.0)[::2], id="every other element"),
-        pytest.param(np.ones((3, 1)), id="two dimensions"),
-    ],
+    [np.arange(3), np.arange(6.0)[::2], np.ones((3, 1))],
+    ids=["whole numbers", "every other element", "two dimensions"],
 )
 def test_a_kernel_refuses_arrays_it_was_not_compiled_for(values: Floats) -> None:
     with pytest.raises(TypeError, match="No matching definition"):
         scaled(values, 1.0, np.empty(3))
-
-
-def test_the_plain_function_stays_within_reach() -> None:
-    out = np.empty(2)
-    scaled.py_func(np.array([1.0, 2.0]), 2.0, out)
-    assert out.tolist() == [4.0, 8.0]
-    assert twice(1.5) == 3.0
 
 
 def test_kernels_use_nothing_of_other_files_that_the_cache_would_not_see_change() -> None:

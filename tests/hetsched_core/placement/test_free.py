@@ -6,11 +6,18 @@ import math
 from collections.abc import Iterator
 from itertools import combinations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.placement import FreeGpus
-from hetsched_core.types import Cluster, Configuration, Job, Node, NodeCondition, NodeView
+from hetsched_core.types import (
+    Cluster,
+    Configuration,
+    Job,
+    Node,
+    NodeCondition,
+    NodeView,
+)
 from tests.hetsched_core.worlds import cluster_of, on, snapshot_of, submission, view
 
 TYPES = ("v100", "k80")
@@ -55,12 +62,17 @@ class NaiveFree:
     def open(self, name: str) -> bool:
         return self.views[name].condition is NodeCondition.UP
 
+    def nodes(self, job: Job, *types: str) -> list[Node]:
+        """The open nodes of these types that a job may use."""
+        mine = [n for n in self.cluster if n.gpu_type in types and self.open(n.name)]
+        return [n for n in mine if job.may_start_on(n.name)]
+
     def one_node(self, job: Job, gpu_type: str, count: int) -> Configuration | None:
-        """The open node of the type that is left with the fewest free GPUs, the first of equals."""
+        """The node of the job's that is left with the fewest free GPUs, the first of equals."""
         best = None
-        for node in self.cluster:
+        for node in self.nodes(job, gpu_type):
             what = Configuration(((node.name, count),))
-            if node.gpu_type != gpu_type or not self.open(node.name) or not self.fits(job, what):
+            if job.min_nodes > 1 or not self.fits(job, what):
                 continue
             if best is None or self.gpus(node.name) < self.gpus(best.pieces[0][0]):
                 best = what
@@ -69,9 +81,8 @@ class NaiveFree:
     def spreads(
         self, job: Job, types: tuple[str, ...], count: int, nodes: int, even: bool
     ) -> Iterator[Configuration]:
-        """Every configuration of `count` GPUs on exactly so many open nodes of these types."""
-        names = [n.name for n in self.cluster if n.gpu_type in types and self.open(n.name)]
-        for chosen in combinations(names, nodes):
+        """Every configuration of `count` GPUs on exactly so many of the job's nodes."""
+        for chosen in combinations((n.name for n in self.nodes(job, *types)), nodes):
             for parts in _parts(count, nodes):
                 what = Configuration.of(zip(chosen, parts, strict=True))
                 if (not even or len(set(parts)) == 1) and self.fits(job, what):
@@ -132,20 +143,31 @@ def worlds(draw: st.DrawFn) -> tuple[FreeGpus, NaiveFree]:
 
 @st.composite
 def jobs(draw: st.DrawFn) -> Job:
+    names = st.frozensets(st.sampled_from(["n0", "n1", "n2", "last"]))
     return submission(
         "j",
         1.0,
         cpus_per_gpu=draw(st.sampled_from([0.0, 0.0, 0.7, 2.0, 4.5])),
         memory_mb_per_gpu=draw(st.sampled_from([0.0, 0.0, 9.0, 33.3])),
+        nodes=draw(st.none() | st.none() | names),
+        closed=draw(st.just(frozenset[str]()) | names),
+        min_nodes=(least := draw(st.sampled_from([1, 1, 1, 2, 3]))),
+        max_nodes=draw(st.sampled_from([None, None, least, least + 1])),
     ).job
 
 
+@settings(max_examples=60)
 @given(worlds(), jobs(), st.sampled_from(TYPES), st.integers(1, 4))
 def test_one_node_is_what_a_scan_of_all_nodes_finds(
     world: tuple[FreeGpus, NaiveFree], job: Job, gpu_type: str, count: int
 ) -> None:
     free, naive = world
-    assert free.one_node(job, gpu_type, count) == naive.one_node(job, gpu_type, count)
+    found = free.one_node(job, gpu_type, count)
+    assert found == naive.one_node(job, gpu_type, count)
+    if found:
+        free.take(job, found)
+        free.give(job, found)
+        assert free.one_node(job, gpu_type, count) == found
 
 
 @given(worlds())
@@ -160,61 +182,36 @@ def test_idle_and_full_count_the_free_gpus_of_open_nodes(
     assert free.full is (not any(naive.gpus(name) for name in open_nodes))
 
 
+@settings(max_examples=60)
 @given(worlds(), jobs(), st.sampled_from([("v100",), TYPES]), st.integers(2, 7), st.booleans())
 def test_several_nodes_are_found_whenever_there_are_any(
     world: tuple[FreeGpus, NaiveFree], job: Job, types: tuple[str, ...], count: int, even: bool
 ) -> None:
     free, naive = world
     found = free.fewest_nodes(job, types, count, even=even)
-    limit = min(count, len(naive.cluster))
-    possible = [n for n in range(2, limit + 1) if any(naive.spreads(job, types, count, n, even))]
+    # Who asks for two nodes gets equal parts, also where one would do.
+    even = even or job.min_nodes > 1
+    limit = min(count, len(naive.cluster), job.max_nodes or count)
+    several = range(max(2, job.min_nodes), limit + 1)
+    possible = [n for n in several if any(naive.spreads(job, types, count, n, even))]
     assert (found is not None) is bool(possible)
     if found is None:
         return
     assert found.gpus == count
     assert naive.fits(job, found)
-    assert all(naive.open(name) for name, _ in found)
-    assert {naive.cluster[name].gpu_type for name, _ in found} <= set(types)
+    assert {name for name, _ in found} <= {node.name for node in naive.nodes(job, *types)}
     assert not even or len({gpus for _, gpus in found}) == 1
     if len({node.host for node in naive.cluster}) == len(naive.cluster):
         # Where no host is shared, filling the fullest nodes first takes the fewest.
         assert len(found) == possible[0]
 
 
-@given(worlds(), jobs(), st.integers(1, 3))
-def test_what_is_taken_and_given_back_leaves_everything_as_it_was(
-    world: tuple[FreeGpus, NaiveFree], job: Job, count: int
-) -> None:
-    free, naive = world
-    what = naive.one_node(job, "v100", count)
-    if what is None:
-        return
-    free.take(job, what)
-    free.give(job, what)
-    assert free.one_node(job, "v100", count) == what
-
-
-def test_foreign_gpus_are_no_room_and_nodes_that_are_lost_or_drained_are_closed() -> None:
+def test_what_holds_a_closed_node_is_closed_though_it_fits() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("v100", 4))
-    free = FreeGpus.of(
-        snapshot_of(
-            cluster,
-            [view("j")],
-            nodes={
-                "a": {"foreign_gpus": 3},
-                "b": {"condition": NodeCondition.DOWN},
-                "c": {"condition": NodeCondition.DRAINED},
-            },
-        )
-    )
-    job = submission("j", 1.0).job
-    assert free.idle("v100") == 1
-    assert free.one_node(job, "v100", 1) == on(a=1)
-    assert free.one_node(job, "v100", 2) is None
-    assert free.fits(job, on(b=4))
-    assert free.fits(job, on(c=4))
-    assert free.closed(on(b=1))
-    assert free.closed(on(a=1, c=1))
+    closed = {"b": {"condition": NodeCondition.DOWN}, "c": {"condition": NodeCondition.DRAINED}}
+    free = FreeGpus.of(snapshot_of(cluster, [], nodes=closed))
+    assert free.fits(submission("j", 1.0).job, on(b=4, c=4))
+    assert [free.closed(what) for what in (on(a=1), on(b=1), on(a=1, c=1))] == [False, True, True]
 
 
 def test_fractions_of_a_cpu_add_up_to_a_whole_node() -> None:
@@ -240,22 +237,24 @@ def test_the_fullest_nodes_are_filled_first_and_two_nodes_are_used_at_least() ->
     assert free.fewest_nodes(job, ("v100",), 9, even=True) is None
 
 
-def test_an_even_spread_counts_what_nodes_of_one_host_share() -> None:
-    host = {"cpus": 4, "host": "h"}
-    cluster = Cluster(
-        (Node("a", "v100", 4, **host), Node("b", "k80", 4, **host), Node("c", "k80", 4))  # type: ignore[arg-type]
-    )
-    free, job = FreeGpus.empty(cluster), submission("j", 1.0, cpus_per_gpu=1.0).job
-    assert free.fewest_nodes(job, TYPES, 6, even=True) == on(a=3, c=3)
-    assert free.fewest_nodes(job, TYPES, 9, even=True) is None
-
-
 def test_what_runs_on_a_node_beyond_what_others_leave_takes_no_room_elsewhere() -> None:
     cluster = cluster_of(a=("v100", 4), b=("v100", 4))
-    free = FreeGpus.of(snapshot_of(cluster, [view("j")], nodes={"a": {"foreign_gpus": 3}}))
+    free = FreeGpus.of(snapshot_of(cluster, [], nodes={"a": {"foreign_gpus": 3}}))
     job = submission("j", 1.0).job
     free.take(job, on(a=3))
     assert (free.idle("v100"), free.nodes_with("v100", 4)) == (4, 1)
     assert free.one_node(job, "v100", 1) == on(b=1)
     free.give(job, on(a=3))
     assert (free.idle("v100"), free.one_node(job, "v100", 1)) == (5, on(a=1))
+
+
+def test_a_copy_of_what_is_free_changes_nothing_in_the_original() -> None:
+    job = view("j", counts=(4,), cpus_per_gpu=1.0).job
+    original = FreeGpus.empty(Cluster((Node("a", "v100", 4, cpus=8), Node("b", "k80", 2))))
+    twin = original.copy()
+    twin.take(job, on(a=4))
+    assert (twin.idle("v100"), original.idle("v100")) == (0, 4)
+    assert original.one_node(job, "v100", 4) == on(a=4)
+    assert twin.one_node(job, "v100", 1) is None
+    original.take(job, on(b=2))
+    assert twin.idle("k80") == 2

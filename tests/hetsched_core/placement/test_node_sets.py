@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
-import pytest
 
 from hetsched_core.placement import FreeGpus, rigid_way, ways_to_fit
 from hetsched_core.placement.free import PerGpu
 from hetsched_core.placement.keep import may_keep
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import reach, shut_out
-from hetsched_core.types import ALL_SHAPES, Job, JobView, RequirementSet
-from tests.hetsched_core.worlds import cluster_of, held, linear_speeds, on, placed, snapshot_of
+from hetsched_core.types import ALL_SHAPES, Job, JobView, NodeCondition
+from tests.hetsched_core.worlds import (
+    cluster_of,
+    held,
+    linear_speeds,
+    on,
+    placed,
+    snapshot_of,
+    submission,
+)
 
 CLUSTER = cluster_of(a=("v100", 8), b=("v100", 4), c=("v100", 4), d=("k80", 4))
 SPEEDS = linear_speeds(CLUSTER, {"m": {"v100": 1.0, "k80": 1.0}})
 
 
-def job(count: int = 1, **limits: object) -> Job:
-    return Job("j", 0.0, RequirementSet((count,)), "m", **limits)  # type: ignore[arg-type]
+def job(count: int = 1, **limits: Any) -> Job:
+    return submission("j", 1.0, (count,), **limits).job
 
 
 def nodes(*names: str) -> frozenset[str]:
@@ -34,46 +42,6 @@ def test_a_mask_has_a_bit_for_each_node_of_a_set_that_is_not_closed() -> None:
     assert CLUSTER.mask(None, nodes("a")) == 0b1110
 
 
-@pytest.mark.parametrize(
-    ("limits", "count", "found"),
-    [
-        ({}, 4, on(b=4)),
-        ({"nodes": nodes("a", "c")}, 4, on(c=4)),
-        ({"closed": nodes("b", "c")}, 4, on(a=4)),
-        ({"nodes": nodes("b"), "closed": nodes("b")}, 4, None),
-        ({"nodes": nodes("b")}, 5, None),
-        ({"min_nodes": 2}, 4, None),
-        ({"max_nodes": 1}, 8, on(a=8)),
-    ],
-)
-def test_one_node_is_one_of_the_jobs(limits: dict[str, object], count: int, found: object) -> None:
-    free = FreeGpus.empty(CLUSTER)
-    assert free.one_node(PerGpu(**limits), "v100", count) == found  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("limits", "count", "found"),
-    [
-        ({}, 16, on(a=8, b=4, c=4)),
-        ({"max_nodes": 2}, 16, None),
-        ({"max_nodes": 2}, 12, on(a=8, b=4)),
-        ({"max_nodes": 1}, 8, None),
-        ({"nodes": nodes("b", "c")}, 6, on(b=4, c=2)),
-        ({"nodes": nodes("b", "c"), "closed": nodes("c")}, 6, None),
-        # Who asks for two nodes gets equal parts, also where one would do.
-        ({"min_nodes": 2, "max_nodes": 2}, 8, on(a=4, b=4)),
-        ({"min_nodes": 3}, 8, None),
-        ({"min_nodes": 3}, 9, on(a=3, b=3, c=3)),
-        ({"min_nodes": 2}, 2, on(a=1, b=1)),
-    ],
-)
-def test_several_nodes_are_the_jobs_and_as_many_as_it_asks_for(
-    limits: dict[str, object], count: int, found: object
-) -> None:
-    free = FreeGpus.empty(CLUSTER)
-    assert free.fewest_nodes(PerGpu(**limits), ("v100",), count) == found  # type: ignore[arg-type]
-
-
 def test_nodes_that_are_left_out_for_others_are_no_place_for_anybody() -> None:
     free = FreeGpus.empty(CLUSTER)
     rest = free.outside(CLUSTER.mask(nodes("b", "c")))
@@ -82,20 +50,14 @@ def test_nodes_that_are_left_out_for_others_are_no_place_for_anybody() -> None:
     assert free.one_node(PerGpu(), "v100", 4) == on(b=4)
 
 
-def test_a_job_fits_on_its_own_nodes_or_nowhere() -> None:
-    def types(**limits: object) -> list[tuple[int, tuple[str, ...], bool]]:
-        given = job(12, **limits)
-        return [
-            (w.count, w.types, w.mixed) for w in ways_to_fit(given, CLUSTER, SPEEDS, ALL_SHAPES)
-        ]
-
-    assert types() == [(12, ("v100",), False)]
-    assert types(nodes=nodes("b", "c", "d")) == [(12, ("v100", "k80"), True)]
-    assert types(nodes=nodes("b", "c")) == []
-    assert types(max_nodes=1) == []
-    assert types(min_nodes=5) == []
-    # What is closed for a time is no reason to say never.
-    assert types(closed=nodes("a", "b", "c", "d")) == [(12, ("v100",), False)]
+def test_what_is_closed_for_a_time_is_no_reason_to_say_never() -> None:
+    ways = [
+        ways_to_fit(job(12, **limits), CLUSTER, SPEEDS, ALL_SHAPES)
+        for limits in ({}, {"closed": nodes("a", "b", "c", "d")})
+    ]
+    assert [[(w.count, w.types, w.mixed) for w in each] for each in ways] == [
+        [(12, ("v100",), False)]
+    ] * 2
 
 
 def test_windows_shut_a_job_out_that_fits_where_too_little_is_open() -> None:
@@ -126,11 +88,14 @@ def test_jobs_of_other_sets_have_other_ways_and_reach_their_own_nodes() -> None:
 def test_who_runs_outside_its_nodes_stays_and_does_not_come_back() -> None:
     given = job(2, nodes=nodes("b"))
     running, gone = (JobView(given, 0.0, runs=runs) for runs in ((held(on(a=2)),), ()))
-    assert may_keep(snapshot_of(CLUSTER, [running]), running, on(a=2))
-    assert not may_keep(snapshot_of(CLUSTER, [gone]), gone, on(a=2))
-    assert may_keep(snapshot_of(CLUSTER, [gone]), gone, on(b=2))
     closed = replace(running, job=replace(given, closed=nodes("a")))
-    assert not may_keep(snapshot_of(CLUSTER, [closed]), closed, on(a=2))
+    for seen, where, may in (
+        (running, on(a=2), True),
+        (gone, on(a=2), False),
+        (gone, on(b=2), True),
+        (closed, on(a=2), False),
+    ):
+        assert may_keep(snapshot_of(CLUSTER, [seen]), seen, where) is may
 
 
 def test_pools_are_whole_types_and_what_jobs_may_use_of_them() -> None:
@@ -145,25 +110,17 @@ def test_pools_are_whole_types_and_what_jobs_may_use_of_them() -> None:
     assert pools.labels == ("v100", "k80", "v100 in b,c", "v100 in c")
     assert pools.capacity.tolist() == [16.0, 4.0, 8.0, 4.0]
     assert [tuple(pools.own(j)) for j in jobs] == [(0, 1), (2, 1), (3, 1), (-1, 1)]
-    assert np.argwhere(pools.inside).tolist() == [
-        [0, 0],
-        [1, 1],
-        [2, 0],
-        [2, 2],
-        [3, 0],
-        [3, 2],
-        [3, 3],
-    ]
+    inside = {(each, each) for each in range(4)} | {(2, 0), (3, 0), (3, 2)}
+    assert set(map(tuple, np.argwhere(pools.inside).tolist())) == inside
+    without = Pools.of(snapshot, {}, [job()])
+    assert without.labels == ("v100", "k80")
+    assert without.inside.tolist() == [[True, False], [False, True]]
 
 
-def test_pools_hold_what_is_not_fixed_on_nodes_that_are_open() -> None:
+def test_pools_hold_what_is_not_fixed_foreign_or_closed() -> None:
     fixed = JobView(job(2), 0.0, runs=(held(on(b=2)),))
-    snapshot = snapshot_of(CLUSTER, [fixed], nodes={"c": {"foreign_gpus": 1}})
+    drained = {"condition": NodeCondition.DRAINED}
+    states: dict[str, dict[str, object]] = {"c": {"foreign_gpus": 1}, "d": dict(drained)}
+    snapshot = snapshot_of(CLUSTER, [fixed], nodes=states)
     pools = Pools.of(snapshot, {"j": placed(b=2)}, [job(nodes=nodes("b", "c"))])
-    assert pools.capacity.tolist() == [13.0, 4.0, 5.0]
-
-
-def test_without_node_sets_pools_are_the_types() -> None:
-    pools = Pools.of(snapshot_of(CLUSTER, []), {}, [job()])
-    assert pools.labels == ("v100", "k80")
-    assert pools.inside.tolist() == [[True, False], [False, True]]
+    assert pools.capacity.tolist() == [13.0, 0.0, 5.0]

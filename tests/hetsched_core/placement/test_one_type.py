@@ -10,7 +10,6 @@ from hetsched_core.placement import FreeGpus
 from hetsched_core.placement.entries import AHEAD, behind, revise
 from hetsched_core.placement.keep import immovable
 from hetsched_core.placement.one_type import Choice, assign, one_type_way
-from hetsched_core.placement.pools import Pools
 from hetsched_core.policy import check_plan
 from hetsched_core.types import (
     Cluster,
@@ -32,6 +31,7 @@ from tests.hetsched_core.worlds import (
     on,
     placed,
     plan_of,
+    running,
     snapshot_of,
     view,
 )
@@ -39,101 +39,74 @@ from tests.hetsched_core.worlds import (
 TWO_NODES = cluster_of(a=("v100", 4), b=("v100", 4))
 
 
+def v100(*views: JobView) -> list[Choice]:
+    """The smallest count of each on V100s."""
+    return [Choice(each, "v100", each.job.requirements.smallest) for each in views]
+
+
 def test_a_job_that_keeps_type_and_count_keeps_its_node_though_another_fits_better() -> None:
-    runs = view("old", held(on(b=2)), counts=(2,))
-    new = view("new", counts=(2,), submit_s=1.0)
-    found = assign(
-        snapshot_of(TWO_NODES, [runs, new]),
-        {},
-        [Choice(new, "v100", 2), Choice(runs, "v100", 2)],
-    )
-    assert found == {"old": placed(b=2), "new": placed(b=2)}
-
-
-def test_the_entry_in_force_is_handed_on_and_not_made_again() -> None:
-    runs = view("old", held(on(b=2)), counts=(2,))
+    old, new = running("old", b=2), view("new", counts=(2,), submit_s=1.0)
     before = placed(b=2)
-    snapshot = snapshot_of(TWO_NODES, [runs], previous=plan_of({"old": before}))
-    assert assign(snapshot, {}, [Choice(runs, "v100", 2)])["old"] is before
+    snapshot = snapshot_of(TWO_NODES, [old, new], previous=plan_of({"old": before}))
+    found = assign(snapshot, {}, v100(new, old))
+    assert found == {"old": placed(b=2), "new": placed(b=2)}
+    assert found["old"] is before
 
 
 def test_a_larger_job_goes_first_and_a_smaller_one_moves_out_of_its_way() -> None:
-    small = view("small", held(on(a=1)), counts=(1,))
-    other = view("other", held(on(b=1)), counts=(1,))
-    large = view("large", counts=(4,), submit_s=1.0)
-    found = assign(
-        snapshot_of(TWO_NODES, [small, other, large]),
-        {},
-        [Choice(v, "v100", v.job.requirements.smallest) for v in (small, other, large)],
-    )
+    jobs = [running("small", a=1), running("other", b=1), view("large", counts=(4,), submit_s=1.0)]
+    found = assign(snapshot_of(TWO_NODES, jobs), {}, v100(*jobs))
     assert found == {"large": placed(a=4), "small": placed(b=1), "other": placed(b=1)}
 
 
-def test_a_job_is_spread_only_where_no_node_has_room_and_only_as_far_as_it_may() -> None:
+@pytest.mark.parametrize(
+    ("nodes", "shapes", "several_nodes", "spread"),
+    [
+        (None, frozenset(Shape), 1.0, True),
+        (1, frozenset(Shape), 1.0, False),
+        (None, frozenset({Shape.SINGLE_NODE}), 1.0, False),
+        (None, frozenset(Shape), 0.0, False),
+    ],
+    ids=["no node has room", "no further than it may", "shapes", "speed"],
+)
+def test_a_job_is_spread_only_where_it_can_be_and_gets_somewhere(
+    nodes: int | None, shapes: frozenset[Shape], several_nodes: float, spread: bool
+) -> None:
     one, two = view("one", counts=(3,)), view("two", counts=(3,))
     wide = view("wide", counts=(2,), submit_s=1.0)
-    snapshot = snapshot_of(TWO_NODES, [one, two, wide])
-    both = [Choice(one, "v100", 3), Choice(two, "v100", 3)]
-    spread = assign(snapshot, {}, [*both, Choice(wide, "v100", 2)])
-    assert spread == {"one": placed(a=3), "two": placed(b=3), "wide": placed(a=1, b=1)}
-    consolidated = assign(snapshot, {}, [*both, Choice(wide, "v100", 2, nodes=1)])
-    assert set(consolidated) == {"one", "two"}
-
-
-@pytest.mark.parametrize("why", ["shapes", "speed"])
-def test_a_job_is_not_spread_where_it_cannot_be_or_gets_nowhere(why: str) -> None:
-    one, two = view("one", counts=(3,)), view("two", counts=(3,))
-    wide = view("wide", counts=(2,))
-    snapshot = snapshot_of(
-        TWO_NODES,
-        [one, two, wide],
-        shapes=frozenset({Shape.SINGLE_NODE}) if why == "shapes" else frozenset(Shape),
-        speeds=linear_speeds(TWO_NODES, {"m": {"v100": 1.0}}, several_nodes=float(why != "speed")),
-    )
-    chosen = [Choice(one, "v100", 3), Choice(two, "v100", 3), Choice(wide, "v100", 2)]
-    assert set(assign(snapshot, {}, chosen)) == {"one", "two"}
+    speeds = linear_speeds(TWO_NODES, {"m": {"v100": 1.0}}, several_nodes)
+    snapshot = snapshot_of(TWO_NODES, [one, two, wide], shapes=shapes, speeds=speeds)
+    found = assign(snapshot, {}, [*v100(one, two), Choice(wide, "v100", 2, nodes=nodes)])
+    beside = {"wide": placed(a=1, b=1)} if spread else {}
+    assert found == {"one": placed(a=3), "two": placed(b=3)} | beside
 
 
 def test_a_job_that_is_to_have_another_type_or_count_does_not_keep_its_node() -> None:
     cluster = cluster_of(a=("v100", 2), b=("k80", 2))
     mover = view("mover", held(on(b=1)), counts=(1, 2))
-    assert assign(snapshot_of(cluster, [mover]), {}, [Choice(mover, "v100", 1)]) == {
-        "mover": placed(a=1)
-    }
-    assert assign(snapshot_of(cluster, [mover]), {}, [Choice(mover, "k80", 2)]) == {
-        "mover": placed(b=2)
-    }
+    for choice, where in (
+        (Choice(mover, "v100", 1), placed(a=1)),
+        (Choice(mover, "k80", 2), placed(b=2)),
+    ):
+        assert assign(snapshot_of(cluster, [mover]), {}, [choice]) == {"mover": where}
 
 
 def test_what_runs_on_a_drained_node_may_stay_and_nothing_new_comes() -> None:
     drained = {"b": {"condition": NodeCondition.DRAINED}}
-    stays, comes = view("stays", held(on(b=2)), counts=(2,)), view("comes", counts=(4,))
+    stays, comes = running("stays", b=2), view("comes", counts=(4,))
     snapshot = snapshot_of(TWO_NODES, [stays, comes], nodes=drained)
-    found = assign(snapshot, {}, [Choice(stays, "v100", 2), Choice(comes, "v100", 4)])
-    assert found == {"stays": placed(b=2), "comes": placed(a=4)}
+    assert assign(snapshot, {}, v100(stays, comes)) == {"stays": placed(b=2), "comes": placed(a=4)}
     # It was meant to go there, but is not there yet.
-    meant = snapshot_of(
-        TWO_NODES,
-        [view("stays", counts=(2,))],
-        nodes=drained,
-        previous=plan_of({"stays": placed(b=2)}),
-    )
-    assert assign(meant, {}, [Choice(meant.jobs["stays"], "v100", 2)]) == {"stays": placed(a=2)}
+    meant, before = view("meant", counts=(2,)), plan_of({"meant": placed(b=2)})
+    snapshot = snapshot_of(TWO_NODES, [meant], nodes=drained, previous=before)
+    assert assign(snapshot, {}, v100(meant)) == {"meant": placed(a=2)}
 
 
 def test_what_is_left_goes_to_the_spare_choices_in_order_and_no_job_is_placed_twice() -> None:
     first, second, third = (view(name, counts=(2,)) for name in ("first", "second", "third"))
-    found = assign(
-        snapshot_of(cluster_of(a=("v100", 4), b=("k80", 2)), [first, second, third]),
-        {},
-        [Choice(first, "v100", 2)],
-        [
-            Choice(first, "k80", 2),
-            Choice(second, "k80", 2),
-            Choice(third, "k80", 2),
-            Choice(third, "v100", 2),
-        ],
-    )
+    snapshot = snapshot_of(cluster_of(a=("v100", 4), b=("k80", 2)), [first, second, third])
+    spare = [Choice(each, "k80", 2) for each in (first, second, third)]
+    found = assign(snapshot, {}, v100(first), [*spare, *v100(third)])
     assert found == {"first": placed(a=2), "second": placed(b=2), "third": placed(a=2)}
 
 
@@ -144,11 +117,8 @@ def test_jobs_that_may_not_be_stopped_stay_where_they_run() -> None:
     large = view("large", counts=(4,))
     snapshot = snapshot_of(TWO_NODES, [fixed, held_back, waits, large])
     assert immovable(snapshot) == {"fixed": placed(a=4)}
-    chosen = [Choice(large, "v100", 4), Choice(waits, "v100", 4)]
-    assert assign(snapshot, immovable(snapshot), chosen) == {
-        "fixed": placed(a=4),
-        "large": placed(b=4),
-    }
+    found = assign(snapshot, immovable(snapshot), v100(large, waits))
+    assert found == {"fixed": placed(a=4), "large": placed(b=4)}
 
 
 def test_a_revised_plan_names_the_entries_that_differ_and_no_others() -> None:
@@ -192,18 +162,6 @@ def test_a_rigid_job_takes_the_median_of_what_one_type_holds(
     cluster = cluster_of(a=("v100", 2), b=("k80", 3))
     found = one_type_way(view("j", counts=counts), snapshot_of(cluster, []))
     assert (found and (found.count, found.types)) == way
-
-
-def test_open_gpus_leave_out_what_is_closed_foreign_or_fixed() -> None:
-    cluster = cluster_of(a=("v100", 4), b=("v100", 4), c=("k80", 2))
-    fixed = view("fixed", held(on(a=1)), preemptible=False)
-    away = view("away", held(on(b=2)), counts=(2,), preemptible=False)
-    states: dict[str, dict[str, object]] = {
-        "a": {"foreign_gpus": 2},
-        "b": {"condition": NodeCondition.DRAINED},
-    }
-    snapshot = snapshot_of(cluster, [fixed, away], nodes=states)
-    assert Pools.of(snapshot, immovable(snapshot), ()).capacity.tolist() == [1.0, 2.0]
 
 
 @given(data=st.data())
@@ -260,15 +218,3 @@ def test_every_assignment_is_a_valid_plan_and_leaves_out_nobody_who_still_fits(
     for choice in chosen:
         if choice.view.id not in found:
             assert left.one_node(choice.view.job, choice.gpu_type, choice.count) is None
-
-
-def test_a_copy_of_what_is_free_changes_nothing_in_the_original() -> None:
-    job = view("j", counts=(4,), cpus_per_gpu=1.0).job
-    original = FreeGpus.empty(Cluster((Node("a", "v100", 4, cpus=8), Node("b", "k80", 2))))
-    twin = original.copy()
-    twin.take(job, on(a=4))
-    assert (twin.idle("v100"), original.idle("v100")) == (0, 4)
-    assert original.one_node(job, "v100", 4) == on(a=4)
-    assert twin.one_node(job, "v100", 1) is None
-    original.take(job, on(b=2))
-    assert twin.idle("k80") == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hetsched_core.placement import Packing, pack
@@ -10,7 +12,6 @@ from hetsched_core.types import (
     ALL_SHAPES,
     EMPTY_PLAN,
     Cluster,
-    Configuration,
     ExecutionModel,
     JobView,
     Node,
@@ -22,6 +23,7 @@ from hetsched_core.types import (
     Replan,
     Shape,
     Snapshot,
+    Speeds,
     Waiting,
 )
 from tests.hetsched_core.worlds import (
@@ -31,14 +33,18 @@ from tests.hetsched_core.worlds import (
     on,
     placed,
     plan_of,
+    running,
     snapshot_of,
     view,
 )
 
 FAST_SLOW = cluster_of(k0=("k80", 4), v0=("v100", 4), v1=("v100", 2), k1=("k80", 8))
 FAST = {"m": {"v100": 10.0, "k80": 1.0}}
+SPEEDS = linear_speeds(FAST_SLOW, FAST)
 K80 = frozenset({"k80"})
 V100 = frozenset({"v100"})
+DOWN = {"condition": NodeCondition.DOWN}
+DRAINED = {"condition": NodeCondition.DRAINED}
 
 
 def packed(snapshot: Snapshot, packing: Packing = Packing.FILL) -> Plan:
@@ -60,18 +66,7 @@ def told(plan: Plan) -> dict[str, str]:
 
 def queue(*views: JobView) -> list[JobView]:
     """Number the jobs in the order of submission."""
-    return [view(v.id, *v.runs, submit_s=float(n), **_kept(v)) for n, v in enumerate(views)]  # type: ignore[arg-type]
-
-
-def _kept(v: JobView) -> dict[str, object]:
-    job = v.job
-    return {
-        "counts": job.requirements.counts,
-        "gpu_types": job.gpu_types,
-        "cpus_per_gpu": job.cpus_per_gpu,
-        "preemptible": job.preemptible,
-        "blocked": v.blocked,
-    }
+    return [replace(v, job=replace(v.job, submit_s=float(n))) for n, v in enumerate(views)]
 
 
 def world(*views: JobView, cluster: Cluster = FAST_SLOW, **more: object) -> Snapshot:
@@ -81,52 +76,41 @@ def world(*views: JobView, cluster: Cluster = FAST_SLOW, **more: object) -> Snap
 # -- where a job goes ------------------------------------------------------------------------------
 
 
-def test_a_job_goes_to_the_fastest_type_on_the_node_that_it_fills_best() -> None:
-    assert told(packed(world(view("two", counts=(2,))))) == {"two": "v1:2"}
-    assert told(packed(world(view("three", counts=(3,))))) == {"three": "v0:3"}
+DEAD = {"m": {"v100": 0.0, "k80": 1.0}}
+PLACES: dict[str, tuple[tuple[JobView, ...], Speeds, dict[str, str]]] = {
+    "the node that it fills best": ((view("j", counts=(2,)),), SPEEDS, {"j": "v1:2"}),
+    "one node before several": ((view("j", counts=(4,)),), SPEEDS, {"j": "v0:4"}),
+    "the lower median": ((view("j", counts=(1, 2, 4, 8)),), SPEEDS, {"j": "v1:2"}),
+    "the lower median of those that fit": (
+        (view("j", counts=(3, 100, 200), gpu_types=V100),),
+        SPEEDS,
+        {"j": "v0:3"},
+    ),
+    "several fast nodes": ((view("j", counts=(6,)),), SPEEDS, {"j": "v0:4+v1:2"}),
+    "one slow node that beats them": (
+        (view("j", counts=(6,)),),
+        linear_speeds(FAST_SLOW, FAST, several_nodes=0.05),
+        {"j": "k1:6"},
+    ),
+    "a slower type where the fast one is full": (
+        (view("a", counts=(4,)), view("b", counts=(2,)), view("c", counts=(2,))),
+        SPEEDS,
+        {"a": "v0:4", "b": "v1:2", "c": "k0:2"},
+    ),
+    "no type that it refuses": ((view("j", gpu_types=K80),), SPEEDS, {"j": "k0:1"}),
+    "no type without progress": ((view("j"),), linear_speeds(FAST_SLOW, DEAD), {"j": "k0:1"}),
+    "a mix that alone can hold it": ((view("j", counts=(14,)),), SPEEDS, {"j": "k0:4+k1:8+v0:2"}),
+    "no mix where one type could hold it later": (
+        (view("a", counts=(8,), gpu_types=K80), view("b", counts=(8,))),
+        SPEEDS,
+        {"a": "k1:8", "b": "no_room"},
+    ),
+}
 
 
-def test_a_job_takes_the_lower_median_of_its_counts_or_of_those_that_fit() -> None:
-    assert told(packed(world(view("j", counts=(1, 2, 4, 8))))) == {"j": "v1:2"}
-    assert told(packed(world(view("j", counts=(3, 100, 200), gpu_types=V100)))) == {"j": "v0:3"}
-
-
-def test_one_node_of_a_fast_type_is_taken_before_several() -> None:
-    assert told(packed(world(view("j", counts=(4,))))) == {"j": "v0:4"}
-
-
-def test_several_fast_nodes_are_taken_where_they_beat_one_slow_node() -> None:
-    assert told(packed(world(view("j", counts=(6,))))) == {"j": "v0:4+v1:2"}
-
-
-def test_one_slow_node_is_taken_where_it_beats_several_fast_nodes() -> None:
-    slow_links = linear_speeds(FAST_SLOW, FAST, several_nodes=0.05)
-    snapshot = snapshot_of(FAST_SLOW, [view("j", counts=(6,))], speeds=slow_links)
-    assert told(packed(snapshot)) == {"j": "k1:6"}
-
-
-def test_a_slower_type_is_taken_where_the_fast_one_is_full() -> None:
-    plan = packed(world(view("a", counts=(4,)), view("b", counts=(2,)), view("c", counts=(2,))))
-    assert told(plan) == {"a": "v0:4", "b": "v1:2", "c": "k0:2"}
-
-
-def test_a_job_goes_to_no_type_that_it_refuses_or_makes_no_progress_on() -> None:
-    assert told(packed(world(view("j", gpu_types=K80)))) == {"j": "k0:1"}
-    still = snapshot_of(
-        FAST_SLOW,
-        [view("j")],
-        speeds=linear_speeds(FAST_SLOW, {"m": {"v100": 0.0, "k80": 1.0}}),
-    )
-    assert told(packed(still)) == {"j": "k0:1"}
-
-
-def test_types_are_mixed_where_nothing_else_can_ever_hold_the_job() -> None:
-    assert told(packed(world(view("j", counts=(14,))))) == {"j": "k0:4+k1:8+v0:2"}
-
-
-def test_types_are_not_mixed_where_one_type_could_hold_the_job_later() -> None:
-    plan = packed(world(view("a", counts=(8,), gpu_types=K80), view("b", counts=(8,))))
-    assert told(plan) == {"a": "k1:8", "b": "no_room"}
+@pytest.mark.parametrize(("jobs", "speeds", "expected"), PLACES.values(), ids=PLACES)
+def test_a_job_goes_to(jobs: tuple[JobView, ...], speeds: Speeds, expected: dict[str, str]) -> None:
+    assert told(packed(snapshot_of(FAST_SLOW, queue(*jobs), speeds=speeds))) == expected
 
 
 @pytest.mark.parametrize(
@@ -176,31 +160,34 @@ def test_nodes_of_a_host_may_differ_in_what_they_say_of_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("job", "why"),
+    "job",
     [
-        (view("j", counts=(19,)), "more GPUs than there are"),
-        (view("j", gpu_types=frozenset({"h100"})), "a type that is not there"),
-        (view("j", counts=(7,), gpu_types=V100), "more GPUs than there are of its type"),
+        view("j", counts=(19,)),
+        view("j", gpu_types=frozenset({"h100"})),
+        view("j", counts=(7,), gpu_types=V100),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=["more GPUs than there are", "a type that is not there", "more than there are of its type"],
 )
-def test_a_job_that_never_fits_is_told_so_while_those_behind_it_run(job: JobView, why: str) -> None:
+def test_a_job_that_never_fits_is_told_so_while_those_behind_it_run(job: JobView) -> None:
     for packing in Packing:
         plan = packed(world(job, view("next")), packing)
         assert told(plan) == {"j": "never_fits", "next": "v1:1"}
 
 
 def test_a_job_that_fits_the_healthy_cluster_is_not_told_never_while_its_node_is_down() -> None:
-    down = {"v0": {"condition": NodeCondition.DOWN}}
-    assert told(packed(world(view("j", counts=(4,), gpu_types=V100), nodes=down))) == {
-        "j": "no_room"
-    }
+    snapshot = world(view("j", counts=(4,), gpu_types=V100), nodes={"v0": DOWN})
+    assert told(packed(snapshot)) == {"j": "no_room"}
 
 
 # -- who is served ---------------------------------------------------------------------------------
 
 
-def test_in_turn_a_job_that_does_not_fit_keeps_others_off_its_types_only() -> None:
+@pytest.mark.parametrize(
+    ("packing", "behind"), [(Packing.IN_TURN, "ahead"), (Packing.FILL, "v1:1")]
+)
+def test_in_turn_a_job_that_does_not_fit_keeps_others_off_its_types_only(
+    packing: Packing, behind: str
+) -> None:
     snapshot = world(
         view("runs", held(on(v0=4)), counts=(4,)),
         view("wide", counts=(6,), gpu_types=V100),
@@ -208,128 +195,81 @@ def test_in_turn_a_job_that_does_not_fit_keeps_others_off_its_types_only() -> No
         view("either", counts=(1,)),
         view("aside", counts=(1,), gpu_types=K80),
     )
-    assert told(packed(snapshot, Packing.IN_TURN)) == {
+    either = "k0:1" if packing is Packing.IN_TURN else "v1:1"
+    assert told(packed(snapshot, packing)) == {
         "runs": "v0:4",
         "wide": "no_room",
-        "behind": "ahead",
-        "either": "k0:1",
+        "behind": behind,
+        "either": either,
         "aside": "k0:1",
     }
 
 
-def test_fill_lets_whoever_fits_start() -> None:
-    snapshot = world(
-        view("runs", held(on(v0=4)), counts=(4,)),
-        view("wide", counts=(6,), gpu_types=V100),
-        view("behind", counts=(1,), gpu_types=V100),
-    )
-    assert told(packed(snapshot)) == {"runs": "v0:4", "wide": "no_room", "behind": "v1:1"}
-
-
 ONE = cluster_of(a=("v100", 4), b=("v100", 4))
+NODE = cluster_of(a=("v100", 4))
+TWO_TYPES = cluster_of(a=("v100", 4), b=("k80", 4))
 
 
 @pytest.mark.parametrize("packing", [Packing.IN_TURN, Packing.FILL])
 def test_without_preemption_running_jobs_stay_wherever_they_stand_in_the_order(
     packing: Packing,
 ) -> None:
-    snapshot = snapshot_of(
-        ONE, queue(view("first", counts=(8,)), view("last", held(on(b=1)), counts=(1,)))
-    )
+    snapshot = snapshot_of(ONE, queue(view("first", counts=(8,)), view("last", held(on(b=1)))))
     assert told(packed(snapshot, packing)) == {"first": "no_room", "last": "b:1"}
 
 
-def test_preempt_gives_a_job_the_gpus_of_those_behind_it_and_no_more() -> None:
-    snapshot = snapshot_of(
+FIXED = view("fixed", held(on(a=3)), counts=(3,), preemptible=False)
+PREEMPTED: dict[str, tuple[Cluster, tuple[JobView, ...], dict[str, str]]] = {
+    "the GPUs of those behind it and no more": (
         ONE,
-        queue(
-            view("top", held(on(a=2)), counts=(2,)),
+        (
+            running("top", a=2),
             view("new", counts=(4,)),
-            view("low", held(on(b=2)), counts=(2,)),
-            view("lowest", held(on(b=2)), counts=(2,)),
+            running("low", b=2),
+            running("lowest", b=2),
         ),
-    )
-    plan = packed(snapshot, Packing.PREEMPT)
-    assert told(plan) == {"top": "a:2", "new": "b:4", "low": "a:2", "lowest": "no_room"}
-
-
-def test_preempt_evicts_the_last_in_order_first_and_only_as_many_as_needed() -> None:
-    snapshot = snapshot_of(
-        cluster_of(a=("v100", 4)),
-        queue(
-            view("new", counts=(1,)),
-            view("mid", held(on(a=2)), counts=(2,)),
-            view("last", held(on(a=2)), counts=(2,)),
-        ),
-    )
-    plan = packed(snapshot, Packing.PREEMPT)
-    assert told(plan) == {"new": "a:1", "mid": "a:2", "last": "no_room"}
-
-
-def test_preempt_moves_the_last_in_order_and_leaves_those_before_it_where_they_are() -> None:
-    snapshot = snapshot_of(
-        cluster_of(a=("v100", 4), b=("k80", 4)),
-        queue(
-            view("new", gpu_types=V100),
-            view("mid", held(on(a=2)), counts=(2,)),
-            view("last", held(on(a=2)), counts=(2,)),
-        ),
-    )
-    plan = packed(snapshot, Packing.PREEMPT)
-    assert told(plan) == {"new": "a:1", "mid": "a:2", "last": "b:2"}
-
-
-def test_preempt_leaves_running_jobs_in_place_where_idle_gpus_do() -> None:
-    """A job ahead takes what is idle before it takes what others hold."""
-    snapshot = snapshot_of(
-        ONE, queue(view("new", counts=(2,)), view("runs", held(on(a=2)), counts=(2,)))
-    )
-    assert told(packed(snapshot, Packing.PREEMPT)) == {"new": "a:2", "runs": "a:2"}
-
-
-def test_preempt_never_displaces_a_job_that_goes_first() -> None:
-    snapshot = snapshot_of(
+        {"top": "a:2", "new": "b:4", "low": "a:2", "lowest": "no_room"},
+    ),
+    "the last in order first and only as many as needed": (
+        NODE,
+        (view("new"), running("mid", a=2), running("last", a=2)),
+        {"new": "a:1", "mid": "a:2", "last": "no_room"},
+    ),
+    "moves the last and leaves those before it": (
+        TWO_TYPES,
+        (view("new", gpu_types=V100), running("mid", a=2), running("last", a=2)),
+        {"new": "a:1", "mid": "a:2", "last": "b:2"},
+    ),
+    "what is idle before what others hold": (
         ONE,
-        queue(view("first", held(on(a=1)), counts=(1,)), view("wide", counts=(8,)), view("next")),
-    )
-    plan = packed(snapshot, Packing.PREEMPT)
-    assert told(plan) == {"first": "a:1", "wide": "no_room", "next": "a:1"}
-
-
-def test_preempt_moves_a_displaced_job_where_there_is_room() -> None:
-    cluster = cluster_of(a=("v100", 4), b=("k80", 4))
-    snapshot = snapshot_of(
-        cluster,
-        queue(view("new", counts=(4,), gpu_types=V100), view("old", held(on(a=4)), counts=(4,))),
-    )
-    assert told(packed(snapshot, Packing.PREEMPT)) == {"new": "a:4", "old": "b:4"}
-
-
-def test_a_job_that_is_not_preemptible_keeps_its_gpus_wherever_it_stands_in_the_order() -> None:
-    snapshot = snapshot_of(
+        (view("new", counts=(2,)), running("old", a=2)),
+        {"new": "a:2", "old": "a:2"},
+    ),
+    "never a job that goes first": (
         ONE,
-        queue(
-            view("first", counts=(4,)),
-            view("second", counts=(4,)),
-            view("fixed", held(on(a=3)), counts=(3,), preemptible=False),
-            view("loose", held(on(b=4)), counts=(4,)),
-        ),
-    )
-    plan = packed(snapshot, Packing.PREEMPT)
-    assert told(plan) == {
-        "first": "b:4",
-        "second": "no_room",
-        "fixed": "a:3",
-        "loose": "no_room",
-    }
+        (running("first", a=1), view("wide", counts=(8,)), view("next")),
+        {"first": "a:1", "wide": "no_room", "next": "a:1"},
+    ),
+    "no job that is not preemptible": (
+        ONE,
+        (view("first", counts=(4,)), view("second", counts=(4,)), FIXED, running("loose", b=4)),
+        {"first": "b:4", "second": "no_room", "fixed": "a:3", "loose": "no_room"},
+    ),
+}
+
+
+@pytest.mark.parametrize(("cluster", "jobs", "expected"), PREEMPTED.values(), ids=PREEMPTED)
+def test_preempt_takes(
+    cluster: Cluster, jobs: tuple[JobView, ...], expected: dict[str, str]
+) -> None:
+    assert told(packed(snapshot_of(cluster, queue(*jobs)), Packing.PREEMPT)) == expected
 
 
 def test_a_job_that_is_not_preemptible_competes_until_it_runs() -> None:
-    before = plan_of({"fixed": placed(a=4)})
     snapshot = snapshot_of(
-        cluster_of(a=("v100", 4)),
+        NODE,
         queue(view("first", counts=(4,)), view("fixed", counts=(4,), preemptible=False)),
-        previous=before,
+        previous=plan_of({"fixed": placed(a=4)}),
     )
     assert told(packed(snapshot, Packing.PREEMPT)) == {"first": "a:4", "fixed": "no_room"}
 
@@ -337,62 +277,35 @@ def test_a_job_that_is_not_preemptible_competes_until_it_runs() -> None:
 # -- what is kept ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("packing", Packing)
-def test_what_runs_stays_when_the_plan_in_force_is_not_known(packing: Packing) -> None:
-    snapshot = snapshot_of(
-        ONE,
-        queue(view("j", held(on(b=2)), counts=(2,)), view("k", held(on(a=1)))),
-        previous=EMPTY_PLAN,
-    )
-    assert told(packed(snapshot, packing)) == {"j": "b:2", "k": "a:1"}
+WAS_ON_A = plan_of({"j": placed(a=2)})
+WAITS, RUNS = view("j", counts=(2,)), running("j", a=2)
+KEPT: dict[str, tuple[JobView, Plan, dict[str, object], str]] = {
+    "what runs, though no plan is known": (RUNS, EMPTY_PLAN, {}, "a:2"),
+    "what runs on a drained node": (RUNS, WAS_ON_A, {"nodes": {"a": DRAINED}}, "a:2"),
+    "not what ended on one just drained": (WAITS, WAS_ON_A, {"nodes": {"a": DRAINED}}, "b:2"),
+    "not what ended on one drained long ago": (
+        WAITS,
+        WAS_ON_A,
+        {"nodes": {"a": DRAINED}, "nodes_changed": False},
+        "b:2",
+    ),
+    "not what a node took with it": (WAITS, WAS_ON_A, {"nodes": {"a": DOWN}}, "b:2"),
+}
 
 
 @pytest.mark.parametrize("packing", Packing)
-def test_a_job_that_is_placed_and_has_not_started_keeps_its_place(packing: Packing) -> None:
-    snapshot = snapshot_of(
-        ONE,
-        queue(view("j", counts=(2,))),
-        previous=plan_of({"j": placed(b=2)}),
-        changed=frozenset(),
-    )
-    assert packed(snapshot, packing).entries["j"] is snapshot.previous.entries["j"]
-
-
-@pytest.mark.parametrize("packing", Packing)
-@pytest.mark.parametrize("nodes_changed", [True, False], ids=["just drained", "drained long ago"])
-def test_a_job_whose_run_ended_on_a_drained_node_goes_elsewhere(
-    packing: Packing, nodes_changed: bool
+@pytest.mark.parametrize(("job", "before", "more", "expected"), KEPT.values(), ids=KEPT)
+def test_a_job_keeps_its_place(
+    packing: Packing, job: JobView, before: Plan, more: dict[str, object], expected: str
 ) -> None:
-    snapshot = snapshot_of(
-        ONE,
-        queue(view("j", counts=(2,))),
-        previous=plan_of({"j": placed(a=2)}),
-        nodes={"a": {"condition": NodeCondition.DRAINED}},
-        nodes_changed=nodes_changed,
-    )
-    assert told(packed(snapshot, packing)) == {"j": "b:2"}
+    snapshot = snapshot_of(ONE, [job], previous=before, **more)  # type: ignore[arg-type]
+    assert told(packed(snapshot, packing)) == {"j": expected}
 
 
 @pytest.mark.parametrize("packing", Packing)
-def test_a_job_may_go_on_where_it_runs_on_a_drained_node(packing: Packing) -> None:
-    snapshot = snapshot_of(
-        ONE,
-        queue(view("j", held(on(a=2)), counts=(2,))),
-        previous=plan_of({"j": placed(a=2)}),
-        nodes={"a": {"condition": NodeCondition.DRAINED}},
-    )
-    assert told(packed(snapshot, packing)) == {"j": "a:2"}
-
-
-@pytest.mark.parametrize("packing", Packing)
-def test_a_job_on_a_lost_node_is_placed_anew(packing: Packing) -> None:
-    snapshot = snapshot_of(
-        ONE,
-        queue(view("j", counts=(2,))),
-        previous=plan_of({"j": placed(a=2)}),
-        nodes={"a": {"condition": NodeCondition.DOWN}},
-    )
-    assert told(packed(snapshot, packing)) == {"j": "b:2"}
+def test_a_job_that_is_placed_and_has_not_started_keeps_its_entry(packing: Packing) -> None:
+    snapshot = snapshot_of(ONE, [WAITS], previous=plan_of({"j": placed(b=2)}), changed=frozenset())
+    assert packed(snapshot, packing).entries["j"] is snapshot.previous.entries["j"]
 
 
 @pytest.mark.parametrize("packing", Packing)
@@ -411,13 +324,9 @@ def test_a_blocked_job_waits_for_its_own_reason_and_leaves_its_gpus_to_others(
 
 
 def test_an_unchanged_plan_names_no_changes() -> None:
-    snapshot = world(view("j"), view("wide", counts=(100,)))
-    plan = packed(snapshot)
-    again = packed(
-        world(
-            view("j", held(Configuration((("v1", 1),)))), view("wide", counts=(100,)), previous=plan
-        )
-    )
+    wide = view("wide", counts=(100,))
+    plan = packed(world(view("j"), wide))
+    again = packed(world(view("j", held(on(v1=1))), wide, previous=plan))
     assert again.changed == frozenset()
     assert again.base is plan.identity
 

@@ -8,16 +8,17 @@ from typing import ClassVar
 
 import pytest
 
-from hetsched_core.contract import random_scenario
+from hetsched_core.contract import Scenario, random_scenario
 from hetsched_core.placement import InTurn, Packing, pack
 from hetsched_core.placement.entries import NEVER
 from hetsched_core.placement.fewest import fewest_fit
 from hetsched_core.placement.pack import Fit, fastest_fit
-from hetsched_core.policy import PolicyInfo, check_plan
+from hetsched_core.policy import Policy, PolicyInfo, check_plan
 from hetsched_core.simulate import simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.types import (
     ALL_SHAPES,
+    Cluster,
     ExecutionModel,
     JobView,
     Placed,
@@ -27,6 +28,7 @@ from hetsched_core.types import (
     Replan,
     Shape,
     Snapshot,
+    Speeds,
     Waiting,
     submission_order,
 )
@@ -48,10 +50,6 @@ def in_line(turns: InTurn) -> list[str]:
 
 def by_submission(view: JobView, snapshot: Snapshot) -> tuple[float, str]:
     return submission_order(view)
-
-
-def by_id(view: JobView, snapshot: Snapshot) -> str:
-    return view.id[::-1]
 
 
 @dataclass(frozen=True)
@@ -76,21 +74,17 @@ class Compared:
         return plan
 
 
-@pytest.mark.parametrize("fit", [fastest_fit, fewest_fit])
-@pytest.mark.parametrize("seed", range(12))
-def test_the_plans_are_those_of_the_naive_twin(seed: int, fit: Fit) -> None:
-    scenario = random_scenario(seed)
-    compared = Compared(InTurn(by_submission, fit))
+def play(scenario: Scenario, policy: Policy, **other: object) -> None:
+    """Replay a scenario, with other settings or estimates where they are given."""
+    parts = {"settings": scenario.settings, "estimates": scenario.estimates, **other}
     simulate(
         scenario.submissions,
         scenario.cluster,
-        compared,
+        policy,
         scenario.truth,
-        scenario.settings,
-        estimates=scenario.estimates,
         incidents=scenario.incidents,
+        **parts,  # type: ignore[arg-type]
     )
-    assert any(compared.followed)
 
 
 FEW = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
@@ -133,43 +127,53 @@ def test_the_plans_are_those_of_the_naive_twin_and_valid_while_shapes_come_and_g
     seed: int, fit: Fit
 ) -> None:
     scenario = random_scenario(seed)
-    policy = ComesAndGoes(Compared(InTurn(by_submission, fit)), Random(seed), seed % 2 == 0)
-    simulate(
-        scenario.submissions,
-        scenario.cluster,
-        policy,
-        scenario.truth,
-        replace(scenario.settings, shapes=ALL_SHAPES),
-        estimates=scenario.estimates,
-        incidents=scenario.incidents,
+    stays = Compared(InTurn(by_submission, fit))
+    play(scenario, stays)
+    changes = ComesAndGoes(Compared(InTurn(by_submission, fit)), Random(seed), seed % 2 == 0)
+    play(scenario, changes, settings=replace(scenario.settings, shapes=ALL_SHAPES))
+    assert any(stays.followed)
+    assert any(changes.compared.followed)
+
+
+ONE = cluster_of(n0=("a100", 1))
+FOUR = cluster_of(n0=("a100", 4))
+
+
+def later(
+    cluster: Cluster, views: list[JobView], plan: Plan, *changed: str, **more: object
+) -> Snapshot:
+    """What is seen after a plan when only these jobs have changed."""
+    return snapshot_of(
+        cluster,
+        views,
+        previous=plan,
+        changed=frozenset(changed),
+        nodes_changed=False,
+        **more,  # type: ignore[arg-type]
     )
-    assert any(policy.compared.followed)
+
+
+def at_speed(cluster: Cluster, speed: float) -> Speeds:
+    return linear_speeds(cluster, {"m": {"a100": speed}})
 
 
 def test_a_place_that_is_not_taken_yet_is_given_up_with_its_shape_and_no_sooner() -> None:
     cluster = cluster_of(n0=("a100", 4), n1=("a100", 2))
     wide = view("a", counts=(6,))
     takes_all = replace(wide, job=replace(wide.job, shapes=ALL_SHAPES - FEW))
-    speeds = linear_speeds(cluster, {"m": {"a100": 1.0}})
+    known = {"speeds": at_speed(cluster, 1.0), "shapes": FEW}
     turns = InTurn(by_submission)
-    plan = turns.plan(snapshot_of(cluster, [takes_all], speeds=speeds, shapes=FEW), Replan())
-    assert plan.entries["a"] == placed(n0=4, n1=2)
+    plan = turns.plan(snapshot_of(cluster, [takes_all], **known), Replan())  # type: ignore[arg-type]
+    everything = plan.entries["a"]
+    assert everything == placed(n0=4, n1=2)
     runs = replace(wide, runs=(held(on(n0=4, n1=2)),))
     for seen, entry in (
-        (takes_all, plan.entries["a"]),
-        (runs, plan.entries["a"]),
+        (takes_all, everything),
+        (runs, everything),
         (wide, NEVER),
-        (takes_all, plan.entries["a"]),
+        (takes_all, everything),
     ):
-        told = snapshot_of(
-            cluster,
-            [seen],
-            speeds=speeds,
-            shapes=FEW,
-            previous=plan,
-            changed=frozenset({"a"}),
-            nodes_changed=False,
-        )
+        told = later(cluster, [seen], plan, "a", **known)
         assert turns.follows(told)
         plan = turns.plan(told, Replan())
         assert plan.entries["a"] == entry
@@ -179,25 +183,17 @@ def test_a_place_that_is_not_taken_yet_is_given_up_with_its_shape_and_no_sooner(
 
 
 def test_who_changes_places_again_and_again_leaves_few_rows_behind() -> None:
-    cluster = cluster_of(n0=("a100", 4))
-    speeds = linear_speeds(cluster, {"m": {"a100": 1.0}})
     first = view("first", held(on(n0=4)), counts=(4,))
     others = [view(f"j{n}", counts=(4,), submit_s=1.0 + n) for n in range(20)]
+    names, speeds = [other.id for other in others], at_speed(FOUR, 1.0)
     penalty = 50
     turns = InTurn(lambda view, _: (penalty, *submission_order(view)))
-    plan = turns.plan(snapshot_of(cluster, [first, *others], speeds=speeds), Replan())
+    plan = turns.plan(snapshot_of(FOUR, [first, *others], speeds=speeds), Replan())
     for penalty in reversed(range(50)):  # noqa: B007  # Everybody moves before where all were.
-        told = snapshot_of(
-            cluster,
-            [first, *others],
-            speeds=speeds,
-            previous=plan,
-            changed=frozenset(other.id for other in others),
-            nodes_changed=False,
-        )
+        told = later(FOUR, [first, *others], plan, *names, speeds=speeds)
         assert turns.follows(told)
         plan = turns.plan(told, Replan())
-        assert in_line(turns) == [other.id for other in others]
+        assert in_line(turns) == names
         assert sum(map(len, turns._queues.values())) <= 64 + 2 * len(others) + 1
 
 
@@ -211,84 +207,58 @@ def by_estimates(view: JobView, snapshot: Snapshot) -> tuple[float, float, str]:
 def test_the_plans_are_those_of_the_naive_twin_while_estimates_are_learned(seed: int) -> None:
     scenario = random_scenario(seed)
     compared = Compared(InTurn(by_estimates))
-    simulate(
-        scenario.submissions,
-        scenario.cluster,
-        compared,
-        scenario.truth,
-        scenario.settings,
-        estimates=LearnedSpeeds(scenario.cluster, scenario.truth, seed=seed),
-        incidents=scenario.incidents,
-    )
+    learned = LearnedSpeeds(scenario.cluster, scenario.truth, seed=seed)
+    play(scenario, compared, estimates=learned)
     assert not all(compared.followed)
 
 
 def test_a_job_that_can_run_after_all_waits_and_one_that_cannot_never_will() -> None:
-    cluster = cluster_of(n0=("a100", 1))
     views = [view("a", held(on(n0=1))), view("b", submit_s=1.0), view("c", submit_s=2.0)]
-    fast, none = (linear_speeds(cluster, {"m": {"a100": s}}) for s in (1.0, 0.0))
     turns = InTurn(by_submission)
-    plan = turns.plan(snapshot_of(cluster, views, speeds=fast), Replan())
-    for speeds, waiting in ((none, []), (fast, ["b", "c"])):
-        told = snapshot_of(
-            cluster, views, speeds=speeds, previous=plan, changed=frozenset(), nodes_changed=False
-        )
-        plan = turns.plan(told, Replan())
+    plan = turns.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
+    for speed, waiting in ((0.0, []), (1.0, ["b", "c"])):
+        plan = turns.plan(later(ONE, views, plan, speeds=at_speed(ONE, speed)), Replan())
         assert in_line(turns) == waiting
         assert (plan.entries["b"] is NEVER) is not bool(waiting)
         assert plan.entries["a"] == placed(n0=1)
 
 
 def test_a_job_that_may_not_start_stays_out_of_the_line_when_its_estimates_are_revised() -> None:
-    cluster = cluster_of(n0=("a100", 1))
     held_back = Reason(ReasonCode.HELD)
     views = [view("a", submit_s=1.0, blocked=held_back)]
-    slow, fast = (linear_speeds(cluster, {"m": {"a100": s}}) for s in (1.0, 2.0))
     turns = InTurn(by_submission)
-    plan = turns.plan(snapshot_of(cluster, views, speeds=slow), Replan())
-    told = snapshot_of(
-        cluster, views, speeds=fast, previous=plan, changed=frozenset(), nodes_changed=False
-    )
+    plan = turns.plan(snapshot_of(ONE, views, speeds=at_speed(ONE, 1.0)), Replan())
+    told = later(ONE, views, plan, speeds=at_speed(ONE, 2.0))
     assert turns.plan(told, Replan()).entries["a"] == Waiting(held_back)
     assert in_line(turns) == []
 
 
 def test_another_order_holds_from_the_next_plan_on() -> None:
-    cluster = cluster_of(n0=("a100", 1))
     views = [view("a9", held(on(n0=1))), view("b2", submit_s=1.0), view("c1", submit_s=2.0)]
     turns = InTurn(by_submission)
-    turns.plan(snapshot_of(cluster, views), Replan())
+    turns.plan(snapshot_of(ONE, views), Replan())
     assert in_line(turns) == ["b2", "c1"]
-    turns.reorder(by_id)
-    turns.plan(snapshot_of(cluster, views), Replan())
+    turns.reorder(lambda view, _: view.id[::-1])
+    turns.plan(snapshot_of(ONE, views), Replan())
     assert in_line(turns) == ["c1", "b2"]
 
 
 def test_a_job_started_out_of_turn_is_part_of_the_plan_and_of_what_follows() -> None:
-    cluster = cluster_of(n0=("a100", 4))
-    speeds = linear_speeds(cluster, {"m": {"a100": 1.0}})
+    speeds = at_speed(FOUR, 1.0)
     running = view("a", held(on(n0=2)), counts=(2,))
     wide, small = view("b", counts=(4,), submit_s=1.0), view("c", submit_s=2.0)
     turns = InTurn(by_submission)
-    first = snapshot_of(cluster, [running, wide, small], speeds=speeds)
+    first = snapshot_of(FOUR, [running, wide, small], speeds=speeds)
     changes = turns.serve(first)
     turns.start(small.job, on(n0=1), changes)
     plan = turns.conclude(first, changes, Replan())
     assert plan.entries["c"] == placed(n0=1)
     assert in_line(turns) == ["b"]
-
     started = view("c", held(on(n0=1)), submit_s=2.0)
     more = [view("d", gpu_types=frozenset({"v100"}), submit_s=3.0), view("e", submit_s=4.0)]
-    after = snapshot_of(
-        cluster,
-        [running, wide, started, *more],
-        speeds=speeds,
-        previous=plan,
-        changed=frozenset({"c", "d", "e"}),
-        nodes_changed=False,
-    )
+    after = later(FOUR, [running, wide, started, *more], plan, *"cde", speeds=speeds)
     assert turns.follows(after)
-    later = turns.plan(after, Replan())
-    assert later.entries["c"] == placed(n0=1)
-    assert {job for job, e in later.entries.items() if isinstance(e, Waiting)} == {"b", "d", "e"}
+    plan = turns.plan(after, Replan())
+    assert plan.entries["c"] == placed(n0=1)
+    assert {job for job, e in plan.entries.items() if isinstance(e, Waiting)} == {"b", "d", "e"}
     assert in_line(turns) == ["b", "e"]

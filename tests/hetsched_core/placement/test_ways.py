@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hetsched_core.placement import Way, rigid_way, ways_to_fit
-from hetsched_core.types import ALL_SHAPES, Cluster, Shape
+from hetsched_core.types import ALL_SHAPES
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
 
 CLUSTER = cluster_of(a=("a100", 4), b=("a100", 4), k=("k80", 8))
@@ -46,17 +46,3 @@ def test_revised_speeds_change_the_order_of_types_and_where_a_job_fits() -> None
     assert ways(1.0, 2.0, several_nodes=0.0) == {1: both, 8: ("k80",)}
     assert ways(1.0, 0.0) == {1: ("a100",), 8: ("a100",)}
     assert ways(0.0, 0.0) == {}
-
-
-def test_shapes_types_and_needs_of_a_job_bound_where_it_fits() -> None:
-    speeds = linear_speeds(CLUSTER, {"m": {"a100": 2.0, "k80": 1.0}})
-    one_type = ALL_SHAPES - {Shape.MIXED_TYPES}
-    assert [w.count for w in ways_to_fit(JOB, CLUSTER, speeds, one_type)] == [1, 8]
-    typed = submission("j", 1.0, (1, 8, 16), gpu_types=frozenset({"k80"})).job
-    assert {w.types for w in ways_to_fit(typed, CLUSTER, speeds, ALL_SHAPES)} == {("k80",)}
-    few_cpus = Cluster(tuple(replace(node, cpus=8) for node in CLUSTER))
-    needy = submission("j", 1.0, (1, 8, 16), cpus_per_gpu=2.0).job
-    assert [w.types for w in ways_to_fit(needy, few_cpus, speeds, ALL_SHAPES)] == [
-        ("a100", "k80"),
-        ("a100",),
-    ]

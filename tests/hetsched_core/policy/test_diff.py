@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.contract.logs import over_allocated
 from hetsched_core.contract.settle import carry_out, let_drain, runs_of, unlike
-from hetsched_core.policy import Grant, RunKey, Start, Stop, StopCause, check_plan, diff
+from hetsched_core.policy import Action, Grant, RunKey, Start, Stop, StopCause, check_plan, diff
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -53,46 +54,36 @@ def draining(configuration: Configuration) -> Run:
     return held(configuration, draining_until_s=30.0)
 
 
-def test_a_waiting_job_that_is_placed_starts() -> None:
-    placement = Placement(on(a=2))
-    actions = diff(state(view("j")), plan_of({"j": Placed((placement,))}))
-    assert actions == (Start(key("j"), placement, ready=True),)
+STAYS = held(on(a=2))
+LEAVES = draining(on(a=2))
+AGAIN = Start(key("j"), Placement(on(a=2)), ready=False, after=(key("j"),))
+OTHER_SPLIT = Start(key("j"), Placement(on(a=2, b=1)), ready=False, after=(key("j"),))
 
 
-@pytest.mark.parametrize("progress_from_s", [0.0, 99.0], ids=["running", "starting"])
-def test_a_run_where_the_plan_wants_it_is_left_alone(progress_from_s: float) -> None:
-    run = held(on(a=2), progress_from_s=progress_from_s)
-    assert diff(state(view("j", run), now=10.0), plan_of({"j": placed(a=2)})) == ()
-
-
-def test_a_running_job_that_is_to_wait_is_preempted() -> None:
-    actions = diff(state(view("j", held(on(a=2)))), plan_of({"j": NO_ROOM}))
-    assert actions == (Stop(key("j"), StopCause.PREEMPT),)
-
-
-def test_a_job_that_moves_stops_and_starts_when_it_has_left() -> None:
-    actions = diff(state(view("j", held(on(a=2)))), plan_of({"j": placed(b=2)}))
-    assert actions == (
-        Stop(key("j"), StopCause.MOVE),
-        Start(key("j"), Placement(on(b=2)), ready=False, after=(key("j"),)),
-    )
-
-
-def test_the_same_number_of_gpus_on_other_nodes_is_a_move() -> None:
-    snapshot = state(view("j", held(on(a=1, b=2))))
-    assert [type(a) for a in diff(snapshot, plan_of({"j": placed(a=2, b=1)}))] == [Stop, Start]
-
-
-def test_a_run_that_drains_is_not_stopped_again() -> None:
-    snapshot = state(view("j", draining(on(a=2))))
-    assert diff(snapshot, plan_of({"j": NO_ROOM})) == ()
-
-
-def test_a_run_that_drains_cannot_stay_and_starts_anew_when_it_has_gone() -> None:
-    snapshot = state(view("j", draining(on(a=2))))
-    assert diff(snapshot, plan_of({"j": placed(a=2)})) == (
-        Start(key("j"), Placement(on(a=2)), ready=False, after=(key("j"),)),
-    )
+@pytest.mark.parametrize(
+    ("runs", "entry", "actions"),
+    [
+        ((), placed(a=2), (Start(key("j"), Placement(on(a=2)), ready=True),)),
+        ((STAYS,), placed(a=2), ()),
+        ((replace(STAYS, progress_from_s=99.0),), placed(a=2), ()),
+        ((STAYS,), NO_ROOM, (Stop(key("j"), StopCause.PREEMPT),)),
+        ((held(on(b=2)),), placed(a=2), (Stop(key("j"), StopCause.MOVE), AGAIN)),
+        ((held(on(a=1, b=2)),), placed(a=2, b=1), (Stop(key("j"), StopCause.MOVE), OTHER_SPLIT)),
+        ((LEAVES,), NO_ROOM, ()),
+        ((LEAVES,), placed(a=2), (AGAIN,)),
+        # The daemon may look at a state that is newer than the plan.
+        ((), None, ()),
+    ],
+    ids=[
+        *("starts", "runs on", "is starting", "is preempted", "moves", "moves by a GPU"),
+        *("is stopped once", "starts anew when it has left", "without an entry"),
+    ],
+)
+def test_a_job_is_brought_to_where_the_plan_wants_it(
+    runs: tuple[Run, ...], entry: Entry | None, actions: tuple[Action, ...]
+) -> None:
+    plan = plan_of({"j": entry} if entry else {})
+    assert diff(state(view("j", *runs), now=10.0), plan) == actions
 
 
 def test_a_start_waits_for_the_runs_that_leave_its_nodes() -> None:
@@ -127,50 +118,62 @@ def test_starts_take_what_is_free_in_the_order_of_submission() -> None:
     assert starts == [("early", True), ("mid", True), ("late", False)]
 
 
+def is_ready(snapshot: Snapshot, plan: Plan) -> bool:
+    (start,) = diff(snapshot, plan)
+    assert isinstance(start, Start)
+    return start.ready
+
+
 @pytest.mark.parametrize(
-    ("nodes", "ready"),
+    ("fields", "ready"),
     [
         ({}, True),
-        ({"a": {"foreign_gpus": 1}}, False),
-        ({"a": {"condition": NodeCondition.DRAINED}}, False),
-        ({"a": {"condition": NodeCondition.DOWN}}, False),
+        ({"foreign_gpus": 1}, False),
+        ({"condition": NodeCondition.DRAINED}, False),
+        ({"condition": NodeCondition.DOWN}, False),
     ],
-    ids=["free", "in foreign use", "drained since", "lost since"],
 )
 def test_nothing_starts_on_gpus_that_are_not_to_be_had(
-    nodes: dict[str, dict[str, object]], ready: bool
+    fields: dict[str, object], ready: bool
 ) -> None:
-    (start,) = diff(state(view("j"), nodes=nodes), plan_of({"j": placed(a=4)}))
-    assert isinstance(start, Start)
-    assert start.ready is ready
+    snapshot = state(view("j"), nodes={"a": fields})
+    assert is_ready(snapshot, plan_of({"j": placed(a=4)})) is ready
 
 
 @pytest.mark.parametrize(
-    ("cpus", "memory_mb", "ready"), [(2.0, 50.0, True), (2.1, 50.0, False), (2.0, 50.1, False)]
+    ("leaving", "entry", "cpus", "memory_mb", "host_mb", "ready"),
+    [
+        (2, placed(a=2), 2.0, 50.0, 200, True),
+        (2, placed(a=2), 2.1, 50.0, 200, False),
+        (2, placed(a=2), 2.0, 50.1, 200, False),
+        # On two nodes of a host it needs the CPUs of both; memory is not counted there.
+        (1, placed(a=2, b=2), 2.0, 50.0, 0, False),
+        (2, placed(a=2, b=2), 1.0, 50.0, 0, True),
+    ],
 )
 def test_a_start_waits_for_cpus_and_memory_that_its_host_shares(
-    cpus: float, memory_mb: float, ready: bool
+    leaving: int, entry: Entry, cpus: float, memory_mb: float, host_mb: int, ready: bool
 ) -> None:
-    host = {"cpus": 8, "memory_mb": 200, "host": "h"}
-    pair = Cluster((Node("a", "v100", 4, **host), Node("b", "k80", 4, **host)))  # type: ignore[arg-type]
-    leaving = view("old", draining(on(b=2)), cpus_per_gpu=2.0, memory_mb_per_gpu=50.0)
-    new = view("new", cpus_per_gpu=cpus, memory_mb_per_gpu=memory_mb)
-    snapshot = snapshot_of(pair, (leaving, new))
-    (start,) = diff(snapshot, plan_of({"old": NO_ROOM, "new": placed(a=2)}))
-    assert isinstance(start, Start)
-    assert start.ready is ready
-
-
-def test_a_start_on_two_nodes_of_a_host_needs_the_cpus_of_both() -> None:
-    host = {"cpus": 8, "host": "h"}
-    pair = Cluster((Node("a", "v100", 4, **host), Node("b", "k80", 4, **host)))  # type: ignore[arg-type]
-    leaving = view("old", draining(on(b=1)), cpus_per_gpu=2.0)
-    new = view("new", counts=(4,), cpus_per_gpu=2.0)
-    (start,) = diff(
-        snapshot_of(pair, (leaving, new)), plan_of({"old": NO_ROOM, "new": placed(a=2, b=2)})
+    pair = Cluster(
+        tuple(Node(n, t, 4, 8, host_mb, host="h") for n, t in (("a", "v100"), ("b", "k80")))
     )
-    assert isinstance(start, Start)
-    assert not start.ready
+    old = view("old", draining(on(b=leaving)), cpus_per_gpu=2.0, memory_mb_per_gpu=50.0)
+    new = view("new", cpus_per_gpu=cpus, memory_mb_per_gpu=memory_mb)
+    plan = plan_of({"old": NO_ROOM, "new": entry})
+    assert is_ready(snapshot_of(pair, (old, new)), plan) is ready
+
+
+def test_a_start_leaves_the_next_what_is_left_of_cpus_and_memory() -> None:
+    host = Cluster((Node("a", "v100", 4, cpus=8, memory_mb=400),))
+    entries = dict.fromkeys("jk", placed(a=1))
+    cases: tuple[tuple[dict[str, Any], list[bool]], ...] = (
+        ({"cpus_per_gpu": 4.0, "memory_mb_per_gpu": 200.0}, [True, True]),
+        ({"cpus_per_gpu": 5.0}, [True, False]),
+        ({"memory_mb_per_gpu": 201.0}, [True, False]),
+    )
+    for needs, ready in cases:
+        actions = diff(snapshot_of(host, [view(n, **needs) for n in "jk"]), plan_of(entries))
+        assert [start.ready for start in actions if isinstance(start, Start)] == ready
 
 
 def test_a_changed_budget_is_granted_to_the_run_that_goes_on() -> None:
@@ -208,20 +211,10 @@ def test_a_profiling_run_that_was_given_up_is_not_started_again() -> None:
     assert diff(state(view("j"), now=60.0), plan) == ()
 
 
-def test_entries_of_jobs_that_have_gone_are_passed_over() -> None:
-    assert (
-        diff(state(view("j", held(on(a=1)))), plan_of({"j": placed(a=1), "k": placed(b=1)})) == ()
-    )
-
-
-def test_an_active_job_without_an_entry_holds_nothing() -> None:
-    """The daemon may look at a state that is newer than the plan."""
-    assert diff(state(view("j")), plan_of({})) == ()
-
-
 def test_only_the_jobs_asked_about_are_looked_at() -> None:
     snapshot = state(view("j"), view("k"))
-    plan = plan_of({"j": placed(a=1), "k": placed(b=1)})
+    plan = plan_of({"j": placed(a=1), "k": placed(b=1), "gone": placed(b=1)})
+    assert [a.key.job for a in diff(snapshot, plan)] == ["j", "k"]
     assert [a.key.job for a in diff(snapshot, plan, {"k", "gone"})] == ["k"]
 
 

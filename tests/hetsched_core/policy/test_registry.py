@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from hetsched_core.errors import HetschedError, InputError, UnknownNameError
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policy import (
-    PolicyInfo,
     make_policy,
-    parameter,
     parameters_of,
     policy_names,
     policy_type,
     settings_of,
 )
 from hetsched_core.policy.registry import PolicyLoadError
-from hetsched_core.types import Plan, Snapshot
 
 MODULE = """
 from dataclasses import dataclass, field
@@ -106,20 +100,17 @@ def test_the_projects_policies_are_found_in_order_and_by_class() -> None:
     assert list(policy_names()) == sorted(policy_names())
     assert policy_type("fifo") is Fifo
     assert make_policy("fifo") == Fifo()
+    assert make_policy("fifo").info is Fifo.info
 
 
 @pytest.mark.parametrize("name", policy_names())
-def test_a_policy_is_registered_under_the_name_it_gives_itself(name: str) -> None:
-    assert policy_type(name).info.name == name
-    assert make_policy(name).info is policy_type(name).info
-
-
-@pytest.mark.parametrize("name", policy_names())
-def test_the_parameters_of_a_policy_can_be_set_from_the_text_they_are_listed_as(name: str) -> None:
+def test_a_policy_has_the_name_it_gives_itself_and_is_made_of_the_text_it_lists(name: str) -> None:
     cls = policy_type(name)
+    assert cls.info.name == name
     listed = {p.name: p.default for p in parameters_of(cls)}
-    assert make_policy(name, listed) == make_policy(name)
-    assert settings_of(make_policy(name, listed)) == listed
+    policy = make_policy(name, listed)
+    assert policy == make_policy(name)
+    assert settings_of(policy) == listed
 
 
 def test_an_unknown_policy_is_refused_with_a_suggestion_and_the_valid_names() -> None:
@@ -132,50 +123,29 @@ def test_an_unknown_policy_is_refused_with_a_suggestion_and_the_valid_names() ->
 @pytest.mark.usefixtures("third_party")
 def test_an_installed_policy_is_listed_and_made_with_its_parameters() -> None:
     assert "tunable" in policy_names()
-    policy = make_policy(
-        "tunable",
-        {
-            "order": "narrowest",
-            "weight": "0.25",
-            "window": "3",
-            "strict": "true",
-            "note": "x y",
-            "most": "7",
-            "second": "widest",
-        },
-    )
-    assert settings_of(policy) == {
+    defaults = {
+        "order": "widest",
+        "weight": "1.5",
+        "window": "10",
+        "strict": "false",
+        "note": "",
+        "most": "none",
+        "second": "none",
+    }
+    others = {
         "order": "narrowest",
-        "weight": "0.25",
+        # Some weights are limits: a policy that cannot take one says so itself.
+        "weight": "inf",
         "window": "3",
         "strict": "true",
         "note": "x y",
         "most": "7",
         "second": "widest",
     }
-    assert settings_of(make_policy("tunable", {"window": "3"})) == {
-        "order": "widest",
-        "weight": "1.5",
-        "window": "3",
-        "strict": "false",
-        "note": "",
-        "most": "none",
-        "second": "none",
-    }
-
-
-@pytest.mark.usefixtures("third_party")
-def test_a_parameter_that_may_be_none_takes_the_word_as_well_as_a_value() -> None:
-    nothing = make_policy("tunable", {"most": "none", "second": "none"})
-    assert nothing == make_policy("tunable")
-    assert settings_of(make_policy("tunable", settings_of(nothing))) == settings_of(nothing)
-    assert make_policy("tunable", {"most": "7"}) != nothing
-
-
-@pytest.mark.usefixtures("third_party")
-def test_a_parameter_may_be_infinite() -> None:
-    """Some weights are limits: a policy that cannot take one says so itself."""
-    assert settings_of(make_policy("tunable", {"weight": "inf"}))["weight"] == "inf"
+    assert settings_of(make_policy("tunable", others)) == others
+    assert settings_of(make_policy("tunable", {"window": "3"})) == defaults | {"window": "3"}
+    assert make_policy("tunable", defaults) == make_policy("tunable")
+    assert make_policy("tunable", {"most": "7"}) != make_policy("tunable")
 
 
 @pytest.mark.usefixtures("third_party")
@@ -208,19 +178,6 @@ def test_parameters_are_listed_with_default_choices_and_meaning_and_nothing_else
         ({"most": "few"}, ["tunable.most='few' is not a whole number, such as 5, or 'none'"]),
         ({"second": "non"}, ["value of tunable.second", "did you mean 'none'", "widest"]),
     ],
-    ids=[
-        "unknown parameter",
-        "private field",
-        "unknown choice",
-        "not a truth value",
-        "not a number",
-        "not a whole number",
-        "no number",
-        "not a number at all",
-        "none where there must be a number",
-        "neither a number nor none",
-        "neither a choice nor none",
-    ],
 )
 def test_a_wrong_setting_is_refused_with_the_value_and_what_is_valid(
     settings: dict[str, str], words: list[str]
@@ -252,24 +209,3 @@ def test_a_broken_package_is_named_and_breaks_no_other_policy(name: str, words: 
     assert f"policy {name!r}" in str(refused.value)
     assert words in str(refused.value)
     assert make_policy("tunable").info.name == "tunable"
-
-
-class Colour(StrEnum):
-    RED = "red"
-
-
-@dataclass(frozen=True)
-class Local:
-    """A policy need not be registered to say what its parameters are."""
-
-    info: ClassVar[PolicyInfo] = PolicyInfo(name="local", summary="for tests", paper="")
-    colour: Colour = parameter(Colour.RED, "which")
-
-    def plan(self, snapshot: Snapshot) -> Plan:
-        return Fifo().plan(snapshot)
-
-
-def test_the_settings_of_a_policy_that_is_not_registered_are_text_as_well() -> None:
-    assert settings_of(Local()) == {"colour": "red"}
-    (listed,) = parameters_of(Local)
-    assert (listed.default, listed.choices) == ("red", ("red",))
