@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hetsched_core.fairness import RunTimes
+from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.types import (
     EMPTY_PLAN,

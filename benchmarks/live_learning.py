@@ -17,8 +17,8 @@ from pathlib import Path
 
 from immutables import Map
 
-from hetsched_core.decision_record import DecisionWriter, differences, read_decision
 from hetsched_core.policy import make_policy
+from hetsched_core.records.decision_record import DecisionWriter, differences, read_decision
 from hetsched_core.store import Mode, Store
 from hetsched_core.types import NodeCondition, Round, Snapshot, Trigger
 from slurm_plugin.backend import HOLDS, JobState, SlurmJob, SlurmNode, SlurmState

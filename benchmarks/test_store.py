@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from hetsched_core.spool import SCHEMA
+from hetsched_core.records.spool import SCHEMA
 from hetsched_core.store import (
     BasicTimes,
     DataTimes,

@@ -34,7 +34,14 @@ import numpy as np
 
 from benchmarks.papers.page import filled
 from benchmarks.wrappers.models import CASES
-from hetsched_core.spool import Profile, Progress, Rejection, SpoolLine, SpoolName, SpoolValidator
+from hetsched_core.records.spool import (
+    Profile,
+    Progress,
+    Rejection,
+    SpoolLine,
+    SpoolName,
+    SpoolValidator,
+)
 from hetsched_core.throughput.data_time import fit_modes
 from hetsched_core.throughput.iteration import (
     Bandwidths,

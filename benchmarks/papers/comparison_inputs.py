@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.papers.hare import Case, world
 from benchmarks.papers.logs import bundled, fox, habrok
-from hetsched_core.files import replacing
+from hetsched_core.records.files import replacing
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
 from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
 from hetsched_core.traces.workload import Workload

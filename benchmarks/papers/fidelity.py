@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.papers.page import PAGES, filled
-from hetsched_core.metrics import Measures, measure
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Gavel, Objective
 from hetsched_core.policy import Policy, make_policy

@@ -25,11 +25,11 @@ from benchmarks.papers.fidelity import STATIC, load, markdown
 from benchmarks.papers.hadar_jobs import drawn, least
 from benchmarks.papers.page import PAGES, filled
 from hetsched_core.kernels.payoff import Market
-from hetsched_core.metrics import Measures, measure
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policies.hadar.prices import Jobs, price_bounds
 from hetsched_core.policies.hadar.queue import PLENTY, Nodes, plan_queue
 from hetsched_core.policy import make_policy, policy_names
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.throughput import ProfileSet, SizeClass, builtin_speeds, profile_set
 from hetsched_core.types import (

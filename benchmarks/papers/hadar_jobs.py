@@ -16,7 +16,7 @@ from scipy.optimize import linprog
 from scipy.sparse import coo_array
 
 from benchmarks.papers.fidelity import STATIC, load, markdown
-from hetsched_core.metrics import Measures, measure
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.traces.gavel import read_measured

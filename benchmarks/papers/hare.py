@@ -24,7 +24,7 @@ from hetsched_core.policies.hare.hlas import Hlas, grouped
 from hetsched_core.policies.hare.hlas_p import HlasP
 from hetsched_core.policies.hare.instance import Instance
 from hetsched_core.policy import make_policy
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     Cluster,

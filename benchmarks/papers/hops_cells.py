@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from benchmarks.papers.hops_setting import MODELS, SCALES, World, world_of
-from hetsched_core.metrics import measure
+from hetsched_core.measures.metrics import measure
 from hetsched_core.policies.sia import Sia
 from hetsched_core.policy import Policy, make_policy
 from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hetsched_core.fairness import RunTimes
+from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.throughput import ProfileSet, SizeClass, profile_set
 from hetsched_core.throughput.builtin import gpu_counts, speed_table
 from hetsched_core.types import Cluster, Job, Node, RequirementSet, Speeds, Submission

@@ -16,9 +16,9 @@ import numpy as np
 
 from benchmarks.papers.page import PAGES, filled
 from benchmarks.papers.throughput import markdown
-from hetsched_core.metrics import measure
+from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy
-from hetsched_core.replay import with_node_spread
+from hetsched_core.replay.replay import with_node_spread
 from hetsched_core.simulate import Estimates, KnownSpeeds, Measured, Settings, simulate
 from hetsched_core.simulate.learned import LEAST_ITERATIONS, LearnedSpeeds
 from hetsched_core.throughput.node_spread import node_spread

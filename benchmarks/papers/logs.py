@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.papers.page import PAGES, filled
 from benchmarks.papers.throughput import markdown
-from hetsched_core.logged import Closeness, closeness
+from hetsched_core.measures.logged import Closeness, closeness
 from hetsched_core.policy import make_policy
 from hetsched_core.report.history import LoggedHistory
 from hetsched_core.simulate import Settings, simulate

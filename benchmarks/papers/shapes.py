@@ -19,7 +19,7 @@ from benchmarks.papers.fidelity import markdown
 from benchmarks.papers.page import PAGES, filled
 from hetsched_core.cli import main as hetsched
 from hetsched_core.policy import make_policy
-from hetsched_core.replay import replay
+from hetsched_core.replay.replay import replay
 from hetsched_core.report.estimates import relative_change
 from hetsched_core.simulate import Settings
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster

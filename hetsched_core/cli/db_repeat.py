@@ -32,8 +32,8 @@ def repeat_recorded(file: Path, after: int = 0) -> None:
         HetschedError: some come out otherwise.
     """
     from hetsched_core.cli.stores import open_to_read
-    from hetsched_core.decision_record import differences, read_decision
     from hetsched_core.errors import HetschedError, InputError
+    from hetsched_core.records.decision_record import differences, read_decision
 
     same = other = left_out = 0
     with open_to_read(file) as store:

@@ -12,10 +12,10 @@ from hetsched_core.cli.inputs import FILE, read_options, workload_options
 from hetsched_core.cli.options import COSTS, claim_outputs, costs, usage_errors
 
 if TYPE_CHECKING:
-    from hetsched_core.logged import Closeness, LoggedMeasures
-    from hetsched_core.metrics import Measures
+    from hetsched_core.measures.logged import Closeness, LoggedMeasures
+    from hetsched_core.measures.metrics import Measures
     from hetsched_core.policy import Policy
-    from hetsched_core.replay import Replayed
+    from hetsched_core.replay.replay import Replayed
     from hetsched_core.report.result import Result
     from hetsched_core.traces.load import Loaded
     from hetsched_core.types import Job
@@ -128,8 +128,13 @@ def replay(
 
     from hetsched_core.cli.progress import progress
     from hetsched_core.cli.replay_report import require_report, write_report
-    from hetsched_core.replay import EstimateSource, result_of, with_learning, with_node_spread
-    from hetsched_core.replay import replay as run_each
+    from hetsched_core.replay.replay import (
+        EstimateSource,
+        result_of,
+        with_learning,
+        with_node_spread,
+    )
+    from hetsched_core.replay.replay import replay as run_each
     from hetsched_core.report.history import History
     from hetsched_core.simulate import Settings
     from hetsched_core.throughput.node_spread import node_spread as find_node_spread
@@ -335,7 +340,7 @@ def _warn_of_never(never: dict[str, str]) -> None:
 
 
 def _write_rejects(loaded: Loaded, never: dict[str, str], path: Path) -> None:
-    from hetsched_core.files import replacing
+    from hetsched_core.records.files import replacing
 
     with replacing(path) as file:
         file.writelines(f"{reject}\n" for reject in loaded.rejects())
@@ -355,7 +360,7 @@ def _tell_result(result: Result) -> None:
 
 
 def _write_run_log(one: Replayed, folder: Path) -> None:
-    from hetsched_core.runlog_file import write_run_log
+    from hetsched_core.records.runlog_file import write_run_log
 
     folder.mkdir(parents=True, exist_ok=True)
     write_run_log(one.log, folder / f"{one.name}.jsonl")

@@ -220,7 +220,7 @@ def show(files: tuple[Path, ...], **options: Any) -> None:
 
 def _write(lines: Iterable[str], out: Path) -> None:
     """Write lines to a file, or to the standard output where it is called -."""
-    from hetsched_core.files import replacing
+    from hetsched_core.records.files import replacing
 
     whole = (f"{line}\n" for line in lines)
     if str(out) == "-":

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from hetsched_core.contract.fits import Fit, fit
 from hetsched_core.contract.trial import Trial
-from hetsched_core.runlog import RunEnd, RunLog, RunRecord, each
+from hetsched_core.records.runlog import RunEnd, RunLog, RunRecord, each
 from hetsched_core.simulate import NodeLost
 from hetsched_core.types import (
     SLACK,

@@ -10,7 +10,7 @@ from hetsched_core.contract import logs, plans, reruns, stops
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import Trial, run_trial
 from hetsched_core.policy import Policy
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 
 DEFAULT_SEEDS = range(8)
 

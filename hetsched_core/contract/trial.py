@@ -11,7 +11,7 @@ from typing import ClassVar
 from hetsched_core.contract.scenario import Scenario
 from hetsched_core.errors import PlanError
 from hetsched_core.policy import Policy, PolicyInfo
-from hetsched_core.runlog import RunEnd, RunLog, RunRecord
+from hetsched_core.records.runlog import RunEnd, RunLog, RunRecord
 from hetsched_core.simulate import simulate
 from hetsched_core.types import Entry, Placed, Plan, ProfilePlacement, Snapshot
 

@@ -37,7 +37,7 @@ from hetsched_core.policies.hops.configurations import JobOptions
 from hetsched_core.policies.hops.hops import Hops, refuse_outside
 from hetsched_core.policies.hops.room import configuration_of
 from hetsched_core.policies.hops.round import HopsRound
-from hetsched_core.policies.hops.solve import Setting
+from hetsched_core.policies.hops.solve import SolverInput
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.policy import PolicyInfo, parameter
 from hetsched_core.types import JobView, Knowledge, Plan, Replan, Shape, Snapshot, Trigger
@@ -185,7 +185,7 @@ class _SteadyRound(HopsRound):
         priorities: Floats = (wait_s + self._steady.patience_s) / left_s
         return priorities
 
-    def _whole_round(self, setting: Setting, priorities: Floats) -> tuple[Ints, Floats]:
+    def _whole_round(self, setting: SolverInput, priorities: Floats) -> tuple[Ints, Floats]:
         """Let nobody weigh more than a runner whose stop for it would gain less than it costs."""
         queue, held = self._queue, np.zeros(len(self._views), np.bool_)
         held[list(setting.held)] = True

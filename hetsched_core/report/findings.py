@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hetsched_core.logged import Closeness
-from hetsched_core.metrics import Measures
+from hetsched_core.measures.logged import Closeness
+from hetsched_core.measures.metrics import Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.gains import LEAST_S, Gains
 from hetsched_core.report.history import History, LoggedHistory

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.fairness import latency_ratio
-from hetsched_core.logged import waits_s
-from hetsched_core.runlog import JobRecord, RunLog, RunRecord, each
+from hetsched_core.measures.fairness import latency_ratio
+from hetsched_core.measures.logged import waits_s
+from hetsched_core.records.runlog import JobRecord, RunLog, RunRecord, each
 from hetsched_core.types import Cluster, EndState, Purpose, Submission
 
 Floats = NDArray[np.float64]

@@ -16,9 +16,9 @@ from markupsafe import Markup, escape
 
 from hetsched_core import __version__
 from hetsched_core.costs import Costs
-from hetsched_core.files import replacing
-from hetsched_core.metrics import Measures
+from hetsched_core.measures.metrics import Measures
 from hetsched_core.policy import PolicyInfo
+from hetsched_core.records.files import replacing
 from hetsched_core.report import figures
 from hetsched_core.report.clock import BINS, Clock
 from hetsched_core.report.estimates import CONFIDENCE

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from hetsched_core.errors import HetschedError, InputError
-from hetsched_core.files import replacing
-from hetsched_core.logged import Closeness, LoggedMeasures
-from hetsched_core.metrics import Measures, PlanTimes
+from hetsched_core.measures.logged import Closeness, LoggedMeasures
+from hetsched_core.measures.metrics import Measures, PlanTimes
+from hetsched_core.records.files import replacing
 from hetsched_core.values.json import plain, strict_json
 from hetsched_core.values.records import structure
 

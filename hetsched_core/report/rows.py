@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hetsched_core.logged import Closeness, LoggedMeasures
-from hetsched_core.metrics import MEASURES, Better, Kind, Measure, Measures
+from hetsched_core.measures.logged import Closeness, LoggedMeasures
+from hetsched_core.measures.metrics import MEASURES, Better, Kind, Measure, Measures
 from hetsched_core.report.estimates import Estimate, estimate, relative_change
 from hetsched_core.report.units import (
     ABSENT,

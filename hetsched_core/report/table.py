@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hetsched_core.logged import Closeness, LoggedMeasures
-from hetsched_core.metrics import MEASURES, Better, Kind, Measures
+from hetsched_core.measures.logged import Closeness, LoggedMeasures
+from hetsched_core.measures.metrics import MEASURES, Better, Kind, Measures
 from hetsched_core.report.rows import best_text
 from hetsched_core.report.units import LOGGED, decimals, duration_unit
 

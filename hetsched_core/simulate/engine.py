@@ -22,7 +22,7 @@ from hetsched_core.policy import (
     diff,
     settings_of,
 )
-from hetsched_core.runlog import RunEnd, RunLog, RunLogHeader
+from hetsched_core.records.runlog import RunEnd, RunLog, RunLogHeader
 from hetsched_core.simulate.events import (
     Arrives,
     Cancelled,

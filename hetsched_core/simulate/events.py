@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hetsched_core.runlog import RunEnd
+from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate.state import RunId
 from hetsched_core.types import Plan, Submission
 from hetsched_core.types.making import cheaply_made

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy
-from hetsched_core.runlog import RunEnd, RunLogHeader
+from hetsched_core.records.runlog import RunEnd, RunLogHeader
 from hetsched_core.simulate.engine import Simulation
 from hetsched_core.simulate.events import Drained, GivenUp, TimerRings
 from hetsched_core.simulate.heap import Priority

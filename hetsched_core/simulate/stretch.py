@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from hetsched_core.runlog import RunEnd, RunRecord
+from hetsched_core.records.runlog import RunEnd, RunRecord
 from hetsched_core.simulate.settings import Measured
 from hetsched_core.simulate.world import World
 from hetsched_core.types import Configuration, Purpose

@@ -20,7 +20,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 
 from hetsched_core.errors import InputError
-from hetsched_core.runlog import RunEnd
+from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate.events import TasksDue
 from hetsched_core.simulate.heap import Priority
 from hetsched_core.simulate.state import Active

@@ -12,10 +12,17 @@ from dataclasses import replace
 
 from immutables import Map
 
-from hetsched_core.fairness import RunTimes
+from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.placement import ways_to_fit
 from hetsched_core.placement.ways import shut_out
-from hetsched_core.runlog import JobRecord, NodeRecord, RunEnd, RunLog, RunLogHeader, RunRecord
+from hetsched_core.records.runlog import (
+    JobRecord,
+    NodeRecord,
+    RunEnd,
+    RunLog,
+    RunLogHeader,
+    RunRecord,
+)
 from hetsched_core.simulate.events import (
     Drained,
     Event,

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hetsched_core.spool import Checkpoint, End, Progress, SpoolLine
+from hetsched_core.records.spool import Checkpoint, End, Progress, SpoolLine
 from hetsched_core.store import merge
 from hetsched_core.store.database import Transaction, columns_of, types_of
 from hetsched_core.store.records import ProfileKey

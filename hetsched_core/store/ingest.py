@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hetsched_core.errors import InputError
-from hetsched_core.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
+from hetsched_core.records.spool import Profile, Progress, Reject, Rejection, SpoolLine, SpoolName
 from hetsched_core.store.database import Columns, Transaction, columns_of
 from hetsched_core.store.following import JobProgress, heard
 from hetsched_core.store.measurements import (

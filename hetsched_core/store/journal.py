@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from hetsched_core.runlog import PlanRecord, RunEnd, RunRecord
+from hetsched_core.records.runlog import PlanRecord, RunEnd, RunRecord
 from hetsched_core.store.database import Transaction, columns_of
 from hetsched_core.store.merge import replace
 from hetsched_core.store.names import profile_ids

@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from hetsched_core.errors import InputError
-from hetsched_core.runlog import PlanRecord, RunRecord
+from hetsched_core.records.runlog import PlanRecord, RunRecord
 from hetsched_core.throughput.iteration import Pattern
 from hetsched_core.throughput.moments import Moments
 from hetsched_core.types import Diagnostics

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from hetsched_core.spool import (
+from hetsched_core.records.spool import (
     MAX_FILE_BYTES,
     MAX_LINE_BYTES,
     Reject,

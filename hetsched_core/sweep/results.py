@@ -10,8 +10,8 @@ from pathlib import Path
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from hetsched_core.errors import InputError
-from hetsched_core.files import replacing
-from hetsched_core.metrics import Measures
+from hetsched_core.measures.metrics import Measures
+from hetsched_core.records.files import replacing
 from hetsched_core.report.estimates import CONFIDENCE
 from hetsched_core.report.result import read_result
 from hetsched_core.report.rows import Row, rows

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Any
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.explain import Why, why
-from hetsched_core.explain_plan import explain
+from hetsched_core.explain.plan import explain
+from hetsched_core.explain.why import Why, why
 from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
 from slurm_plugin.api.records import record_of

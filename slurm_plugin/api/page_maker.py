@@ -20,7 +20,7 @@ from typing import Any
 import cattrs
 
 from hetsched_core.errors import HetschedError, InputError
-from hetsched_core.files import replacing
+from hetsched_core.records.files import replacing
 from hetsched_core.report.live_page import LivePage, to_html
 from hetsched_core.report.live_state import LiveState
 from slurm_plugin.api.client import ask

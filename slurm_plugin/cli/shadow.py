@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from hetsched_core.shadow import ShadowReport, Side
+    from hetsched_core.replay.shadow import ShadowReport, Side
 
 
 @click.group()
@@ -43,7 +43,7 @@ def report(file: Path, days: float, policy: str, settings: tuple[str, ...], as_j
 
     from hetsched_core.cli.stores import open_to_read
     from hetsched_core.policy import make_policy
-    from hetsched_core.shadow import shadow_report
+    from hetsched_core.replay.shadow import shadow_report
 
     if not math.isfinite(days):
         raise click.UsageError(f"--days {days}: expected a number of days")

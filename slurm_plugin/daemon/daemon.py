@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.errors import InputError, described
 from hetsched_core.policy import (
     ASK_AGAIN_S,
@@ -21,7 +20,8 @@ from hetsched_core.policy import (
     diff,
     salvaged,
 )
-from hetsched_core.runlog import PlanRecord
+from hetsched_core.records.decision_record import DecisionWriter
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import Decision, Store, StoreError
 from hetsched_core.types import (
     EMPTY_PLAN,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hetsched_core.fairness import RunTimes, latency_ratio, raqlr
 from hetsched_core.forecast import PastJob, claim_of, work_done
+from hetsched_core.measures.fairness import RunTimes, latency_ratio, raqlr
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange, StoreError
 from hetsched_core.types import (
     Configuration,

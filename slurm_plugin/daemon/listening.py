@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hetsched_core.spool import Profile, Progress, SpoolName
+from hetsched_core.records.spool import Profile, Progress, SpoolName
 from hetsched_core.store import (
     FollowedRun,
     Ingested,

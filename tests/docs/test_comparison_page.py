@@ -20,7 +20,7 @@ from benchmarks.papers.comparison_tables import (
     verdict,
 )
 from hetsched_core.cli.sweep import generate_options, replay_options
-from hetsched_core.metrics import measure
+from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.report.estimates import Estimate
 from hetsched_core.simulate import Settings, simulate

@@ -25,7 +25,7 @@ from benchmarks.papers.hops_setting import (
     world_of,
 )
 from benchmarks.papers.page import filled as fill
-from hetsched_core.fairness import RunTimes
+from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.simulate import KnownSpeeds, simulate
 from hetsched_core.types import Configuration
 

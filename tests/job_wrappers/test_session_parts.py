@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, Start
+from hetsched_core.records.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, Start
 from hetsched_core.throughput.iteration import IterationTimes, Pattern, iteration_s
 from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import Checkpoint, End, Profile, Progress, Start
+from hetsched_core.records.spool import Checkpoint, End, Profile, Progress, Start
 from job_wrappers.moves import path_of, read_moves
 from job_wrappers.slurm import gpu_type_of
 from job_wrappers.spool import SpoolWriter

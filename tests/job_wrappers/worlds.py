@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hetsched_core.spool import Rejection, SpoolLine, SpoolName, SpoolValidator
+from hetsched_core.records.spool import Rejection, SpoolLine, SpoolName, SpoolValidator
 from job_wrappers.allocation import Allocation
 from job_wrappers.states import leaves
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.replay import replay
+from hetsched_core.replay.replay import replay
 from hetsched_core.simulate import Settings
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import LoadOptions, load_workload

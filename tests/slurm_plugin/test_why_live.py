@@ -1,6 +1,6 @@
 """`why` where Slurm has the word, on a real one: the right words, and what change would help.
 
-What a policy alone decides is in tests/hetsched_core/test_explain.py.
+What a policy alone decides is in tests/hetsched_core/explain/test_why.py.
 """
 
 from __future__ import annotations

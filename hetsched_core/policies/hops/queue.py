@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.fairness import finish_time_fairness, latency_ratio, priority_weights
+from hetsched_core.measures.fairness import finish_time_fairness, latency_ratio, priority_weights
 from hetsched_core.policies.job_size import expected_run_s
 from hetsched_core.types import Job, JobView, Snapshot
 

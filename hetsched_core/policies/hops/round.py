@@ -31,7 +31,7 @@ from hetsched_core.policies.hops.queue import (
     weights_of,
 )
 from hetsched_core.policies.hops.room import Room, configuration_of, layout_of, pieces_of
-from hetsched_core.policies.hops.solve import Outcome, Setting, plan_once, take
+from hetsched_core.policies.hops.solve import Outcome, SolverInput, plan_once, take
 from hetsched_core.policies.job_size import run_times
 from hetsched_core.types import (
     Configuration,
@@ -177,7 +177,7 @@ class HopsRound:
         self._queue = able[np.argsort(-priorities[able], kind="stable")]
         return priorities
 
-    def _keep_unclaimed(self, setting: Setting) -> None:
+    def _keep_unclaimed(self, setting: SolverInput) -> None:
         """Let runners keep what they have where no job got it and a move gains nothing.
 
         A solution is good enough within its gap, so it may have such moves in it.
@@ -208,7 +208,7 @@ class HopsRound:
             self._room.take(nodes, gpus, need)
             self._placed[at] = has
 
-    def _whole_round(self, setting: Setting, priorities: Floats) -> tuple[Ints, Floats]:
+    def _whole_round(self, setting: SolverInput, priorities: Floats) -> tuple[Ints, Floats]:
         """Return the queue and the (J,) priorities of a plan in which runners compete, too."""
         return self._queue, priorities
 
@@ -268,7 +268,7 @@ class HopsRound:
         chosen: Ints = waiting[np.concatenate([np.arange(size), admitted])]
         return chosen
 
-    def _plan(self, setting: Setting, jobs: Ints, priorities: Floats) -> bool:
+    def _plan(self, setting: SolverInput, jobs: Ints, priorities: Floats) -> bool:
         """Make one plan for jobs in queue order; return whether any was placed."""
         policy, demand, cluster = self._policy, self._demand, self._snapshot.cluster
         outcome = plan_once(
@@ -298,7 +298,7 @@ class HopsRound:
         """Return (Q,) what the options of (M,) jobs are worth, before weights."""
         return options.gain()
 
-    def _setting(self) -> Setting:
+    def _setting(self) -> SolverInput:
         """Return what the plans of this round have in common."""
         snapshot, policy, layout = self._snapshot, self._policy, self._room.layout
         held: dict[int, tuple[Ints, Ints]] = {}
@@ -314,7 +314,7 @@ class HopsRound:
             if self._demand.accepts(at, *pieces, layout):
                 held[at] = pieces
                 held_speed[at] = snapshot.speeds.speed(view.job.profile, has)
-        return Setting(
+        return SolverInput(
             generator=self._generator,
             gap=policy.gap,
             held=held,

@@ -44,7 +44,7 @@ SMALLEST_GAP = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Setting:
+class SolverInput:
     """What all plans of one round have in common.
 
     Attributes:
@@ -83,7 +83,7 @@ class Outcome:
 
 
 def plan_once(
-    setting: Setting,
+    setting: SolverInput,
     jobs: Ints,
     weights: Floats,
     room: Room,
@@ -147,7 +147,7 @@ class _Task:
         worth: (Q,) gain, and what a restart costs that is spared.
     """
 
-    setting: Setting
+    setting: SolverInput
     jobs: Ints
     room: Room
     classes: Classes
@@ -155,7 +155,7 @@ class _Task:
     worth: Floats
 
     @classmethod
-    def of(cls, setting: Setting, jobs: Ints, room: Room) -> _Task:
+    def of(cls, setting: SolverInput, jobs: Ints, room: Room) -> _Task:
         generator = setting.generator
         generated = generator.on(room)
         own = np.full(len(jobs), -1, np.int64)
@@ -251,7 +251,7 @@ class _Task:
 
 
 def _add_held(
-    setting: Setting, jobs: Ints, room: Room, classes: Classes, catalogue: Catalogue
+    setting: SolverInput, jobs: Ints, room: Room, classes: Classes, catalogue: Catalogue
 ) -> tuple[Catalogue, Ints]:
     """Add what the jobs have to the catalogue, and return where it is for each, -1 for nothing."""
     own = np.full(len(jobs), -1, np.int64)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.decision_record import DecisionWriter
 from hetsched_core.policy import make_policy
-from hetsched_core.runlog import PlanRecord
+from hetsched_core.records.decision_record import DecisionWriter
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import Decision, Measurement, Mode, Moments, ProfileKey, Store
 from hetsched_core.types import Reason, ReasonCode, Waiting
 from tests.hetsched_core.cli.conftest import Run

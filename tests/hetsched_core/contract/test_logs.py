@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.contract import CONTRACTS, Scenario, Trial, run_trial
-from hetsched_core.runlog import NodeRecord, RunEnd, RunLog, RunRecord
+from hetsched_core.records.runlog import NodeRecord, RunEnd, RunLog, RunRecord
 from hetsched_core.simulate import KnownSpeeds, Settings
 from hetsched_core.types import (
     Cluster,

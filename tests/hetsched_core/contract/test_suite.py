@@ -96,7 +96,7 @@ WRONG = [
     (broken.WritesIntoMemory(), "same-answer", "plan() changed the snapshot: 'memory"),
     (broken.WritesIntoSpeeds(), "same-answer", "plan() changed the snapshot: 'speeds of"),
     (Claims({"changed": frozenset()}), "named-changes", "changed and `changed` does not name it"),
-    (Claims({"base": object()}), "named-changes", "revises one that is not in force"),
+    (Claims({"base": "another"}), "named-changes", "revises one that is not in force"),
     (broken.NeedsItsNotes(), "lost-notes", "with notes lost, KeyError: 'jobs'"),
     (notes(version=1, jobs=("a", "b")), "memory", "not the same when it has been JSON"),
     (notes(version=1, jobs={"a", "b"}), "memory", "memory is no JSON"),

@@ -15,7 +15,7 @@ import pytest
 from hetsched_core.cli import main
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.policy import make_policy, policy_names
-from hetsched_core.runlog_file import write_run_log
+from hetsched_core.records.runlog_file import write_run_log
 from hetsched_core.simulate import simulate
 from hetsched_core.traces.bundled import cluster_path
 from hetsched_core.types import ExecutionModel

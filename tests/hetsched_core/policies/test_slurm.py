@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.policies.slurm import Reserve, Slurm
 from hetsched_core.policy import Policy, PolicyInfo
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.simulate.events import JobCrashed, NodeDrained
 from hetsched_core.types import Cluster, Node, Plan, Snapshot, Submission, Trigger, Waiting

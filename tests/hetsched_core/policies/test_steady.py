@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hetsched_core.policies.steady import Sizes, Steady, least_of_the_shorter
-from hetsched_core.runlog import RunEnd
+from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, JobView, Run, Shape
 from tests.hetsched_core.policies.hops.worlds import at_round

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from hetsched_core.policy import Policy, PolicyInfo, check_plan
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.types import (
     Cluster,
     Entry,

@@ -5,13 +5,13 @@ from dataclasses import replace
 from datetime import UTC, tzinfo
 from functools import cache
 
-from hetsched_core.logged import closeness, logged_measures
-from hetsched_core.metrics import Measures, measure
+from hetsched_core.measures.logged import closeness, logged_measures
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import make_policy
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.report.history import History, LoggedHistory
 from hetsched_core.report.page import Report, SourceFile
 from hetsched_core.report.result import Result, ResultInput
-from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, EndState, LoggedRun, Node, Speeds, Submission
 from tests.hetsched_core.worlds import linear_speeds, submission

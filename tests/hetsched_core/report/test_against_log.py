@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.logged import Closeness
+from hetsched_core.measures.logged import Closeness
 from hetsched_core.report.findings import against_log
 from hetsched_core.report.history import LoggedHistory
 from hetsched_core.report.units import SPACE

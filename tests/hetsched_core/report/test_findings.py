@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetsched_core.metrics import Measures, measure
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.report.findings import cautions, findings, peak
 from hetsched_core.report.gains import gains
 from hetsched_core.report.history import History

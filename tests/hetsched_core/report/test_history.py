@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.metrics import measure
+from hetsched_core.measures.metrics import measure
 from hetsched_core.report.history import History, Spans
 from hetsched_core.types import EndState
 from tests.hetsched_core.report.runs import CLUSTER, MONDAY_S, SPEEDS, run_log, usual, usual_log

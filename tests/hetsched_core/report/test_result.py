@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hetsched_core.errors import HetschedError, InputError
-from hetsched_core.logged import Closeness, LoggedMeasures
-from hetsched_core.metrics import Measures, PlanTimes
+from hetsched_core.measures.logged import Closeness, LoggedMeasures
+from hetsched_core.measures.metrics import Measures, PlanTimes
 from hetsched_core.report.result import Result, ResultInput, read_result, to_json, write_result
 
 PAGE = Path(__file__).parents[3] / "docs/formats/result.md"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.metrics import Measures, measure
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.report.rows import Row, rows
 from tests.hetsched_core.report.runs import SPEEDS, usual_log
 

@@ -7,8 +7,8 @@ import re
 import pytest
 from rich.console import Console
 
-from hetsched_core.logged import Closeness, LoggedMeasures
-from hetsched_core.metrics import Measures
+from hetsched_core.measures.logged import Closeness, LoggedMeasures
+from hetsched_core.measures.metrics import Measures
 from hetsched_core.report.table import Comparison, closeness_table, comparison, show
 
 EMPTY = Measures(

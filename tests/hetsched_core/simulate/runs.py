@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.runlog import JobRecord, RunEnd, RunLog
+from hetsched_core.records.runlog import JobRecord, RunEnd, RunLog
 from hetsched_core.simulate import Incident, Settings, simulate
 from hetsched_core.types import Cluster, Placed, Placement, Submission
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on

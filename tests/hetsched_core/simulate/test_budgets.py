@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.runlog import RunEnd, RunLog
+from hetsched_core.records.runlog import RunEnd, RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import EndState, ExecutionModel, Phase, Placed, Snapshot, Trigger
 from tests.hetsched_core.simulate.runs import PAIR, copies, ends, held, productive, record, run

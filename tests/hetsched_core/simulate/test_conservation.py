@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.contract import Trial, random_scenario, run_trial
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.runlog import RunLog, RunRecord
+from hetsched_core.records.runlog import RunLog, RunRecord
 from hetsched_core.types import EndState, ExecutionModel, Purpose
 from tests.hetsched_core.contract.models import RoundByRound, WholeNodes
 

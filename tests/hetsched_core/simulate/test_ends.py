@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.runlog import RunEnd
+from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate import simulate
 from hetsched_core.types import EndState, Snapshot, Trigger
 from tests.hetsched_core.simulate.runs import ends, held, productive, record, run

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.policy import make_policy
-from hetsched_core.runlog import RunEnd
+from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost
 from hetsched_core.types import EndState, Entry, Trigger
 from tests.hetsched_core.simulate.runs import FIFO, ends, held, productive, record, run

@@ -12,12 +12,12 @@ from typing import ClassVar
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.metrics import measure
+from hetsched_core.measures.metrics import measure
 from hetsched_core.policies.allox import Allox
 from hetsched_core.policies.hare.offline import Hare
 from hetsched_core.policy import Policy, PolicyInfo
-from hetsched_core.runlog import RunLog, RunRecord, each
-from hetsched_core.runlog_file import read_run_log, write_run_log
+from hetsched_core.records.runlog import RunLog, RunRecord, each
+from hetsched_core.records.runlog_file import read_run_log, write_run_log
 from hetsched_core.simulate import (
     Incident,
     JobCrashed,

@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.costs import Executor
 from hetsched_core.errors import InputError
-from hetsched_core.runlog import RunEnd, RunLog
+from hetsched_core.records.runlog import RunEnd, RunLog
 from hetsched_core.simulate import (
     Incident,
     JobCrashed,

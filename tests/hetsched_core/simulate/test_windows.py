@@ -9,7 +9,7 @@ import pytest
 
 from hetsched_core.errors import PlanError
 from hetsched_core.policy import Policy, make_policy, policy_names
-from hetsched_core.runlog import RunEnd, RunLog
+from hetsched_core.records.runlog import RunEnd, RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import (
     ExecutionModel,

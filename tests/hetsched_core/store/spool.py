@@ -4,7 +4,7 @@ import json
 import os
 from pathlib import Path
 
-from hetsched_core.spool import SCHEMA
+from hetsched_core.records.spool import SCHEMA
 from hetsched_core.store import ProfileKey, SpoolRun
 from hetsched_core.types import Node
 

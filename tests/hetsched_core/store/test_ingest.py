@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, Reject, SpoolName
+from hetsched_core.records.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, Reject, SpoolName
 from hetsched_core.store import (
     FileReject,
     Ingested,

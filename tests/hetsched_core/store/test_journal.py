@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hetsched_core.runlog import PlanRecord, RunEnd, RunRecord
+from hetsched_core.records.runlog import PlanRecord, RunEnd, RunRecord
 from hetsched_core.store import Decision, ProfileKey, Store, StoredRun
 from hetsched_core.types import Diagnostics, Purpose, Trigger
 from tests.hetsched_core.store.measured import RESNET

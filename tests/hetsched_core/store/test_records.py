@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.runlog import PlanRecord, RunEnd, RunRecord
+from hetsched_core.records.runlog import PlanRecord, RunEnd, RunRecord
 from hetsched_core.store import (
     BandwidthMeasurement,
     BandwidthTerm,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.runlog import PlanRecord
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import (
     DataTimes,
     Decision,

@@ -261,7 +261,7 @@ def test_lines_are_the_same_compressed_or_not() -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (gzip.compress(b"x\n" * 9999)[:-20], "cut off"),
+        (gzip.compress(b"x\n" * 9999, mtime=0)[:-20], "cut off"),
         (b"\x1f\x8bno gzip", "damaged"),
         (b"a\nb\xff\n", "not text in UTF-8"),
         (b"a\nb\0\n", "line 2: a binary file"),

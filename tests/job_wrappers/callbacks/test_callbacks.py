@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import Checkpoint, End, Loss, Profile, Progress
+from hetsched_core.records.spool import Checkpoint, End, Loss, Profile, Progress
 from tests.job_wrappers.worlds import launch, same, spooled, weights
 
 FRAMEWORKS = {"transformers": "hugging_face_train.py", "lightning": "lightning_train.py"}

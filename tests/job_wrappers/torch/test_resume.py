@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.spool import Checkpoint, End, Loss, Profile, Progress, Start
+from hetsched_core.records.spool import Checkpoint, End, Loss, Profile, Progress, Start
 from tests.job_wrappers.worlds import (
     assert_same_training,
     launch,

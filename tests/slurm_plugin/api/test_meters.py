@@ -9,8 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.fifo import Fifo
-from hetsched_core.runlog import PlanRecord
-from hetsched_core.spool import Reject
+from hetsched_core.records.runlog import PlanRecord
+from hetsched_core.records.spool import Reject
 from hetsched_core.store import Decision, FileReject, RejectedLines
 from hetsched_core.types import (
     Diagnostics,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hetsched_core.explain import why
+from hetsched_core.explain.why import why
 from hetsched_core.policy import make_policy
 from hetsched_core.simulate.forward import first_starts
 from hetsched_core.store import JobProgress

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.runlog import PlanRecord
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import (
     Decision,
     Mode,

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from hetsched_core.explain import why
+from hetsched_core.explain.why import why
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.backend import (

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.decision_record import differences, read_decision
+from hetsched_core.records.decision_record import differences, read_decision
 from hetsched_core.store import IN_MEMORY, ProfileKey, Store
 from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.backend import SlurmBackend

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from immutables import Map
 
-from hetsched_core.runlog import PlanRecord
+from hetsched_core.records.runlog import PlanRecord
 from hetsched_core.store import Decision
 from hetsched_core.types import (
     Configuration,

@@ -11,7 +11,7 @@ import pytest
 from hetsched_core.policies.gavel import Gavel
 from hetsched_core.policies.hadar.hadar import Hadar, Replanning
 from hetsched_core.policy import Policy
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from tests.hetsched_core.policies.worlds import ends
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, on, submission

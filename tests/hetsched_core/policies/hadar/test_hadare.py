@@ -10,7 +10,7 @@ import pytest
 
 from hetsched_core.policies.hadar.hadare import Hadare, Rates
 from hetsched_core.policies.hadar.tracker import Tracker
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.throughput.first_estimate import GpuFacts
 from hetsched_core.types import (

@@ -11,7 +11,7 @@ import pytest
 from hetsched_core.policies.hadar.hadare import Hadare
 from hetsched_core.policies.hadar.tracker import Tracker
 from hetsched_core.policy import Policy
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, Speeds
 from tests.hetsched_core.policies.worlds import watched

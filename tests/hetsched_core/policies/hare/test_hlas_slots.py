@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.policies.hare.hlas_slots import HlasSlots
 from hetsched_core.policies.hare.queues import Thresholds
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, Node, Submission
 from tests.hetsched_core.policies.hare.worlds import k80s, longest_wait

@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.policies.hare.offline import Hare
 from hetsched_core.policies.hare.schedule import GpuChoice
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import JobCrashed, NodeBack, NodeLost, Settings, simulate
 from hetsched_core.simulate.events import Incident
 from hetsched_core.types import Cluster, EndState, Node, Plan, Submission, TaskTimes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hetsched_core.policy import Policy
-from hetsched_core.runlog import RunLog
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, Node, Submission, TaskShape, TaskTimes
 from tests.hetsched_core.policies.worlds import task_speeds

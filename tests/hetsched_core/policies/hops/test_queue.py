@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.fairness import RunTimes
+from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.policies.hops.queue import (
     UNKNOWN_RUN_S,
     Notes,

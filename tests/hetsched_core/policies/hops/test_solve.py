@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from hetsched_core.choose import ChooseProblem, choose, choose_in_order
-from hetsched_core.fairness import priority_weights
+from hetsched_core.measures.fairness import priority_weights
 from hetsched_core.policies.hops.configurations import Neighbours
 from hetsched_core.policies.hops.queue import weights_of
 from hetsched_core.policies.hops.solve import (
     SMALLEST_GAP,
     Outcome,
-    Setting,
+    SolverInput,
     jobs_that_count,
     plan_once,
     take,
@@ -133,7 +133,7 @@ def planned(
 ) -> tuple[Outcome, list[naive.Config | None], list[float]]:
     """The plan, the configuration of each job, and the weights; jobs come in queue order."""
     nothing = np.zeros(len(world.views))
-    setting = Setting(
+    setting = SolverInput(
         generator=world.generator(neighbours),
         gap=gap,
         held={},

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.files import replacing
+from hetsched_core.records.files import replacing
 
 
 def test_a_file_takes_the_place_of_the_old_one_only_when_it_is_complete(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from hetsched_core.metrics import Measures, PlanTimes, measure
-from hetsched_core.runlog import (
+from hetsched_core.measures.metrics import Measures, PlanTimes, measure
+from hetsched_core.records.runlog import (
     JobRecord,
     NodeRecord,
     PlanRecord,

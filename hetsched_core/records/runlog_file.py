@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, TextIO, get_type_hints
 
 from hetsched_core.errors import InputError, unknown
-from hetsched_core.files import replacing
-from hetsched_core.runlog import (
+from hetsched_core.records.files import replacing
+from hetsched_core.records.runlog import (
     JobRecord,
     NodeRecord,
     PlanRecord,

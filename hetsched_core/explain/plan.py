@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 
 from immutables import Map
 
-from hetsched_core.explain import active_job, would_place
-from hetsched_core.fairness import RunTimes
+from hetsched_core.explain.why import active_job, would_place
+from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.placement import FreeGpus, ways_to_fit
 from hetsched_core.placement.pack import fastest_fit
 from hetsched_core.policy import Policy

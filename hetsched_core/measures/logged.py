@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.fairness import latency_ratio
-from hetsched_core.runlog import JobRecord
+from hetsched_core.measures.fairness import latency_ratio
+from hetsched_core.records.runlog import JobRecord
 from hetsched_core.types import EndState, Job, LoggedRun, Submission
 
 Floats = NDArray[np.float64]

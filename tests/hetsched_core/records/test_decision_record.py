@@ -10,12 +10,12 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from hetsched_core import decision_record
 from hetsched_core.contract.scenario import random_scenario
 from hetsched_core.contract.trial import run_trial
-from hetsched_core.decision_record import DecisionWriter, differences, read_decision
 from hetsched_core.errors import InputError
 from hetsched_core.policy import Policy, make_policy, policy_names
+from hetsched_core.records import decision_record
+from hetsched_core.records.decision_record import DecisionWriter, differences, read_decision
 from hetsched_core.types import (
     ExecutionModel,
     Plan,

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from hetsched_core.logged import (
+from hetsched_core.measures.logged import (
     CLOSE_S,
     closeness,
     logged_measures,
     waits_s,
 )
-from hetsched_core.runlog import JobRecord
+from hetsched_core.records.runlog import JobRecord
 from hetsched_core.types import EndState, LoggedRun, Submission
 from tests.hetsched_core.worlds import submission
 

@@ -3,7 +3,7 @@
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.explain_plan import explain
+from hetsched_core.explain.plan import explain
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policies.gavel import Gavel
 from hetsched_core.policies.las import Las

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
-from hetsched_core.runlog import (
+from hetsched_core.records.runlog import (
     JobRecord,
     NodeRecord,
     PlanRecord,
@@ -26,7 +26,7 @@ from hetsched_core.runlog import (
     RunLogHeader,
     RunRecord,
 )
-from hetsched_core.runlog_file import (
+from hetsched_core.records.runlog_file import (
     Closing,
     ReadRunLog,
     RunLogWriter,
@@ -317,7 +317,7 @@ def test_no_value_in_any_place_raises_anything_but_an_input_error(
                     read_text(tmp_path, "".join([*lines[:number], broken, *lines[number + 1 :]]))
 
 
-PAGE = Path(__file__).parents[2] / "docs/formats/run-log.md"
+PAGE = Path(__file__).parents[3] / "docs/formats/run-log.md"
 
 
 def test_the_documented_example_is_a_whole_run_log(tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ from enum import StrEnum
 from pathlib import Path
 
 from hetsched_core.errors import InputError
-from hetsched_core.logged import Closeness, LoggedMeasures, closeness, logged_measures
-from hetsched_core.metrics import Measures, measure
+from hetsched_core.measures.logged import Closeness, LoggedMeasures, closeness, logged_measures
+from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import Policy, settings_of
+from hetsched_core.records.runlog import RunLog
 from hetsched_core.report.result import Result, ResultInput
-from hetsched_core.runlog import RunLog
 from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate
 from hetsched_core.simulate.settings import MEASUREMENT_NOISE
 from hetsched_core.throughput.node_spread import NodeSpread, spread_out

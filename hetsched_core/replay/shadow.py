@@ -15,11 +15,11 @@ from statistics import median
 
 import numpy as np
 
-from hetsched_core.decision_record import RecordedDecision, read_decision
 from hetsched_core.errors import InputError
-from hetsched_core.fairness import RunTimes
+from hetsched_core.measures.fairness import RunTimes
 from hetsched_core.policy import make_policy
-from hetsched_core.runlog import JobRecord
+from hetsched_core.records.decision_record import RecordedDecision, read_decision
+from hetsched_core.records.runlog import JobRecord
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.store import Store, StoredJob
 from hetsched_core.types import Cluster, EndState, Snapshot, Speeds, SpeedTable, Submission

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hetsched_core.runlog import PlanRecord, PlanRecords
+from hetsched_core.records.runlog import PlanRecord, PlanRecords
 from hetsched_core.types import Trigger
 
 RECORDS = st.lists(

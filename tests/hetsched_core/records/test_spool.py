@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from hetsched_core.spool import (
+from hetsched_core.records.spool import (
     LINE_TYPES,
     MAX_FILE_BYTES,
     MAX_LINE_BYTES,
@@ -30,7 +30,7 @@ from hetsched_core.spool import (
     checks,
 )
 
-PAGE = Path(__file__).parents[2] / "docs/formats/spool.md"
+PAGE = Path(__file__).parents[3] / "docs/formats/spool.md"
 NAME = SpoolName("123_4", 2, 0)
 NONCE = "Qm9vIQ3xk2"
 

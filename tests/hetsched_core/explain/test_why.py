@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.explain import Remedy, Why, why
+from hetsched_core.explain.why import Remedy, Why, why
 from hetsched_core.policies.fifo import Fifo
 from hetsched_core.policies.hops.hops import Hops
 from hetsched_core.policy import Policy

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from hetsched_core.fairness import (
+from hetsched_core.measures.fairness import (
     RunTimes,
     finish_time_fairness,
     latency_ratio,

@@ -1,0 +1,1 @@
+"""Measures of schedules: from run logs, in fairness, against an accounting log."""

@@ -1,0 +1,1 @@
+"""The main act: one workload through several policies, or what a daemon has only planned."""
