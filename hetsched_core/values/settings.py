@@ -22,9 +22,7 @@ def setting(default: Any, doc: str, *, least: float = -math.inf, most: float = m
     float, str, Path or Enum, or one of these or None, which is written `none`.
     `dataclasses.MISSING` as the default makes it one that has to be given.
     """
-    return dataclasses.field(
-        default=default, metadata={"doc": doc, "least": least, "most": most}, kw_only=True
-    )
+    return dataclasses.field(default=default, metadata={"doc": doc, "least": least, "most": most})
 
 
 @dataclass(frozen=True, slots=True)
