@@ -26,7 +26,7 @@ from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backend
 from slurm_plugin.backend.change import Change
 from slurm_plugin.daemon import Daemon, Mode
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
 
 JOB = "#!/bin/bash\n#HETSCHED --gpu-set=4\nsleep 600\n"
@@ -113,7 +113,7 @@ def calls() -> dict[str, int]:
 
 def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
     backend = Timed(name)
-    configuration = Configuration(
+    configuration = DaemonConfiguration(
         partitions=frozenset({"gpu"}), policy=policy, mode=Mode.ENFORCE, socket=folder / "socket"
     )
     with Store.open(folder / "daemon.duckdb", StoreMode.WRITE) as store:

@@ -29,7 +29,7 @@ from hetsched_core.types import JobView, Snapshot
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.api.readings import KEPT, STEP_S, Readings
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 
 _TYPES = (("a100", 4), ("v100", 8), ("t4", 4))
@@ -55,7 +55,7 @@ def main() -> None:
     readings = Readings()
     takes = [seconds(partial(readings.note, each, 0.02)) for each in day]
 
-    publisher = Publisher(Configuration(partitions=frozenset({"gpu"})), _BEGIN_S)
+    publisher = Publisher(DaemonConfiguration(partitions=frozenset({"gpu"})), _BEGIN_S)
     for each in day:
         publisher.publish(each, plan, 1, plan_took_s=0.02)
     said = publisher.answer({"ask": "page"}, Peer("root"))

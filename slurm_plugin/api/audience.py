@@ -15,7 +15,7 @@ from slurm_plugin.api.forecasts import Forecasts, Known
 from slurm_plugin.api.meters import Meters
 from slurm_plugin.api.past import Past
 from slurm_plugin.api.publisher import Publisher
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import CycleReport, Daemon
 from slurm_plugin.daemon.journal import Journal
 
@@ -28,7 +28,7 @@ class Audience:
 
     def __init__(
         self,
-        configuration: Configuration,
+        configuration: DaemonConfiguration,
         now: float,
         store: Callable[[], Store | None],
         stopwatch: Callable[[], float],
@@ -60,7 +60,7 @@ class Audience:
         self._past.close()
         self._thread.join(_LAST_S)
 
-    def adopt(self, configuration: Configuration) -> None:
+    def adopt(self, configuration: DaemonConfiguration) -> None:
         """Go on with another configuration."""
         self.publisher.adopt(configuration)
         # Its own: the loop's policy is in use, and may remember what it was asked last.

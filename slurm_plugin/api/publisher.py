@@ -20,7 +20,7 @@ from slurm_plugin.api.page import live_state
 from slurm_plugin.api.past import Nothing, PastAnswers
 from slurm_plugin.api.readings import Readings
 from slurm_plugin.backend import SlurmJob
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 
 _NONE: Mapping[str, JobView] = MappingProxyType({})
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -42,7 +42,7 @@ class Publisher:
 
     def __init__(
         self,
-        configuration: Configuration,
+        configuration: DaemonConfiguration,
         now: float,
         past: PastAnswers | None = None,
         clock: Callable[[], float] = time.time,
@@ -67,7 +67,7 @@ class Publisher:
         self._past = past or Nothing()
         self.adopt(configuration)
 
-    def adopt(self, configuration: Configuration) -> None:
+    def adopt(self, configuration: DaemonConfiguration) -> None:
         """Go on with another configuration."""
         self._configuration = configuration
         self._policy = make_policy(configuration.policy, configuration.parameters)

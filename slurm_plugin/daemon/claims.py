@@ -28,7 +28,7 @@ _PATIENCE_S = 10.0
 """How long to wait for a holder's answer, which comes once a cycle, if so many have looked."""
 
 
-class Claim:
+class ClusterClaim:
     """That this daemon holds the nodes of a cluster, until it ends.
 
     What tells one cluster from another is what Slurm says of itself (`SlurmSite.cluster`): files
@@ -158,7 +158,7 @@ class _Watched:
     """A backend whose cluster is claimed."""
 
     _backend: SlurmBackend
-    _claim: Claim
+    _claim: ClusterClaim
 
     def read(self) -> SlurmState:
         """Return all nodes and jobs."""

@@ -1,7 +1,7 @@
 """The daemon's configuration: one TOML file, each key of which the command line can override.
 
-The keys are the settings that `Configuration` declares, and nothing is declared anywhere else:
-reading, `hetsched config`, the options of `hetschedd` and the example file are made from it.
+The keys are the settings that `DaemonConfiguration` declares, and nothing is declared anywhere
+else: reading, `hetsched config`, the options of `hetschedd` and the example file are made from it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LogForm(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configuration(DaemonSettings):
+class DaemonConfiguration(DaemonSettings):
     """Everything that the daemon's process is told.
 
     `parameters` are those of the policy, as text.
@@ -83,7 +83,7 @@ class Configuration(DaemonSettings):
     def __post_init__(self) -> None:
         """Refuse what no daemon can work with."""
         # Two-argument super: a dataclass with slots is another class than the one written here.
-        super(Configuration, self).__post_init__()
+        super(DaemonConfiguration, self).__post_init__()
         if self.metrics and host_and_port(self.metrics) is None:
             raise InputError(
                 f"metrics = {self.metrics!r}: expected HOST:PORT, such as 127.0.0.1:9754"
@@ -109,14 +109,14 @@ def host_and_port(address: str) -> tuple[str, int] | None:
 
 def settings() -> tuple[Setting, ...]:
     """Return all settings, in the order in which they are declared."""
-    return settings_declared(Configuration)
+    return settings_declared(DaemonConfiguration)
 
 
 def read_configuration(
     path: Path | None,
     overrides: Mapping[str, str] | None = None,
     parameters: Mapping[str, str] | None = None,
-) -> Configuration:
+) -> DaemonConfiguration:
     """Read a configuration file, and put what the command line says in place of what it says.
 
     Args:
@@ -134,14 +134,14 @@ def read_configuration(
     for name, text in (overrides or {}).items():
         values[name] = from_text(name, text, hints[name])
     try:
-        return Configuration(**values, parameters=Map({**own, **(parameters or {})}))
+        return DaemonConfiguration(**values, parameters=Map({**own, **(parameters or {})}))
     except InputError as error:
         if path is None:
             raise
         raise InputError(f"{path}: {error}") from None
 
 
-def to_toml(configuration: Configuration | None) -> str:
+def to_toml(configuration: DaemonConfiguration | None) -> str:
     """Return a configuration as a file with all settings and their meanings.
 
     What has its default is commented out. None gives the example file.

@@ -20,8 +20,8 @@ from slurm_plugin.api.audience import Audience
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.backend import open_backend
-from slurm_plugin.daemon.claims import Claim
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.claims import ClusterClaim
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import Daemon
 from slurm_plugin.daemon.database import Database
 from slurm_plugin.daemon.lock import DaemonLock
@@ -34,7 +34,7 @@ _FIXED = ("database", "backend", "log", "socket", "metrics")
 """Settings that a running daemon keeps."""
 
 
-def serve(read: Callable[[], Configuration]) -> None:
+def serve(read: Callable[[], DaemonConfiguration]) -> None:
     """Schedule until told to stop by SIGTERM or SIGINT; SIGHUP reads the configuration again.
 
     Args:
@@ -52,7 +52,7 @@ def serve(read: Callable[[], Configuration]) -> None:
     asked = _Asked()
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
-        claim = stack.enter_context(Claim())
+        claim = stack.enter_context(ClusterClaim())
         if configuration.mode is Mode.ENFORCE:
             claim.hold()
         backend = claim.watched(open_backend(configuration.backend.value))
@@ -92,7 +92,7 @@ def serve(read: Callable[[], Configuration]) -> None:
             partitions=",".join(sorted(configuration.partitions)),
         )
 
-        def read_again() -> Configuration:
+        def read_again() -> DaemonConfiguration:
             found = read()
             if found.mode is Mode.ENFORCE:
                 claim.hold()
@@ -109,7 +109,7 @@ class _Held:
     """What the daemon has for itself, and what can be taken from it while it runs."""
 
     lock: DaemonLock
-    claim: Claim
+    claim: ClusterClaim
     database: Database
 
     def check(self, daemon: Daemon, log: FilteringBoundLogger) -> None:
@@ -168,8 +168,8 @@ class _Asked:
 def _run(
     daemon: Daemon,
     held: _Held,
-    configuration: Configuration,
-    read: Callable[[], Configuration],
+    configuration: DaemonConfiguration,
+    read: Callable[[], DaemonConfiguration],
     asked: _Asked,
     audience: Audience,
     log: FilteringBoundLogger,
@@ -206,10 +206,10 @@ def _run(
 
 def _reloaded(
     daemon: Daemon,
-    before: Configuration,
-    read: Callable[[], Configuration],
+    before: DaemonConfiguration,
+    read: Callable[[], DaemonConfiguration],
     log: FilteringBoundLogger,
-) -> Configuration:
+) -> DaemonConfiguration:
     """Put the configuration file into force as it is now, or go on as before if it is wrong."""
     try:
         after = read()

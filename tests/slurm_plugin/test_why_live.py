@@ -34,7 +34,7 @@ from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import JobState, open_backend
 from slurm_plugin.daemon import Daemon, Mode
-from slurm_plugin.daemon.configuration import Configuration as DaemonConfiguration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
 from tests.slurm_plugin.clusters import under_limits
 from tests.slurm_plugin.daemon.test_daemon_live import daemon_of

@@ -23,7 +23,7 @@ from slurm_plugin.api.page_maker import PageMaker, serve_page
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.api.server import AnswerServer
 from slurm_plugin.cli.page import page
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.managed import to_begin_later
 from slurm_plugin.daemon.request import NO_MARK, own_of, request_of
 from tests.hetsched_core.report.parsed import Page
@@ -31,7 +31,7 @@ from tests.hetsched_core.worlds import cluster_of, held, on, snapshot_of, view
 from tests.slurm_plugin.api.test_meters import free_address
 from tests.slurm_plugin.backend.fake import PENDING
 
-CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
+CONFIGURATION = DaemonConfiguration(partitions=frozenset({"gpu"}), database=Path("x"))
 CLUSTER = cluster_of(n0=("a100", 4), n1=("t4", 4), n2=("t4", 4))
 ROOT = Peer("root", admin=True)
 SLEEPER = replace(PENDING, id="9", submit_s=500.0, begin_s=87_000.0)
@@ -59,7 +59,7 @@ def busy(now: float = 1000.0) -> tuple[Snapshot, Plan]:
     return snapshot, replace(plan, reservations=(promise,))
 
 
-def publisher_of(configuration: Configuration = CONFIGURATION) -> Publisher:
+def publisher_of(configuration: DaemonConfiguration = CONFIGURATION) -> Publisher:
     publisher = Publisher(configuration, 50.0)
     for now in (880.0, 940.0, 1000.0):
         publisher.publish(*busy(now), 7, plan_took_s=0.02)

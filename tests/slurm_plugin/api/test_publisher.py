@@ -13,11 +13,11 @@ from hetsched_core.policies.fifo import Fifo
 from slurm_plugin.api import publisher as publishing
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.publisher import Publisher
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from tests.hetsched_core.worlds import cluster_of, snapshot_of, view
 
 ADMIN = Peer("root", admin=True)
-CONFIGURATION = Configuration(partitions=frozenset({"gpu"}), database=Path("x"))
+CONFIGURATION = DaemonConfiguration(partitions=frozenset({"gpu"}), database=Path("x"))
 SNAPSHOT = snapshot_of(cluster_of(n0=("a100", 4)), [view("1")], now=100.0)
 
 
@@ -119,7 +119,7 @@ def test_the_plans_time_is_that_of_the_decision() -> None:
 def test_another_configuration_is_what_is_told_from_the_next_cycle_on() -> None:
     publisher = Publisher(CONFIGURATION, 50.0)
     publisher.adopt(
-        Configuration(
+        DaemonConfiguration(
             partitions=frozenset({"gpu"}), policy="las", parameters=Map({}), private_jobs=True
         )
     )

@@ -17,7 +17,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from slurm_plugin.backend import AwayError, SlurmSite
-from slurm_plugin.daemon.claims import Claim
+from slurm_plugin.daemon.claims import ClusterClaim
 from slurm_plugin.daemon.configuration import LogForm
 from slurm_plugin.daemon.database import Database
 from slurm_plugin.daemon.lock import DaemonLock
@@ -31,9 +31,9 @@ from tests.slurm_plugin.jobs import deadline
 
 HOLD = """
 import os, sys
-from slurm_plugin.daemon.claims import Claim
+from slurm_plugin.daemon.claims import ClusterClaim
 os.setuid(int(sys.argv[2]))
-with Claim() as claim:
+with ClusterClaim() as claim:
     claim.be_of(sys.argv[1])
     claim.hold()
     print("held", flush=True)
@@ -50,9 +50,9 @@ def cluster(tmp_path: Path) -> str:
     return f"{tmp_path}"
 
 
-def claim_of(cluster: str) -> Claim:
+def claim_of(cluster: str) -> ClusterClaim:
     """What a daemon of a cluster may claim."""
-    claim = Claim()
+    claim = ClusterClaim()
     claim.be_of(cluster)
     return claim
 
@@ -79,7 +79,7 @@ def in_the_way(cluster: str) -> Iterator[str]:
         yield f"@{name}"
 
 
-def refuses(claim: Claim, words: str) -> None:
+def refuses(claim: ClusterClaim, words: str) -> None:
     """Hold that a claim cannot be had, and what is said."""
     with pytest.raises(InputError, match=words):
         claim.hold()
@@ -112,7 +112,7 @@ def test_what_is_wanted_is_claimed_once_slurm_says_which_cluster_it_is_and_befor
             return replace(self.where, cluster=cluster)
 
     slurm = Slurm(state(WAITING))
-    with claim_of(cluster) as first, Claim() as second:
+    with claim_of(cluster) as first, ClusterClaim() as second:
         second.hold()
         daemon = daemon_of(second.watched(slurm), Clock())
         assert daemon.cycle().away == "nobody answers"
@@ -201,7 +201,7 @@ def test_a_name_that_does_not_answer_is_logged_once_and_claimed_once_it_is_free(
     slurm, path, said = FakeBackend(state(WAITING)), tmp_path / "daemon.duckdb", io.StringIO()
     slurm.where = replace(slurm.where, cluster=cluster)
     log = open_log(LogForm.LOGFMT, said)
-    with DaemonLock(path, 0.0) as lock, Claim() as claim, Database(path) as database:
+    with DaemonLock(path, 0.0) as lock, ClusterClaim() as claim, Database(path) as database:
         database.open(0.0)
         held = _Held(lock, claim, database)
         claim.hold()

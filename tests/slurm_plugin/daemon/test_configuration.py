@@ -17,7 +17,7 @@ from slurm_plugin.cli.config import config
 from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.configuration import (
     BackendName,
-    Configuration,
+    DaemonConfiguration,
     LogForm,
     read_configuration,
     settings,
@@ -114,7 +114,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
 
 @given(
     before=st.builds(
-        Configuration,
+        DaemonConfiguration,
         partitions=st.frozensets(NAMES, min_size=1, max_size=3),
         round_s=st.floats(1, 86_400),
         slack_s=st.integers(20, 86_400),
@@ -126,7 +126,7 @@ NAMES = st.text(st.characters(codec="utf-8", exclude_categories=["Cs"]), min_siz
     )
 )
 def test_what_is_written_is_read_again(
-    tmp_path_factory: pytest.TempPathFactory, before: Configuration
+    tmp_path_factory: pytest.TempPathFactory, before: DaemonConfiguration
 ) -> None:
     path = tmp_path_factory.mktemp("config") / "hetschedd.toml"
     path.write_text(to_toml(before))
@@ -136,7 +136,7 @@ def test_what_is_written_is_read_again(
 def test_the_shipped_example_is_what_the_settings_are() -> None:
     shipped = ROOT / "slurm_plugin/packaging/hetschedd.toml"
     assert shipped.read_text() == to_toml(None)
-    assert read_configuration(shipped) == Configuration(partitions=frozenset({"gpu"}))
+    assert read_configuration(shipped) == DaemonConfiguration(partitions=frozenset({"gpu"}))
 
 
 def test_the_page_lists_every_setting_as_declared() -> None:

@@ -19,7 +19,7 @@ from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import JobState, SlurmJob, SlurmSite
 from slurm_plugin.daemon import Daemon
-from slurm_plugin.daemon.configuration import Configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import CycleReport
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING, Clock, daemon_of, node, state
@@ -27,7 +27,7 @@ from tests.slurm_plugin.daemon.fake_slurm import placed as placed_on
 from tests.slurm_plugin.daemon.fake_slurm import running as runs_on
 
 ROOT = Peer("root", admin=True)
-CONFIGURATION = Configuration(partitions=frozenset({"gpu"}))
+CONFIGURATION = DaemonConfiguration(partitions=frozenset({"gpu"}))
 CAME, PLANNED, RUNS = ("came", "4 GPUs"), ("planned", "n0:4"), ("runs", "n0:4")
 
 

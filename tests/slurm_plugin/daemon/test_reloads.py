@@ -12,7 +12,7 @@ from hetsched_core.policy import make_policy
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
 from slurm_plugin.daemon import Mode
-from slurm_plugin.daemon.configuration import Configuration, LogForm, read_configuration
+from slurm_plugin.daemon.configuration import DaemonConfiguration, LogForm, read_configuration
 from slurm_plugin.daemon.log import open_log
 from slurm_plugin.daemon.process import _reloaded
 from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Site
@@ -21,7 +21,7 @@ from tests.slurm_plugin.daemon.fake_slurm import SETTINGS, WAITING, Site
 def test_a_reload_with_a_mistake_leaves_all_as_it_was_until_it_is_none() -> None:
     site, said = Site(WAITING, mode=Mode.SHADOW), io.StringIO()
     site.cycle()
-    before = Configuration(partitions=frozenset({"gpu"}))
+    before = DaemonConfiguration(partitions=frozenset({"gpu"}))
     after = replace(before, partitions=frozenset({"gpu", "new"}))
     log = open_log(LogForm.LOGFMT, said)
     assert _reloaded(site.daemon, before, lambda: after, log) is before
