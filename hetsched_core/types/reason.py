@@ -19,7 +19,7 @@ class ReasonCode(Enum):
 
     NEVER_FITS = ("never_fits", Horizon.NEVER, "no accepted GPU count fits this cluster")
     NODES_DOWN = ("nodes_down", Horizon.NOT_YET, "the nodes it fits on are down or drained")
-    CLOSED = ("closed", Horizon.NOT_YET, "its nodes are closed to it, for a time that is set")
+    CLOSED = ("closed", Horizon.NOT_YET, "its nodes are closed to it")
     NO_ROOM = ("no_room", Horizon.NOT_YET, "too few GPUs are free where it fits")
     NO_CPUS = (
         "no_cpus",

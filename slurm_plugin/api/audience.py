@@ -125,7 +125,7 @@ class Audience:
             plan,
             daemon.decisions,
             self._forecasts.take(),
-            daemon.world.ended_s,
+            daemon.world.ended,
         )
         for nonce, start_s in started:
             self._forecasts.started(nonce, start_s)

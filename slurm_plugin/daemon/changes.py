@@ -32,6 +32,7 @@ from slurm_plugin.daemon.gangs import (
 from slurm_plugin.daemon.managed import Managed
 from slurm_plugin.daemon.runs import late_in_part
 from slurm_plugin.daemon.settings import DaemonSettings, round_of
+from slurm_plugin.daemon.tenants import Comers
 from slurm_plugin.daemon.terms import terms_for
 from slurm_plugin.daemon.world import LiveWorld
 
@@ -47,6 +48,7 @@ def changes_for(
     changes: list[Change] = []
     placed: dict[str, Enter | Together] = {}
     stopped: set[str] = set()
+    comers = Comers()
     for known, action in aims(world.managed, actions, round_of(now, settings).start_s):
         if isinstance(action, Stop):
             stopped.add(known.slurm.id)
@@ -61,7 +63,8 @@ def changes_for(
                 and not known.overdue
             ):
                 change = _enter(world, known, placement.configuration)
-                if change is not None:
+                names = {name for name, _ in placement.configuration}
+                if change is not None and comers.take(known.slurm, names):
                     changes.append(change)
                     placed[known.slurm.id] = change
             case _:
@@ -85,6 +88,17 @@ def changes_for(
                 # Nothing else would let go of it; how often Slurm tries is Slurm's MaxBatchRequeue.
                 changes.append(Release(element_id(known.slurm)))
     return (*changes, *world.leaderless, *world.intruders)
+
+
+def alone_on(world: LiveWorld, changes: Iterable[Change]) -> frozenset[str]:
+    """Return the nodes that jobs are about to enter which share no node."""
+    steps = (
+        step for each in changes for step in (each.steps if isinstance(each, Together) else (each,))
+    )
+    entering = ((world.unit(each.job), each.nodes) for each in steps if isinstance(each, Enter))
+    return frozenset(
+        name for known, nodes in entering if known and known.slurm.exclusive for name in nodes
+    )
 
 
 def leaving(world: LiveWorld) -> Iterator[Leave]:

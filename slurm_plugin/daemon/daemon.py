@@ -42,7 +42,7 @@ from slurm_plugin.backend import (
     apply_changes,
 )
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
-from slurm_plugin.daemon.changes import changes_for, leaving
+from slurm_plugin.daemon.changes import alone_on, changes_for, leaving
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
 from slurm_plugin.daemon.cpu_jobs import CpuJobs, kept_for
 from slurm_plugin.daemon.gangs import element_id
@@ -205,11 +205,8 @@ class Daemon:
         if self._due(now):
             decision, violations = self._decide(now)
         actions = () if self._settling(now) else self._actions(now)
-        changes = (
-            *self._holding(now),
-            *changes_for(self._world, actions, self._settings, now),
-            *self._passing(now),
-        )
+        moves = changes_for(self._world, actions, self._settings, now)
+        changes = (*self._holding(now), *moves, *self._passing(moves, now))
         if self._settling(now):
             # Of a job that seems to have ended Slurm may yet learn that it runs.
             changes = tuple(change for change in changes if not isinstance(change, Cancel))
@@ -424,16 +421,15 @@ class Daemon:
             return ()
         return tuple(holding(reservations, self._world.nodes, self._settings, now))
 
-    def _passing(self, now: float) -> tuple[Change, ...]:
+    def _passing(self, moves: Sequence[Change], now: float) -> tuple[Change, ...]:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
         world, settings = self._world, self._settings
-        managed = (known.request for known in world.managed.values())
-        asked = [each for each in managed if each.own.gpus or not each.rigid]
-        waiting = (
-            known.job
-            for known in world.managed.values()
-            if not (known.runs or known.blocked) and world.without_gpus
-        )
+        # What idle GPUs keep is for those that may yet be placed there.
+        waiting = [known for known in world.managed.values() if not known.runs]
+        requests = (known.request for known in waiting)
+        asked = [each for each in requests if each.own.gpus or not each.rigid]
+        greedy = (known.job for known in waiting if world.without_gpus and not known.blocked)
+        kept = kept_for(greedy, world.nodes.values()) | alone_on(world, moves)
         needs = (
             max((each.cpus_per_gpu for each in asked), default=1),
             max((each.memory_mb_per_gpu for each in asked), default=0),
@@ -443,7 +439,7 @@ class Daemon:
                 world.without_gpus,
                 world.nodes,
                 needs,
-                kept_for(waiting, world.nodes.values()),
+                kept,
                 world.hold,
                 world.partitions_for,
                 settings.start_timeout_s,

@@ -27,6 +27,7 @@ from hetsched_core.types import (
     Snapshot,
     Waiting,
 )
+from slurm_plugin.backend import SlurmJob
 from slurm_plugin.daemon.managed import Managed
 
 KEEP_JOBS = 20_000
@@ -35,7 +36,7 @@ KEEP_JOBS = 20_000
 REMEMBERED = 1000
 """So many past jobs are learned from."""
 
-_NOTHING: Mapping[str, float] = {}
+_NOTHING: Mapping[str, SlurmJob] = {}
 _MOST_UNWRITTEN = 10_000
 _FORGET_EVERY = 500
 _AGAIN_S = 10.0
@@ -111,7 +112,7 @@ class Journal:
         plan: Plan,
         decisions: int,
         given: Iterable[StoredRange] = (),
-        ended_s: Mapping[str, float] = _NOTHING,
+        ended: Mapping[str, SlurmJob] = _NOTHING,
     ) -> tuple[tuple[str, float], ...]:
         """Take in a cycle, and write what is new.
 
@@ -122,7 +123,7 @@ class Journal:
             plan: the plan in force.
             decisions: how many were made so far.
             given: ranges that were given for starts since the last call.
-            ended_s: when jobs have ended since, where that is known.
+            ended: what Slurm shows of jobs that have ended since.
 
         Returns:
             Nonce and time of the jobs that have started since.
@@ -145,8 +146,15 @@ class Journal:
             each.view = view
         for job_id in [job_id for job_id in self._followed if job_id not in seen]:
             # The daemon may look long after.
-            end_s = min(snapshot.now, ended_s.get(job_id, math.inf))
-            self._leave(self._followed.pop(job_id), replace(snapshot, now=end_s), decisions)
+            over = ended.get(job_id)
+            end_s = min(snapshot.now, (over and over.end_s) or math.inf)
+            each, at = self._followed.pop(job_id), replace(snapshot, now=end_s)
+            unseen = over is not None and bool(over.nodes) and each.first_start_s is None
+            gpu_s = 0.0
+            if over is not None and unseen and over.start_s is not None:
+                each.first_start_s = over.start_s
+                gpu_s = over.gpus * max(0.0, end_s - over.start_s)
+            self._leave(each, at, decisions, gpu_s)
         self._write(store, snapshot.now)
         return tuple(started)
 
@@ -196,7 +204,10 @@ class Journal:
                 self._event(each, snapshot.now, decisions, *planned)
             each.planned = planned
 
-    def _leave(self, each: _Followed, snapshot: Snapshot, decisions: int) -> None:
+    def _leave(
+        self, each: _Followed, snapshot: Snapshot, decisions: int, unseen_gpu_s: float = 0.0
+    ) -> None:
+        """Write down what has become of a job; of what it ran unseen, how many GPU seconds."""
         now, view = snapshot.now, each.view
         samples = work_done(view, snapshot)
         claim = claim_of(each.job, snapshot.speeds, snapshot.cluster.gpu_types)
@@ -218,7 +229,7 @@ class Journal:
         # How it ended is Slurm's to tell: sacct knows.
         had = "without having run"
         if each.first_start_s is not None:
-            had = f"after {view.service_at(now) / 3600:.3g} GPU hours"
+            had = f"after {(view.service_at(now) + unseen_gpu_s) / 3600:.3g} GPU hours"
         self._event(each, now, decisions, "left", had)
 
     def _learn(self, stored: StoredJob) -> None:

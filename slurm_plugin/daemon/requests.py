@@ -94,7 +94,9 @@ class Requests:
             if seen.batch and not is_mark(seen.mark):
                 return None
             known = self._remember(seen, *_of_mark(seen))
-        known.last[seen.id] = seen.submit_s, seen.restarts
+        if known.last.get(seen.id, (None, 0))[0] != seen.submit_s:
+            # Where a node fails Slurm counts the restart first, and queues the job later.
+            known.last[seen.id] = seen.submit_s, seen.restarts
         key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
         own = known.edited.get(seen.id, known.own)
         try:

@@ -45,3 +45,21 @@ _NONE = Tenants()
 
 def _frozen(found: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
     return {name: frozenset(users) for name, users in found.items()}
+
+
+class Comers:
+    """Who enters which node in one cycle, of which a policy knows nothing."""
+
+    def __init__(self) -> None:
+        """Begin with nobody."""
+        self._there: dict[str, set[tuple[str, bool]]] = {}
+
+    def take(self, job: SlurmJob, nodes: Iterable[str]) -> bool:
+        """Let a job enter nodes; False where Slurm would start it beside none that enters one."""
+        own, names = job.exclusive in _OWN_USER, tuple(nodes)
+        others = {each for name in names for each in self._there.get(name, ())}
+        if any(user != job.user and (own or alone) for user, alone in others):
+            return False
+        for name in names:
+            self._there.setdefault(name, set()).add((job.user, own))
+        return True

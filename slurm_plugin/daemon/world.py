@@ -131,7 +131,7 @@ class LiveWorld:
         warnings: what is wrong with what jobs say of themselves, by job id.
         lost: jobs as they were seen last that the last read did not show any more, though they had
             not ended.
-        ended_s: when jobs ended, as Slurm says, that the last read showed to have ended.
+        ended: jobs that the last read showed to have ended.
         leaderless: the end of elements of gangs whose leader has ended, and of copies of jobs that
             are over.
         odd: records that are left out, such as `job 12`, each with what is wrong.
@@ -169,7 +169,7 @@ class LiveWorld:
         self.disturbed = False
         self.warnings: dict[str, str] = {}
         self.lost: list[SlurmJob] = []
-        self.ended_s: dict[str, float] = {}
+        self.ended: dict[str, SlurmJob] = {}
         self.leaderless: tuple[Cancel, ...] = ()
         self.requests = Requests()
         self._unread: list[SlurmJob] = []
@@ -221,7 +221,7 @@ class LiveWorld:
             self.leaderless = ()
         self._cpu_jobs = {each.job.id: each.job for each in self.without_gpus}
         self.lost, self._unread, self.intruders, self.without_gpus = [], [], [], []
-        self.ended_s = {}
+        self.ended = {}
         for job_id in list(self.managed):
             seen = state.jobs.get(job_id)
             known = self.managed[job_id]
@@ -234,8 +234,8 @@ class LiveWorld:
                         self._leave(job_id)
                     continue
                 seen = None
-            if seen is not None and seen.end_s is not None:
-                self.ended_s[job_id] = seen.end_s
+            if seen is not None:
+                self.ended[job_id] = seen
             if seen is None and not self._behind(known.slurm):
                 self.lost.append(known.slurm)
             self._leave(job_id)

@@ -69,6 +69,12 @@ def test_idle_gpus_keep_the_cpus_and_the_memory_that_jobs_of_gpus_ask_for() -> N
     assert not passes(cpu_job(1, 1, memory_mb=64_001))
 
 
+def test_what_a_running_job_needs_is_not_kept_on_other_nodes() -> None:
+    runs = replace(running(RIGID, "n0"), cpus=8, asked=Asked(8))
+    nodes = (replace(node("n0", used=1), cpus_used=8), node("n1"))
+    assert places(Site(runs, cpu_job(1, 16), nodes=nodes).cycle()) == {"1": ("n1",)}
+
+
 def test_a_job_of_gpus_that_needs_most_of_a_node_has_one_that_empties_for_it() -> None:
     # Three GPUs of each node are in use, and some of its 64,000 MiB.
     nodes = [replace(node(f"n{at}", used=3), memory_used_mb=1000 * (3 - at)) for at in range(3)]

@@ -15,3 +15,13 @@ def test_gpu_hours_end_when_slurm_says_that_the_job_ended(bench: Bench) -> None:
     ended = replace(run, state=JobState.ENDED, nodes=(), end_s=bench.clock.now + 8.0)
     bench.cycle(ended, seconds=90)
     assert events(bench, "1")[-1] == ("left", f"after {4 * 8 / 3600:.3g} GPU hours")
+
+
+def test_a_job_that_ran_between_two_looks_is_told_to_have_run(bench: Bench) -> None:
+    bench.cycle(job(1))
+    start_s = bench.clock.now + 1.0
+    run = replace(running(job(1), start_s), state=JobState.ENDED, end_s=start_s + 8.0)
+    bench.cycle(run, seconds=60)
+    assert events(bench, "1")[-1] == ("left", f"after {4 * 8 / 3600:.3g} GPU hours")
+    (stored,) = bench.store.jobs("1")
+    assert stored.first_start_s == start_s

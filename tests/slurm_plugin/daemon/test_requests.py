@@ -9,7 +9,17 @@ import pytest
 
 from hetsched_core.store import IN_MEMORY, Store
 from hetsched_core.store import Mode as StoreMode
-from slurm_plugin.backend import Asked, AwayError, Enter, Leave, Requeue, Resources, SlurmJob, Terms
+from slurm_plugin.backend import (
+    Asked,
+    AwayError,
+    Enter,
+    JobState,
+    Leave,
+    Requeue,
+    Resources,
+    SlurmJob,
+    Terms,
+)
 from slurm_plugin.daemon import Mode
 from slurm_plugin.daemon.requests import Requests
 from tests.slurm_plugin.backend.fake import FakeBackend
@@ -311,3 +321,18 @@ def test_a_job_without_gpus_that_a_daemon_placed_gets_its_own_nodes_from_the_nex
             site.daemon.keep_in(store)
             calls = site.cycle()
     assert calls == [Leave("5", ("n0", "n1"))]
+
+
+def test_a_job_whose_launch_met_a_dead_node_is_the_same_job_and_keeps_its_nodes() -> None:
+    asks = replace(RIGID, pinned=("n1",))
+    requests = Requests()
+    first = known(requests, asks)
+    ran = replace(running(asks, "n1"), restarts=0)
+    # Slurm counts the restart while the job still ends, and gives it a new time of submission then.
+    ends = replace(ran, state=JobState.COMPLETING, restarts=1)
+    again = replace(asks, submit_s=asks.submit_s + 90.0, restarts=1)
+    for seen in (ran, ends, again):
+        assert known(requests, seen) == first
+    request = requests.of(again)
+    assert request is not None
+    assert request.own.nodes == ("n1",)

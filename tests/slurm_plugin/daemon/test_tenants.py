@@ -56,6 +56,26 @@ def test_one_that_fits_nowhere_for_others_is_told_so_and_keeps_no_job_waiting() 
     assert (reason.code, "other users" in reason.detail) == (ReasonCode.CLOSED, True)
 
 
+@pytest.mark.parametrize("exclusive", ["", OWN])
+def test_two_that_share_no_node_enter_none_in_one_cycle(exclusive: str) -> None:
+    both = replace(ANN, exclusive=exclusive), BOB
+    backend = FakeBackend(state(*both, nodes=(node("n0"),)))
+    daemon_of(backend, Clock()).cycle()
+    entered = [call.job for call in backend.calls if isinstance(call, Enter)]
+    assert len(entered) == (1 if exclusive else 2)
+
+
+@pytest.mark.parametrize("exclusive", ["", "node"])
+def test_a_job_without_gpus_enters_no_node_that_one_has_just_taken_for_itself(
+    exclusive: str,
+) -> None:
+    alone, small = replace(ANN, exclusive=exclusive), replace(BOB, gpus=0, cpus=1)
+    backend = FakeBackend(state(alone, small, nodes=(node("n0"),)))
+    daemon_of(backend, Clock()).cycle()
+    entered = {call.job for call in backend.calls if isinstance(call, Enter)}
+    assert entered == ({"1"} if exclusive else {"1", "2"})
+
+
 @pytest.mark.slurm
 def test_slurm_starts_what_is_placed_beside_jobs_that_share_no_node_with_other_users(
     backend: SlurmBackend, testbed: Testbed, submitter: Submitter
