@@ -46,7 +46,7 @@ from slurm_plugin.daemon.changes import alone_on, changes_for, leaving
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
 from slurm_plugin.daemon.cpu_jobs import CpuJobs, kept_for
 from slurm_plugin.daemon.gangs import element_id
-from slurm_plugin.daemon.hold import holding, letting_go
+from slurm_plugin.daemon.hold import holding, letting_go, whole_hold
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.renewing import renewing
@@ -415,11 +415,10 @@ class Daemon:
 
     def _holding(self, now: float) -> tuple[Change, ...]:
         """Return what keeps the managed nodes held: nothing in shadow mode."""
-        assert self._state is not None
-        reservations = self._state.reservations
         if self._mode is Mode.SHADOW:
             return ()
-        return tuple(holding(reservations, self._world.nodes, self._settings, now))
+        assert self._state is not None
+        return tuple(holding(self._state.reservations, self._wanted(now), now))
 
     def _passing(self, moves: Sequence[Change], now: float) -> tuple[Change, ...]:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
@@ -451,8 +450,11 @@ class Daemon:
         """Return what keeps the nodes held while a policy thinks: nothing in shadow mode."""
         if self._mode is Mode.SHADOW:
             return None
-        settings, nodes = self._settings, tuple(sorted(self._world.nodes))
-        return Hold(self._world.hold, nodes, settings.slack_s, settings.hold_denies)
+        return self._wanted(self._clock())
+
+    def _wanted(self, now: float) -> Hold | None:
+        assert self._state is not None
+        return whole_hold(self._state.reservations, self._world.nodes, self._settings, now)
 
     def _asking(self) -> Callable[[SlurmJob], bool]:
         """Return what asks Slurm about a new job, and whether it could: one cycle has limits."""

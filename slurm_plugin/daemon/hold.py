@@ -53,13 +53,16 @@ def windows_of(reservations: Iterable[SlurmReservation], now: float) -> tuple[Wi
     )
 
 
-def holding(
+def whole_hold(
     reservations: Iterable[SlurmReservation],
     nodes: Iterable[str],
     settings: DaemonSettings,
     now: float,
-) -> Iterator[Hold | Drop]:
-    """Yield what keeps the managed nodes held: nothing while that is so for long enough.
+) -> Hold | None:
+    """Return what holds the managed nodes from now on, None if all are reserved for others.
+
+    A node is left to others for as long as it is reserved for them. Slurm starts nothing in their
+    reservation where it meets another, unless theirs is one that may (`OVERLAP`, `MAINT`).
 
     Args:
         reservations: all that Slurm has.
@@ -68,14 +71,30 @@ def holding(
         now: seconds UTC.
     """
     reservations = tuple(reservations)
-    wanted = tuple(sorted(nodes))
+    theirs = {
+        name
+        for each in reservations
+        if each.name not in HOLDS and each.start_s <= now < each.end_s
+        if each.flags.isdisjoint({"OVERLAP", "MAINT"})
+        for name in each.nodes
+    }
+    ours = tuple(sorted(set(nodes) - theirs))
+    name = hold_name(reservations, now)
+    return Hold(name, ours, settings.slack_s, settings.hold_denies) if ours else None
+
+
+def holding(
+    reservations: Iterable[SlurmReservation], wanted: Hold | None, now: float
+) -> Iterator[Hold | Drop]:
+    """Yield what keeps nodes held as wanted: nothing while that is so for long enough."""
+    reservations = tuple(reservations)
     current = hold_of(reservations, now)
-    off_s = math.inf if current is None else abs(current.end_s - now - settings.slack_s)
-    if current is None or current.nodes != wanted or off_s > settings.slack_s * _OFF:
-        name = hold_name(reservations, now)
-        yield Hold(name, wanted, settings.slack_s, settings.hold_denies)
-    others = (each for each in reservations if current is not None and each is not current)
-    yield from letting_go(others, now)
+    if wanted is not None:
+        off_s = math.inf if current is None else abs(current.end_s - now - wanted.seconds)
+        if current is None or current.nodes != wanted.nodes or off_s > wanted.seconds * _OFF:
+            yield wanted
+    stays = current if wanted is not None else None
+    yield from letting_go((each for each in reservations if each is not stays), now)
 
 
 def letting_go(reservations: Iterable[SlurmReservation], now: float) -> Iterator[Drop]:

@@ -293,6 +293,20 @@ def test_what_reaches_into_maintenance_waits_and_what_does_not_runs(site: Site) 
 
 
 @both
+def test_a_node_of_the_hold_goes_to_a_users_reservation_under_what_runs_on_it(site: Site) -> None:
+    runs = site.run_on("n1", "--gpus=1")
+    theirs = ("reservation=course", "nodes=n1", f"users={USER}", "flags=ignore_jobs")
+    site.testbed.command("scontrol", "create", *theirs, "starttime=now", "duration=60")
+    course = site.submit("--gpus=1", "--reservation=course")
+    # Slurm starts nothing where two reservations meet.
+    site.await_waiting(course)
+    site.hold(nodes=("n0", "n2", "n3", "n4", "n5"))
+    assert site.await_running(course).nodes == ("n1",)
+    assert site.jobs()[runs].state is JobState.RUNNING
+    site.await_waiting(site.submit("--gpus=1"))
+
+
+@both
 def test_a_user_s_own_way_into_the_reservation_is_seen_and_shut(site: Site) -> None:
     job = site.submit("--gpus=1", f"--reservation={NAME}", "--hold")
     assert site.jobs()[job].reservation == NAME

@@ -24,7 +24,7 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.daemon import Mode
-from slurm_plugin.daemon.hold import holding, letting_go, windows_of
+from slurm_plugin.daemon.hold import holding, letting_go, whole_hold, windows_of
 from slurm_plugin.daemon.renewing import renewing
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -54,6 +54,11 @@ def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
     return SlurmReservation(name, nodes or ("n0",), 0.0, until_s)
 
 
+def kept(there: tuple[SlurmReservation, ...], *nodes: str) -> list[Hold | Drop]:
+    """Return what keeps these nodes held."""
+    return list(holding(there, whole_hold(there, nodes, SETTINGS, NOW), NOW))
+
+
 @pytest.mark.parametrize(
     ("there", "done"),
     [
@@ -68,13 +73,42 @@ def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
         ((reservation(HOLD, NOW), reservation(SECOND, NOW + 60)), []),
         ((reservation(HOLD, NOW + 60), reservation(SECOND, NOW + 60)), [Drop(SECOND)]),
         ((reservation(HOLD, NOW), reservation(SECOND, NOW)), [FIRST]),
-        ((reservation("maintenance", NOW + 60),), [FIRST]),
+        ((reservation("maintenance", NOW + 60, "n1"),), [FIRST]),
     ],
 )
 def test_the_nodes_are_held_by_one_reservation_for_as_long_as_the_slack(
     there: tuple[SlurmReservation, ...], done: list[Hold | Drop]
 ) -> None:
-    assert list(holding(there, ("n0",), SETTINGS, NOW)) == done
+    assert kept(there, "n0") == done
+
+
+COURSE = reservation("course", NOW + 60, "n1")
+
+
+@pytest.mark.parametrize(
+    ("course", "left"),
+    [
+        (COURSE, ("n0",)),
+        (replace(COURSE, start_s=NOW + 1), ("n0", "n1")),
+        (replace(COURSE, end_s=NOW), ("n0", "n1")),
+        # Slurm starts its jobs beside those of the hold.
+        (replace(COURSE, flags=frozenset({"OVERLAP"})), ("n0", "n1")),
+        (replace(COURSE, flags=frozenset({"MAINT"})), ("n0", "n1")),
+        (replace(COURSE, flags=frozenset({"IGNORE_JOBS"})), ("n0",)),
+    ],
+)
+def test_nodes_that_are_reserved_for_others_are_theirs_for_that_time(
+    course: SlurmReservation, left: tuple[str, ...]
+) -> None:
+    there = (reservation(HOLD, NOW + 60, *left), course)
+    assert kept(there, "n0", "n1") == []
+    afresh = [Hold(HOLD, left, 60)]
+    assert kept((course,), "n0", "n1") == afresh
+
+
+def test_where_all_nodes_are_reserved_for_others_nothing_is_held() -> None:
+    there = (reservation(HOLD, NOW + 60, "n1"), COURSE)
+    assert kept(there, "n1") == [Drop(HOLD)]
 
 
 def test_jobs_enter_the_reservation_that_is_made_in_the_same_cycle() -> None:
@@ -138,7 +172,7 @@ def test_a_job_that_may_not_be_moved_stays_and_none_is_placed_that_would_reach_i
     assert snapshot is not None
     assert "upgrade" in str(why(make_policy("fifo"), snapshot, site.daemon.plan, "6").reasons)
     site.show(long, runs)
-    assert site.cycle(WINDOW.end_s - site.clock.now - 20, every_s=20) == []
+    assert not places(site.cycle(WINDOW.end_s - site.clock.now - 20, every_s=20))
     assert "6" in places(site.cycle(20))
 
 
