@@ -235,7 +235,8 @@ class LiveWorld:
                     continue
                 seen = None
             if seen is not None:
-                self.ended[job_id] = seen
+                told = seen.end_s is not None and seen.end_s <= now
+                self.ended[job_id] = seen if told else replace(seen, end_s=known.ending_s)
             if seen is None and not self._behind(known.slurm):
                 self.lost.append(known.slurm)
             self._leave(job_id)
@@ -671,7 +672,7 @@ class LiveWorld:
                 known.settle(now, cluster)
                 self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
             return
-        known.settle(now, cluster)
+        known.settle(now, cluster, seen.end_s)
         paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
         # There is nothing to plan anew before it has freed its GPUs, which is an end.
         ends = seen.over and was.state is JobState.RUNNING
