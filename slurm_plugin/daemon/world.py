@@ -104,7 +104,10 @@ _NO_GPUS = (
     "it asks for no GPUs, and starts in Slurm's own order, on cores and memory that idle GPUs do "
     "not need"
 )
-_NO_NODES = "it asks for no GPUs, and all nodes that it may run on are closed to it for a time"
+_NO_NODES = (
+    "it asks for no GPUs, and all nodes that it may run on are closed to it: they are reserved, "
+    "launches fail there, or jobs of other users are on them, and they or it share no node"
+)
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
@@ -775,7 +778,7 @@ class LiveWorld:
         if self._launches.closed_to(known.slurm.user) & closed:
             names.append("jobs could not be launched there")
         if self._tenants.closed_to(known.slurm) & closed:
-            names.append("it shares no node with jobs of other users, or they share none with it")
+            names.append("jobs of other users are on them, and they or it share no node")
         return Reason(ReasonCode.CLOSED, detail=", ".join(dict.fromkeys(names)))
 
     def _quota(
