@@ -10,7 +10,7 @@ from typing import Any
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.explain.plan import explain
-from hetsched_core.explain.why import Why, why
+from hetsched_core.explain.why import Why, code_of, why
 from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
 from slurm_plugin.api.records import record_of
@@ -228,7 +228,9 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": None if view.begun else word_of(published.plan, view, published.mode),
+        "reason": None
+        if view.begun
+        else word_of(published.snapshot, published.plan, view, published.mode),
     }
 
 
@@ -236,13 +238,15 @@ def _letter(published: Published, job: str, phase: Phase) -> str:
     return _SUSPENDED if job in published.suspended else _LETTERS[phase]
 
 
-def word_of(plan: Plan, view: JobView, mode: str = Mode.ENFORCE.value) -> str | None:
+def word_of(
+    snapshot: Snapshot, plan: Plan, view: JobView, mode: str = Mode.ENFORCE.value
+) -> str | None:
     """Return in a word why a job does not run; None before a plan has said anything of it."""
     if view.runs:
         return ReasonCode.PLACED.word
     match plan.entries.get(view.id):
         case Waiting(reason):
-            return reason.code.word
+            return code_of(snapshot, view, reason).word
         case Placed():
             return "shadow" if mode == Mode.SHADOW else STARTING
     return view.blocked.code.word if view.blocked is not None else None

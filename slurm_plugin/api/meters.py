@@ -140,7 +140,9 @@ class Meters:
         self._fragments.set(idle if waits else 0)
         # One that is measured, or has not yet freed its GPUs, is counted where it stands.
         reasons = Counter(
-            word_of(plan, view) or NEW for view in snapshot.jobs.values() if not view.begun
+            word_of(snapshot, plan, view) or NEW
+            for view in snapshot.jobs.values()
+            if not view.begun
         )
         for word in _WORDS:
             self._waiting.labels(word).set(reasons[word])

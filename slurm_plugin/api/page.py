@@ -28,7 +28,8 @@ def live_state(published: Published, past: Past) -> LiveState:
     waiting = [view for view in jobs if not view.begun]
     later = tuple(published.later.values())
     # One word for each, so that they add up to those that wait.
-    reasons = Counter(word_of(plan, view, published.mode) or NEW for view in (*waiting, *later))
+    words = (word_of(snapshot, plan, view, published.mode) for view in (*waiting, *later))
+    reasons = Counter(word or NEW for word in words)
     shown = 0 if published.private_jobs else MOST_ROWS
     promised = {each.job: each for each in plan.reservations}
     return LiveState(

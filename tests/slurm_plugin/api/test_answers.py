@@ -49,6 +49,17 @@ def test_status_counts_jobs_and_every_gpu_once_and_nodes_tell_what_is_in_use() -
     assert (rows["n2"]["foreign"], rows["n2"]["idle"]) == (3, 1)
 
 
+def test_a_job_whose_nodes_are_all_drained_waits_for_them_in_the_queue_and_in_why() -> None:
+    own = owned("4", "bob", counts=(2,), nodes=frozenset({"n1"}))
+    drained = {"n1": {"condition": NodeCondition.DRAINED}}
+    snapshot = snapshot_of(CLUSTER, [own], nodes=drained)
+    state = replace(published(), snapshot=snapshot, plan=Fifo().plan(snapshot))
+    (row,) = answer(state, {"ask": "queue"}, ADMIN)["jobs"]
+    assert row["reason"] == "nodes_down"
+    (reason,) = answer(state, {"ask": "why", "job": "4"}, ADMIN)["reasons"]
+    assert (reason["code"], reason["sentence"].rpartition(": ")[2]) == ("nodes_down", "n1")
+
+
 def test_the_queue_is_in_the_order_of_submission_with_squeues_letters() -> None:
     jobs = answer(published(), {"ask": "queue"}, ADMIN)["jobs"]
     assert [(row["job"], row["state"]) for row in jobs] == [("1", "R"), ("2", "PD"), ("3", "PD")]
