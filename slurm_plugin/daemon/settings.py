@@ -131,9 +131,9 @@ class DaemonSettings:
             raise InputError('spool = "" is no directory; write "none" to do without one')
         if account_of(self.hold_denies) is None:
             raise InputError(
-                f"hold_denies = {self.hold_denies!r} is no user of this machine, where it is looked "
-                "up without asking Slurm; name one that exists on all of Slurm's machines and "
-                "submits nothing, for example daemon"
+                f"hold_denies = {self.hold_denies!r} is no user of this machine (Slurm was not "
+                "asked); name one that exists on all of Slurm's machines and submits nothing, "
+                "for example daemon"
             )
         name = self.checkpoint_signal
         if name and (f"SIG{name}" not in Signals.__members__ or name in {"KILL", "STOP"}):
