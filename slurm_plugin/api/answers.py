@@ -16,7 +16,7 @@ from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode
 from slurm_plugin.api.records import record_of
 from slurm_plugin.backend import HOLDS, JobState, SlurmJob
 from slurm_plugin.daemon.candidates import MOST
-from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
+from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
 from slurm_plugin.daemon.settings import Mode
 
 SCHEMA = 1
@@ -181,9 +181,9 @@ def _status(published: Published) -> dict[str, Any]:
     if published.later:
         jobs["later"] = len(published.later)
     gpus: dict[str, GpuUse] = {}
-    for view in snapshot.node_views():
+    for view, _, use in gpu_uses(snapshot):
         gpu_type = view.node.gpu_type
-        gpus[gpu_type] = gpus.get(gpu_type, GpuUse()) + gpu_use(view)
+        gpus[gpu_type] = gpus.get(gpu_type, GpuUse()) + use
     return {
         "policy": published.policy.info.name,
         "mode": published.mode,
@@ -258,10 +258,10 @@ def _nodes(published: Published) -> dict[str, Any]:
             {
                 "node": view.node.name,
                 "gpu_type": view.node.gpu_type,
-                "condition": view.condition.value,
-                **_told(gpu_use(view)),
+                "condition": condition,
+                **_told(use),
             }
-            for view in published.snapshot.node_views()
+            for view, condition, use in gpu_uses(published.snapshot)
         ]
     }
 

@@ -11,7 +11,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import NEW, Published, word_of
-from slurm_plugin.daemon.gpu_use import gpu_use
+from slurm_plugin.daemon.gpu_use import gpu_uses
 
 MOST_ROWS = 200
 """So many running and so many waiting jobs are listed; all are counted."""
@@ -45,10 +45,10 @@ def live_state(published: Published, past: Past) -> LiveState:
             LiveNode(
                 view.node.name,
                 view.node.gpu_type,
-                view.condition.value,
-                *((use := gpu_use(view)).held, use.foreign, use.closed, use.idle),
+                condition,
+                *(use.held, use.foreign, use.closed, use.idle),
             )
-            for view in snapshot.node_views()
+            for view, condition, use in gpu_uses(snapshot)
         ),
         running_jobs=len(running),
         waiting_jobs=len(waiting) + len(later),
