@@ -36,8 +36,8 @@ from hetsched_core.types import (
 _COUNTS = (1, 2, 4, 8, 16)
 """GPU counts that a remedy may name beside those that the job accepts."""
 
-_NO_LACK_OF_GPUS = frozenset({ReasonCode.AHEAD, ReasonCode.NO_CPUS})
-"""Reasons of the cluster's under which GPUs are free."""
+_MORE_THAN_NO_ROOM = frozenset({ReasonCode.AHEAD, ReasonCode.NO_CPUS, ReasonCode.NODES_DOWN})
+"""Reasons of the cluster's that say more than a policy's word that there is no room."""
 
 _NO_END_S = 1e11
 """A time beyond it, in the year 5138, is none."""
@@ -83,6 +83,14 @@ class Why:
     reservation: Reservation | None
     remedies: tuple[Remedy, ...]
     measured_until_s: float | None = None
+
+
+def code_of(snapshot: Snapshot, view: JobView, reason: Reason) -> ReasonCode:
+    """Return in a word why a job waits of which a plan says this."""
+    # Policies look at what is free, and not at why there is no more.
+    full = reason.code is ReasonCode.NO_ROOM and view.blocked is None
+    down = full and why_no_nodes(snapshot, view.job) is ReasonCode.NODES_DOWN
+    return ReasonCode.NODES_DOWN if down else reason.code
 
 
 def active_job(snapshot: Snapshot, job_id: str) -> JobView:
@@ -149,7 +157,7 @@ def _reasons(snapshot: Snapshot, plan: Plan, view: JobView) -> Iterator[Reason]:
     # When its nodes open says more than that there is no room on them.
     yield from (reason for reason in by_the_cluster if reason.code is ReasonCode.CLOSED)
     # What is free now says more than that too little was left beside what is planned.
-    better = not {reason.code for reason in by_the_cluster}.isdisjoint(_NO_LACK_OF_GPUS)
+    better = not {reason.code for reason in by_the_cluster}.isdisjoint(_MORE_THAN_NO_ROOM)
     if isinstance(entry, Waiting) and not (better and entry.reason.code is ReasonCode.NO_ROOM):
         yield _measuring(snapshot, plan, view, entry.reason)
     if view.blocked is not None:

@@ -12,6 +12,8 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any
 
+from immutables import Map
+
 from hetsched_core.placement.entries import AHEAD, EACH_ROUND, NEVER, NO_ROOM
 from hetsched_core.placement.free import FreeGpus, PerGpu
 from hetsched_core.placement.keep import Claims, may_keep
@@ -89,7 +91,7 @@ def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
 
     `CLOSED` where it would fit without the windows that close nodes to it, else `NODES_DOWN`.
     """
-    down = tuple(view.node.name for view in snapshot.node_views() if not view.open)
+    down = _down(snapshot.cluster, snapshot.nodes)
     if not (down or job.closed):
         return None
     open_nodes = _without_jobs(snapshot.cluster, down)
@@ -98,6 +100,12 @@ def why_no_nodes(snapshot: Snapshot, job: Job) -> ReasonCode | None:
     anyhow = replace(job, closed=frozenset())
     closed = bool(job.closed) and fits(snapshot, open_nodes, anyhow)
     return ReasonCode.CLOSED if closed else ReasonCode.NODES_DOWN
+
+
+@lru_cache(maxsize=2)
+def _down(cluster: Cluster, nodes: Map[str, NodeView]) -> tuple[str, ...]:
+    """Return the nodes on which nothing may start: asked for many jobs of one snapshot."""
+    return tuple(node.name for node in cluster if not nodes[node.name].open)
 
 
 @lru_cache(maxsize=2)

@@ -10,13 +10,13 @@ from typing import Any
 
 from hetsched_core.errors import InputError, unknown
 from hetsched_core.explain.plan import explain
-from hetsched_core.explain.why import Why, why
+from hetsched_core.explain.why import Why, code_of, why
 from hetsched_core.policy import Policy
 from hetsched_core.types import JobView, Phase, Placed, Plan, Reason, ReasonCode, Snapshot, Waiting
 from slurm_plugin.api.records import record_of
 from slurm_plugin.backend import HOLDS, JobState, SlurmJob
 from slurm_plugin.daemon.candidates import MOST
-from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
+from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
 from slurm_plugin.daemon.settings import Mode
 
 SCHEMA = 1
@@ -181,9 +181,9 @@ def _status(published: Published) -> dict[str, Any]:
     if published.later:
         jobs["later"] = len(published.later)
     gpus: dict[str, GpuUse] = {}
-    for view in snapshot.node_views():
+    for view, _, use in gpu_uses(snapshot):
         gpu_type = view.node.gpu_type
-        gpus[gpu_type] = gpus.get(gpu_type, GpuUse()) + gpu_use(view)
+        gpus[gpu_type] = gpus.get(gpu_type, GpuUse()) + use
     return {
         "policy": published.policy.info.name,
         "mode": published.mode,
@@ -228,7 +228,9 @@ def _row(published: Published, view: JobView) -> dict[str, Any]:
         "restarts": view.restarts,
         "gpus": str(job.requirements),
         "nodes": None if holds is None else dict(holds),
-        "reason": None if view.begun else word_of(published.plan, view, published.mode),
+        "reason": None
+        if view.begun
+        else word_of(published.snapshot, published.plan, view, published.mode),
     }
 
 
@@ -236,13 +238,15 @@ def _letter(published: Published, job: str, phase: Phase) -> str:
     return _SUSPENDED if job in published.suspended else _LETTERS[phase]
 
 
-def word_of(plan: Plan, view: JobView, mode: str = Mode.ENFORCE.value) -> str | None:
+def word_of(
+    snapshot: Snapshot, plan: Plan, view: JobView, mode: str = Mode.ENFORCE.value
+) -> str | None:
     """Return in a word why a job does not run; None before a plan has said anything of it."""
     if view.runs:
         return ReasonCode.PLACED.word
     match plan.entries.get(view.id):
         case Waiting(reason):
-            return reason.code.word
+            return code_of(snapshot, view, reason).word
         case Placed():
             return "shadow" if mode == Mode.SHADOW else STARTING
     return view.blocked.code.word if view.blocked is not None else None
@@ -254,10 +258,10 @@ def _nodes(published: Published) -> dict[str, Any]:
             {
                 "node": view.node.name,
                 "gpu_type": view.node.gpu_type,
-                "condition": view.condition.value,
-                **_told(gpu_use(view)),
+                "condition": condition,
+                **_told(use),
             }
-            for view in published.snapshot.node_views()
+            for view, condition, use in gpu_uses(published.snapshot)
         ]
     }
 

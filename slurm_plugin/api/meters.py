@@ -16,7 +16,7 @@ from hetsched_core.types import Configuration, Phase, Plan, ReasonCode, Snapshot
 from slurm_plugin.api.answers import NEW, STARTING, word_of
 from slurm_plugin.daemon.configuration import host_and_port
 from slurm_plugin.daemon.daemon import CycleReport
-from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
+from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
 
 _WORDS = (*(code.word for code in ReasonCode), STARTING, NEW)
 _PLAN_BUCKETS_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
@@ -118,9 +118,9 @@ class Meters:
         if self._made_s is not None:
             self._plan_age.set(snapshot.now - self._made_s)
         by_type: dict[str, GpuUse] = {}
-        for view in snapshot.node_views():
+        for view, _, use in gpu_uses(snapshot):
             gpu_type = view.node.gpu_type
-            by_type[gpu_type] = by_type.get(gpu_type, GpuUse()) + gpu_use(view)
+            by_type[gpu_type] = by_type.get(gpu_type, GpuUse()) + use
         self._gpus.clear()
         for gpu_type, use in by_type.items():
             for state in ("held", "foreign", "closed", "idle"):
@@ -140,7 +140,9 @@ class Meters:
         self._fragments.set(idle if waits else 0)
         # One that is measured, or has not yet freed its GPUs, is counted where it stands.
         reasons = Counter(
-            word_of(plan, view) or NEW for view in snapshot.jobs.values() if not view.begun
+            word_of(snapshot, plan, view) or NEW
+            for view in snapshot.jobs.values()
+            if not view.begun
         )
         for word in _WORDS:
             self._waiting.labels(word).set(reasons[word])

@@ -11,7 +11,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hetsched_core.report.live_state import LiveJob, LiveNode, LiveState, Past
 from hetsched_core.types import Entry, JobView, Placed, ReasonCode, Reservation, Waiting
 from slurm_plugin.api.answers import NEW, Published, word_of
-from slurm_plugin.daemon.gpu_use import gpu_use
+from slurm_plugin.daemon.gpu_use import gpu_uses
 
 MOST_ROWS = 200
 """So many running and so many waiting jobs are listed; all are counted."""
@@ -28,7 +28,8 @@ def live_state(published: Published, past: Past) -> LiveState:
     waiting = [view for view in jobs if not view.begun]
     later = tuple(published.later.values())
     # One word for each, so that they add up to those that wait.
-    reasons = Counter(word_of(plan, view, published.mode) or NEW for view in (*waiting, *later))
+    words = (word_of(snapshot, plan, view, published.mode) for view in (*waiting, *later))
+    reasons = Counter(word or NEW for word in words)
     shown = 0 if published.private_jobs else MOST_ROWS
     promised = {each.job: each for each in plan.reservations}
     return LiveState(
@@ -44,10 +45,10 @@ def live_state(published: Published, past: Past) -> LiveState:
             LiveNode(
                 view.node.name,
                 view.node.gpu_type,
-                view.condition.value,
-                *((use := gpu_use(view)).held, use.foreign, use.closed, use.idle),
+                condition,
+                *(use.held, use.foreign, use.closed, use.idle),
             )
-            for view in snapshot.node_views()
+            for view, condition, use in gpu_uses(snapshot)
         ),
         running_jobs=len(running),
         waiting_jobs=len(waiting) + len(later),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from hetsched_core.report.live_state import CLOSED, LEVELS, UNKNOWN, GpusOverTime, Past
-from hetsched_core.types import Cluster, NodeView, Snapshot
-from slurm_plugin.daemon.gpu_use import GpuUse, gpu_use
+from hetsched_core.types import Cluster, Snapshot
+from slurm_plugin.daemon.gpu_use import GpuUse, gpu_uses
 
 STEP_S = 60.0
 """From one reading to the next."""
@@ -83,10 +83,10 @@ class Readings:
     def _reading(self, snapshot: Snapshot) -> _Reading:
         by_type: dict[str, GpuUse] = {}
         levels = []
-        for view in snapshot.node_views():
-            use, kind = gpu_use(view), view.node.gpu_type
+        for view, _, use in gpu_uses(snapshot):
+            kind = view.node.gpu_type
             by_type[kind] = by_type.get(kind, _NOTHING) + use
-            levels.append(_level(view, use))
+            levels.append(_level(use))
         running = sum(view.begun for view in snapshot.jobs.values())
         return _Reading(
             snapshot.now,
@@ -99,9 +99,9 @@ class Readings:
         )
 
 
-def _level(view: NodeView, use: GpuUse) -> str:
+def _level(use: GpuUse) -> str:
     taken = use.held + use.foreign
-    if not taken and not view.open:
+    if not taken and use.closed:
         return CLOSED
     return LEVELS[round((len(LEVELS) - 1) * min(1.0, taken / max(1, use.all)))]
 

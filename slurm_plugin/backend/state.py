@@ -153,6 +153,8 @@ class SlurmJob:
         memory_mb: MiB that it holds in all; while it waits, that it asks for.
         begin_s: when it may start at the earliest, as far as Slurm tells.
         start_s: start of the present run.
+        end_s: its end, as Slurm's accounting has it. While a run is COMPLETING that is queued again
+            Slurm shows the end of its time limit, which is yet to come.
         restarts: how often it was queued again.
         held: whether a priority of 0 keeps it back.
         asked: the CPUs and memory that it asks for.

@@ -409,7 +409,9 @@ def _job(row: Mapping[str, Any], exclusive: str) -> SlurmJob:
         submit_s=_number(row, "submit_time") or 0.0,
         begin_s=begin_s,
         start_s=None if state is JobState.PENDING else _number(row, "start_time") or None,
-        end_s=_number(row, "end_time") or None if state is JobState.ENDED else None,
+        end_s=_number(row, "end_time") or None
+        if state in (JobState.COMPLETING, JobState.ENDED)
+        else None,
         time_limit_s=None if minutes is None else minutes * 60.0,
         restarts=int(row.get("restart_cnt", 0)),
         held=bool(row.get("hold")) or _number(row, "priority") == 0.0,

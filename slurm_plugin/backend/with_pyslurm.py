@@ -384,7 +384,9 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
         submit_s=float(job.submit_time or 0),
         begin_s=float(job.eligible_time or 0) or None,
         start_s=None if state is JobState.PENDING else float(job.start_time or 0) or None,
-        end_s=float(job.end_time or 0) or None if state is JobState.ENDED else None,
+        end_s=float(job.end_time or 0) or None
+        if state in (JobState.COMPLETING, JobState.ENDED)
+        else None,
         time_limit_s=_seconds(job.time_limit),
         restarts=int(job.requeue_count or 0),
         held=job.priority == 0,

@@ -536,7 +536,8 @@ class Daemon:
             return decision
         decision = replace(decision, document=self._writer.write(snapshot, plan))
         try:
-            self.store.record_decision(decision)
+            # Numbers go on from those of the last daemon, which the history names.
+            self.decisions = max(self.decisions, self.store.record_decision(decision))
             if self.decisions % _FORGET_EVERY == 0:
                 keep, most_mib = self._settings.keep_decisions, self._settings.keep_decisions_mib
                 self.store.forget_decisions(keep, most_mib << 20)

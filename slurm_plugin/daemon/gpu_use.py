@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hetsched_core.types import NodeView
+from hetsched_core.types import NodeView, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """GPUs held by jobs of ours, foreign (other jobs'), idle, or closed: idle, not to be used."""
+    """GPUs held by jobs of ours, foreign (other jobs'), idle, or closed: not to be used now."""
 
     held: int = 0
     foreign: int = 0
@@ -31,9 +32,13 @@ class GpuUse:
         return self.held + self.foreign + self.closed + self.idle
 
 
-def gpu_use(view: NodeView) -> GpuUse:
-    """Return how a node's GPUs are used."""
-    left = max(0, view.node.gpus - view.held_gpus - view.foreign_gpus)
-    if view.open:
-        return GpuUse(view.held_gpus, view.foreign_gpus, 0, left)
-    return GpuUse(view.held_gpus, view.foreign_gpus, left, 0)
+def gpu_uses(snapshot: Snapshot) -> Iterator[tuple[NodeView, str, GpuUse]]:
+    """Yield each node, its condition or `reserved` (now, for others), and how its GPUs are used."""
+    now = (each.nodes for each in snapshot.windows if each.from_s <= snapshot.now)
+    reserved = frozenset[str]().union(*now)
+    for view in snapshot.node_views():
+        theirs = view.open and view.node.name in reserved
+        left = max(0, view.node.gpus - view.held_gpus - view.foreign_gpus)
+        idle = left if view.open and not theirs else 0
+        use = GpuUse(view.held_gpus, view.foreign_gpus, left - idle, idle)
+        yield view, "reserved" if theirs else view.condition.value, use

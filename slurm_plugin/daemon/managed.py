@@ -206,16 +206,20 @@ class Managed:
         }
         return frozenset(self.shunned)
 
-    def settle(self, now: float, cluster: Cluster) -> None:
-        """Bring what grows with time up to `now`; service does not while the job is suspended."""
+    def settle(self, now: float, cluster: Cluster, end_s: float | None = None) -> None:
+        """Bring what grows with time up to `now`; service does not while the job is suspended.
+
+        Nor does it after the end of its run: at `end_s`, or else from when it was seen to end.
+        """
         seconds = max(0.0, now - self.observed_s)
+        served_s = max(0.0, min(now, end_s or now) - self.observed_s)
         begun = [run for run in self.runs if run.begun]
         if not begun:
             self.wait_s += seconds
         for run in begun if self.slurm.state is not JobState.SUSPENDED else ():
-            for name, gpus in run.configuration:
+            for name, gpus in run.configuration if run.draining_until_s is None else ():
                 gpu_type = cluster[name].gpu_type
-                self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * seconds
+                self.attained[gpu_type] = self.attained.get(gpu_type, 0.0) + gpus * served_s
         if self.progress is not None:
             self.carried = self._carried_on(self.carried, self.observed_s, now)
         self.observed_s = now

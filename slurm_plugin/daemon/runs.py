@@ -58,7 +58,7 @@ def run_of(
     if late_in_part(known, settings, now) and known.quota is None:
         # What keeps its other elements back may do so again.
         waited = f"a part of it has not started within {settings.start_timeout_s:g} s"
-        known.quota = Reason(ReasonCode.REFUSED, detail=waited), now + QUOTA_S
+        known.quota = Reason(ReasonCode.NOT_STARTED, detail=waited), now + QUOTA_S
     if running and half:
         return None
     if running:
@@ -115,7 +115,7 @@ def _starting(
     late: Reason | None = None
     if now - known.placed_s > settings.start_timeout_s:
         waited = f"it has not started within {settings.start_timeout_s:g} s"
-        late = Reason(ReasonCode.REFUSED, detail=f"{waited}, Slurm says {seen.reason}")
+        late = Reason(ReasonCode.NOT_STARTED, detail=f"{waited}, Slurm says {seen.reason}")
     elif now - known.placed_s > PATIENCE_S:
         late = not_started(seen)
     if late is not None and known.quota is None:

@@ -14,6 +14,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.types import Round, Shape
 from hetsched_core.values.settings import check_bounds, setting
 from slurm_plugin.backend.gres import node_names
+from slurm_plugin.daemon.moves import account_of
 
 LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 """The shapes that one Slurm job takes exactly: one node, or the same count on several."""
@@ -128,6 +129,12 @@ class DaemonSettings:
         check_bounds(self)
         if self.spool == Path():
             raise InputError('spool = "" is no directory; write "none" to do without one')
+        if account_of(self.hold_denies) is None:
+            raise InputError(
+                f"hold_denies = {self.hold_denies!r} is no user of this machine (Slurm was not "
+                "asked); name one that exists on all of Slurm's machines and submits nothing, "
+                "for example daemon"
+            )
         name = self.checkpoint_signal
         if name and (f"SIG{name}" not in Signals.__members__ or name in {"KILL", "STOP"}):
             raise InputError(

@@ -104,7 +104,10 @@ _NO_GPUS = (
     "it asks for no GPUs, and starts in Slurm's own order, on cores and memory that idle GPUs do "
     "not need"
 )
-_NO_NODES = "it asks for no GPUs, and all nodes that it may run on are closed to it for a time"
+_NO_NODES = (
+    "it asks for no GPUs, and all nodes that it may run on are closed to it: they are reserved, "
+    "launches fail there, or jobs of other users are on them, and they or it share no node"
+)
 _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places it on other nodes'
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
@@ -235,7 +238,8 @@ class LiveWorld:
                     continue
                 seen = None
             if seen is not None:
-                self.ended[job_id] = seen
+                told = seen.end_s is not None and seen.end_s <= now
+                self.ended[job_id] = seen if told else replace(seen, end_s=known.ending_s)
             if seen is None and not self._behind(known.slurm):
                 self.lost.append(known.slurm)
             self._leave(job_id)
@@ -671,7 +675,7 @@ class LiveWorld:
                 known.settle(now, cluster)
                 self.jobs = self.jobs.set(seen.id, known.seen(self._settings.restart_cost_s))
             return
-        known.settle(now, cluster)
+        known.settle(now, cluster, seen.end_s)
         paused = (was.state is JobState.SUSPENDED) != (seen.state is JobState.SUSPENDED)
         # There is nothing to plan anew before it has freed its GPUs, which is an end.
         ends = seen.over and was.state is JobState.RUNNING
@@ -774,7 +778,7 @@ class LiveWorld:
         if self._launches.closed_to(known.slurm.user) & closed:
             names.append("jobs could not be launched there")
         if self._tenants.closed_to(known.slurm) & closed:
-            names.append("it shares no node with jobs of other users, or they share none with it")
+            names.append("jobs of other users are on them, and they or it share no node")
         return Reason(ReasonCode.CLOSED, detail=", ".join(dict.fromkeys(names)))
 
     def _quota(

@@ -109,7 +109,7 @@ def test_a_type_that_is_not_there_is_told_with_those_that_would_do(
 
 def test_nodes_that_are_down_are_named_if_they_are_the_jobs() -> None:
     snapshot = world(view("a", gpu_types=T4), nodes={"n2": DOWN})
-    assert ReasonCode.NODES_DOWN in codes(told(snapshot, "a"))
+    assert codes(told(snapshot, "a", plan_of({"a": NO_ROOM}))) == [ReasonCode.NODES_DOWN]
     found = told(snapshot, "a", NOTHING)
     assert found.reasons[0].detail == "n2"
     assert found.remedies == (Remedy((1, 2, 4), ("a100",)),)

@@ -7,7 +7,16 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policies.fifo import Fifo
-from hetsched_core.types import JobView, NodeCondition, Purpose, Reason, ReasonCode, Shape, Waiting
+from hetsched_core.types import (
+    JobView,
+    NodeCondition,
+    Purpose,
+    Reason,
+    ReasonCode,
+    Shape,
+    Waiting,
+    Window,
+)
 from slurm_plugin.api.answers import Peer, Published, answer
 from slurm_plugin.cli.ask import _print_why
 from tests.hetsched_core.worlds import cluster_of, held, on, plan_of, profiling, snapshot_of, view
@@ -47,6 +56,27 @@ def test_status_counts_jobs_and_every_gpu_once_and_nodes_tell_what_is_in_use() -
     rows = {row["node"]: row for row in answer(published(), {"ask": "nodes"}, ADMIN)["nodes"]}
     assert rows["n1"]["condition"] == "drained"
     assert (rows["n2"]["foreign"], rows["n2"]["idle"]) == (3, 1)
+
+
+def test_what_is_reserved_for_others_now_is_not_idle() -> None:
+    state = published()
+    now, later = (Window(frozenset({n}), at, 99.0, n) for n, at in (("n0", 60.0), ("n2", 61.0)))
+    state = replace(state, snapshot=replace(state.snapshot, windows=(now, later)))
+    rows = {row["node"]: row for row in answer(state, {"ask": "nodes"}, ADMIN)["nodes"]}
+    told = {name: (row["condition"], row["closed"], row["idle"]) for name, row in rows.items()}
+    assert told == {"n0": ("reserved", 1, 0), "n1": ("drained", 4, 0), "n2": ("up", 0, 1)}
+    assert answer(state, {"ask": "status"}, ADMIN)["gpus"]["a100"]["idle"] == 0
+
+
+def test_a_job_whose_nodes_are_all_drained_waits_for_them_in_the_queue_and_in_why() -> None:
+    own = owned("4", "bob", counts=(2,), nodes=frozenset({"n1"}))
+    drained = {"n1": {"condition": NodeCondition.DRAINED}}
+    snapshot = snapshot_of(CLUSTER, [own], nodes=drained)
+    state = replace(published(), snapshot=snapshot, plan=Fifo().plan(snapshot))
+    (row,) = answer(state, {"ask": "queue"}, ADMIN)["jobs"]
+    assert row["reason"] == "nodes_down"
+    (reason,) = answer(state, {"ask": "why", "job": "4"}, ADMIN)["reasons"]
+    assert (reason["code"], reason["sentence"].rpartition(": ")[2]) == ("nodes_down", "n1")
 
 
 def test_the_queue_is_in_the_order_of_submission_with_squeues_letters() -> None:

@@ -193,6 +193,7 @@ def test_a_cancelled_job_is_over_while_its_processes_still_end_and_not_queued_ag
     held.backend.apply(Cancel(job))
     ending = await_job(held.backend, job, lambda job: job.state is not JobState.RUNNING)
     assert (ending.state, ending.over, ending.outcome) == (JobState.COMPLETING, True, "")
+    assert ending.end_s == pytest.approx(time.time(), abs=30)
     assert ending.nodes == ("n1",)
     # The daemon may have seen it run a moment ago.
     held.backend.apply(Requeue(job))

@@ -104,6 +104,7 @@ def test_what_is_completing_is_over_if_it_has_ended_and_is_not_queued_again(
     bent["jobs"]["jobs"][1]["job_state"] = words
     job = read(bent).jobs["2"]
     assert (job.state, job.over) == (JobState.COMPLETING, over)
+    assert job.end_s == bent["jobs"]["jobs"][1]["end_time"]["number"]
 
 
 NUMBERS = [0, -1, 10**15, math.nan, math.inf, 0.5]

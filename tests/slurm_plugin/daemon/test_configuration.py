@@ -82,6 +82,7 @@ def test_the_command_line_wins_over_the_file_and_says_it_all_without_one(write: 
         ('metrics = "127.0.0.1:99999"', "expected HOST:PORT"),
         ('database = ""', "database = '.' names no file or folder"),
         ('spool = ""', 'spool = "" is no directory'),
+        ('hold_denies = "nosuchuser"', "hold_denies = 'nosuchuser' is no user of this machine"),
         (f'socket = "/{"a" * 107}"', "a socket's path has at most 107 bytes"),
         ("round = 3", "unknown setting 'round': did you mean 'round_s'?"),
         ('round_s = "3"', "round_s = '3': expected a number"),

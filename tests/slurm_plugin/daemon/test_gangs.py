@@ -220,7 +220,8 @@ def test_a_gang_of_which_a_part_does_not_start_is_not_placed_again_at_once() -> 
     assert site.clock.now - 1000 == pytest.approx(SETTINGS.start_timeout_s, abs=3)
     waits = element(0, restarts=1), element(1)
     assert not is_placed(see(site, *waits, seconds=50))
-    assert "a part of it has not started" in str(site.blocked("7"))
+    said = "a part of it has not started within 30 s"
+    assert site.blocked("7") == Reason(ReasonCode.NOT_STARTED, detail=said)
     assert is_placed(see(site, *waits, seconds=12))
 
 

@@ -187,7 +187,9 @@ def test_the_next_daemon_goes_on_with_what_the_last_one_knew(
     bench.clock.now += 100.0
     after = bench_on(bench.store, bench.clock)
     try:
+        before = max(each.decision for each in after.store.events("4"))
         after.cycle(running(job(2), after.clock.now), job(3), job(4))
+        assert after.store.events("2")[-1].decision == after.daemon.decisions == before + 1
         for number in range(1, 5):
             assert events(after, str(number)).count(CAME) == 1
         # The first one left while nobody looked.

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import Placed
+from hetsched_core.types import Placed, Reason, ReasonCode
 from slurm_plugin.backend import Asked, Enter, JobState, Leave, RefusedError, Terms
 from slurm_plugin.daemon.settings import Jobs
 from slurm_plugin.daemon.where import Where
@@ -102,7 +102,7 @@ def test_a_job_that_does_not_start_in_time_gives_its_place_back_and_is_placed_ag
     assert calls == [left(WAITING)]
     assert took_s == pytest.approx(SETTINGS.start_timeout_s, abs=2)
     said = "it has not started within 30 s, Slurm says Resources"
-    assert str(site.blocked()).endswith(said)
+    assert site.blocked() == Reason(ReasonCode.NOT_STARTED, detail=said)
     calls = site.see(WAITING, OTHER, nodes=(node("n0", used=3),))
     assert calls == [entry(OTHER, "n0")]
     site.show(WAITING, nodes=(node("n0"),))

@@ -90,7 +90,7 @@ def test_a_node_that_was_mended_is_tried_again_at_once(how: str) -> None:
     cpu_job = replace(RIGID, id="8", gpus=0, cpus=1)
     starts = places(site.see(replace(WAITING, id="7"), cpu_job, nodes=nodes))
     assert starts.keys() == (set() if how == "nothing" else {"7", "8"})
-    told = "closed to it for a time" if how == "nothing" else "in Slurm's own order"
+    told = "closed to it: they are" if how == "nothing" else "in Slurm's own order"
     assert told in site.world.aside["8"]
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.types import ReasonCode
+from hetsched_core.types import Reason, ReasonCode
 from slurm_plugin.backend import Enter, JobState, SlurmBackend, SlurmJob
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
@@ -51,9 +51,8 @@ def test_one_that_fits_nowhere_for_others_is_told_so_and_keeps_no_job_waiting() 
     daemon = daemon_of(backend, Clock())
     daemon.cycle()
     assert [call.job for call in backend.calls if isinstance(call, Enter)] == ["3"]
-    reason = daemon.world.jobs["2"].blocked
-    assert reason is not None
-    assert (reason.code, "other users" in reason.detail) == (ReasonCode.CLOSED, True)
+    said = "jobs of other users are on them, and they or it share no node"
+    assert daemon.world.jobs["2"].blocked == Reason(ReasonCode.CLOSED, detail=said)
 
 
 @pytest.mark.parametrize("exclusive", ["", OWN])
