@@ -274,7 +274,7 @@ def to_json(value: Any, *left_out: str) -> Any:
     """Return a value in JSON's own types, without some of its fields."""
     found = _own_converter().unstructure(value)
     for name in left_out:
-        found.pop(name)
+        found.pop(name, None)
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from slurm_plugin.backend.errors import RefusedError
 
@@ -79,13 +80,16 @@ class AskedOnce:
         return dict(map(_read, text.splitlines()))
 
 
+_untold = lru_cache(maxsize=4096)(Untold)  # many jobs ask for the same, and share it
+
+
 def _read(line: str) -> tuple[str, Untold]:
     job, *texts, alone, shared, _ = line.split("|")
     told = ("" if text in {"N/A", "(null)"} else text for text in texts)
     per_job, per_socket, per_task, cpus_per_gpu, memory_per_gpu = told
     # Slurm up to 25.11 has no such column.
     exclusive = _ALONE.get(alone, "") if alone else exclusive_of(shared)
-    return job, Untold(per_job, per_socket, per_task, cpus_per_gpu, memory_per_gpu, exclusive)
+    return job, _untold(per_job, per_socket, per_task, cpus_per_gpu, memory_per_gpu, exclusive)
 
 
 def exclusive_of(shared: str) -> str:

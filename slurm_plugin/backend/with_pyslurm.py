@@ -370,12 +370,12 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
     elements = elements_of(str(job.id), array, job.array_task_id, job.array_tasks_waiting or "")
     return SlurmJob(
         id=elements.id,
-        name=_text(job, "name"),
+        name=_same(_text(job, "name")),
         user=user,
-        account=job.account or "",
-        partition=job.partition or "",
+        account=_same(job.account or ""),
+        partition=_same(job.partition or ""),
         state=state,
-        reason=job.state_reason or "None",
+        reason=_same(job.state_reason or "None"),
         mark=job.admin_comment or "",
         nodes=nodes,
         pinned=node_names(job.required_nodes),
@@ -399,18 +399,18 @@ def _job(job: Any, user: str, over: bool, untold: Untold) -> SlurmJob:
         ),
         cpus=job.cpus or 0,
         memory_mb=memory_mb,
-        submit_line=_text(job, "submit_line"),
-        qos=job.qos or "",
+        submit_line=_same(_text(job, "submit_line")),
+        qos=_same(job.qos or ""),
         array=array,
         element=elements.element,
         unsplit=elements.unsplit,
         dependency=_dependency(job.dependencies),
         outcome=job.state if state is JobState.ENDED else "",
         over=over and state is JobState.COMPLETING,
-        partitions=tuple((job.partition or "").split(",")),
-        reservation=job.reservation or "",
+        partitions=_partitions(job.partition or ""),
+        reservation=_same(job.reservation or ""),
         batch=bool(job.is_batch_job),
-        constraint=",".join(job.constraints or ()),
+        constraint=_same(",".join(job.constraints or ())),
         excluded=node_names(job.excluded_nodes),
         resources=_request(
             node_range(
@@ -464,9 +464,15 @@ def _text(job: Any, name: str) -> str:
         return bytes(error.object).decode("utf-8", "replace")
 
 
-# Jobs ask for much the same: the same objects compare at once.
+# Jobs ask for much the same: the same objects compare at once, and are kept once.
+_same = lru_cache(maxsize=4096)(str)
 _asked = lru_cache(maxsize=4096)(Asked)
 _request = lru_cache(maxsize=4096)(Resources)
+
+
+@lru_cache(maxsize=4096)
+def _partitions(names: str) -> tuple[str, ...]:
+    return tuple(names.split(","))
 
 
 def _shares(node: Any) -> bool:

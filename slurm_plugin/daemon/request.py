@@ -177,6 +177,9 @@ class Own:
         )
 
 
+_own = lru_cache(maxsize=4096)(Own)  # many jobs ask for the same, and share it
+
+
 def own_of(seen: SlurmJob, mark: Mark) -> Own:
     """Return the shape in which a job is shown."""
     # What is in the reservation was put on its nodes by a daemon.
@@ -187,7 +190,7 @@ def own_of(seen: SlurmJob, mark: Mark) -> Own:
     if seen.reservation in HOLDS and mark.options.counts is not None:
         # So were those GPUs given to it.
         types = set()
-    return Own(
+    return _own(
         seen.resources,
         seen.asked,
         seen.gpus,
@@ -197,7 +200,7 @@ def own_of(seen: SlurmJob, mark: Mark) -> Own:
         named,
         seen.partitions,
         seen.time_limit_s,
-        tasks_per_node=seen.tasks_per_node,
+        seen.tasks_per_node,
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from hetsched_core.errors import InputError
 from hetsched_core.store import Store
@@ -94,7 +95,7 @@ class Requests:
             if seen.batch and not is_mark(seen.mark):
                 return None
             known = self._remember(seen, *_of_mark(seen))
-        if known.last.get(seen.id, (None, 0))[0] != seen.submit_s:
+        if known.last.get(seen.id, (known.submit_s, 0))[0] != seen.submit_s:
             # Where a node fails Slurm counts the restart first, and queues the job later.
             known.last[seen.id] = seen.submit_s, seen.restarts
         key = known.key if seen.id == job_of(seen.id) else f"{known.key}_{seen.element}"
@@ -157,11 +158,11 @@ class Requests:
         except RefusedError:
             script = ""
         try:
-            options, wrong = read_options(script_options(script)), ""
+            options, wrong = script_options(script), ""
         except InputError as error:
-            options, wrong = NO_OPTIONS, str(error)
-        mark = Mark(options=options, signal=script_signal(script))
-        self._remember(seen, mark, wrong)
+            options, wrong = {}, str(error)
+        mark, unread = _written(tuple(options.items()), script_signal(script))
+        self._remember(seen, mark, wrong or unread)
 
     def forget_all_but(self, jobs: Collection[str]) -> None:
         """Forget jobs that are gone."""
@@ -189,6 +190,15 @@ def _of_mark(seen: SlurmJob) -> tuple[Mark, str]:
         return read_mark(seen.mark), ""
     except InputError as error:
         return NO_MARK, str(error)
+
+
+@lru_cache(maxsize=4096)  # many jobs say the same, and share it
+def _written(options: tuple[tuple[str, str], ...], signal: str) -> tuple[Mark, str]:
+    """Return what a script says of its job, and what is wrong with it."""
+    try:
+        return Mark(options=read_options(dict(options)), signal=signal), ""
+    except InputError as error:
+        return Mark(signal=signal), str(error)
 
 
 def _document(known: _Known) -> str:

@@ -112,6 +112,8 @@ _UNMARKED = 'it has no requirement set, and under jobs = "marked" Slurm places i
 _UNREAD = "what it asks for has not been read yet; ask again in a moment"
 _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet freed its GPUs")
 _FAILED = "its node went down, and its last run may still be ending there"
+_NO_SHAPES: frozenset[Shape] = frozenset()
+_OF_SEVERAL = ALL_SHAPES - LIVE_SHAPES
 
 
 _Peers = tuple[str, str, str, frozenset[str] | None]
@@ -904,7 +906,7 @@ class LiveWorld:
         mark = request.mark
         whole = seen.state is not JobState.PENDING or spares(seen) >= mark.elements - 1
         takes = mark.options.any_shape and mark.elements > 1 and whole
-        return ALL_SHAPES - LIVE_SHAPES if takes else frozenset()
+        return _OF_SEVERAL if takes else _NO_SHAPES
 
     @property
     def shapes(self) -> frozenset[Shape]:
