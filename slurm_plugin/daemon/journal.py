@@ -167,7 +167,7 @@ class Journal:
             self._leave(self._followed.pop(view.id), snapshot, decisions)
             each = None
         if each is None:
-            job = _whole(known, view)
+            job = known.whole
             # One that ran before the daemon began has no start that anybody was told of.
             each = _Followed(nonce, job, view, known.first_start_s)
             self._followed[view.id] = each
@@ -179,7 +179,7 @@ class Journal:
             self._past[nonce] = PastJob(job)
             self._changed = True
         elif view.job is not each.view.job:
-            each.job = _whole(known, view)
+            each.job = known.whole
         return each
 
     def _tell(
@@ -289,14 +289,6 @@ class Journal:
         self.trouble = ""
         for unwritten in (self._jobs, self._events, self._ranges, self._starts):
             unwritten.clear()
-
-
-def _whole(known: Managed, view: JobView) -> Job:
-    """Return the job with its size and time limit, whatever the policy may know."""
-    request = known.request
-    limit_s = request.own.time_limit_s
-    total = request.mark.options.total_samples
-    return replace(view.job, total_samples=total, time_limit_s=limit_s)
 
 
 def _held(view: JobView, now: float) -> tuple[str, str]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 
 from hetsched_core.errors import InputError
 from hetsched_core.store import Store
@@ -33,6 +32,9 @@ from slurm_plugin.submit.options import (
     script_options,
     script_signal,
 )
+
+_AT_ONCE = 500
+"""So many jobs are written at once: thousands together would take memory that is never freed."""
 
 
 @dataclass(slots=True)
@@ -84,8 +86,10 @@ class Requests:
             StoreError: it takes nothing in.
         """
         if self._stored is not None and (self._new or self._left):
-            new = self._new & self._known.keys()
-            self._stored.remember({job: _document(self._known[job]) for job in new}, self._left)
+            new = sorted(self._new & self._known.keys())
+            for start in range(0, len(new) or 1, _AT_ONCE):
+                part = {job: _document(self._known[job]) for job in new[start : start + _AT_ONCE]}
+                self._stored.remember(part, () if start else self._left)
         self._new, self._left = set(), set()
 
     def of(self, seen: SlurmJob) -> Request | None:
@@ -158,11 +162,11 @@ class Requests:
         except RefusedError:
             script = ""
         try:
-            options, wrong = script_options(script), ""
+            options, wrong = read_options(script_options(script)), ""
         except InputError as error:
-            options, wrong = {}, str(error)
-        mark, unread = _written(tuple(options.items()), script_signal(script))
-        self._remember(seen, mark, wrong or unread)
+            options, wrong = NO_OPTIONS, str(error)
+        mark = Mark(options=options, signal=script_signal(script))
+        self._remember(seen, mark, wrong)
 
     def forget_all_but(self, jobs: Collection[str]) -> None:
         """Forget jobs that are gone."""
@@ -190,15 +194,6 @@ def _of_mark(seen: SlurmJob) -> tuple[Mark, str]:
         return read_mark(seen.mark), ""
     except InputError as error:
         return NO_MARK, str(error)
-
-
-@lru_cache(maxsize=4096)  # many jobs say the same, and share it
-def _written(options: tuple[tuple[str, str], ...], signal: str) -> tuple[Mark, str]:
-    """Return what a script says of its job, and what is wrong with it."""
-    try:
-        return Mark(options=read_options(dict(options)), signal=signal), ""
-    except InputError as error:
-        return Mark(signal=signal), str(error)
 
 
 def _document(known: _Known) -> str:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import takewhile
 
 from hetsched_core.errors import InputError, unknown
@@ -116,6 +117,13 @@ def read_options(values: Mapping[str, str]) -> Options:
     Raises:
         InputError: names the option, its value and what is expected.
     """
+    return _read(tuple(sorted(values.items())))
+
+
+@lru_cache(maxsize=4096)
+def _read(items: tuple[tuple[str, str], ...]) -> Options:
+    """Read options by name: many jobs say the same, and share it."""
+    values = dict(items)
     if not values:
         return NO_OPTIONS
     if strange := sorted(values.keys() - set(NAMES)):
