@@ -298,7 +298,7 @@ def _key(job: Any) -> tuple[object, ...]:
     """
     if job.reservation and job.gres_per_node:
         return (job.submit_time,)
-    asked = tuple((job.gres_per_node or {}).items())
+    asked = _same(str(job.gres_per_node or ""))
     return (job.submit_time, job.num_nodes, job.max_nodes, job.ntasks, asked)
 
 
