@@ -10,7 +10,7 @@ import base64
 import binascii
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,14 +115,15 @@ class DecisionWriter:
             "policy": self._policy,
             **_summary(snapshot, plan),
         }
-        packed = base64.b64encode(zlib.compress(self._whole(snapshot, plan).encode(), _LEVEL))
+        packed = base64.b64encode(_compressed(self._whole(snapshot, plan)))
         if len(packed) > MOST_CHARACTERS:
             document["left_out"] = f"the snapshot, of {len(packed)} characters when compressed"
         else:
             document["repeat"] = packed.decode()
         return json.dumps(document, separators=(",", ":"), sort_keys=True)
 
-    def _whole(self, snapshot: Snapshot, plan: Plan) -> str:
+    def _whole(self, snapshot: Snapshot, plan: Plan) -> Iterator[str]:
+        """Yield the JSON piece by piece: as one text it would take several times its length."""
         views, before = snapshot.jobs, snapshot.previous.entries
         profiles = sorted({view.job.profile for view in views.values()})
         tables = {name: snapshot.speeds.table(name) for name in profiles}
@@ -136,13 +137,16 @@ class DecisionWriter:
             cluster = {"name": snapshot.cluster.name, "nodes": to_json(list(snapshot.cluster))}
             self._cluster = snapshot.cluster, to_text(cluster)
         nodes = {name: to_json(view, "node") for name, view in snapshot.nodes.items()}
+        yield '{"jobs":'
+        yield from _object(self._jobs)
+        yield ',"entries":'
+        yield from _object(self._entries)
+        yield ',"speeds":'
+        yield from _object(self._tables)
         parts = {
-            "jobs": _object(self._jobs),
-            "entries": _object(self._entries),
             "before": to_text({job: to_json(entry) for job, entry in old.items()}),
             "was_in": to_text(sorted(before)),
             "is_in": to_text(sorted(plan.entries)),
-            "speeds": _object(self._tables),
             "cluster": self._cluster[1],
             "nodes": to_text(nodes),
             "snapshot": to_text(
@@ -165,7 +169,8 @@ class DecisionWriter:
             "previous": to_text(_plan_to_json(snapshot.previous)),
             "plan": to_text(_plan_to_json(plan)),
         }
-        return "{" + ",".join(f'"{name}":{text}' for name, text in parts.items()) + "}"
+        yield from (f',"{name}":{text}' for name, text in parts.items())
+        yield "}"
 
 
 def read_decision(document: str) -> RecordedDecision:
@@ -281,8 +286,20 @@ def _text_of(value: object) -> str:
     return to_text(to_json(value))
 
 
-def _object(encoded: Mapping[str, tuple[Any, str]]) -> str:
-    return "{" + ",".join(f"{json.dumps(name)}:{text}" for name, (_, text) in encoded.items()) + "}"
+def _object(encoded: Mapping[str, tuple[Any, str]]) -> Iterator[str]:
+    """Yield JSON's object of encoded values."""
+    yield "{"
+    comma = ""
+    for name, (_, text) in encoded.items():
+        yield f"{comma}{json.dumps(name)}:{text}"
+        comma = ","
+    yield "}"
+
+
+def _compressed(pieces: Iterable[str]) -> bytes:
+    compressor = zlib.compressobj(_LEVEL)
+    begun = [compressor.compress(piece.encode()) for piece in pieces]
+    return b"".join([*begun, compressor.flush()])
 
 
 def _plan_to_json(plan: Plan) -> dict[str, object]:

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from hetsched_core.types import (
     Phase,
     Placed,
     Plan,
+    ReasonCode,
     Snapshot,
     Waiting,
 )
@@ -317,5 +319,10 @@ def _planned(view: JobView, entry: Entry | None) -> tuple[str, str]:
             return "planned", str(Configuration.of(pieces))
         case Waiting(reason):
             # Ahead of whom it waits changes all the time.
-            return "waits", f"{reason.code.horizon.value}: {reason.code.sentence}"
+            return "waits", _why(reason.code)
     return "", ""
+
+
+@cache  # one text for each, however many jobs wait for it
+def _why(code: ReasonCode) -> str:
+    return f"{code.horizon.value}: {code.sentence}"
