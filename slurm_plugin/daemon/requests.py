@@ -33,9 +33,6 @@ from slurm_plugin.submit.options import (
     script_signal,
 )
 
-_AT_ONCE = 500
-"""So many jobs are written at once: thousands together would take memory that is never freed."""
-
 
 @dataclass(slots=True)
 class _Known:
@@ -86,10 +83,8 @@ class Requests:
             StoreError: it takes nothing in.
         """
         if self._stored is not None and (self._new or self._left):
-            new = sorted(self._new & self._known.keys())
-            for start in range(0, len(new) or 1, _AT_ONCE):
-                part = {job: _document(self._known[job]) for job in new[start : start + _AT_ONCE]}
-                self._stored.remember(part, () if start else self._left)
+            new = self._new & self._known.keys()
+            self._stored.remember({job: _document(self._known[job]) for job in new}, self._left)
         self._new, self._left = set(), set()
 
     def of(self, seen: SlurmJob) -> Request | None:
