@@ -19,7 +19,6 @@ from hetsched_core.placement.ways import shut_out
 from hetsched_core.store import JobProgress
 from hetsched_core.types import (
     ALL_SHAPES,
-    Closed,
     Cluster,
     Configuration,
     ExecutionModel,
@@ -36,7 +35,6 @@ from hetsched_core.types import (
     Speeds,
     Trigger,
     Window,
-    closed_to,
 )
 from slurm_plugin.backend import (
     HOLDS,
@@ -52,6 +50,7 @@ from slurm_plugin.backend.gres import UNTYPED
 from slurm_plugin.daemon.accepted import accepted, with_whole_nodes
 from slurm_plugin.daemon.candidates import candidates
 from slurm_plugin.daemon.checkpoint import may_move
+from slurm_plugin.daemon.closures import Closures
 from slurm_plugin.daemon.copies import (
     ELEMENTS,
     Elements,
@@ -73,10 +72,8 @@ from slurm_plugin.daemon.gangs import (
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_name, managed, windows_of
-from slurm_plugin.daemon.launches import Launches
+from slurm_plugin.daemon.hold import hold_name, managed
 from slurm_plugin.daemon.managed import (
-    LIMITS,
     QUOTA_S,
     Managed,
     blocked_by,
@@ -85,15 +82,14 @@ from slurm_plugin.daemon.managed import (
     to_begin_later,
 )
 from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
+from slurm_plugin.daemon.quotas import Quotas
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
 from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
 from slurm_plugin.daemon.site import site_warnings
-from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 from slurm_plugin.daemon.sound import sound
 from slurm_plugin.daemon.speeds import LiveSpeeds
-from slurm_plugin.daemon.tenants import Tenants
 from slurm_plugin.daemon.terms import limit_min
 from slurm_plugin.daemon.where import Where
 
@@ -114,10 +110,6 @@ _OVER = Reason(ReasonCode.NOT_PLANNED, detail="it has ended, and has not yet fre
 _FAILED = "its node went down, and its last run may still be ending there"
 _NO_SHAPES: frozenset[Shape] = frozenset()
 _OF_SEVERAL = ALL_SHAPES - LIVE_SHAPES
-
-
-_Peers = tuple[str, str, str, frozenset[str] | None]
-"""Whose jobs come under a limit together: user, account, QOS, and which GPU types they accept."""
 
 
 class LiveWorld:
@@ -184,12 +176,10 @@ class LiveWorld:
         self.hold = HOLDS[0]
         self._partitions: frozenset[str] = frozenset()
         self._where = Where()
-        self.windows: tuple[Window, ...] = ()
         self._now = 0.0
         self.odd: dict[str, str] = {}
-        self._limits: dict[_Peers, tuple[Reason, int, float]] = {}
-        self._launches = Launches()
-        self._tenants = Tenants()
+        self._quotas = Quotas()
+        self._closures = Closures()
 
     def observe(
         self, state: SlurmState, now: float, ask: Callable[[SlurmJob], bool] = lambda _: False
@@ -207,8 +197,6 @@ class LiveWorld:
         state, self.odd = read.state, dict(read.odd)
         before = used_by(self._leaving_in_time(now))
         self._now = now
-        windows, before_them = windows_of(state.reservations, now), self.windows
-        self.windows = windows
         cluster = self._observe_cluster(state.nodes, now)
         self.hold = hold_name(state.reservations, now)
         forked, others = parted(candidates(self.requests.marked(state.jobs)))
@@ -247,17 +235,16 @@ class LiveWorld:
             self._leave(job_id)
         self._note_failed(state, now)
         ours = tuple(node for node in state.nodes if node.name in self.nodes)
-        doubted = self._launches.note(state.jobs.values(), ours, now)
+        moved = self._closures.note(state, self.records.values(), ours, now)
+        launches = self._closures.launches
         ours = tuple(
             replace(node, condition=NodeCondition.DRAINED)
-            if node.name in self._launches.closed and node.condition is NodeCondition.UP
+            if node.name in launches.closed and node.condition is NodeCondition.UP
             else node
             for node in ours
         )
-        self.odd |= {f"node {name}": words for name, words in self._launches.words.items()}
-        tenants, self._tenants = self._tenants, Tenants.of(self.records.values())
-        moved = tenants != self._tenants
-        self._observe_windows(changed=doubted or moved or windows != before_them)
+        self.odd |= {f"node {name}": words for name, words in launches.words.items()}
+        self._observe_closures(changed=moved)
         # Anew each time: others may look at the old one.
         self.later, self.aside = {}, {}
         for seen in state.jobs.values():
@@ -284,6 +271,11 @@ class LiveWorld:
         for job_id in [job_id for job_id in self.warnings if job_id not in state.jobs]:
             del self.warnings[job_id]
         self._observe_nodes(ours, before)
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """When nodes are reserved for others."""
+        return self._closures.windows
 
     @property
     def speeds(self) -> Speeds | None:
@@ -538,8 +530,8 @@ class LiveWorld:
                 found.update(dict.fromkeys(seen.nodes, math.ceil(seen.gpus / len(seen.nodes))))
         return found
 
-    def _observe_windows(self, *, changed: bool) -> None:
-        """Open and close nodes to jobs, as windows come and go."""
+    def _observe_closures(self, *, changed: bool) -> None:
+        """Open and close nodes to jobs."""
         for job_id, known in self.managed.items():
             if not (changed or known.closed.until_s <= self._now):
                 continue
@@ -586,10 +578,7 @@ class LiveWorld:
 
     def _lift(self, ended: SlurmJob) -> None:
         """Forget limits in which a job had its part: others may come under them now."""
-        had = {ended.user, ended.account, ended.qos}
-        self._limits = {
-            peers: limit for peers, limit in self._limits.items() if had.isdisjoint(peers[:3])
-        }
+        self._quotas.lift(ended)
         for known in self.managed.values():
             known.limit_may_be_gone(ended, self._now)
 
@@ -653,7 +642,7 @@ class LiveWorld:
             known = Managed(request, seen, job, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
-        elif seen is known.slurm and not self._limits and known.only_waits:
+        elif seen is known.slurm and not self._quotas and known.only_waits:
             return
         was = known.slurm
         edited = seen is not was and editable(seen) != editable(was)
@@ -698,12 +687,8 @@ class LiveWorld:
         self.changed.add(seen.id)
 
     def _open(self, where: frozenset[str] | None, seen: SlurmJob) -> frozenset[str] | None:
-        """Return the nodes on which a run that starts now ends before they are closed."""
-        limit_s = seen.time_limit_s
-        ends_s = math.inf if limit_s is None else self._now + limit_s
-        closed = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
-        closed |= self._launches.closed_to(seen.user) | self._launches.closed
-        closed |= self._tenants.closed_to(seen)
+        """Return the nodes on which a job without GPUs may start now; None for all."""
+        closed = self._closures.at_start(seen, self._now)
         return (frozenset(self.nodes) if where is None else where) - closed if closed else where
 
     def _note_intruder(self, seen: SlurmJob, request: Request) -> None:
@@ -722,7 +707,7 @@ class LiveWorld:
         if run is not None:
             run = self.elements.named(run, cluster)
         named = blocked_by(seen)
-        kept_back = self._quota(known, seen, named, now) or named
+        kept_back = self._quotas.of(known, seen, named, now) or named
         if kept_back is None and run is None:
             kept_back = self._shut_out(known, cluster, now)
         if seen.state is JobState.PENDING:
@@ -776,45 +761,7 @@ class LiveWorld:
             return None
         if shunned:
             return next(iter(known.shunned.values()))[0]
-        names = [each.name for each in self.windows if each.nodes & closed]
-        if self._launches.closed_to(known.slurm.user) & closed:
-            names.append("jobs could not be launched there")
-        if self._tenants.closed_to(known.slurm) & closed:
-            names.append("jobs of other users are on them, and they or it share no node")
-        return Reason(ReasonCode.CLOSED, detail=", ".join(dict.fromkeys(names)))
-
-    def _quota(
-        self, known: Managed, seen: SlurmJob, named: Reason | None, now: float
-    ) -> Reason | None:
-        """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
-
-        Slurm names it once the job is placed. To place it again in each cycle would not help, nor
-        to place others of which the same limit holds, until one of them ends.
-        """
-        peers = (seen.user, seen.account, seen.qos, known.request.gpu_types)
-        if named is not None and named.code in LIMITS:
-            known.quota = named, now + QUOTA_S
-            if limits_together(named.detail):
-                gpus = 0 if "Job" in named.detail else seen.gpus
-                self._limits[peers] = named, gpus, now + QUOTA_S
-        elif (seen.state is JobState.RUNNING and known.partial_s is None) or (
-            known.quota and not now < known.quota[1] <= now + QUOTA_S
-        ):
-            known.quota = None
-        if seen.state is not JobState.PENDING:
-            return None
-        if (believed := known.limited(seen, now)) is not None:
-            return believed
-        looked_at = not seen.entered and seen.reason.startswith("ReqNodeNotAvail")
-        if looked_at and known.quota is not None and partition_is_closed(known.quota[0].detail):
-            # Its partition is open again.
-            known.quota = None
-        if known.quota is not None:
-            return known.quota[0]
-        reason, gpus, until_s = self._limits.get(peers, (None, 0, 0.0))
-        limited = now < until_s <= now + QUOTA_S and min(known.request.counts) >= gpus
-        # What is placed already Slurm may just start.
-        return reason if limited and not seen.entered else None
+        return Reason(ReasonCode.CLOSED, detail=self._closures.words(known.slurm, closed))
 
     def _reread(self, known: Managed, seen: SlurmJob, was: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""
@@ -864,22 +811,9 @@ class LiveWorld:
         self._close(known)
 
     def _close(self, known: Managed) -> None:
-        """Show a job without the nodes that windows close to it now."""
-        held = tuple(
-            (run.configuration, run.since_s) for run in known.runs if run.draining_until_s is None
-        )
+        """Show a job without the nodes that are closed to it now."""
         lead_s = self._settings.grace_s + self._settings.checkpoint_wait_s
-        closed = closed_to(known.whole, held, self.windows, self._now, lead_s)
-        # What runs there already stays.
-        runs_on = {name for configuration, _ in held for name, _ in configuration}
-        not_now = self._launches.closed_to(known.slurm.user) | self._tenants.closed_to(known.slurm)
-        if not_now := not_now - runs_on:
-            closed = Closed(closed.nodes | not_now, closed.until_s)
-        for unit in (known, *known.copies.values()):
-            if shunned := unit.shunned_at(self._now):
-                again_s = min(again_s for _, again_s in unit.shunned.values())
-                closed = Closed(closed.nodes | shunned, min(closed.until_s, again_s))
-        known.closed = closed
+        known.closed = self._closures.of(known, self._now, lead_s)
         known.job = replace(known.whole, closed=known.closed.nodes).hidden_from(self._knows)
 
     @staticmethod

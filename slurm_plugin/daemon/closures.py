@@ -1,0 +1,95 @@
+"""Which nodes are closed to a job for a while, and why.
+
+They are reserved for others, jobs could not be launched there, or other users' jobs are there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator
+
+from hetsched_core.types import Closed, Window, closed_to
+from slurm_plugin.backend import SlurmJob, SlurmNode, SlurmState
+from slurm_plugin.daemon.hold import windows_of
+from slurm_plugin.daemon.launches import Launches
+from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.tenants import Tenants
+
+
+class Closures:
+    """What closes nodes to jobs, as of the last read.
+
+    Attributes:
+        windows: when nodes are reserved for others.
+        launches: where jobs could not be launched.
+    """
+
+    def __init__(self) -> None:
+        """Begin with all nodes open."""
+        self.windows: tuple[Window, ...] = ()
+        self.launches = Launches()
+        self._tenants = Tenants()
+
+    def note(
+        self,
+        state: SlurmState,
+        records: Iterable[SlurmJob],
+        nodes: Collection[SlurmNode],
+        now: float,
+    ) -> bool:
+        """Take in a read; return whether anything closes or opens.
+
+        Args:
+            state: what it shows.
+            records: all jobs, each element of an array by itself.
+            nodes: those that are managed.
+            now: seconds UTC.
+        """
+        before = self.windows, self._tenants
+        self.windows = windows_of(state.reservations, now)
+        self._tenants = Tenants.of(records)
+        moved = self.launches.note(state.jobs.values(), nodes, now)
+        return moved or before != (self.windows, self._tenants)
+
+    def of(self, known: Managed, now: float, lead_s: float) -> Closed:
+        """Return what is closed to a job that runs or may be placed.
+
+        Args:
+            known: the job.
+            now: seconds UTC.
+            lead_s: how long before a window opens a job that runs has to leave.
+        """
+        held = tuple(
+            (run.configuration, run.since_s) for run in known.runs if run.draining_until_s is None
+        )
+        closed = closed_to(known.whole, held, self.windows, now, lead_s)
+        # What runs there already stays.
+        runs_on = {name for configuration, _ in held for name, _ in configuration}
+        if not_now := self._not_now(known.slurm) - runs_on:
+            closed = Closed(closed.nodes | not_now, closed.until_s)
+        for unit in (known, *known.copies.values()):
+            if shunned := unit.shunned_at(now):
+                again_s = min(again_s for _, again_s in unit.shunned.values())
+                closed = Closed(closed.nodes | shunned, min(closed.until_s, again_s))
+        return closed
+
+    def at_start(self, job: SlurmJob, now: float) -> frozenset[str]:
+        """Return the nodes on which a job without GPUs may not start now."""
+        limit_s = job.time_limit_s
+        ends_s = math.inf if limit_s is None else now + limit_s
+        reserved = {name for each in self.windows if each.from_s < ends_s for name in each.nodes}
+        return self._not_now(job) | self.launches.closed | reserved
+
+    def words(self, job: SlurmJob, nodes: frozenset[str]) -> str:
+        """Return what closes these nodes to a job."""
+        return ", ".join(dict.fromkeys(self._words(job, nodes)))
+
+    def _words(self, job: SlurmJob, nodes: frozenset[str]) -> Iterator[str]:
+        yield from (each.name for each in self.windows if each.nodes & nodes)
+        if self.launches.closed_to(job.user) & nodes:
+            yield "jobs could not be launched there"
+        if self._tenants.closed_to(job) & nodes:
+            yield "jobs of other users are on them, and they or it share no node"
+
+    def _not_now(self, job: SlurmJob) -> frozenset[str]:
+        return self.launches.closed_to(job.user) | self._tenants.closed_to(job)
