@@ -14,7 +14,7 @@ DAY_S = 86_400.0
 
 
 class Executor(StrEnum):
-    """Who runs training tasks on a GPU, one after another.
+    """What runs training tasks on a GPU, one after another.
 
     What a GPU loses when its next training task is of another job than its last: Hare, HPDC '22,
     table 3 (the same in TCC 2024, table III), mean switching times of eight models under Hare's

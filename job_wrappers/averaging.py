@@ -7,7 +7,7 @@ floating point: the weighted mean. Of parameters that is HadarE's consolidation 
     almost the same weights. Of momentum and Adam's second moment, themselves means over past
     gradients, it is the mean over the gradients of all copies, and stays non-negative.
 whole numbers: what each state added to the start adds up, as batches counted by a normalisation
-    layer do; indices that nobody changes stay as they are.
+    layer do; indices that no process changes stay as they are.
 anything else (bool, text, learning rate): that of the first state.
 """
 

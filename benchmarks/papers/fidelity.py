@@ -73,10 +73,10 @@ PUBLISHED = {
 
 @dataclass(frozen=True)
 class Blocking(Gavel):
-    """Gavel as the published simulator runs it: who came after the shares blocks GPUs, idle."""
+    """Gavel as the published simulator runs it: what came after the shares blocks GPUs, idle."""
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Take the GPUs of those who came after the shares from them, and give them to nobody."""
+        """Take the GPUs of those that came after the shares from them, and give them to none."""
         plan = super().plan(snapshot)
         shares = plan.memory.get("shares", {})
         assert isinstance(shares, dict)

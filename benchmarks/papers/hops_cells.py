@@ -39,7 +39,7 @@ class Unscattered(Sia):
     """
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Leave out who would be scattered; nobody gets the GPUs."""
+        """Leave out what would be scattered; no job gets the GPUs."""
         plan = super().plan(snapshot)
         out = {
             job: SCATTERED

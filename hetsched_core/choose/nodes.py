@@ -1,6 +1,6 @@
 """From classes to nodes: where the chosen pieces go, so that who keeps its pieces keeps its nodes.
 
-Who takes just what it has stays, and the others go, the widest piece first, where they fill a node
+What takes just what it has stays, and the others go, the widest piece first, where they fill a node
 best. Where that leaves someone without room, the nodes of the class are cut anew by an integer
 programme over (what a node keeps, pattern) that moves as few pieces as possible. That always
 succeeds where the class formulation holds and no two pieces of a job could share a node. Where they
@@ -228,7 +228,7 @@ def _pieces_of(problem: ChooseProblem, option: Ints, node_class: Ints, now: JobP
 
 
 def _fill_up(wanted: _Pieces, free: Ints, node_class: Ints, at: Ints) -> Ints:
-    """Find nodes for those who do not stay, in `at`; return the pieces of jobs that found none.
+    """Find nodes for those that do not stay, in `at`; return the pieces of jobs that found none.
 
     `free` holds the GPUs of each node, and what is left of them afterwards.
     """

@@ -271,7 +271,7 @@ def memory_is_json(trial: Trial) -> Iterator[str]:
 
 
 def survives_a_new_start(trial: Trial) -> Iterator[str]:
-    """With the plan in force forgotten, the next one is valid; who never preempts moves nobody."""
+    """With the plan in force forgotten, the next one is valid; without preemption no job moves."""
     model = trial.policy.info.model
     for decision in trial.sample:
         snapshot = replace(

@@ -89,7 +89,7 @@ def hidden_truth_makes_no_difference(trial: Trial) -> Iterator[str]:
 
 
 def who_wants_other_nodes_is_not_waited_for(trial: Trial) -> Iterator[str]:
-    """Who may use nodes that nobody else can use now starts there, whoever waits for others."""
+    """A job that alone can use some nodes now starts there, whatever waits for others."""
     if trial.scenario.model is ExecutionModel.TASKS:
         # There jobs take turns on GPUs, some of them in batches.
         return

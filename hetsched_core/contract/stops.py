@@ -63,7 +63,7 @@ def stops_make_room(trial: Trial) -> Iterator[str]:
             if over_allocated(snapshot.cluster, [*others, (view.job, has)]):
                 continue
             if goes is None:
-                yield f"{decision}: job {view.id} is stopped, and nobody gets its {has}"
+                yield f"{decision}: job {view.id} is stopped, and no job gets its {has}"
                 continue
             profile = view.job.profile
             was, will = (snapshot.speeds.speed(profile, each) for each in (has, goes))
@@ -71,7 +71,7 @@ def stops_make_room(trial: Trial) -> Iterator[str]:
             if will <= was and _by_type(cluster, has) == _by_type(cluster, goes):
                 yield (
                     f"{decision}: job {view.id} is moved from {has} to {goes} at {will:g} samples/s"
-                    f", had {was:g}, and nobody gets what it had"
+                    f", had {was:g}, and no job gets what it had"
                 )
 
 
@@ -97,7 +97,7 @@ def equal_jobs_are_not_swapped(trial: Trial) -> Iterator[str]:
 
 
 def _moved_for_an_equal(decision: Decision) -> Iterator[str]:
-    """Yield who has to go to another node of its type, as its place is given to its equal."""
+    """Yield what has to go to another node of its type, as its place is given to its equal."""
     snapshot, entries = decision.snapshot, decision.plan.entries
     goes = {
         job: entry.placements[0].configuration
@@ -176,7 +176,7 @@ def _by_type(cluster: Cluster, configuration: Configuration) -> dict[str, int]:
 
 
 def _running(decision: Decision) -> Iterator[tuple[JobView, Configuration]]:
-    """Yield who runs and where, in order of submission."""
+    """Yield what runs and where, in order of submission."""
     for view in decision.snapshot.by_submission():
         if (has := view.configuration) is not None:
             yield view, has

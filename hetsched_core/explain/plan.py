@@ -37,7 +37,7 @@ class Option:
         gpu_type: on which type; several are joined by `+` where only a mix of types holds it.
         speed: estimated samples/s of the whole job on the fastest such nodes.
         layer: where that estimate comes from.
-        where: the nodes on which it would go now, nobody else considered; "" if there is no room.
+        where: the nodes on which it would go now, no other job considered; "" if there is no room.
         price: what these nodes cost by the plan's prices; None where it has none.
         verdict: chosen, held, room now, no room now, nodes down.
     """

@@ -345,7 +345,7 @@ def _few(names: list[str], most: int = 5) -> str:
 
 
 def _idle(snapshot: Snapshot) -> FreeGpus:
-    """Return what nobody holds now."""
+    """Return what no job holds now."""
     idle = FreeGpus.of(snapshot)
     for view in snapshot.jobs.values():
         for run in view.runs:
@@ -381,7 +381,7 @@ def _remedies(policy: Policy, snapshot: Snapshot, plan: Plan, view: JobView) -> 
 
 
 def _would_start(policy: Policy, snapshot: Snapshot, plan: Plan, changed: JobView) -> bool:
-    """Whether the policy places the job in the plan of a new round, on GPUs that nobody holds."""
+    """Whether the policy places the job in the plan of a new round, on GPUs that no job holds."""
     placed = would_place(policy, snapshot, plan, changed)
     idle = _idle(snapshot)
     return bool(placed) and all(idle.fits(changed.job, each) for each in placed)

@@ -1,6 +1,6 @@
 """When a waiting job will start: a range, from what is known, and how good such ranges were.
 
-    experience     how much work jobs had, against what was said of it; who came, and when
+    experience     how much work jobs had, against what was said of it; what came, and when
     draws          possible futures of the present snapshot: the same engine and policy as a replay
     ranges         from possible starts to a range that holds as often as it says
     judged         how good ranges were

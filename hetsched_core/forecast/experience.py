@@ -1,8 +1,8 @@
-"""What past jobs teach about those that are there: how much work they have, and who comes next.
+"""What past jobs teach about those that are there: how much work they have, and what comes next.
 
 A job's *claim* is what is said of its work when it comes: its number of samples, else its time
 limit, else an hour, at the speed of its default count. What past jobs had, as a share of their
-claims, is drawn from for the jobs whose work nobody knows.
+claims, is drawn from for the jobs of unknown work.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from hetsched_core.types import Job, JobView, Snapshot, Speeds, Submission
 
 _LEAST_CAME = 8
-"""After fewer jobs nobody is foretold to come."""
+"""After fewer jobs no arrival is foretold."""
 
 _WIDER = 2.0
 """For how many jobs those of the next wider group count beside a narrower one's own."""
@@ -174,7 +174,7 @@ class Experience:
         return Experience(self.came, self._speeds, self._gpu_types, going)
 
     def future(self, rng: np.random.Generator) -> Future:
-        """Return one of the ways in which what nobody knows may turn out."""
+        """Return one of the ways in which the unknown may turn out."""
         return Future(self, rng)
 
     def claim(self, job: Job) -> float:
@@ -225,7 +225,7 @@ _NORMAL = NormalDist()
 
 
 class Future:
-    """One of the ways in which what nobody knows may turn out.
+    """One of the ways in which the unknown may turn out.
 
     What is not known of all jobs alike (how long those of a user are) is the same for all jobs of a
     future: each past job counts for more or less in it (Rubin, The Bayesian Bootstrap, Annals of

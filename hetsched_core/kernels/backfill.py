@@ -593,7 +593,7 @@ def earliest_starts(
 
     A job that cannot start now keeps the room that it is to have, if all jobs do (`reserve_all`) or
     if it is the first that waits for one of its GPU types, or nodes. The jobs are followed up to
-    the last one that can start now or that is the first to want a GPU type: the rest keep nobody
+    the last one that can start now or that is the first to want a GPU type: the rest keep no job
     from anything.
 
     Args:

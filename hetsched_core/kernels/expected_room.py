@@ -1,4 +1,4 @@
-"""The room of each host from now on, as those who run there are expected to end.
+"""The room of each host from now on, as the jobs that run there are expected to end.
 
 The naive twin is `tests/hetsched_core/placement/naive_backfill.py`, which holds it together with
 `hetsched_core.kernels.backfill`, for which this is made.

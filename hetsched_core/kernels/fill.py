@@ -99,7 +99,7 @@ def fill(
     First the jobs that have a choice get it, in their order, if all pieces find a node. Then come
     the sweeps. In the first, jobs without anything take the offer that fits with the most value
     less cost; in the others, every job takes the most valuable offer that fits and is worth more
-    than what it has, until nobody finds any.
+    than what it has, until none finds any.
 
     Args:
         of_class: (N,) class of each node.

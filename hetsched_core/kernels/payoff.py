@@ -378,7 +378,7 @@ def serve(
 
 @kernel(void(_STATE, _MARKET, INTS, FLOATS_OUT, int64[::1]))
 def greedy(state: State, market: Market, queue: Ints, bound: Floats, order: Ints) -> None:
-    """Serve whoever has the largest payoff per GPU, again and again; the state changes.
+    """Serve the job of the largest payoff per GPU, again and again; the state changes.
 
     Lazy: while GPUs are given away prices rise and room shrinks, so an old payoff is a bound.
 
@@ -417,7 +417,7 @@ def greedy(state: State, market: Market, queue: Ints, bound: Floats, order: Ints
 def _best_first(payoff: Floats, cost: Floats, hashes: Ints) -> tuple[Ints, Ints]:
     """Return the states best first, and 1 for each that is the best of its equals.
 
-    Of equal payoffs the cheaper is better, then whoever comes first.
+    Of equal payoffs the cheaper is better, then the first.
     """
     by_cost = np.argsort(cost, kind="mergesort")
     order = by_cost[np.argsort(-payoff[by_cost], kind="mergesort")]
@@ -452,14 +452,14 @@ def search(
         market: the jobs.
         queue: (K,) the jobs.
         width: how many states are kept after each job.
-        taken: (K,) filled with 1 for those who are taken.
+        taken: (K,) filled with 1 for those that are taken.
         out: (3,) filled with the sum of payoffs, of costs, and the number of states dropped.
     """
     rows, slots_in_all = len(state.grid), 2 * width
     found = np.empty((rows, 2), np.int64)
     trial = np.empty_like(found)
     picked = np.empty(rows, np.int64)
-    # Who is left keeps its parent's slot; who is taken gets one that nobody uses.
+    # A job left keeps its parent's slot; one taken gets a slot that is not in use.
     grids = np.empty((slots_in_all, rows, 5), np.int64)
     rooms = np.empty((slots_in_all, rows, 3))
     heads = np.empty((slots_in_all, 2), np.int64)

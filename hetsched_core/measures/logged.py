@@ -117,7 +117,7 @@ def closeness(submissions: Iterable[Submission], records: Iterable[JobRecord]) -
     eligible_s = np.array([job.eligible_from_s for job, _, _ in pairs])
     there_s, here_s = np.array([starts for _, *starts in pairs]).T
     error_s = np.abs(here_s - there_s)
-    # An eligible time after the start is a flaw of the log: nobody waits for less than no time.
+    # An eligible time after the start is a flaw of the log: no job waits for less than no time.
     there_s, here_s = (np.maximum(starts - eligible_s, 0.0) for starts in (there_s, here_s))
     close, waited = error_s <= CLOSE_S, np.maximum(there_s, here_s) > CLOSE_S
     return Closeness(

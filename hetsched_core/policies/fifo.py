@@ -2,7 +2,7 @@
 
 Source: common practice; Gavel's evaluation calls it FIFO (Narayanan et al., OSDI '20, section 7).
 Running jobs are never preempted. A job that does not fit keeps later jobs off the GPU types it
-could use, so nobody is overtaken for the same GPUs, while other types stay usable.
+could use, so no job is overtaken for the same GPUs, while other types stay usable.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Fifo:
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Keep what runs; start who is first."""
+        """Keep what runs; start what is first."""
         return self._turns.plan(snapshot, Replan())
 
 

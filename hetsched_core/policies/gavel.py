@@ -97,7 +97,7 @@ class Gavel:
             )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Compute shares if jobs came or went, and serve who is furthest behind its share."""
+        """Compute shares if jobs came or went, and serve what is furthest behind its share."""
         fixed = immovable(snapshot)
         queue = Queue.of(snapshot, fixed)
         notes = Notes.read(snapshot.previous.memory, snapshot.cluster.gpu_types)
@@ -293,7 +293,7 @@ class Queue:
         """Return (job, type) places in the order in which they are served.
 
         The types come fastest first, and on each the jobs with the highest share per time received;
-        equals keep the order of submission. Who came after the shares has none, and comes last.
+        equals keep the order of submission. One that came after the shares has none: last.
         """
         half_round_s = (self.snapshot.round.end_s - self.snapshot.round.start_s) / 2.0
         none = [0.0] * len(notes.gpu_types)
@@ -309,7 +309,7 @@ class Queue:
         return order
 
     def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, Choice]:
-        """Return who is served where: each job once, as long as its type has GPUs for it."""
+        """Return what is served where: each job once, as long as its type has GPUs for it."""
         left, counts = self.capacity.tolist(), self.counts.tolist()
         around, own = self.pools.around(), self.own.tolist()
         chosen: dict[int, Choice] = {}

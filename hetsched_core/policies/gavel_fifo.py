@@ -7,7 +7,7 @@ waits. After the FIFO policy of Gavel (Narayanan et al., OSDI '20, section 4.2).
 It knows speeds by GPU type, and no sizes.
 
 Deviations. Gavel's own FIFO is a linear programme solved every round; this is what it comes to when
-nobody is stopped. While the first in line waits, so does everybody behind it, where `fifo` lets
+no job is stopped. While the first in line waits, so do all behind it, where `fifo` lets
 others use types that it cannot use. Jobs are rigid: the lower median of the requirement set.
 """
 
@@ -33,5 +33,5 @@ class GavelFifo:
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Keep what runs; start who is first."""
+        """Keep what runs; start what is first."""
         return serve_line(snapshot, fastest_fit)

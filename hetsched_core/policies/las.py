@@ -1,9 +1,9 @@
-"""Least attained service: whoever has used the fewest GPU seconds goes first.
+"""Least attained service: the job that has used the fewest GPU seconds goes first.
 
 Source: common practice; two-dimensional as in Tiresias (NSDI '19, section 4.1: GPUs x time),
 without its queues; a priority of Hops (SoCC '24, section 3.6). Needs to know no sizes. At the start
-of a round the order alone decides who runs; between rounds nobody is preempted and idle GPUs go to
-whoever fits.
+of a round the order alone decides what runs; between rounds no job is preempted and idle GPUs go to
+what fits.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class SchedHomo:
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Let go on what has begun; begin who is in the batch, or form the next one."""
+        """Let go on what has begun; begin what is in the batch, or form the next one."""
         going = crews(snapshot)
         batch = Batch.read(snapshot.previous.memory)
         waiting = not_begun(snapshot, going)
@@ -155,7 +155,7 @@ class Batch:
         return {"version": _VERSION, "length_s": self.length_s, "jobs": list(self.jobs)}
 
     def over(self, snapshot: Snapshot) -> bool:
-        """Whether all jobs of the batch have ended; one that is held back holds nobody up."""
+        """Whether all jobs of the batch have ended; one that is held back holds no other up."""
         here = (snapshot.jobs.get(job) for job in self.jobs)
         return all(view is None or view.blocked is not None for view in here)
 

@@ -240,7 +240,7 @@ def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits:
             np.zeros(len(columns), np.int64) if found.x is None else np.rint(found.x).astype(int)
         )
     configurations: list[int | None] = [None] * len(priced)
-    # Those who came first get the better ones of equal claims.
+    # Those that came first get the better ones of equal claims.
     taken: list[list[int]] = [[] for _ in members]
     for (at, k), many in zip(columns, times.tolist(), strict=True):
         taken[at] += [k] * many
@@ -263,7 +263,7 @@ def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits:
 def _worthwhile(mine: Priced, capacity: Floats, leave_out: float) -> list[int]:
     """Configurations that fit, cost less than being left out, and that no other beats outright."""
     able = np.flatnonzero((mine.cost < leave_out) & (mine.use <= capacity).all(axis=1))
-    # In this order nobody is beaten by one who comes later.
+    # In this order no job is beaten by one that comes later.
     able = able[np.lexsort((mine.use[able].sum(axis=1), mine.cost[able]))]
     use = mine.use[able]
     beaten = (use[None, :, :] <= use[:, None, :]).all(axis=2)

@@ -7,14 +7,14 @@ slurm.conf(5)) and the plug-ins sched/backfill and priority/multifactor. EASY ba
 Backfilling", IEEE TPDS 12(6), 2001.
 
 At every event that may make room jobs start in the order of priority until one does not fit; every
-`bf_interval` seconds, if something has happened, lower ones start whom nobody ahead waits for. Jobs
+`bf_interval` seconds, if something has happened, lower ones start where none ahead waits. Jobs
 are rigid (the lower median of the requirement set), run on the GPU type they ask for or on any, and
 are never preempted. Speeds make no difference: types and nodes are taken in the cluster's order.
 
 Deviations, each with its reason in `docs/policies/slurm.md`: a job that does not fit holds back
 those behind it on the GPU types it could use, not in its partition; reservations keep GPUs and not
 whole nodes, to the second, as far ahead as limits reach; a job is put on as few nodes as could ever
-hold it; users and accounts have equal shares; time limits end nobody, and who is overdue is taken
+hold it; users and accounts have equal shares; time limits end no job, and one overdue is taken
 to end a minute from now.
 """
 
@@ -71,7 +71,7 @@ _ON = _ON_ROOM | {Trigger.ARRIVAL}
 
 
 class Reserve(StrEnum):
-    """Who keeps the room that it is to have from those who could start before it."""
+    """What keeps the room that it is to have from those that could start before it."""
 
     NONE = "none"
     EASY = "easy"
@@ -128,7 +128,7 @@ class Slurm:
         object.__setattr__(self, "_backfill", Backfill(InTurn(ranking, self._fit), self._limit_s))
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Keep what runs, start who is in turn, and now and then who can go before."""
+        """Keep what runs, start what is in turn, and now and then what can go before."""
         now, turns, types = snapshot.now, self._backfill.turns, snapshot.cluster.gpu_types
         ranks_change = self._ranking.weights.change_with_time
         notes = _Notes.read(snapshot.previous.memory)
@@ -144,7 +144,7 @@ class Slurm:
                 reservations = self._still_kept(snapshot, changes)
                 spoken_for = turns.spoken_for(snapshot.cluster)
                 if self._ranking.by_submission and len(spoken_for) == len(types):
-                    # Who comes now is behind somebody on every node, whom most ends give no room.
+                    # What comes now is behind another on every node, which most ends give no room.
                     on, room = _ON_ROOM, self._wanted(snapshot, spoken_for)
             else:
                 notes.backfilled_s = now
@@ -173,7 +173,7 @@ class Slurm:
     def _wanted(
         self, snapshot: Snapshot, spoken_for: Mapping[str, Sequence[str]]
     ) -> Mapping[str, int]:
-        """GPU type -> GPUs that a node must have free for who is in turn to start there."""
+        """GPU type -> GPUs that a node must have free for what is in turn to start there."""
         room = {}
         for gpu_type, who in spoken_for.items():
             wanted = []
@@ -189,7 +189,7 @@ class Slurm:
     def _still_kept(
         self, snapshot: Snapshot, changes: Mapping[str, Entry]
     ) -> Sequence[Reservation]:
-        """Return what the last pass promised, but for those who no longer wait."""
+        """Return what the last pass promised, but for what no longer waits."""
         kept, waiting = snapshot.previous.reservations, self._backfill.turns.waiting
         if isinstance(kept, Promises):
             before = snapshot.previous.entries
@@ -207,7 +207,7 @@ class Slurm:
     ) -> Configuration | None:
         """Return where a job goes: not where it could reach into a window.
 
-        Slurm stops nobody for one.
+        Slurm stops no job for one.
         """
         ends_s = snapshot.effective_s + self._limit_s(job)
         for window in snapshot.windows:

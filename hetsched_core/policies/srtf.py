@@ -1,8 +1,8 @@
 """Shortest remaining time first, decided anew at every round.
 
 Source: common practice; a priority of Hops (SoCC '24, section 3.6) and a rival in Hare's evaluation
-(HPDC '22, section 7). At the start of a round the order alone decides who runs; between rounds
-nobody is preempted and idle GPUs go to whoever fits.
+(HPDC '22, section 7). At the start of a round the order alone decides what runs; between rounds
+no job is preempted and idle GPUs go to what fits.
 """
 
 from __future__ import annotations

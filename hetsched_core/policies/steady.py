@@ -3,14 +3,14 @@
 No paper: the policy that this project's comparison led to (docs/reproduction/comparison.md). It
 takes from others what paid there:
 
-- from SRTF, that who is nearly done goes first, which is what makes the mean completion time short;
+- from SRTF, that what is nearly done goes first, which makes the mean completion time short;
 - from Hops (SoCC '24, section 3.6), wait over run time as what must not grow, configurations on
   nodes, and one programme for all jobs of a round, whose prices of GPUs (as Hadar has them, IPDPS
   '24) say which jobs pay for their places;
 - from Sia (SOSP '23), that the programme sees far more jobs than the cluster holds, so that slow
-  GPUs go to who is least slow on them, and that more GPUs are worth less and less to a job;
+  GPUs go to what is least slow on them, and that more GPUs are worth less and less to a job;
 - from Hadar, GPUs of several types for one job, where nothing else is left;
-- from LAS, that a job whose size nobody knows counts as long again as it has run.
+- from LAS, that a job of unknown size counts as long again as it has run.
 
 A job with r seconds left that has waited w weighs (w + patience) / r: with a large patience that is
 SRTF, with none about the latency ratio. A configuration is worth that times (speed / mean speed)
@@ -19,7 +19,7 @@ arrival would be done before the next round, and nothing is idle, the round is p
 
 Put in the place of another that has s left, a job with r left ends s sooner, and the other r and
 the stop's cost later. So where r plus that cost is not below s, however long the job has waited it
-weighs no more than the other: waits decide who gets what falls free, and gains who is stopped.
+weighs no more than the other: waits decide what is started, and gains what is stopped.
 """
 
 from __future__ import annotations
@@ -162,7 +162,7 @@ class _SteadyRound(HopsRound):
             past_s = self._snapshot.past_run_s.get(view.job.profile)
         if past_s is not None and past_s > ran_s:
             return max(self._steady.floor_s, past_s - ran_s)
-        # Were it as short as it has run, whoever comes would be worth a stop, and soon the next.
+        # Were it as short as it has run, what comes would be worth a stop, and soon the next.
         least_s = max(self._steady.floor_s, _PAYS_OVER * self._stop_s(view))
         return max(least_s, min(ran_s, 1e9))
 
@@ -186,7 +186,7 @@ class _SteadyRound(HopsRound):
         return priorities
 
     def _whole_round(self, setting: SolverInput, priorities: Floats) -> tuple[Ints, Floats]:
-        """Let nobody weigh more than a runner whose stop for it would gain less than it costs."""
+        """Let none weigh more than a runner whose stop for it would gain less than it costs."""
         queue, held = self._queue, np.zeros(len(self._views), np.bool_)
         held[list(setting.held)] = True
         runners, waiting = queue[held[queue]], queue[~held[queue]]

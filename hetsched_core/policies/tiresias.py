@@ -3,7 +3,7 @@
 Source: Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI '19:
 discretised 2D-LAS (section 3.2), placement by profile (section 3.3). A job's service is its GPUs
 times the seconds it has held them. Whoever has had less than the threshold is in the first queue,
-which goes before the second; inside a queue, first started is first served, so that nobody there is
+which goes before the second; inside a queue, first started is first served, so that no job there is
 stopped for an equal. A job that suffers from being spread is placed on as few nodes as can hold it,
 or waits.
 
@@ -58,7 +58,7 @@ class Tiresias:
     )
 
     def __post_init__(self) -> None:
-        """Refuse queues that nobody could leave or enter."""
+        """Refuse queues that no job could leave or enter."""
         if self.queues < 1 or not self.threshold_gpu_s > 0 or not self.factor > 1:
             raise InputError(
                 f"tiresias: queues={self.queues}, threshold_gpu_s={self.threshold_gpu_s} and "

@@ -35,7 +35,7 @@ class YarnCs:
     )
 
     def plan(self, snapshot: Snapshot) -> Plan:
-        """Keep what runs; start who is first."""
+        """Keep what runs; start what is first."""
         return serve_line(snapshot, first_fit)
 
 

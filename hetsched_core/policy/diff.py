@@ -159,7 +159,7 @@ def diff(state: State, plan: Plan, among: Iterable[str] | None = None) -> tuple[
             for name, _ in run.configuration:
                 leaving[name].append(key)
             if run.draining_until_s is None:
-                # A copy that is dropped while others go on leaves nobody waiting.
+                # A copy that is dropped while others go on leaves no job waiting.
                 elsewhere = bool(placements) and run.purpose is Purpose.RUN
                 stops.append(Stop(key, StopCause.MOVE if elsewhere else StopCause.PREEMPT))
         for (purpose, copy), placement in desired.items():

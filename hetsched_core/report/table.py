@@ -127,7 +127,7 @@ _HEADINGS = {
 def closeness_table(policies: Mapping[str, Closeness]) -> Comparison:
     """Return the table that says how close each policy's replay comes to the log.
 
-    Nothing in it is marked as the best: a policy that keeps nobody waiting is close to all jobs
+    Nothing in it is marked as the best: a policy that keeps no job waiting is close to all jobs
     that started on submission, and no better a likeness of the site for it.
     """
     found = list(policies.values())

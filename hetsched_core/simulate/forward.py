@@ -1,6 +1,6 @@
 """What comes next: the simulator begun from a snapshot, until those asked for have started.
 
-The same engine, policy and checks as a replay. What nobody knows now (how much work each job has,
+The same engine, policy and checks as a replay. What is unknown now (how much work each job has,
 who will come) is given, so that a forecast draws it several times.
 """
 

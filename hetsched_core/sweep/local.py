@@ -1,4 +1,4 @@
-"""Who carries out the runs of a sweep; here, processes of this machine."""
+"""What carries out the runs of a sweep; here, processes of this machine."""
 
 from __future__ import annotations
 

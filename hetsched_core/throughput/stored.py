@@ -102,6 +102,6 @@ def _theory(columns: TheoryColumns, bandwidths: Sequence[Bandwidths]) -> Iterati
     models[:, kernels.NETWORK] = columns.parameters / np.array([b.network for b in bandwidths])[at]
     models[:, kernels.NETWORK_RING] = np.array([b.network_ring for b in bandwidths])[at]
     models[:, kernels.FIRST_MODE :] = columns.modes.reshape(len(columns), 8)
-    # Times that are all 0 were measured by nobody.
+    # Times that are all 0 were never measured.
     timed = columns.forward_s + columns.backward_s + columns.update_s > 0
     return IterationTheory(columns.profile[timed], columns.gpu_type[timed], models[timed])

@@ -113,7 +113,7 @@ def lightning_callback(folder: str | os.PathLike[str], report_every_s: float = 5
                 raise run.stop(self._samples, trainer.global_step, saved=True)
 
         def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: Any) -> None:
-            """Note that training stands still, whoever saves."""
+            """Note that training stands still, whatever saves."""
             self._saving, self._since_s = True, time.monotonic()
 
         def on_validation_end(self, trainer: Any, pl_module: Any) -> None:

@@ -1,6 +1,6 @@
 """Copies of one job on several nodes, whose models are averaged at the end of each round (HadarE).
 
-Everything passes through a folder that all nodes see; nobody need reach anybody else:
+Everything passes through a folder that all nodes see; no process need reach another:
 
     round-000004.json     who does how many steps in round 4                          the tracker
     model-000004.tensors  what all its copies start from                              the tracker

@@ -134,7 +134,7 @@ class _Spooled:
 def _watching(
     name: str, batch: float, environment: Mapping[str, str]
 ) -> Callable[[Standing], None]:
-    """Return who tells the scheduler; nobody but beside the element that speaks for the job."""
+    """Return what tells the scheduler; None but beside the element that speaks for the job."""
     folder = environment.get("HETSCHED_SPOOL", "")
     leads = environment.get("SLURM_ARRAY_TASK_ID") == "0" and "HETSCHED_COPIES" in environment
     if not (folder and leads):

@@ -76,7 +76,7 @@ class Copy(Folder):
     ) -> Turn | None:
         """Return the next turn of this copy; None when the job is over.
 
-        Who waits takes part: a tracker gives it steps from the next round on.
+        One that waits takes part: a tracker gives it steps from the next round on.
 
         Args:
             timeout_s: how long to wait for one.

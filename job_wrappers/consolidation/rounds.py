@@ -5,7 +5,7 @@ trackers, or one that was killed and started anew, come to the same.
 
 Source: Sultana et al., "Resource Heterogeneity-Aware and Utilization-Enhanced Scheduling for Deep
 Learning Clusters" (HadarE), sections V-A and V-B. The steps that are left are divided over the
-copies in proportion to their throughputs, by largest remainder; nobody gets more than fit into a
+copies in proportion to their throughputs, by largest remainder; none gets more than fit into a
 round; a round whose copies have all reported ends early.
 """
 

@@ -231,7 +231,7 @@ class Tracker(Folder):
             "rates": rates,
         }
         if self._past(now):
-            # Reports that are missing may have been deleted since: nobody was silent.
+            # Reports that are missing may have been deleted since: no copy was silent.
             return
         if tensor_file.write_once(path, header, mean.result() if steps else start):
             for copy, why in left_out.items():
@@ -245,7 +245,7 @@ class Tracker(Folder):
         return newest is not None and newest.number > now.number
 
     def _clear(self, below: int) -> None:
-        """Delete the files of rounds that nobody can still want."""
+        """Delete the files of rounds that are wanted no more."""
         for path in self.path.glob("*-??????.*"):
             found = re.match(r"(?:round|model)-(\d{6})\.", path.name)
             if found and int(found[1]) < below:

@@ -1,9 +1,9 @@
 """Early cleaning: what a layer keeps for its backward pass is overwritten as soon as that is done.
 
 Source: Hare, HPDC '22, section 4: not only the pointers are given up, but the content too, so that
-who gets the memory next cannot read it.
+the process that gets the memory next cannot read it.
 
-Autograd gives up what a node has saved right after the node has run. Where nobody else holds that
+Autograd gives up what a node has saved right after the node has run. Where nothing else holds that
 memory then, it is set to zero, on the stream on which the node ran. Parameters, and whatever the
 job holds itself, are held by others and stay. Results of operations that no backward pass needs are
 freed in the forward pass and not overwritten; only their own process can get at them.
@@ -25,7 +25,7 @@ class Cleaner:
     """
 
     def __init__(self) -> None:
-        """Raises ImportError where this torch cannot tell who holds a memory."""
+        """Raises ImportError where this torch cannot tell what holds a memory."""
         import torch
 
         try:
@@ -65,7 +65,7 @@ class Cleaner:
         return None if at in self._own or not storage.nbytes() else at
 
     def give_up(self, saved: _Saved) -> None:
-        """Overwrite what was saved where nobody but its last user holds it."""
+        """Overwrite what was saved where nothing but its last user holds it."""
         import torch
 
         if saved.key is None:

@@ -50,7 +50,7 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Rounds:
-    """The folder of a job, made by whoever comes first.
+    """The folder of a job, made by the process that comes first.
 
     Attributes:
         folder: on a file system with hard links.
@@ -130,7 +130,7 @@ class Rounds:
         """
         deadline = time.monotonic() + timeout_s
         while not self._state(round_).exists():
-            # Who was to do it may have died in between.
+            # The process that was to do it may have died in between.
             if self.newest() == round_ - 1 and self.advance(round_ - 1, step) != Advance.WAITS:
                 return
             if time.monotonic() >= deadline:

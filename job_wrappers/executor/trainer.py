@@ -44,7 +44,7 @@ class Trainer:
     """
 
     def __init__(self, job: TaskJob, folder: Path, device: str, timeout_s: float) -> None:
-        """Make the model on the host, and leave the job's start where nobody has.
+        """Make the model on the host, and leave the job's start where none is.
 
         Args:
             job: whose tasks.

@@ -160,7 +160,7 @@ class Batches:
         if self.workers:
             dataset = TimedDataset(dataset, collate)
             collate = dataset.collate
-        # Its own generator: the loader draws from one each epoch, which nobody else may notice.
+        # Its own generator: the loader draws from one each epoch, which nothing else may notice.
         self._generator = torch.Generator()
         more = {"prefetch_factor": loader.prefetch_factor} if self.workers else {}
         self._own = data.DataLoader(

@@ -16,7 +16,7 @@ class SessionError(Exception):
 
 
 def told_plainly() -> None:
-    """Have this process show a `SessionError` that nobody catches as its message alone."""
+    """Have this process show an uncaught `SessionError` as its message alone."""
     before = sys.excepthook
     if getattr(before, "tells_plainly", False):
         return

@@ -110,10 +110,10 @@ class Peers:
 
 
 class Agreement:
-    """Has all ranks do the same at the same step boundary, whoever was told.
+    """Has all ranks do the same at the same step boundary, whichever was told.
 
     A reduction begins at one boundary and is read at the next, by when a training step has
-    synchronised the ranks anyway: nobody waits for it. The ranks also agree how many steps from
+    synchronised the ranks anyway: no rank waits for it. The ranks also agree how many steps from
     then the next one begins.
     """
 

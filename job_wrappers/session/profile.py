@@ -44,7 +44,7 @@ def profile_of(steps: Sequence[StepTimes], loading_s: Sequence[float], ranks: in
 
     Args:
         steps: measured steps.
-        loading_s: how long a batch of each step takes to come when nobody takes any; empty where
+        loading_s: how long a batch of each step takes to come when none is taken; empty where
             training loads by itself.
         ranks: how many there are.
     """

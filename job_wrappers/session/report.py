@@ -125,7 +125,7 @@ class Report:
         self.profile = profile_of(self._measured, list(self._loading), self._size)
         self._measured.clear()
         if self._size == 1:
-            # There is nobody to wait for: what is left to measure is the data alone.
+            # There is no peer to wait for: what is left to measure is the data alone.
             self._timer.look_away()
         self._tell_profile(self.profile)
 

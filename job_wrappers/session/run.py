@@ -22,7 +22,7 @@ class Stopped(SystemExit):
 
 
 class Run:
-    """What is the same whoever owns the loop: a session, or the trainer of a framework.
+    """What is the same whatever owns the loop: a session, or the trainer of a framework.
 
     The owner says by `timer` where a batch has come, and by `boundary` where a step has ended.
 
@@ -89,7 +89,7 @@ class Run:
         Args:
             samples: that all ranks have trained on, over all runs.
             steps: of the optimiser, over all runs.
-            loss: of the step; None where nobody is to know it.
+            loss: of the step; None where it is not to be told.
             saving: whether a checkpoint is still being written, so that none is due.
         """
         self.samples = samples

@@ -120,7 +120,7 @@ class Forecasts:
                 self.started(nonce, each.start_s)
 
     def look(self, known: Known) -> None:
-        """Take in what is known after a cycle; ranges for those who came are then given aside."""
+        """Take in what is known after a cycle; ranges for those that came are then given aside."""
         self._known = known
         there = {nonce for nonce, _ in known.jobs.values()}
         with self._state:

@@ -18,7 +18,7 @@ _DEFAULT_AHEAD_S = 60
 
 @dataclass(frozen=True, slots=True)
 class CheckpointSignal:
-    """A signal on which a job saves its state, who gets it, and how long the job may then take."""
+    """A signal on which a job saves its state, what gets it, and how long the job may then take."""
 
     signal: str
     to: Recipients

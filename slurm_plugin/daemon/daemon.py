@@ -306,7 +306,7 @@ class Daemon:
 
     @property
     def _measures(self) -> bool:
-        """Whether jobs are run to be measured: in shadow nobody begins or ends such a run."""
+        """Whether jobs are run to be measured: in shadow no such run begins or ends."""
         return self._spool is not None and self._mode is Mode.ENFORCE
 
     def _open_requests(self, store: Store | None) -> None:

@@ -36,7 +36,7 @@ LIMITS = (ReasonCode.QUOTA, ReasonCode.LICENSES)
 """Reasons that other jobs' ends take away; Slurm names them only of what is placed."""
 
 LINGERS_S = 60.0
-"""How much longer than expected a run may take to end before nobody waits for its GPUs."""
+"""How much longer than expected a run may take to end before no job waits for its GPUs."""
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Limits that Slurm has named: whoever comes under the same one waits, too, until a job ends."""
+"""Limits that Slurm has named: what comes under the same one waits, too, until a job ends."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ class LiveSpeeds:
     def settle(self, name: str, gpu_type: str) -> None:
         """Let what is known of a profile on a GPU type do: it was tried, and no more is to be had.
 
-        Until the daemon ends, nobody is asked to measure it again.
+        Until the daemon ends, no job is asked to measure it again.
         """
         wanted = self._wanted.get(name)
         if wanted is not None:

@@ -110,7 +110,7 @@ class Spool:
 
 
 def checked(path: Path) -> Path:
-    """Return a spool directory in which nobody else can put anything in the daemon's way.
+    """Return a spool directory in which no other user can put anything in the daemon's way.
 
     Raises:
         InputError: it is none.

@@ -48,10 +48,10 @@ def _frozen(found: Mapping[str, set[str]]) -> dict[str, frozenset[str]]:
 
 
 class Comers:
-    """Who enters which node in one cycle, of which a policy knows nothing."""
+    """What enters which node in one cycle, of which a policy knows nothing."""
 
     def __init__(self) -> None:
-        """Begin with nobody."""
+        """Begin with none."""
         self._there: dict[str, set[tuple[str, bool]]] = {}
 
     def take(self, job: SlurmJob, nodes: Iterable[str]) -> bool:

@@ -1,10 +1,10 @@
-"""Hadar: prices that rise with load, and whoever gains most from GPUs at these prices.
+"""Hadar: prices that rise with load, and the jobs that gain most from GPUs at these prices.
 
 Source: Sultana, Yuan, Tzeng, Chen, "Resource Heterogeneity-Aware and Utilization-Enhanced
 Scheduling for Deep Learning Clusters" (first published at IPDPS '24), section III: a GPU on a node
 with g of its c GPUs in use costs U_min (U_max / U_min)^(g / c) (equation 5); a job is placed where
 its utility less that cost is largest, if that is above 0; a dynamic programme over the queue
-decides who is placed (Algorithm 2, `queue`). The GPUs of a job may be of several types: it
+decides what is placed (Algorithm 2, `queue`). The GPUs of a job may be of several types: it
 runs at the speed of the slowest. `docs/policies/hadar.md` traces each formula and line to the code.
 
 It knows speeds and how many samples a job has.
@@ -59,14 +59,14 @@ NOT_AT_THIS_PRICE = Waiting(Reason(ReasonCode.PRICE))
 
 
 class Replanning(StrEnum):
-    """Who is planned in a round: those who wait, or all."""
+    """What is planned in a round: the jobs that wait, or all."""
 
     INCREMENTAL = "incremental"
     FULL = "full"
 
 
 class Order(StrEnum):
-    """Who comes first in the queue: the first submitted, or the most utility per GPU at best."""
+    """What comes first in the queue: the first submitted, or the most utility per GPU at best."""
 
     ARRIVAL = "arrival"
     DENSITY = "density"
@@ -74,10 +74,10 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class Hadar:
-    """Place whoever gains most from GPUs at prices that rise with load."""
+    """Place the jobs that gain most from GPUs at prices that rise with load."""
 
     replan: Replanning = parameter(
-        Replanning.INCREMENTAL, "who is planned in a round: those who wait, or all"
+        Replanning.INCREMENTAL, "what is planned in a round: the jobs that wait, or all"
     )
     utility: Utility = parameter(Utility.EFFECTIVE_THROUGHPUT, "what a job is worth")
     order: Order = parameter(Order.ARRIVAL, "order of the queue")
@@ -125,7 +125,7 @@ class Hadar:
                 ):
                     has[len(jobs)] = configuration
             jobs.append((view, way))
-        placed, left, diagnostics = kept, {}, Diagnostics(method="nobody waits")
+        placed, left, diagnostics = kept, {}, Diagnostics(method="no job waits")
         if queue:
             outcome, nodes = self._plan_queue(snapshot, kept, jobs, queue, has)
             placed = _on_nodes(snapshot, kept, jobs, nodes, outcome)

@@ -292,7 +292,7 @@ def _is_whole(snapshot: Snapshot, configuration: Configuration) -> bool:
 
 
 def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: FreeGpus) -> None:
-    """Let jobs choose one node after another, whoever has most time remaining first."""
+    """Let jobs choose one node after another, the one with most time remaining first."""
     taken: set[str] = set()
 
     def able(fork: _Fork, name: str) -> bool:
@@ -316,7 +316,7 @@ def _choose(snapshot: Snapshot, forks: Sequence[_Fork], slot_s: float, free: Fre
     choosers = sorted(
         (f for f in forks if f.view.job.preemptible or not f.nodes), key=lambda f: -f.alone_s
     )
-    # Of jobs of unknown size none has more left than another: who has fewest nodes goes first.
+    # Of jobs of unknown size none has more left than another: the one on fewest nodes goes first.
     waiting = [(-math.inf, 0, at) for at in range(len(choosers))]
     while waiting and len(taken) < len(snapshot.cluster):
         *_, at = heapq.heappop(waiting)

@@ -1,4 +1,4 @@
-"""Who of Hadar's queue is placed in a round, and on which nodes: Algorithm 2 over arrays.
+"""What of Hadar's queue is placed in a round, and on which nodes: Algorithm 2 over arrays.
 
 Each job in turn is taken, on the placement that pays it most, or left. The branch with the larger
 sum of payoffs wins; ties go to the cheaper. As printed (lines 16 to 21) the branch of least cost
@@ -198,7 +198,7 @@ def plan_queue(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Served:
-    """Who was served in turn: (K,) payoffs, and (row before, row after, GPUs) of all pieces."""
+    """What was served in turn: (K,) payoffs, and (row before, row after, GPUs) of all pieces."""
 
     order: Ints
     payoff: Floats

@@ -55,7 +55,7 @@ class Hlas:
     queues: int = parameter(8, "number of queues")
     first_threshold_s: float = parameter(60.0, "attained service that the first queue holds")
     threshold_factor: float = parameter(4.0, "how much more each further queue holds")
-    ageing_s: float | None = parameter(None, "serve whoever has been queued for longer first")
+    ageing_s: float | None = parameter(None, "serve what has been queued for longer first")
 
     info: ClassVar[PolicyInfo] = PolicyInfo(
         name="hlas",

@@ -11,7 +11,7 @@ when its size exceeds the threshold; the highest queue is served first. It knows
 arrivals.
 
 Deviations. A gang is not tied to one group, nor a group to one gang; groups are the unit of service
-alone. Jobs are rigid, the lower median of the requirement set, on the fastest idle GPUs. Who comes
+alone. Jobs are rigid, the lower median of the requirement set, on the fastest idle GPUs. What comes
 during a slot gets what is idle. Trace: docs/policies/hare.md.
 """
 
@@ -45,7 +45,7 @@ class HlasSlots:
     queues: int = parameter(8, "number of queues")
     first_threshold_s: float = parameter(60.0, "attained service that the first queue holds")
     threshold_factor: float = parameter(4.0, "how much more each further queue holds")
-    ageing_s: float | None = parameter(None, "serve whoever has been queued for longer first")
+    ageing_s: float | None = parameter(None, "serve what has been queued for longer first")
 
     info: ClassVar[PolicyInfo] = PolicyInfo(
         name="hlas-slots",
@@ -107,7 +107,7 @@ class HlasSlots:
 def _line(snapshot: Snapshot, slot_over: bool) -> dict[str, float]:
     """Return all jobs in the order in which they were queued last, and since when (UTC).
 
-    The queues are this line cut by size: whoever is queued again goes to the end of it.
+    The queues are this line cut by size: a job that is queued again goes to the end of it.
     """
     before = _remembered(snapshot.previous.memory)
     line = {job: since_s for job, since_s in before.items() if job in snapshot.jobs}
@@ -123,7 +123,7 @@ def _line(snapshot: Snapshot, slot_over: bool) -> dict[str, float]:
 
 
 def _remembered(memory: Mapping[str, Any]) -> dict[str, float]:
-    """Return the line that a plan remembers; nobody if it is lost."""
+    """Return the line that a plan remembers; empty if it is lost."""
     return dict(memory["line"]) if memory.get("version") == _VERSION else {}
 
 

@@ -1,4 +1,4 @@
-"""The queues of HLAS: who waits for a group, in which order (Hare, TCC section IV)."""
+"""The queues of HLAS: what waits for a group, in which order (Hare, TCC section IV)."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def check_parameters(
 
 @dataclass(slots=True)
 class Queues:
-    """Who is queued where, and what is remembered of all jobs.
+    """What is queued where, and what is remembered of all jobs.
 
     Attributes:
         lines: the jobs of each queue, first to be served first.
