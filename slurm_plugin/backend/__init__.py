@@ -26,6 +26,7 @@ from slurm_plugin.backend.errors import AwayError, BackendError, RefusedError
 from slurm_plugin.backend.features import nodes_with
 from slurm_plugin.backend.limits import GpuLimit, GpuLimits
 from slurm_plugin.backend.protocol import SlurmBackend
+from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.state import (
     HOLDS,
     Asked,
@@ -34,7 +35,6 @@ from slurm_plugin.backend.state import (
     SlurmJob,
     SlurmNode,
     SlurmReservation,
-    SlurmSite,
     SlurmState,
 )
 

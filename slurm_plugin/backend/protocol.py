@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from slurm_plugin.backend.change import Change
-from slurm_plugin.backend.state import SlurmSite, SlurmState
+from slurm_plugin.backend.site import SlurmSite
+from slurm_plugin.backend.state import SlurmState
 
 
 class SlurmBackend(Protocol):

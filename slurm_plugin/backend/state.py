@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from hetsched_core.types import NodeCondition
-from slurm_plugin.backend.limits import GpuLimits
 
 HOLDS = ("hetsched", "hetsched-2")
 """The names of the reservation that holds the managed nodes.
@@ -237,24 +236,6 @@ class SlurmJob:
     def held_by_slurm(self) -> bool:
         """Whether Slurm itself holds it, because a run of it could not be launched."""
         return self.held and self.reason.replace("_", " ").startswith("launch failed")
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmSite:
-    """What the site has set.
-
-    `kill_wait_s` is how long a job that is told to stop may take, `longest_s` the greatest time
-    limit of each partition, None for none; `limits` are those of its accounting, None where they
-    could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
-    `cluster` tells it from all others, whatever the configuration file is: its name, and where its
-    first slurmctld listens.
-    """
-
-    kill_wait_s: float
-    longest_s: Mapping[str, float | None]
-    limits: GpuLimits | None = None
-    private_jobs: bool = False
-    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

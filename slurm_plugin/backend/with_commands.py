@@ -44,6 +44,7 @@ from slurm_plugin.backend.gres import (
 )
 from slurm_plugin.backend.limits import cluster_of, jobs_are_private, read_limits
 from slurm_plugin.backend.records import state_of
+from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -51,7 +52,6 @@ from slurm_plugin.backend.state import (
     SlurmJob,
     SlurmNode,
     SlurmReservation,
-    SlurmSite,
     SlurmState,
 )
 

@@ -38,6 +38,7 @@ from slurm_plugin.backend.gres import (
 )
 from slurm_plugin.backend.limits import cluster_of, read_limits
 from slurm_plugin.backend.records import state_of
+from slurm_plugin.backend.site import SlurmSite
 from slurm_plugin.backend.state import (
     Asked,
     JobState,
@@ -45,7 +46,6 @@ from slurm_plugin.backend.state import (
     SlurmJob,
     SlurmNode,
     SlurmReservation,
-    SlurmSite,
     SlurmState,
 )
 from slurm_plugin.backend.with_commands import (

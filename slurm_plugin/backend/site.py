@@ -1,0 +1,26 @@
+"""What a site has set, beside what Slurm shows of its nodes and jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurm_plugin.backend.limits import GpuLimits
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmSite:
+    """What the site has set.
+
+    `kill_wait_s` is how long a job that is told to stop may take, `longest_s` the greatest time
+    limit of each partition, None for none; `limits` are those of its accounting, None where they
+    could not be read. With `private_jobs` (PrivateData=jobs) users are not to see others' jobs.
+    `cluster` tells it from all others, whatever the configuration file is: its name, and where its
+    first slurmctld listens.
+    """
+
+    kill_wait_s: float
+    longest_s: Mapping[str, float | None]
+    limits: GpuLimits | None = None
+    private_jobs: bool = False
+    cluster: str = ""
