@@ -52,7 +52,7 @@ class Settled:
     certain: bool
 
 
-class Clock:
+class SacctClock:
     """Reads times in one zone.
 
     A local time that a clock change repeats has two candidates; one that it skips does not exist
