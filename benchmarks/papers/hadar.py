@@ -26,7 +26,7 @@ from benchmarks.papers.hadar_jobs import drawn, least
 from benchmarks.papers.page import PAGES, filled
 from hetsched_core.kernels.payoff import Market
 from hetsched_core.measures.metrics import Measures, measure
-from hetsched_core.policies.hadar.prices import Jobs, price_bounds
+from hetsched_core.policies.hadar.prices import PricedJobs, price_bounds
 from hetsched_core.policies.hadar.queue import PLENTY, Nodes, plan_queue
 from hetsched_core.policy import make_policy, policy_names
 from hetsched_core.records.runlog import RunLog
@@ -412,7 +412,7 @@ def bound_broken(rng: Random, *, whole: bool) -> bool:
     jobs = 5 if whole else 10
     gpus = np.array([rng.choice((1, 1, 2, 4)) if whole else 1 for _ in range(jobs)])
     utility = np.array([[10 ** rng.uniform(-1.5, 1.5) for _ in range(types)] for _ in range(jobs)])
-    one = Jobs(gpus.astype(np.float64), gpus.astype(np.float64), np.ones_like(utility))
+    one = PricedJobs(gpus.astype(np.float64), gpus.astype(np.float64), np.ones_like(utility))
     bounds = price_bounds(
         one,
         lambda _, seconds: utility.min(axis=1) + 0.0 * seconds,

@@ -60,7 +60,7 @@ _FEW_COLUMNS = 100
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Options:
+class SiaOptions:
     """The K configurations that a job could get.
 
     Attributes:
@@ -73,7 +73,7 @@ class Options:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class PricedOptions:
     """Configurations (`use`, (K, P)) and what each adds to the objective (`cost`, (K,))."""
 
     cost: Floats
@@ -122,8 +122,8 @@ class Sia:
         fixed = immovable(snapshot)
         types = snapshot.cluster.gpu_types
         views: list[JobView] = []
-        priced: list[Priced] = []
-        kinds: dict[tuple[int, frozenset[str]], tuple[tuple[Way, ...], Options]] = {}
+        priced: list[PricedOptions] = []
+        kinds: dict[tuple[int, frozenset[str]], tuple[tuple[Way, ...], SiaOptions]] = {}
         able = [
             view
             for view in snapshot.by_submission()
@@ -161,12 +161,14 @@ class Sia:
             diagnostics=chosen.diagnostics,
         )
 
-    def _price(self, snapshot: Snapshot, pools: Pools, view: JobView, options: Options) -> Priced:
+    def _price(
+        self, snapshot: Snapshot, pools: Pools, view: JobView, options: SiaOptions
+    ) -> PricedOptions:
         """Return what each configuration adds to the objective for this job."""
         cost = options.gain**self.p
         has = present(snapshot, view)
         if has is None:
-            return Priced(cost, options.use)
+            return PricedOptions(cost, options.use)
         moved = np.full(len(cost), math.inf)
         factor = restart_factor(view, snapshot.now)
         if factor > 0:
@@ -174,7 +176,7 @@ class Sia:
         types = len(pools.gpu_types)
         stays = (options.use[:, :types] == _held(snapshot, pools.gpu_types, has)).all(axis=1)
         # To be left out is a change, too: what is spared by staying, beside all other choices.
-        return Priced(np.where(stays, cost - self.change, moved), options.use)
+        return PricedOptions(np.where(stays, cost - self.change, moved), options.use)
 
 
 def restart_factor(view: JobView, now: float) -> float:
@@ -191,7 +193,7 @@ def restart_factor(view: JobView, now: float) -> float:
     return max(0.0, lived_s - view.restarts * cost_s) / (lived_s + cost_s)
 
 
-def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) -> Options:
+def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) -> SiaOptions:
     """Return the configurations of one GPU type: each count on each type that holds it."""
     own = pools.own(job)
     goodputs, counts, taken = [], [], []
@@ -204,13 +206,15 @@ def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) 
                 counts.append(way.count)
                 taken.append(own[at])
     if not goodputs:
-        return Options(np.zeros(0), np.zeros((0, len(pools.capacity)), np.int64))
+        return SiaOptions(np.zeros(0), np.zeros((0, len(pools.capacity)), np.int64))
     fewest = min(way.count for way in ways if not way.mixed)
     use = np.array(counts, np.int64)[:, None] * pools.inside[taken]
-    return Options(fewest * np.array(goodputs) / min(goodputs), use)
+    return SiaOptions(fewest * np.array(goodputs) / min(goodputs), use)
 
 
-def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits: Limits) -> Chosen:
+def choose(
+    priced: Sequence[PricedOptions], capacity: Floats, leave_out: float, limits: Limits
+) -> Chosen:
     """Choose at most one configuration for each job so that the costs add up to the least.
 
     Args:
@@ -260,7 +264,7 @@ def choose(priced: Sequence[Priced], capacity: Floats, leave_out: float, limits:
     )
 
 
-def _worthwhile(mine: Priced, capacity: Floats, leave_out: float) -> list[int]:
+def _worthwhile(mine: PricedOptions, capacity: Floats, leave_out: float) -> list[int]:
     """Configurations that fit, cost less than being left out, and that no other beats outright."""
     able = np.flatnonzero((mine.cost < leave_out) & (mine.use <= capacity).all(axis=1))
     # In this order nobody is beaten by one who comes later.
@@ -271,7 +275,7 @@ def _worthwhile(mine: Priced, capacity: Floats, leave_out: float) -> list[int]:
 
 
 def _program(
-    priced: Sequence[Priced],
+    priced: Sequence[PricedOptions],
     members: Sequence[Sequence[int]],
     columns: Sequence[tuple[int, int]],
     capacity: Floats,

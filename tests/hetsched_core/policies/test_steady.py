@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetsched_core.policies.steady import Sizes, Steady, least_of_the_shorter
+from hetsched_core.policies.steady import SizeSource, Steady, least_of_the_shorter
 from hetsched_core.records.runlog import RunEnd
 from hetsched_core.simulate import Settings, simulate
 from hetsched_core.types import Cluster, JobView, Run, Shape
@@ -71,7 +71,11 @@ def new(samples: float | None = None, submit_s: float = 355.0, **more: object) -
         ([RAN, new()], Steady(), "new"),
         # Sizes that are told can be left out of account.
         ([with_job(RAN, total_samples=330.0), new(5000.0)], Steady(), "ran"),
-        ([with_job(RAN, total_samples=330.0), new(5000.0)], Steady(sizes=Sizes.ATTAINED), "new"),
+        (
+            [with_job(RAN, total_samples=330.0), new(5000.0)],
+            Steady(sizes=SizeSource.ATTAINED),
+            "new",
+        ),
     ],
 )
 def test_the_job_with_least_left_goes_first(

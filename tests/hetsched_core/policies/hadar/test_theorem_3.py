@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from hetsched_core.policies.hadar.hadare import Hadare
-from hetsched_core.policies.hadar.tracker import Tracker
+from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.policy import Policy
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.simulate import Settings, simulate
@@ -89,7 +89,7 @@ def test_only_the_round_in_which_a_job_ends_leaves_its_nodes_time() -> None:
         batch, (policy, seen) = Batch.drawn(seed), watched(FREE)
         batch.run(policy=policy)
         for snapshot, plan in seen:
-            for job, steps in Tracker.read(plan.memory).assigned.items():
+            for job, steps in TrackerNotes.read(plan.memory).assigned.items():
                 done = snapshot.jobs[job].samples_at(snapshot.now)
                 if sum(steps.values()) >= batch.samples[int(job[1:])] - done - 1e-3:
                     continue
