@@ -32,7 +32,7 @@ from hetsched_core.errors import InputError
 from hetsched_core.optimize import Point
 from hetsched_core.placement.entries import behind, revise
 from hetsched_core.placement.keep import immovable
-from hetsched_core.placement.one_type import Choice, assign, one_type_way
+from hetsched_core.placement.one_type import OneTypeChoice, assign, one_type_way
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import type_speeds
 from hetsched_core.policies.gavel_shares import (
@@ -308,11 +308,11 @@ class GavelQueue:
             order += [(job, gpu_type) for job in ranked.tolist()]
         return order
 
-    def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, Choice]:
+    def choose(self, order: Iterable[tuple[int, int]]) -> dict[int, OneTypeChoice]:
         """Return who is served where: each job once, as long as its type has GPUs for it."""
         left, counts = self.capacity.tolist(), self.counts.tolist()
         around, own = self.pools.around(), self.own.tolist()
-        chosen: dict[int, Choice] = {}
+        chosen: dict[int, OneTypeChoice] = {}
         for job, gpu_type in order:
             if job in chosen or own[job][gpu_type] < 0:
                 continue
@@ -323,9 +323,9 @@ class GavelQueue:
                 chosen[job] = self.choice(job, gpu_type)
         return chosen
 
-    def choice(self, job: int, gpu_type: int) -> Choice:
+    def choice(self, job: int, gpu_type: int) -> OneTypeChoice:
         """Return the choice that a (job, type) place stands for."""
-        return Choice(self.views[job], self.gpu_types[gpu_type], int(self.counts[job]))
+        return OneTypeChoice(self.views[job], self.gpu_types[gpu_type], int(self.counts[job]))
 
     def _fastest_first(self) -> list[int]:
         """Types by the speed that the jobs have there, relative to their best, on average."""

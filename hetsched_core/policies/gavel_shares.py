@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 
-from hetsched_core.optimize import Point, Program, Rows, Solution, Status, solve
+from hetsched_core.optimize import Point, Program, Rows, Solution, SolverStatus, solve
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -261,7 +261,7 @@ class _Layout:
         Idle time is feasible and everything is bounded, so an optimum exists.
         """
         if (
-            solution.status is not Status.OPTIMAL
+            solution.status is not SolverStatus.OPTIMAL
             or solution.x is None
             or solution.objective is None
             or solution.row_duals is None

@@ -32,10 +32,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetsched_core.errors import InputError
-from hetsched_core.optimize import Limits, Program, Rows, Solution, Status, solve
+from hetsched_core.optimize import Limits, Program, Rows, Solution, SolverStatus, solve
 from hetsched_core.placement.entries import behind, revise
 from hetsched_core.placement.keep import immovable, present
-from hetsched_core.placement.one_type import Choice, assign
+from hetsched_core.placement.one_type import OneTypeChoice, assign
 from hetsched_core.placement.pools import Pools
 from hetsched_core.placement.ways import Way, type_speeds, ways_to_fit
 from hetsched_core.policy import PolicyInfo, parameter
@@ -142,10 +142,10 @@ class Sia:
                 priced.append(self._price(snapshot, pools, view, options))
         chosen = choose(priced, pools.capacity, self.leave_out, Limits(self.gap, self.nodes))
 
-        def choice(job: int, option: int) -> Choice:
+        def choice(job: int, option: int) -> OneTypeChoice:
             # Its pool and others that have it in them, of which the type itself comes first.
             pool = int(priced[job].use[option].argmax())
-            return Choice(views[job], types[pool], int(priced[job].use[option, pool]))
+            return OneTypeChoice(views[job], types[pool], int(priced[job].use[option, pool]))
 
         placed = assign(
             snapshot,
@@ -235,7 +235,7 @@ def choose(
     ]
     worst = leave_out * len(priced)
     if not columns:
-        found = Solution(status=Status.OPTIMAL, objective=0.0, bound=0.0, gap=0.0)
+        found = Solution(status=SolverStatus.OPTIMAL, objective=0.0, bound=0.0, gap=0.0)
         times = np.zeros(0, np.int64)
     else:
         program = _program(priced, members, columns, capacity, leave_out)

@@ -42,7 +42,7 @@ from hetsched_core.simulate.events import (
     WindowMoves,
     WorkDue,
 )
-from hetsched_core.simulate.heap import Priority
+from hetsched_core.simulate.heap import EventPriority
 from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Settings
 from hetsched_core.simulate.state import ProfilingRun
 from hetsched_core.simulate.tasks import TaskFloor
@@ -181,9 +181,9 @@ class Simulation:
         self._floor = TaskFloor(world, self._future) if tasks else None
         for submission in sorted(jobs.values(), key=lambda s: (s.job.submit_s, s.job.id)):
             job = submission.job
-            world.heap.push(job.eligible_from_s, Priority.ARRIVAL, Arrives(submission))
+            world.heap.push(job.eligible_from_s, EventPriority.ARRIVAL, Arrives(submission))
             if submission.cancel_s is not None:
-                world.heap.push(submission.cancel_s, Priority.CANCEL, Cancelled(job.id))
+                world.heap.push(submission.cancel_s, EventPriority.CANCEL, Cancelled(job.id))
         world.heap.sort()
 
         self._awaited: _Awaited | None = None
@@ -204,7 +204,7 @@ class Simulation:
     def add_incident(self, incident: Incident) -> None:
         """Schedule a failure; the run is not over while a node's condition is still to change."""
         self._incidents += not isinstance(incident, JobCrashed)
-        self._world.heap.push(incident.at_s, Priority.INCIDENT, incident)
+        self._world.heap.push(incident.at_s, EventPriority.INCIDENT, incident)
 
     def run(self) -> RunLog:
         """Process all events, instant by instant."""
@@ -373,7 +373,7 @@ class Simulation:
             self._awaited = _Awaited(plan, world.changed, world.gone, world.nodes_changed)
             # Once it is decided, another may be asked for, though this one is still to wait.
             for at_s in sorted({snapshot.effective_s, effective_s} - {world.now}):
-                world.heap.push(at_s, Priority.PLAN, PlanTakesEffect(plan))
+                world.heap.push(at_s, EventPriority.PLAN, PlanTakesEffect(plan))
         world.changed, world.gone, world.nodes_changed = set(), set(), False
         world.vacated, world.disturbed = set(), False
         if effective_s <= world.now:
@@ -432,7 +432,7 @@ class Simulation:
         # Plan after plan may name the same time.
         if again_s is not None and again_s > self._world.now and again_s != self._timer_s:
             self._timer_s = again_s
-            self._world.heap.push(again_s, Priority.TIMER, TimerRings(again_s))
+            self._world.heap.push(again_s, EventPriority.TIMER, TimerRings(again_s))
         self._apply(look_at)
 
     def _apply(self, among: Collection[str]) -> None:
@@ -508,7 +508,7 @@ class Simulation:
             return
         if Trigger.ROUND in self._planner.plan.replan.on:
             self._round_due = self._round_to_come_s()
-            world.heap.push(self._round_due, Priority.ROUND, RoundStarts())
+            world.heap.push(self._round_due, EventPriority.ROUND, RoundStarts())
 
     def _round_to_come_s(self) -> float:
         """Return when the next round begins."""

@@ -16,7 +16,7 @@ from hetsched_core.policy import Policy
 from hetsched_core.records.runlog import RunEnd, RunLogHeader
 from hetsched_core.simulate.engine import Simulation
 from hetsched_core.simulate.events import Drained, GivenUp, TimerRings
-from hetsched_core.simulate.heap import Priority
+from hetsched_core.simulate.heap import EventPriority
 from hetsched_core.simulate.settings import KnownSpeeds, Settings
 from hetsched_core.simulate.state import Active, Held, gpus_by_type
 from hetsched_core.simulate.world import World
@@ -122,7 +122,7 @@ class _Forward(Simulation):
             world.triggers.add(Trigger.ARRIVAL)
         elif plan.replan.at_s is not None:
             at_s = max(plan.replan.at_s, world.now)
-            world.heap.push(at_s, Priority.TIMER, TimerRings(plan.replan.at_s))
+            world.heap.push(at_s, EventPriority.TIMER, TimerRings(plan.replan.at_s))
         world.dirty.update(world.active)
         self._round = snapshot.round
         self._step()
@@ -153,7 +153,7 @@ class _Forward(Simulation):
             return True
         if self._woken_s != again_s:
             self._woken_s = again_s
-            world.heap.push(again_s, Priority.TIMER, TimerRings(-math.inf))
+            world.heap.push(again_s, EventPriority.TIMER, TimerRings(-math.inf))
         return False
 
     @property
@@ -271,9 +271,9 @@ def _take_over(world: World, view: JobView, left: float, until_s: float | None) 
             world.nodes = world.nodes.set(name, node)
         if run.draining_until_s is not None:
             drained = Drained(job.id, run_id, run.number, RunEnd.PREEMPTED)
-            world.heap.push(max(run.draining_until_s, now), Priority.DRAINED, drained)
+            world.heap.push(max(run.draining_until_s, now), EventPriority.DRAINED, drained)
         elif until_s is not None and run.purpose is Purpose.PROFILE:
             given_up = GivenUp(job.id, run_id, run.number)
-            world.heap.push(max(until_s, now), Priority.WORK, given_up)
+            world.heap.push(max(until_s, now), EventPriority.WORK, given_up)
     world.reschedule(active)
     world.touch(active)

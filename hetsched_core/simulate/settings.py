@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from hetsched_core.costs import Costs, Executor
+from hetsched_core.costs import Costs, ExecutorKind
 from hetsched_core.types import (
     ALL_SHAPES,
     Configuration,
@@ -45,7 +45,7 @@ class Settings(Costs):
 
     def switch_s(self, profile: str) -> float:
         """Return the seconds that a switch to a task of this profile takes."""
-        if isinstance(self.switch, Executor):
+        if isinstance(self.switch, ExecutorKind):
             return self.switch.switch_s(profile)
         return self.switch
 

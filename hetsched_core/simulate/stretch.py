@@ -17,7 +17,7 @@ from hetsched_core.types import Configuration, Purpose
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class TaskShare:
     """What one GPU does of each round: `tasks` of T^c in a row, beginning when the round opens."""
 
     copy: int
@@ -53,7 +53,7 @@ class Stretch:
     job: str
     since_s: float
     rounds: int
-    shares: tuple[Share, ...]
+    shares: tuple[TaskShare, ...]
     samples: float
 
     @property

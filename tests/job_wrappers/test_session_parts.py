@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from hetsched_core.records.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, Start
+from hetsched_core.records.spool import MAX_FILE_BYTES, MAX_LINE_BYTES, End, Loss, SpoolStart
 from hetsched_core.throughput.iteration import IterationTimes, Pattern, iteration_s
 from job_wrappers.files import write_whole
 from job_wrappers.session import SessionError
@@ -289,7 +289,7 @@ def told(spool: SpoolWriter) -> list[int]:
     """The rounds that a closed file tells of."""
     spool.close()
     start, *losses = accepted(spool.path)
-    assert isinstance(start, Start)
+    assert isinstance(start, SpoolStart)
     return [line.training_round for line in losses if isinstance(line, Loss)]
 
 

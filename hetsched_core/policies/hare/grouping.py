@@ -16,7 +16,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-from hetsched_core.optimize import Limits, Program, Rows, Status, solve
+from hetsched_core.optimize import Limits, Program, Rows, SolverStatus, solve
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -165,7 +165,7 @@ def solved(types: Floats, counts: Ints, known: Ints) -> tuple[Ints, bool]:
     if solution.x is None:
         return known, False
     found = np.rint(solution.x[:cells]).astype(np.int64).reshape(groups, kinds)
-    proven = solution.status is Status.OPTIMAL
+    proven = solution.status is SolverStatus.OPTIMAL
     if spread_of(types, known) <= spread_of(types, found):
         found = known
     return found, proven

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hetsched_core.choose import (
     ChooseProblem,
     JobPieces,
-    Options,
+    OptionColumns,
     ProblemError,
     assign_nodes,
     choose,
@@ -204,7 +204,7 @@ class _Task:
         pieces = options.pieces[: options.piece_from[many]]
         return ChooseProblem(
             self.classes.nodes,
-            Options(
+            OptionColumns(
                 job=options.job[:many],
                 value=self.worth[:many] * weights[options.job[:many]],
                 starts=options.piece_from[: many + 1],

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hetsched_core.costs import Executor
+from hetsched_core.costs import ExecutorKind
 from hetsched_core.errors import InputError
 from hetsched_core.records.runlog import RunEnd, RunLog
 from hetsched_core.simulate import (
@@ -312,8 +312,8 @@ def test_a_switch_takes_what_the_table_says_of_the_model() -> None:
     order = {0.0: step(gpu(0, "r0", "b0", "r0"))}
     for settings, expected in (
         (Settings(), 12.0 + 0.00503 + 0.00204),
-        (Settings(switch=Executor.PIPESWITCH), 12.0 + 0.01257 + 0.00475),
-        (Settings(switch=Executor.NEW_PROCESS), 12.0 + 9.01699 + 5.96116),
+        (Settings(switch=ExecutorKind.PIPESWITCH), 12.0 + 0.01257 + 0.00475),
+        (Settings(switch=ExecutorKind.NEW_PROCESS), 12.0 + 9.01699 + 5.96116),
         (Settings(switch=3.0), 18.0),
     ):
         policy = timetable(order, on=frozenset(), model=ExecutionModel.TASKS)
@@ -322,6 +322,6 @@ def test_a_switch_takes_what_the_table_says_of_the_model() -> None:
 
 
 def test_a_model_that_the_table_does_not_have_takes_the_longest_of_it() -> None:
-    assert Executor.HARE.switch_s("my-lm") == pytest.approx(0.00579)
-    assert Executor.HARE.switch_s("ResNet-50 (batch size 32)") == pytest.approx(0.00204)
-    assert Executor.HARE.switch_s("inceptionv3-cifar100") == pytest.approx(0.00246)
+    assert ExecutorKind.HARE.switch_s("my-lm") == pytest.approx(0.00579)
+    assert ExecutorKind.HARE.switch_s("ResNet-50 (batch size 32)") == pytest.approx(0.00204)
+    assert ExecutorKind.HARE.switch_s("inceptionv3-cifar100") == pytest.approx(0.00246)
