@@ -20,12 +20,11 @@ import time
 from pathlib import Path
 
 from hetsched_core.policy import make_policy
-from hetsched_core.store import Mode as StoreMode
-from hetsched_core.store import Store
+from hetsched_core.store import Mode, Store
 from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import HOLDS, Hold, SlurmSite, SlurmState, open_backend
 from slurm_plugin.backend.change import Change
-from slurm_plugin.daemon import Daemon, Mode
+from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Testbed, default_cache, fake_nodes, install
 
@@ -114,14 +113,17 @@ def calls() -> dict[str, int]:
 def measure(name: str, jobs: int, policy: str, many: int, folder: Path) -> None:
     backend = Timed(name)
     configuration = DaemonConfiguration(
-        partitions=frozenset({"gpu"}), policy=policy, mode=Mode.ENFORCE, socket=folder / "socket"
+        partitions=frozenset({"gpu"}),
+        policy=policy,
+        mode=DaemonMode.ENFORCE,
+        socket=folder / "socket",
     )
-    with Store.open(folder / "daemon.duckdb", StoreMode.WRITE) as store:
+    with Store.open(folder / "daemon.duckdb", Mode.WRITE) as store:
         daemon = Daemon(
             backend,
             make_policy(policy),
             configuration,
-            mode=Mode.ENFORCE,
+            mode=DaemonMode.ENFORCE,
             clock=time.time,
             sleep=time.sleep,
             store=store,

@@ -59,7 +59,7 @@ class SwitchCost(click.ParamType[ExecutorKind | float]):
             return ExecutorKind(str(value))
         if not re.fullmatch(r"[-+.\d].*", str(value)):
             self.fail(
-                f"{value!s:.40} is neither {', '.join(Executor)} nor a number of seconds",
+                f"{value!s:.40} is neither {', '.join(ExecutorKind)} nor a number of seconds",
                 param,
                 ctx,
             )

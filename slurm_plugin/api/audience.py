@@ -13,7 +13,7 @@ from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.api.forecasts import Forecasts, Known
 from slurm_plugin.api.meters import Meters
-from slurm_plugin.api.past import Past
+from slurm_plugin.api.past import StoreAnswers
 from slurm_plugin.api.publisher import Publisher
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import CycleReport, Daemon
@@ -45,7 +45,7 @@ class Audience:
         self._store, self._forecasts = store, Forecasts(stopwatch)
         self._recalled = False
         self._failed: dict[str, str] = {}
-        self._past = Past(store, self._forecasts)
+        self._past = StoreAnswers(store, self._forecasts)
         self.publisher = Publisher(configuration, now, self._past)
         self.adopt(configuration)
         self._thread = threading.Thread(target=self._forecasts.serve, name="forecasts", daemon=True)

@@ -54,7 +54,7 @@ class Nothing:
 _WITHOUT = "the daemon has no database, and remembers nothing"
 
 
-class Past:
+class StoreAnswers:
     """Answers from the daemon's database and its forecasts."""
 
     def __init__(self, store: Callable[[], Store | None], forecasts: Forecasts) -> None:

@@ -38,7 +38,7 @@ Pieces = Iterator[tuple[str, int]]
 """(node, GPUs) pairs."""
 
 
-class Part(Enum):
+class MemberState(Enum):
     """What a member is to the present run of its leader.
 
     SPARE: it waits, and holds nothing. DUE: placed, it starts with the leader. BEGUN: it has
@@ -53,15 +53,19 @@ class Part(Enum):
     PAST = "past"
 
 
-def part_of(leader: SlurmJob, member: SlurmJob) -> Part:
+def part_of(leader: SlurmJob, member: SlurmJob) -> MemberState:
     """Return what a member is to the present run of its leader, or of the gang that it leads."""
     if member.state in _ACTIVE:
-        return Part.BEGUN
+        return MemberState.BEGUN
     if member.state is JobState.ENDED:
         if member.start_s is None or leader.start_s is None:
-            return Part.PAST
-        return Part.ENDED if member.start_s >= leader.start_s - _TOGETHER_S else Part.PAST
-    return Part.DUE if member.entered else Part.SPARE
+            return MemberState.PAST
+        return (
+            MemberState.ENDED
+            if member.start_s >= leader.start_s - _TOGETHER_S
+            else MemberState.PAST
+        )
+    return MemberState.DUE if member.entered else MemberState.SPARE
 
 
 def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[SlurmJob, ...]]:
@@ -132,9 +136,9 @@ def pieces_held(seen: SlurmJob) -> Pieces:
     for member in seen.members:
         part = part_of(seen, member)
         nodes: tuple[str, ...] = ()
-        if part is Part.BEGUN or (running and part is Part.ENDED):
+        if part is MemberState.BEGUN or (running and part is MemberState.ENDED):
             nodes = member.nodes
-        elif running and part is Part.DUE:
+        elif running and part is MemberState.DUE:
             nodes = member.pinned
         yield from _spread(nodes, member.gpus)
 
@@ -149,20 +153,20 @@ def nodes_entered(seen: SlurmJob) -> frozenset[str]:
     """Return the nodes on which a waiting job, or its elements together, are to start."""
     if not seen.entered:
         return frozenset()
-    due = (each for each in seen.members if part_of(seen, each) is Part.DUE)
+    due = (each for each in seen.members if part_of(seen, each) is MemberState.DUE)
     return frozenset(name for element in (seen, *due) for name in element.pinned)
 
 
 def finishing(seen: SlurmJob) -> bool:
     """Whether a part of a job's present run has ended well, and the rest is about to."""
     return seen.state is JobState.RUNNING and any(
-        part_of(seen, member) is Part.ENDED for member in seen.members
+        part_of(seen, member) is MemberState.ENDED for member in seen.members
     )
 
 
 def complete(seen: SlurmJob) -> bool:
     """Whether all that take part in the present run of a job have started."""
-    return not any(part_of(seen, member) is Part.DUE for member in seen.members)
+    return not any(part_of(seen, member) is MemberState.DUE for member in seen.members)
 
 
 def missed(seen: SlurmJob) -> bool:
@@ -237,14 +241,16 @@ def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> I
         if name in taking_part:
             continue
         match part_of(seen, member):
-            case Part.DUE if runs and member.dependency.startswith("after:"):
+            case MemberState.DUE if runs and member.dependency.startswith("after:"):
                 # Slurm would look at it again by itself, at its next round.
                 yield Depend(name, "")
-            case Part.DUE if not runs and not starting:
+            case MemberState.DUE if not runs and not starting:
                 yield Leave(name)
-            case Part.BEGUN if half and member.state is JobState.RUNNING:
+            case MemberState.BEGUN if half and member.state is JobState.RUNNING:
                 yield Requeue(name)
-            case Part.ENDED | Part.PAST if seen.state is JobState.PENDING and _returns(member):
+            case MemberState.ENDED | MemberState.PAST if (
+                seen.state is JobState.PENDING and _returns(member)
+            ):
                 # As its leader was stopped or lost, which goes on and needs it.
                 yield RequeueEnded(name)
             case _:
@@ -260,7 +266,7 @@ def broken(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
     One that has failed since its leader was stopped, or lost, is no loss.
     """
     for member in seen.members:
-        lost = seen.state is JobState.RUNNING and part_of(seen, member) is Part.ENDED
+        lost = seen.state is JobState.RUNNING and part_of(seen, member) is MemberState.ENDED
         failed = lost and member.outcome != "COMPLETED"
         if member.outcome == "CANCELLED" or (failed and (member.end_s or 0.0) + patience_s < now):
             yield Cancel(seen.array)
@@ -280,7 +286,7 @@ def leftover(
         if leader is not None:
             waits = member.state is JobState.PENDING
             well = leader.outcome == "COMPLETED"
-            left_alone = part_of(leader, member) is Part.SPARE if waits else well
+            left_alone = part_of(leader, member) is MemberState.SPARE if waits else well
             over_s = (leader.end_s or 0.0) + patience_s if left_alone else 0.0
         if over_s < now:
             yield Cancel(element_id(member, member.element))

@@ -23,11 +23,11 @@ from slurm_plugin.backend import open_backend
 from slurm_plugin.daemon.claims import ClusterClaim
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.daemon.daemon import Daemon
-from slurm_plugin.daemon.database import Database
+from slurm_plugin.daemon.database import DaemonDatabase
 from slurm_plugin.daemon.lock import DaemonLock
 from slurm_plugin.daemon.log import open_log, tell
 from slurm_plugin.daemon.notify import notify
-from slurm_plugin.daemon.settings import Mode
+from slurm_plugin.daemon.settings import DaemonMode
 from slurm_plugin.daemon.site import check_partitions
 
 _FIXED = ("database", "backend", "log", "socket", "metrics")
@@ -53,12 +53,12 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
     with ExitStack() as stack:
         lock = stack.enter_context(DaemonLock(configuration.database, time.time()))
         claim = stack.enter_context(ClusterClaim())
-        if configuration.mode is Mode.ENFORCE:
+        if configuration.mode is DaemonMode.ENFORCE:
             claim.hold()
         backend = claim.watched(open_backend(configuration.backend.value))
         # One that is refused here leaves no database behind.
         check_partitions(backend, configuration)
-        database = stack.enter_context(Database(configuration.database))
+        database = stack.enter_context(DaemonDatabase(configuration.database))
         for words in database.open(time.time()):
             log.warning("database", words=words)
         daemon = Daemon(
@@ -94,7 +94,7 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
 
         def read_again() -> DaemonConfiguration:
             found = read()
-            if found.mode is Mode.ENFORCE:
+            if found.mode is DaemonMode.ENFORCE:
                 claim.hold()
             return found
 
@@ -110,7 +110,7 @@ class _Held:
 
     lock: DaemonLock
     claim: ClusterClaim
-    database: Database
+    database: DaemonDatabase
 
     def check(self, daemon: Daemon, log: FilteringBoundLogger) -> None:
         """Let the daemon go on with what there is.

@@ -88,7 +88,7 @@ from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
-from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, Jobs
+from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, ManagedJobs
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 from slurm_plugin.daemon.sound import sound
@@ -511,7 +511,7 @@ class LiveWorld:
 
     def _takes(self, seen: SlurmJob, request: Request) -> bool:
         """Whether such a job is placed."""
-        return self._settings.jobs is Jobs.ALL or not request.rigid or bool(seen.nodes)
+        return self._settings.jobs is ManagedJobs.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
         for new in node_views(nodes, self.nodes, self.units(), before, self._ending()):

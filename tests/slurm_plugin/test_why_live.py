@@ -15,8 +15,7 @@ import pytest
 from immutables import Map
 
 from hetsched_core.policy import PolicyInfo
-from hetsched_core.store import IN_MEMORY, Store
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import (
     Configuration,
     JobView,
@@ -33,7 +32,7 @@ from hetsched_core.types import (
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.audience import Audience
 from slurm_plugin.backend import JobState, open_backend
-from slurm_plugin.daemon import Daemon, Mode
+from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.configuration import DaemonConfiguration
 from slurm_plugin.testbed import Installation, Testbed, fake_nodes
 from tests.slurm_plugin.clusters import under_limits
@@ -60,7 +59,7 @@ SETTINGS = DaemonConfiguration(
     round_s=3600.0,
     grace_s=20.0,
     start_timeout_s=3600.0,
-    mode=Mode.ENFORCE,
+    mode=DaemonMode.ENFORCE,
 )
 
 
@@ -119,7 +118,7 @@ def scene(cluster: Testbed) -> Iterator[Scene]:
     """No jobs; what a test leaves behind is gone after it."""
     # pyslurm stays with the cluster for which it was loaded first in this process.
     backend = open_backend("commands")
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, store=store, settings=SETTINGS)
         audience = Audience(SETTINGS, time.time(), lambda: store, time.perf_counter)
         yield Scene(cluster, daemon, audience)
@@ -258,7 +257,7 @@ def test_a_restart_pending_and_the_grace_time_of_the_one_whose_gpus_it_gets(
     script.write_text(SLOW)
     first = scene.submit(*words, script)
     mover = Mover(first)
-    scene.daemon.adopt(mover, SETTINGS, Mode.ENFORCE)
+    scene.daemon.adopt(mover, SETTINGS, DaemonMode.ENFORCE)
     scene.until(lambda: scene.runs(first))
     second = mover.second = scene.submit(*words, SLEEP)
 

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.store import IN_MEMORY, JobProgress, Store, StoreWriteError
-from hetsched_core.store import Mode as StoreMode
+from hetsched_core.store import IN_MEMORY, JobProgress, Mode, Store, StoreWriteError
 from hetsched_core.types import JobView, Phase
 from slurm_plugin.api.answers import Peer
 from slurm_plugin.api.audience import Audience
@@ -87,7 +86,7 @@ def bench_on(store: Store, clock: Clock) -> Bench:
 
 @pytest.fixture
 def bench() -> Iterator[Bench]:
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as store:
+    with Store.open(IN_MEMORY, Mode.WRITE) as store:
         found = bench_on(store, Clock())
         yield found
         found.audience.close()
@@ -134,7 +133,7 @@ def test_an_active_job_that_the_database_does_not_have_is_not_said_to_be_unknown
     bench.cycle(job(1))
     assert bench.ask("history", "1")["jobs"]
     private = replace(CONFIGURATION, private_jobs=True)
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as replaced:
+    with Store.open(IN_MEMORY, Mode.WRITE) as replaced:
         other = Audience(private, bench.clock(), lambda: replaced, time.perf_counter)
         other.publisher.publish(bench.daemon.snapshot(), bench.daemon.plan, 1)
         for peer, words in (
@@ -152,7 +151,7 @@ def test_of_what_goes_on_when_the_database_is_replaced_it_is_said_that_nothing_b
     bench: Bench,
 ) -> None:
     bench.audience.close()
-    with Store.open(IN_MEMORY, StoreMode.WRITE) as replaced:
+    with Store.open(IN_MEMORY, Mode.WRITE) as replaced:
         stores = [bench.store]
         bench.audience = Audience(
             CONFIGURATION, bench.clock(), lambda: stores[-1], time.perf_counter
@@ -249,7 +248,7 @@ def test_the_database_is_lent_to_admins_alone_and_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("slurm_plugin.api.past.LENT_S", 0.1)
-    with Store.open(tmp_path / "store", StoreMode.WRITE) as store:
+    with Store.open(tmp_path / "store", Mode.WRITE) as store:
         bench = bench_on(store, Clock())
         try:
             bench.cycle(job(1))
