@@ -9,7 +9,7 @@ from typing import Any
 
 from job_wrappers.executor.cleaning import Cleaner
 from job_wrappers.executor.job import TaskJob
-from job_wrappers.executor.layers import Layers
+from job_wrappers.executor.layers import ModelLayers
 from job_wrappers.executor.rounds import Advance, Gradient, Rounds
 from job_wrappers.states import leaves, mapped
 
@@ -61,7 +61,7 @@ class Trainer:
         self._device = device
         self._timeout_s = timeout_s
         self._work = job.work()
-        self.layers = Layers(self._work.model, device)
+        self.layers = ModelLayers(self._work.model, device)
         wanted = {name: p.requires_grad for name, p in self._work.model.named_parameters()}
         # They share memory with the host's side of the layers: one step changes both.
         self._parameters = {
