@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.papers.hare import Case, world
+from benchmarks.papers.hare import HareCase, world
 from benchmarks.papers.logs import bundled, fox, habrok
 from hetsched_core.records.files import replacing
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
@@ -83,7 +83,7 @@ def inputs(data: Path) -> Iterator[Input]:
         loaded = bundled(seed)
         part = _jobs(loaded.workload, BUNDLED_JOBS)
         yield Input("bundled", seed, part, "bundled", loaded.cluster)
-        given = world(Case(gpus=32, jobs=100, seed=seed))
+        given = world(HareCase(gpus=32, jobs=100, seed=seed))
         tables = {name: given.speeds.table(name) for name in given.speeds.profiles}
         yield Input("tasks", seed, Workload(given.jobs, tables), "tasks", given.cluster)
 

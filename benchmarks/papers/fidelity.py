@@ -39,7 +39,7 @@ ROUND_S = 360.0
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class TraceSetting:
     """A trace of Gavel's and the cluster that it was measured on: GPUs by type."""
 
     name: str
@@ -47,13 +47,13 @@ class Setting:
     gpus: tuple[tuple[str, int], ...]
 
 
-ARRIVALS = Setting(
+ARRIVALS = TraceSetting(
     "arrivals",
     "gavel_physical_cluster_max_min_fairness.trace",
     (("v100", 8), ("p100", 16), ("k80", 24)),
 )
-MAKESPAN = Setting("makespan", "gavel_physical_cluster_minimize_makespan.trace", ARRIVALS.gpus)
-STATIC = Setting(
+MAKESPAN = TraceSetting("makespan", "gavel_physical_cluster_minimize_makespan.trace", ARRIVALS.gpus)
+STATIC = TraceSetting(
     "static", "gavel_generated_480_static.trace", (("v100", 20), ("p100", 20), ("k80", 20))
 )
 
@@ -90,7 +90,7 @@ class Blocking(Gavel):
 
 
 @cache
-def load(setting: Setting, folder: Path, *, blind: bool) -> Loaded:
+def load(setting: TraceSetting, folder: Path, *, blind: bool) -> Loaded:
     """Return a trace with its cluster, on which spreading a job costs nothing if `blind`."""
     nodes = tuple(
         Node(f"{gpu_type}-{number}", gpu_type, GPUS_A_NODE)
@@ -106,7 +106,7 @@ def load(setting: Setting, folder: Path, *, blind: bool) -> Loaded:
 
 
 def run(
-    setting: Setting,
+    setting: TraceSetting,
     policy: Policy,
     folder: Path,
     *,
@@ -197,7 +197,7 @@ RIVALS = (
 COSTS = ((True, 0.0), (False, 0.0), (False, 10.0), (False, 60.0))
 
 
-def ranking(setting: Setting, folder: Path) -> str:
+def ranking(setting: TraceSetting, folder: Path) -> str:
     """Average JCT and rank of every policy as costs are switched on one after another."""
     names, found = [], []
     for name, settings in RIVALS:

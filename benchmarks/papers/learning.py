@@ -43,7 +43,7 @@ def load(seed: int, spread: str | None) -> Loaded:
 
 
 @dataclass(slots=True)
-class Judged:
+class ComparedEstimates:
     """Learned estimates that are compared with each run before they are told of it.
 
     Each of `found` is the number of runs of the profile that were known, and the relative error of
@@ -116,7 +116,7 @@ def errors(policy: str, spread: str | None) -> list[str]:
     found = []
     for seed in SEEDS:
         loaded = load(seed, spread)
-        judged = Judged(unlearned(loaded, seed))
+        judged = ComparedEstimates(unlearned(loaded, seed))
         average_jct_h(loaded, policy, judged, seed)
         found += judged.found
     table = np.array(found)

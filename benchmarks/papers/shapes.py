@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, Column, Row
+from benchmarks.papers.comparison_runs import FRAGMENTS, JCT, RESTARTS, WAIT, MeasureColumn, Row
 from benchmarks.papers.comparison_runs import shown as cell
 from benchmarks.papers.fidelity import markdown
 from benchmarks.papers.page import PAGES, filled
@@ -45,7 +45,9 @@ EVEN = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 SHAPES = {"even": EVEN, "and uneven": EVEN | {Shape.UNEVEN}, "and mixed": ALL_SHAPES}
 COLUMNS = (
     JCT,
-    Column("99 % JCT h", lambda row: None if (s := row["p99_jct_s"]) is None else s / 3600.0, 1),
+    MeasureColumn(
+        "99 % JCT h", lambda row: None if (s := row["p99_jct_s"]) is None else s / 3600.0, 1
+    ),
     WAIT,
     FRAGMENTS,
     RESTARTS,
@@ -87,7 +89,7 @@ def measured(loaded: Loaded, policy: str, shapes: frozenset[Shape]) -> Row:
     }
 
 
-def gain(even: Mapping[int, Row], other: Mapping[int, Row], column: Column) -> str:
+def gain(even: Mapping[int, Row], other: Mapping[int, Row], column: MeasureColumn) -> str:
     """Return how a measure changes against even shapes, seed by seed, in per cent."""
     change = relative_change(
         [column.of(even[seed]) for seed in SEEDS], [column.of(other[seed]) for seed in SEEDS]

@@ -62,7 +62,7 @@ class Said(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class WhenSetting:
     """Jobs, who schedules them, how many are asked about, and the seed of what users say.
 
     A stopped run keeps its GPUs for `grace_s` seconds; what the daemon is told is the most that it
@@ -96,7 +96,7 @@ BUNDLED_LOG = ("the bundled log, 944 jobs on 64 GPUs", "bundled")
 MSR_192 = (("v100", 64), ("p100", 64), ("k80", 64))
 
 REPLAYED = (
-    Setting(
+    WhenSetting(
         Said.SIZES,
         "984 jobs of Gavel's (msr) on 192 GPUs",
         "fifo",
@@ -104,13 +104,13 @@ REPLAYED = (
         MSR_192,
         one_in=8,
     ),
-    Setting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=9),
+    WhenSetting(Said.SIZES, ARRIVALS[0], "gavel", ARRIVALS[1], GAVEL_48),
+    WhenSetting(Said.LIMITS, BUNDLED_LOG[0], "fifo", BUNDLED_LOG[1], one_in=9),
 )
 
 UNKNOWN = (
-    Setting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=4, grace_s=3.0),
-    Setting(
+    WhenSetting(Said.LIMITS, BUNDLED_LOG[0], "las", BUNDLED_LOG[1], one_in=4, grace_s=3.0),
+    WhenSetting(
         Said.LIMITS,
         BUNDLED_LOG[0],
         "hops",
@@ -119,9 +119,9 @@ UNKNOWN = (
         parameters=(("priority", "las"),),
         grace_s=3.0,
     ),
-    Setting(Said.NOTHING, ARRIVALS[0], "fifo", ARRIVALS[1], GAVEL_48, grace_s=3.0),
-    Setting(Said.NOTHING, ARRIVALS[0], "las", ARRIVALS[1], GAVEL_48, grace_s=3.0),
-    Setting(
+    WhenSetting(Said.NOTHING, ARRIVALS[0], "fifo", ARRIVALS[1], GAVEL_48, grace_s=3.0),
+    WhenSetting(Said.NOTHING, ARRIVALS[0], "las", ARRIVALS[1], GAVEL_48, grace_s=3.0),
+    WhenSetting(
         Said.NOTHING,
         MAKESPAN[0],
         "steady",
@@ -130,7 +130,7 @@ UNKNOWN = (
         parameters=(("sizes", "attained"),),
         grace_s=3.0,
     ),
-    Setting(
+    WhenSetting(
         Said.NOTHING,
         "the first 400 of Gavel's (another msr) on 192 GPUs",
         "fifo",
@@ -162,7 +162,7 @@ class Watched:
         return plan
 
 
-def load(setting: Setting, folder: Path) -> Loaded:
+def load(setting: WhenSetting, folder: Path) -> Loaded:
     """Return the jobs of a setting with their cluster."""
     if setting.trace == "bundled":
         options = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
@@ -210,7 +210,7 @@ def as_said(submissions: Sequence[Submission], seed: int) -> dict[str, Job]:
     return said
 
 
-def replayed(setting: Setting, folder: Path) -> tuple[Judged | None, Judged | None]:
+def replayed(setting: WhenSetting, folder: Path) -> tuple[Judged | None, Judged | None]:
     """Replay a setting, give ranges to its jobs as they come, and judge them by the replay.
 
     What has ended by then is what is known then, and so are the ranges whose jobs have started.
@@ -404,7 +404,7 @@ def row(name: str, policy: str, judgement: tuple[Judged | None, Judged | None]) 
     )
 
 
-def line_of(setting: Setting, folder: Path) -> tuple[str, ...]:
+def line_of(setting: WhenSetting, folder: Path) -> tuple[str, ...]:
     """Return the line of a setting."""
     begun = time.perf_counter()
     parameters = "".join(f", {key} = {value}" for key, value in setting.parameters)
