@@ -26,7 +26,7 @@ from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Objective
 from hetsched_core.policies.gavel_shares import GavelDemand, max_min_fairness
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import load_workload
 from hetsched_core.types import (
@@ -93,7 +93,7 @@ def test_rounds_a_second(
             loaded.cluster,
             make_policy(policy, settings),
             speeds,
-            Settings(round_s=ROUND_S, restart_cost_s=0.0),
+            SimulationSettings(round_s=ROUND_S, restart_cost_s=0.0),
         ),
         rounds=7,
         warmup_rounds=1,

@@ -19,7 +19,7 @@ from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.optimize import Point
 from hetsched_core.policies.gavel import Gavel, Objective
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import Loaded, load_workload
 from hetsched_core.types import (
@@ -120,7 +120,7 @@ def run(
         loaded.cluster,
         policy,
         loaded.speeds,
-        Settings(round_s=ROUND_S, restart_cost_s=restart_cost_s),
+        SimulationSettings(round_s=ROUND_S, restart_cost_s=restart_cost_s),
     )
     measures = measure(log, loaded.speeds)
     assert measures.completed == measures.jobs

@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from benchmarks.papers.fidelity import STATIC, load, markdown
 from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.gavel import read_measured
 from hetsched_core.traces.load import Loaded
 from hetsched_core.traces.synthetic import TRACES, SyntheticOptions, SyntheticWorkload
@@ -157,7 +157,7 @@ def _run(jobs: list[Submission], where: Loaded, name: str, settings: dict[str, s
         where.cluster,
         make_policy(name, settings),
         where.speeds,
-        Settings(round_s=360.0, restart_cost_s=10.0),
+        SimulationSettings(round_s=360.0, restart_cost_s=10.0),
     )
     measures = measure(log, where.speeds)
     assert measures.completed == JOBS

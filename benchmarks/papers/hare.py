@@ -25,7 +25,7 @@ from hetsched_core.policies.hare.hlas_p import HlasP
 from hetsched_core.policies.hare.instance import Instance
 from hetsched_core.policy import make_policy
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
     Job,
@@ -151,7 +151,7 @@ def _jobs(case: HareCase) -> Iterable[Submission]:
 def run(case: HareCase, policy: str, settings: tuple[tuple[str, str], ...] = ()) -> RunLog:
     """Return what a policy makes of a case."""
     given = world(case)
-    costs = Settings(round_s=60.0, restart_cost_s=3.3)
+    costs = SimulationSettings(round_s=60.0, restart_cost_s=3.3)
     return simulate(
         given.jobs,
         given.cluster,

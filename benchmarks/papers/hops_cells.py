@@ -11,7 +11,7 @@ from benchmarks.papers.hops_setting import MODELS, SCALES, HopsWorld, world_of
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policies.sia import Sia
 from hetsched_core.policy import Policy, make_policy
-from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate
+from hetsched_core.simulate import Estimates, KnownSpeeds, SimulationSettings, simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.types import (
     Cluster,
@@ -152,7 +152,7 @@ def _replay(cell: HopsCell) -> Found:
         world.cluster,
         policy_of(cell.variant),
         world.speeds,
-        Settings(round_s=cell.round_s, seed=cell.seed),
+        SimulationSettings(round_s=cell.round_s, seed=cell.seed),
         estimates=_estimates(world, cell.variant.told, cell.seed),
     )
     m = measure(log, world.speeds)

@@ -19,7 +19,7 @@ from benchmarks.papers.throughput import markdown
 from hetsched_core.measures.metrics import measure
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import with_node_spread
-from hetsched_core.simulate import Estimates, KnownSpeeds, Measured, Settings, simulate
+from hetsched_core.simulate import Estimates, KnownSpeeds, Measured, SimulationSettings, simulate
 from hetsched_core.simulate.learned import LEAST_ITERATIONS, LearnedSpeeds
 from hetsched_core.throughput.node_spread import node_spread
 from hetsched_core.traces.bundled import cluster_path, log_path
@@ -97,7 +97,7 @@ def profiled(loaded: Loaded, seed: int) -> LearnedSpeeds:
 
 def average_jct_h(loaded: Loaded, policy: str, estimates: Estimates, seed: int) -> float:
     """Return what a policy makes of the log with these estimates."""
-    submissions, settings = loaded.workload.submissions, Settings(seed=seed)
+    submissions, settings = loaded.workload.submissions, SimulationSettings(seed=seed)
     log = simulate(
         submissions,
         loaded.cluster,

@@ -17,7 +17,7 @@ from benchmarks.papers.throughput import markdown
 from hetsched_core.measures.logged import Closeness, closeness
 from hetsched_core.policy import make_policy
 from hetsched_core.report.history import LoggedHistory
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.bundled import cluster_path, log_path
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
 from hetsched_core.traces.infer_cluster import infer_cluster
@@ -63,7 +63,11 @@ def slurm_beside(loaded: Loaded, seed: int = 0) -> Closeness:
     """Return how close `slurm` comes to the log."""
     submissions = loaded.workload.submissions
     log = simulate(
-        submissions, loaded.cluster, make_policy("slurm"), loaded.speeds, Settings(seed=seed)
+        submissions,
+        loaded.cluster,
+        make_policy("slurm"),
+        loaded.speeds,
+        SimulationSettings(seed=seed),
     )
     found = closeness(submissions, log.jobs)
     assert found is not None

@@ -21,7 +21,7 @@ from hetsched_core.cli import main as hetsched
 from hetsched_core.policy import make_policy
 from hetsched_core.replay.replay import replay
 from hetsched_core.report.estimates import relative_change
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
 from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
 from hetsched_core.traces.sacct import SacctOptions
@@ -80,7 +80,7 @@ WORKLOADS: Mapping[str, Callable[[int, Path], Loaded]] = {
 
 def measured(loaded: Loaded, policy: str, shapes: frozenset[Shape]) -> Row:
     """Return the measures of one replay."""
-    settings = Settings(grace_s=GRACE_S, shapes=shapes)
+    settings = SimulationSettings(grace_s=GRACE_S, shapes=shapes)
     (result,) = replay(loaded, {policy: make_policy(policy, POLICIES[policy])}, settings)
     found = result.measures
     return {

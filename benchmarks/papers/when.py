@@ -40,7 +40,7 @@ from hetsched_core.forecast import (
     possible_starts,
 )
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.store import Store
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
 from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
@@ -225,7 +225,7 @@ def replayed(setting: WhenSetting, folder: Path) -> tuple[Judged | None, Judged 
         sorted(loaded.workload.submissions, key=lambda one: (one.job.submit_s, one.job.id)),
         setting.said,
     )[: setting.first]
-    real = Settings(grace_s=setting.grace_s)
+    real = SimulationSettings(grace_s=setting.grace_s)
     log = simulate(submissions, loaded.cluster, watched, loaded.speeds, real)
     first = {record.job.id: record.first_start_s for record in log.jobs}
     end = {record.job.id: record.end_s for record in log.jobs}

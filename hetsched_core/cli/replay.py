@@ -136,7 +136,7 @@ def replay(
     )
     from hetsched_core.replay.replay import replay as run_each
     from hetsched_core.report.history import History
-    from hetsched_core.simulate import Settings
+    from hetsched_core.simulate import SimulationSettings
     from hetsched_core.throughput.node_spread import node_spread as find_node_spread
     from hetsched_core.traces.load import load_workload
 
@@ -145,7 +145,7 @@ def replay(
         spread = None if node_spread is None else find_node_spread(node_spread)
     source = EstimateSource(estimates)
     given_costs = {name: inputs.pop(name) for name in COSTS}
-    settings = Settings(**given_costs, seed=inputs["seed"])
+    settings = SimulationSettings(**given_costs, seed=inputs["seed"])
     _refuse_lost_seeds(seeds, logs, json_file, report_folder)
     if report_folder is not None:
         require_report()

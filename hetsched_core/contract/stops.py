@@ -10,7 +10,7 @@ import numpy as np
 from hetsched_core.contract.logs import over_allocated
 from hetsched_core.contract.scenario import ORIGIN_S, Scenario
 from hetsched_core.contract.trial import Trial, TrialDecision, run_trial
-from hetsched_core.simulate import KnownSpeeds, Settings
+from hetsched_core.simulate import KnownSpeeds, SimulationSettings
 from hetsched_core.types import (
     Cluster,
     Configuration,
@@ -152,7 +152,7 @@ def equal_jobs(seed: int) -> Scenario:
         submissions=submissions,
         truth=speeds,
         estimates=KnownSpeeds(speeds),
-        settings=Settings(
+        settings=SimulationSettings(
             round_s=ROUND_S,
             restart_cost_s=RESTART_COST_S,
             grace_s=GRACE_S,

@@ -16,7 +16,7 @@ from hetsched_core.measures.metrics import Measures, measure
 from hetsched_core.policy import Policy, settings_of
 from hetsched_core.records.runlog import RunLog
 from hetsched_core.report.result import Result, ResultInput
-from hetsched_core.simulate import Estimates, KnownSpeeds, Settings, simulate
+from hetsched_core.simulate import Estimates, KnownSpeeds, SimulationSettings, simulate
 from hetsched_core.simulate.settings import MEASUREMENT_NOISE
 from hetsched_core.throughput.node_spread import NodeSpread, spread_out
 from hetsched_core.traces.load import Loaded
@@ -98,7 +98,7 @@ class Replayed:
 def replay(
     loaded: Loaded,
     policies: Mapping[str, Policy],
-    settings: Settings,
+    settings: SimulationSettings,
     *,
     estimates: EstimateSource = EstimateSource.TRUTH,
     stopwatch: Callable[[], float] = lambda: 0.0,

@@ -2,7 +2,7 @@
 
 from hetsched_core.simulate.engine import simulate
 from hetsched_core.simulate.events import Incident, JobCrashed, NodeBack, NodeDrained, NodeLost
-from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Measured, Settings
+from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Measured, SimulationSettings
 
 __all__ = [
     "Estimates",
@@ -13,6 +13,6 @@ __all__ = [
     "NodeBack",
     "NodeDrained",
     "NodeLost",
-    "Settings",
+    "SimulationSettings",
     "simulate",
 ]

@@ -43,7 +43,7 @@ from hetsched_core.simulate.events import (
     WorkDue,
 )
 from hetsched_core.simulate.heap import EventPriority
-from hetsched_core.simulate.settings import Estimates, KnownSpeeds, Settings
+from hetsched_core.simulate.settings import Estimates, KnownSpeeds, SimulationSettings
 from hetsched_core.simulate.state import ProfilingRun
 from hetsched_core.simulate.tasks import TaskFloor
 from hetsched_core.simulate.world import World
@@ -80,7 +80,7 @@ def simulate(
     cluster: Cluster,
     policy: Policy,
     truth: Speeds,
-    settings: Settings | None = None,
+    settings: SimulationSettings | None = None,
     *,
     estimates: Estimates | None = None,
     incidents: Iterable[Incident] = (),
@@ -106,7 +106,7 @@ def simulate(
         InputError: there is no job, or two have the same id.
         PlanError: the policy's plan breaks a rule.
     """
-    settings = settings or Settings()
+    settings = settings or SimulationSettings()
     if not submissions:
         raise InputError("there is no job to simulate; see `hetsched workload show` for the input")
     jobs = {submission.job.id: submission for submission in submissions}

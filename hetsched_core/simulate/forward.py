@@ -17,7 +17,7 @@ from hetsched_core.records.runlog import RunEnd, RunLogHeader
 from hetsched_core.simulate.engine import Simulation
 from hetsched_core.simulate.events import Drained, GivenUp, TimerRings
 from hetsched_core.simulate.heap import EventPriority
-from hetsched_core.simulate.settings import KnownSpeeds, Settings
+from hetsched_core.simulate.settings import KnownSpeeds, SimulationSettings
 from hetsched_core.simulate.state import Active, Held, gpus_by_type
 from hetsched_core.simulate.world import World
 from hetsched_core.types import (
@@ -57,7 +57,7 @@ def first_starts(
     wanted: Collection[str],
     *,
     arrivals: Sequence[Submission] = (),
-    settings: Settings | None = None,
+    settings: SimulationSettings | None = None,
     horizon_s: float = math.inf,
     sparing: Sparing = ALL,
     go_on: Callable[[], bool] = lambda: True,
@@ -87,7 +87,7 @@ def first_starts(
     if policy.info.model is ExecutionModel.TASKS:
         raise InputError(f"policy {policy.info.name!r} schedules tasks; only replays know of them")
     settings = replace(
-        settings or Settings(),
+        settings or SimulationSettings(),
         round_s=snapshot.round.end_s - snapshot.round.start_s,
         seed=snapshot.seed,
         shapes=snapshot.shapes,
@@ -193,7 +193,7 @@ def _world(
     plan: Plan,
     policy: Policy,
     left: Mapping[str, float],
-    settings: Settings,
+    settings: SimulationSettings,
 ) -> World:
     """Return the cluster as the snapshot shows it, with so much work left for each job."""
     header = RunLogHeader(

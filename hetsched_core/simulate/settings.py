@@ -20,7 +20,7 @@ from hetsched_core.values.settings import setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(Costs):
+class SimulationSettings(Costs):
     """The costs and the grid of a simulation.
 
     Attributes:

@@ -32,7 +32,7 @@ from hetsched_core.simulate.events import (
     WorkDue,
 )
 from hetsched_core.simulate.heap import EventHeap, EventPriority
-from hetsched_core.simulate.settings import Estimates, Measured, Settings
+from hetsched_core.simulate.settings import Estimates, Measured, SimulationSettings
 from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
 from hetsched_core.types import (
     Cluster,
@@ -92,7 +92,7 @@ class World:
         self,
         cluster: Cluster,
         truth: Speeds,
-        settings: Settings,
+        settings: SimulationSettings,
         estimates: Estimates,
         header: RunLogHeader,
         ended: Callable[[int], None],

@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from hetsched_core.errors import described
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import Store, StoreError
 from hetsched_core.types import Plan, Snapshot
 from slurm_plugin.api.forecasts import Forecasts, Known
@@ -65,7 +65,7 @@ class Audience:
         self.publisher.adopt(configuration)
         # Its own: the loop's policy is in use, and may remember what it was asked last.
         self._policy = make_policy(configuration.policy, configuration.parameters)
-        self._settings = Settings(
+        self._settings = SimulationSettings(
             restart_cost_s=configuration.restart_cost_s, grace_s=configuration.grace_s
         )
 

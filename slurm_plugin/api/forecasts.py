@@ -25,7 +25,7 @@ from hetsched_core.forecast import (
     possible_starts,
 )
 from hetsched_core.policy import Policy
-from hetsched_core.simulate import Settings
+from hetsched_core.simulate import SimulationSettings
 from hetsched_core.store import StoredRange
 from hetsched_core.types import Horizon, Job, JobView, Plan, Snapshot, Waiting
 
@@ -68,7 +68,7 @@ class Known:
     plan: Plan
     jobs: Mapping[str, tuple[str, Job]]
     past: tuple[PastJob, ...]
-    settings: Settings
+    settings: SimulationSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from hetsched_core.policies.gavel import Gavel, GavelNotes, GavelQueue, Objective
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, JobView, Plan, ReasonCode, Round, Snapshot
 from tests.hetsched_core.policies.worlds import ROUND, ends, reason, reasons, with_job
 from tests.hetsched_core.worlds import (
@@ -60,7 +60,7 @@ def served(name: str, v100_s: float, now: float, samples: float = 0.0) -> JobVie
 def test_over_many_rounds_each_job_receives_the_shares_that_the_paper_prints() -> None:
     # 110 rounds of 6 minutes, at whose end all are withdrawn.
     jobs = [submission(f"job{n}", 1e9, profile=f"job{n}", cancel_s=110 * 360.0) for n in range(3)]
-    log = simulate(jobs, PAPER, Gavel(), PAPER_SPEEDS, Settings(restart_cost_s=0.0))
+    log = simulate(jobs, PAPER, Gavel(), PAPER_SPEEDS, SimulationSettings(restart_cost_s=0.0))
     hours: dict[tuple[str, str], float] = defaultdict(float)
     for run in log.runs:
         hours[run.job, str(run.configuration)] += (run.freed_s - run.since_s) / 3600
@@ -72,7 +72,9 @@ def test_over_many_rounds_each_job_receives_the_shares_that_the_paper_prints() -
 def test_the_makespan_objective_ends_jobs_of_unequal_size_together() -> None:
     jobs = [submission("short", 3600.0), submission("long", 3 * 3600.0)]
     speeds = linear_speeds(ONE, {"m": {"v100": 1.0}})
-    log = simulate(jobs, ONE, Gavel(Objective.MAKESPAN), speeds, Settings(restart_cost_s=0.0))
+    log = simulate(
+        jobs, ONE, Gavel(Objective.MAKESPAN), speeds, SimulationSettings(restart_cost_s=0.0)
+    )
     assert ends(log)["short"] == pytest.approx(4 * 3600, abs=2 * 360)
     assert ends(log)["long"] == 4 * 3600
 

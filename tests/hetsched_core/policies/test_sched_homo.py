@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from immutables import Map
 
 from hetsched_core.policies.sched_homo import BatchItem, SchedHomo, heaviest
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import (
     Cluster,
     JobView,
@@ -105,7 +105,10 @@ def test_batches_by_hand(
         for name, (_, scale, rounds, at_s) in jobs.items()
     ]
     policy, speeds = SchedHomo(unit_size=unit_size), task_speeds(cluster, times)
-    assert ends(simulate(submissions, cluster, policy, speeds, Settings(switch=0.0))) == expected
+    assert (
+        ends(simulate(submissions, cluster, policy, speeds, SimulationSettings(switch=0.0)))
+        == expected
+    )
 
 
 TIMES = {

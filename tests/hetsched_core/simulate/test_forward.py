@@ -8,7 +8,7 @@ import pytest
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.simulate.forward import ALL, Sparing, first_starts
 from hetsched_core.traces.cluster_file import ClusterFile
 from hetsched_core.traces.load import Loaded, load_workload
@@ -34,7 +34,7 @@ def arrivals(data_dir: Path) -> Loaded:
 
 @pytest.mark.parametrize("name", ["fifo", "slurm", "srtf", "las", "gavel"])
 def test_the_future_is_foretold_exactly_by_who_knows_it(arrivals: Loaded, name: str) -> None:
-    policy, settings = make_policy(name), Settings(grace_s=30.0)
+    policy, settings = make_policy(name), SimulationSettings(grace_s=30.0)
     submissions = {one.job.id: one for one in arrivals.workload.submissions}
     asked: list[tuple[Snapshot, Plan]] = []
 

@@ -11,7 +11,7 @@ import pytest
 from hetsched_core.policies.hadar.hadare import Hadare, Rates
 from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.throughput.first_estimate import GpuFacts
 from hetsched_core.types import (
     Cluster,
@@ -60,7 +60,9 @@ def budgets(plan: Plan) -> dict[str, dict[str, int]]:
 
 def run(policy: Hadare, *samples: float, round_s: float = 90.0) -> RunLog:
     jobs = [submission(f"j{n}", size) for n, size in enumerate(samples)]
-    return simulate(jobs, H6, policy, H6_SPEEDS, Settings(round_s=round_s, restart_cost_s=0.0))
+    return simulate(
+        jobs, H6, policy, H6_SPEEDS, SimulationSettings(round_s=round_s, restart_cost_s=0.0)
+    )
 
 
 def makespan(log: RunLog) -> float:

@@ -12,7 +12,7 @@ from hetsched_core.policies.hadar.hadare import Hadare
 from hetsched_core.policies.hadar.tracker import TrackerNotes
 from hetsched_core.policy import Policy
 from hetsched_core.records.runlog import RunLog
-from hetsched_core.simulate import Settings, simulate
+from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.types import Cluster, Speeds
 from tests.hetsched_core.policies.worlds import watched
 from tests.hetsched_core.worlds import cluster_of, linear_speeds, submission
@@ -43,7 +43,7 @@ class Batch:
 
     def run(self, copies: int = 0, policy: Policy | None = None) -> RunLog:
         jobs = [submission(f"j{n}", s, profile=f"m{n}") for n, s in enumerate(self.samples)]
-        settings = Settings(round_s=self.slot_s, restart_cost_s=0.0)
+        settings = SimulationSettings(round_s=self.slot_s, restart_cost_s=0.0)
         policy = policy or replace(FREE, copies=copies)
         return simulate(jobs, self.cluster, policy, self.speeds, settings)
 
