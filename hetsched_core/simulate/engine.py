@@ -154,7 +154,7 @@ class _Awaited:
     gone: set[str]
     nodes_changed: bool
 
-    def give_back(self, world: World) -> None:
+    def merge_into(self, world: World) -> None:
         """Let the next plan be told of it: this one never comes into force."""
         world.gone |= self.gone
         world.changed |= self.changed - world.gone
@@ -349,7 +349,7 @@ class Simulation:
             self._floor.show()
         if self._awaited is not None:
             # The plan in force is still the one that was asked for before it.
-            self._awaited.give_back(world)
+            self._awaited.merge_into(world)
             self._awaited = None
         world.speeds = world.estimates.speeds(world.now)
         snapshot = self._snapshot()

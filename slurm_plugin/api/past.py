@@ -15,7 +15,7 @@ from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Reason, 
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, outside, seen_by, view_of
 from slurm_plugin.api.forecasts import Forecasts
 
-LENT_S = 60.0
+FROZEN_S = 60.0
 """How long the database is left alone for somebody who copies it."""
 
 _MOST = 500
@@ -65,11 +65,11 @@ class StoreAnswers:
             forecasts: the ranges.
         """
         self._find, self._forecasts = store, forecasts
-        self._lent: set[threading.Timer] = set()
+        self._timers: set[threading.Timer] = set()
 
     def close(self) -> None:
-        """Take back what is lent: the database is about to be closed."""
-        for timer in tuple(self._lent):
+        """Unfreeze the database: it is about to be closed."""
+        for timer in tuple(self._timers):
             timer.cancel()
             timer.join()
 
@@ -140,22 +140,22 @@ class StoreAnswers:
         if not peer.admin:
             raise InputError("only root and the daemon's user may read the database")
         store = self._store
-        size, log_size = store.lend()
+        size, log_size = store.freeze()
 
-        def take_back() -> None:
-            store.give_back()
-            self._lent.discard(timer)
+        def unfreeze() -> None:
+            store.unfreeze()
+            self._timers.discard(timer)
 
-        timer = threading.Timer(LENT_S, take_back)
+        timer = threading.Timer(FROZEN_S, unfreeze)
         timer.daemon = True
-        self._lent = {each for each in self._lent if each.is_alive()} | {timer}
+        self._timers = {each for each in self._timers if each.is_alive()} | {timer}
         timer.start()
         path = Path(store.path).resolve()
         return _head(published) | {
             "path": str(path),
             "bytes": size,
             "log_bytes": log_size,
-            "within_s": LENT_S,
+            "within_s": FROZEN_S,
         }
 
 

@@ -67,7 +67,7 @@ ELEMENTS: Mapping[ExecutionModel, Elements] = {
 """The execution models that run live. Those without copies have one element of a job run."""
 
 
-def parted(
+def jobs_of_copies(
     jobs: Mapping[str, SlurmJob],
 ) -> tuple[dict[str, SlurmJob], dict[str, SlurmJob]]:
     """Make one job of the elements of each job of copies, under the id of its array.
@@ -82,8 +82,8 @@ def parted(
             elements[job.array, job.mark].append(job)
         else:
             others[job_id] = job
-    forked = {array: _job_of(array, all_of) for (array, _), all_of in elements.items()}
-    return forked, others
+    of_copies = {array: _job_of(array, all_of) for (array, _), all_of in elements.items()}
+    return of_copies, others
 
 
 def _job_of(array: str, all_of: Iterable[SlurmJob]) -> SlurmJob:
@@ -119,9 +119,9 @@ def in_turn(elements: Iterable[SlurmJob]) -> list[SlurmJob]:
     return [each for each in left if leads or each.restarts or each.state is not JobState.PENDING]
 
 
-def left_of(forked: Iterable[SlurmJob]) -> Iterator[Cancel]:
+def left_of(of_copies: Iterable[SlurmJob]) -> Iterator[Cancel]:
     """Yield the end of elements that wait, of jobs that are over; what runs ends by itself."""
-    for job in forked:
+    for job in of_copies:
         if job.state is JobState.ENDED:
             for each in job.copies:
                 if each.state is JobState.PENDING:

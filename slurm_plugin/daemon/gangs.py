@@ -53,7 +53,7 @@ class MemberState(Enum):
     PAST = "past"
 
 
-def part_of(leader: SlurmJob, member: SlurmJob) -> MemberState:
+def member_state(leader: SlurmJob, member: SlurmJob) -> MemberState:
     """Return what a member is to the present run of its leader, or of the gang that it leads."""
     if member.state in _ACTIVE:
         return MemberState.BEGUN
@@ -68,7 +68,7 @@ def part_of(leader: SlurmJob, member: SlurmJob) -> MemberState:
     return MemberState.DUE if member.entered else MemberState.SPARE
 
 
-def folded(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[SlurmJob, ...]]:
+def jobs_of_gangs(jobs: Mapping[str, SlurmJob]) -> tuple[dict[str, SlurmJob], tuple[SlurmJob, ...]]:
     """Make one job of each gang, under the id of its array; all others stay as they are.
 
     Returns:
@@ -134,11 +134,11 @@ def pieces_held(seen: SlurmJob) -> Pieces:
     yield from _spread(seen.nodes, seen.gpus)
     running = seen.state in (JobState.RUNNING, JobState.SUSPENDED)
     for member in seen.members:
-        part = part_of(seen, member)
+        stands = member_state(seen, member)
         nodes: tuple[str, ...] = ()
-        if part is MemberState.BEGUN or (running and part is MemberState.ENDED):
+        if stands is MemberState.BEGUN or (running and stands is MemberState.ENDED):
             nodes = member.nodes
-        elif running and part is MemberState.DUE:
+        elif running and stands is MemberState.DUE:
             nodes = member.pinned
         yield from _spread(nodes, member.gpus)
 
@@ -153,20 +153,20 @@ def nodes_entered(seen: SlurmJob) -> frozenset[str]:
     """Return the nodes on which a waiting job, or its elements together, are to start."""
     if not seen.entered:
         return frozenset()
-    due = (each for each in seen.members if part_of(seen, each) is MemberState.DUE)
+    due = (each for each in seen.members if member_state(seen, each) is MemberState.DUE)
     return frozenset(name for element in (seen, *due) for name in element.pinned)
 
 
 def finishing(seen: SlurmJob) -> bool:
     """Whether a part of a job's present run has ended well, and the rest is about to."""
     return seen.state is JobState.RUNNING and any(
-        part_of(seen, member) is MemberState.ENDED for member in seen.members
+        member_state(seen, member) is MemberState.ENDED for member in seen.members
     )
 
 
 def complete(seen: SlurmJob) -> bool:
     """Whether all that take part in the present run of a job have started."""
-    return not any(part_of(seen, member) is MemberState.DUE for member in seen.members)
+    return not any(member_state(seen, member) is MemberState.DUE for member in seen.members)
 
 
 def missed(seen: SlurmJob) -> bool:
@@ -240,7 +240,7 @@ def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> I
         name = element_id(seen, member.element)
         if name in taking_part:
             continue
-        match part_of(seen, member):
+        match member_state(seen, member):
             case MemberState.DUE if runs and member.dependency.startswith("after:"):
                 # Slurm would look at it again by itself, at its next round.
                 yield Depend(name, "")
@@ -266,7 +266,7 @@ def broken(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
     One that has failed since its leader was stopped, or lost, is no loss.
     """
     for member in seen.members:
-        lost = seen.state is JobState.RUNNING and part_of(seen, member) is MemberState.ENDED
+        lost = seen.state is JobState.RUNNING and member_state(seen, member) is MemberState.ENDED
         failed = lost and member.outcome != "COMPLETED"
         if member.outcome == "CANCELLED" or (failed and (member.end_s or 0.0) + patience_s < now):
             yield Cancel(seen.array)
@@ -286,7 +286,7 @@ def leftover(
         if leader is not None:
             waits = member.state is JobState.PENDING
             well = leader.outcome == "COMPLETED"
-            left_alone = part_of(leader, member) is MemberState.SPARE if waits else well
+            left_alone = member_state(leader, member) is MemberState.SPARE if waits else well
             over_s = (leader.end_s or 0.0) + patience_s if left_alone else 0.0
         if over_s < now:
             yield Cancel(element_id(member, member.element))

@@ -16,9 +16,9 @@ from structlog.typing import FilteringBoundLogger
 
 from hetsched_core.errors import HetschedError, InputError
 from hetsched_core.policy import make_policy
-from slurm_plugin.api.audience import Audience
 from slurm_plugin.api.meters import serve_meters
 from slurm_plugin.api.server import AnswerServer
+from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import open_backend
 from slurm_plugin.daemon.claims import ClusterClaim
 from slurm_plugin.daemon.configuration import DaemonConfiguration
@@ -71,17 +71,17 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
             store=database.store,
             stopwatch=time.perf_counter,
         )
-        audience = Audience(configuration, time.time(), lambda: database.store, time.perf_counter)
+        telemetry = Telemetry(configuration, time.time(), lambda: database.store, time.perf_counter)
         try:
-            server = AnswerServer(configuration.socket, audience.publisher.answer)
+            server = AnswerServer(configuration.socket, telemetry.publisher.answer)
             stack.callback(server.close)
         except InputError as error:
             log.warning("no_answers", words=str(error))
         # Before the server: who asks for a range is answered sooner if none is drawn any more.
-        stack.callback(audience.close)
+        stack.callback(telemetry.close)
         if configuration.metrics:
             try:
-                stack.callback(serve_meters(configuration.metrics, audience.meters).shutdown)
+                stack.callback(serve_meters(configuration.metrics, telemetry.meters).shutdown)
             except InputError as error:
                 log.warning("no_metrics", words=str(error))
         log.info(
@@ -98,7 +98,7 @@ def serve(read: Callable[[], DaemonConfiguration]) -> None:
                 claim.hold()
             return found
 
-        _run(daemon, _Held(lock, claim, database), configuration, read_again, asked, audience, log)
+        _run(daemon, _Held(lock, claim, database), configuration, read_again, asked, telemetry, log)
         tell(log, daemon.let_go(), daemon.plan, daemon.decisions)
     notify("STOPPING=1")
     log.info("down")
@@ -171,7 +171,7 @@ def _run(
     configuration: DaemonConfiguration,
     read: Callable[[], DaemonConfiguration],
     asked: _Asked,
-    audience: Audience,
+    telemetry: Telemetry,
     log: FilteringBoundLogger,
 ) -> None:
     away = trouble = ""
@@ -181,8 +181,8 @@ def _run(
         begun = time.monotonic()
         if asked.reload_once():
             configuration = _reloaded(daemon, configuration, read, log)
-            audience.adopt(configuration)
-        with audience.standing_still():
+            telemetry.adopt(configuration)
+        with telemetry.standing_still():
             held.check(daemon, log)
             report = daemon.cycle()
             if report.away and not away:
@@ -191,9 +191,9 @@ def _run(
                 log.info("back")
             away = report.away
             tell(log, report, daemon.plan, daemon.decisions)
-            audience.note(daemon, report)
-        if audience.trouble != trouble:
-            trouble = audience.trouble
+            telemetry.note(daemon, report)
+        if telemetry.trouble != trouble:
+            trouble = telemetry.trouble
             log.warning("history", words=trouble or "what becomes of jobs is told again")
         took_s = time.monotonic() - begun
         if took_s > max(configuration.cycle_s, slowest_s):

@@ -57,16 +57,16 @@ from slurm_plugin.daemon.copies import (
     Elements,
     blocked,
     in_turn,
+    jobs_of_copies,
     left_of,
-    parted,
     startable,
 )
 from slurm_plugin.daemon.cpu_jobs import CpuJob
 from slurm_plugin.daemon.gangs import (
     element_id,
     finishing,
-    folded,
     job_of,
+    jobs_of_gangs,
     leftover,
     missed,
     of_leader,
@@ -211,15 +211,15 @@ class LiveWorld:
         self.windows = windows
         cluster = self._observe_cluster(state.nodes, now)
         self.hold = hold_name(state.reservations, now)
-        forked, others = parted(candidates(self.requests.marked(state.jobs)))
-        jobs, left = folded(others)
-        jobs |= forked
+        of_copies, others = jobs_of_copies(candidates(self.requests.marked(state.jobs)))
+        jobs, left = jobs_of_gangs(others)
+        jobs |= of_copies
         given_up = [job for job in jobs.values() if job.over and self._gives_up(job, now)]
         jobs |= {job.id: replace(job, state=JobState.ENDED) for job in given_up}
         state = replace(state, jobs=jobs)
         self.leaderless = (
             *leftover((job for job in left if self._wants(job)), jobs, now, self._settings.grace_s),
-            *left_of(job for job in forked.values() if self._wants(job)),
+            *left_of(job for job in of_copies.values() if self._wants(job)),
         )
         if any(what.startswith("job ") for what in self.odd):
             # The leader of these may be among what is left out.

@@ -64,12 +64,12 @@ def site() -> Iterator[Site]:
             bench.cycle(running(third, bench.clock.now), fourth)
             bench.ask("when", "4")
             bench.cycle(running(third, bench.clock.now - 1), fourth)
-            server = AnswerServer(folder / "s", bench.audience.publisher.answer)
+            server = AnswerServer(folder / "s", bench.telemetry.publisher.answer)
             try:
                 yield Site(bench, database, {"HETSCHED_SOCKET": str(folder / "s")})
             finally:
                 server.close()
-                bench.audience.close()
+                bench.telemetry.close()
 
 
 def test_the_queue_has_squeues_columns_and_letters(site: Site) -> None:

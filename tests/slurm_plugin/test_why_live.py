@@ -30,7 +30,7 @@ from hetsched_core.types import (
     Waiting,
 )
 from slurm_plugin.api.answers import Peer
-from slurm_plugin.api.audience import Audience
+from slurm_plugin.api.telemetry import Telemetry
 from slurm_plugin.backend import JobState, open_backend
 from slurm_plugin.daemon import Daemon, DaemonMode
 from slurm_plugin.daemon.configuration import DaemonConfiguration
@@ -69,7 +69,7 @@ class Scene:
 
     cluster: Testbed
     daemon: Daemon
-    audience: Audience
+    telemetry: Telemetry
 
     def submit(self, *words: str | Path) -> str:
         return sbatch(self.cluster, *words)
@@ -79,7 +79,7 @@ class Scene:
         while True:
             report = self.daemon.cycle()
             assert report.violations == ()
-            self.audience.note(self.daemon, report)
+            self.telemetry.note(self.daemon, report)
             if holds():
                 return
             assert time.monotonic() < latest, "it has not come about in time"
@@ -90,7 +90,7 @@ class Scene:
         return all(job in managed and managed[job].slurm.state is JobState.RUNNING for job in jobs)
 
     def ask(self, question: str, job: str = "") -> dict[str, Any]:
-        return self.audience.publisher.answer({"ask": question, "job": job}, ROOT)
+        return self.telemetry.publisher.answer({"ask": question, "job": job}, ROOT)
 
     def why(self, job: str) -> dict[str, Any]:
         return self.ask("why", job)
@@ -120,9 +120,9 @@ def scene(cluster: Testbed) -> Iterator[Scene]:
     backend = open_backend("commands")
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         daemon = daemon_of(backend, store=store, settings=SETTINGS)
-        audience = Audience(SETTINGS, time.time(), lambda: store, time.perf_counter)
-        yield Scene(cluster, daemon, audience)
-    audience.close()
+        telemetry = Telemetry(SETTINGS, time.time(), lambda: store, time.perf_counter)
+        yield Scene(cluster, daemon, telemetry)
+    telemetry.close()
     end_all(cluster)
     cluster.await_idle()
 

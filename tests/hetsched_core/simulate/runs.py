@@ -22,10 +22,8 @@ def run(
     **settings: float,
 ) -> RunLog:
     speeds = linear_speeds(cluster, {"m": dict.fromkeys(cluster.gpu_types, 1.0)}, several_nodes)
-    chosen = {"restart_cost_s": 10.0, **settings}
-    return simulate(
-        submissions, cluster, policy, speeds, SimulationSettings(**chosen), incidents=incidents
-    )  # type: ignore[arg-type]
+    chosen = SimulationSettings(**{"restart_cost_s": 10.0, **settings})  # type: ignore[arg-type]
+    return simulate(submissions, cluster, policy, speeds, chosen, incidents=incidents)
 
 
 def ends(log: RunLog) -> dict[str, float | None]:

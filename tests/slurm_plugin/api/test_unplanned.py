@@ -28,7 +28,7 @@ def bench() -> Iterator[Bench]:
     with Store.open(IN_MEMORY, Mode.WRITE) as store:
         found = bench_on(store, Clock())
         yield found
-        found.audience.close()
+        found.telemetry.close()
 
 
 def sentences(bench: Bench, job: str, peer: Peer = ROOT) -> list[str]:

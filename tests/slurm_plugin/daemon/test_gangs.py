@@ -23,8 +23,8 @@ from slurm_plugin.backend import (
 from slurm_plugin.daemon.gangs import (
     broken,
     complete,
-    folded,
     job_of,
+    jobs_of_gangs,
     leftover,
     of_leader,
     pieces_held,
@@ -66,7 +66,7 @@ def running(number: int, nodes: tuple[str, ...], gpus: int, **more: Any) -> Slur
 
 def gang(*elements: SlurmJob) -> SlurmJob:
     """The job that they are."""
-    found, left = folded({each.id: each for each in elements})
+    found, left = jobs_of_gangs({each.id: each for each in elements})
     assert (list(found), left) == (["7"], ())
     return found["7"]
 
@@ -89,7 +89,7 @@ def test_elements_are_one_job_that_holds_what_they_hold() -> None:
 
 def cancelled(now: float, *elements: SlurmJob) -> list[str]:
     """What is cancelled of elements without a leader."""
-    found, left = folded({each.id: each for each in elements})
+    found, left = jobs_of_gangs({each.id: each for each in elements})
     return [change.job for change in leftover(left, found, now, patience_s=10.0)]
 
 

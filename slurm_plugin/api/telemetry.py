@@ -1,4 +1,4 @@
-"""Who is told after each cycle, beside the log: askers, Prometheus, the journal, the forecasts."""
+"""What the daemon tells after each cycle, beside its log: answers, metrics, history, forecasts."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _LAST_S = 20.0
 """How long a plan of a possible future is waited for at the end."""
 
 
-class Audience:
-    """Is told of each cycle, by the thread of the loop."""
+class Telemetry:
+    """Takes in each cycle, in the thread of the loop."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Audience:
         self._thread.start()
 
     def close(self) -> None:
-        """Draw no more futures, and lend nothing.
+        """Draw no more futures, and freeze no database.
 
         A future is drawn to the end of a plan: Python cannot end with a thread in a solver.
         """
@@ -98,7 +98,7 @@ class Audience:
 
     @property
     def trouble(self) -> str:
-        """What is wrong with those who are told, in words; "" for nothing."""
+        """What is wrong with any of it, in words; "" for nothing."""
         failed = [f"{who}: {words}" for who, words in self._failed.items()]
         return "; ".join([*failed, *filter(None, [self.journal.trouble])])
 
@@ -108,7 +108,7 @@ class Audience:
 
     @contextmanager
     def _unharmed(self, who: str) -> Iterator[None]:
-        """Let the loop go on, which holds the nodes, whatever happens to those who are told."""
+        """Let the loop go on, which holds the nodes, whatever happens to what it tells."""
         try:
             yield
         except Exception as error:
