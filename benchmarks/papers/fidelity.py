@@ -21,7 +21,7 @@ from hetsched_core.policies.gavel import Gavel, Objective
 from hetsched_core.policy import Policy, make_policy
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.traces.cluster_file import ClusterFile
-from hetsched_core.traces.load import Loaded, load_workload
+from hetsched_core.traces.load import ReplayInputs, load_workload
 from hetsched_core.types import (
     Cluster,
     Node,
@@ -90,7 +90,7 @@ class Blocking(Gavel):
 
 
 @cache
-def load(setting: TraceSetting, folder: Path, *, blind: bool) -> Loaded:
+def load(setting: TraceSetting, folder: Path, *, blind: bool) -> ReplayInputs:
     """Return a trace with its cluster, on which spreading a job costs nothing if `blind`."""
     nodes = tuple(
         Node(f"{gpu_type}-{number}", gpu_type, GPUS_A_NODE)

@@ -23,7 +23,7 @@ from hetsched_core.replay.replay import replay
 from hetsched_core.report.estimates import relative_change
 from hetsched_core.simulate import SimulationSettings
 from hetsched_core.traces.cluster_file import ClusterFile, format_cluster, read_cluster
-from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
 from hetsched_core.traces.sacct import SacctOptions
 from hetsched_core.types import ALL_SHAPES, Cluster, Node, Shape
 
@@ -54,7 +54,7 @@ COLUMNS = (
 )
 
 
-def generated(seed: int, folder: Path) -> Loaded:
+def generated(seed: int, folder: Path) -> ReplayInputs:
     """Return generated jobs, a few of which use sixteen GPUs, accepting several counts."""
     cluster, jobs = folder / "cluster.toml", folder / f"jobs-{seed}.jsonl"
     cluster.write_text(format_cluster(ClusterFile(CLUSTER)))
@@ -64,21 +64,21 @@ def generated(seed: int, folder: Path) -> Loaded:
     return load_workload([jobs], ClusterFile(CLUSTER))
 
 
-def logged(seed: int, *, elastic: bool) -> Loaded:
+def logged(seed: int, *, elastic: bool) -> ReplayInputs:
     """Return the bundled log, models drawn with a seed; `elastic` jobs accept several counts."""
     sacct = SacctOptions(zone=ZoneInfo("UTC"))
     options = LoadOptions(elastic=elastic, sacct=sacct, seed=seed)
     return load_workload([BUNDLED / "sacct.txt"], read_cluster(BUNDLED / "cluster.toml"), options)
 
 
-WORKLOADS: Mapping[str, Callable[[int, Path], Loaded]] = {
+WORKLOADS: Mapping[str, Callable[[int, Path], ReplayInputs]] = {
     "the bundled log": lambda seed, _: logged(seed, elastic=False),
     "the same, elastic": lambda seed, _: logged(seed, elastic=True),
     "generated, elastic": generated,
 }
 
 
-def measured(loaded: Loaded, policy: str, shapes: frozenset[Shape]) -> Row:
+def measured(loaded: ReplayInputs, policy: str, shapes: frozenset[Shape]) -> Row:
     """Return the measures of one replay."""
     settings = SimulationSettings(grace_s=GRACE_S, shapes=shapes)
     (result,) = replay(loaded, {policy: make_policy(policy, POLICIES[policy])}, settings)

@@ -32,18 +32,18 @@ from hetsched_core.forecast import (
     Calibration,
     Experience,
     Futures,
-    Judged,
     PastJob,
+    RangeAccuracy,
     StartRange,
     claim_of,
-    judged,
     possible_starts,
+    range_accuracy,
 )
 from hetsched_core.policy import Policy, PolicyInfo, make_policy
 from hetsched_core.simulate import SimulationSettings, simulate
 from hetsched_core.store import Store
 from hetsched_core.traces.cluster_file import ClusterFile, read_cluster
-from hetsched_core.traces.load import Loaded, LoadOptions, load_workload
+from hetsched_core.traces.load import LoadOptions, ReplayInputs, load_workload
 from hetsched_core.traces.sacct import SacctOptions, parse_zone
 from hetsched_core.types import Cluster, Horizon, Job, Node, Plan, Snapshot, Submission, Waiting
 
@@ -162,7 +162,7 @@ class Watched:
         return plan
 
 
-def load(setting: WhenSetting, folder: Path) -> Loaded:
+def load(setting: WhenSetting, folder: Path) -> ReplayInputs:
     """Return the jobs of a setting with their cluster."""
     if setting.trace == "bundled":
         options = LoadOptions(sacct=SacctOptions(zone=parse_zone("UTC")))
@@ -210,7 +210,9 @@ def as_said(submissions: Sequence[Submission], seed: int) -> dict[str, Job]:
     return said
 
 
-def replayed(setting: WhenSetting, folder: Path) -> tuple[Judged | None, Judged | None]:
+def replayed(
+    setting: WhenSetting, folder: Path
+) -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
     """Replay a setting, give ranges to its jobs as they come, and judge them by the replay.
 
     What has ended by then is what is known then, and so are the ranges whose jobs have started.
@@ -282,10 +284,12 @@ def replayed(setting: WhenSetting, folder: Path) -> tuple[Judged | None, Judged 
     return settled(given)
 
 
-def settled(given: Sequence[tuple[StartRange, float]]) -> tuple[Judged | None, Judged | None]:
+def settled(
+    given: Sequence[tuple[StartRange, float]],
+) -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
     """Judge the second half of the ranges, for which the first was learned from, and all."""
     ordered = sorted(given, key=lambda pair: pair[0].at_s)
-    return judged(ordered, len(ordered) // 2), judged(ordered)
+    return range_accuracy(ordered, len(ordered) // 2), range_accuracy(ordered)
 
 
 def _came(snapshot: Snapshot, plan: Plan) -> list[str]:
@@ -310,7 +314,7 @@ sleep {seconds}
 """
 
 
-def live() -> tuple[Judged | None, Judged | None]:
+def live() -> tuple[RangeAccuracy | None, RangeAccuracy | None]:
     """Let jobs of 15 to 42 s queue on a private Slurm of 12 GPUs, and judge what the daemon told.
 
     A job takes 25 to 35 % of its time limit, which is all that the daemon knows of it.
@@ -385,7 +389,9 @@ HEADS = (
 )
 
 
-def row(name: str, policy: str, judgement: tuple[Judged | None, Judged | None]) -> tuple[str, ...]:
+def row(
+    name: str, policy: str, judgement: tuple[RangeAccuracy | None, RangeAccuracy | None]
+) -> tuple[str, ...]:
     """Return a line of the table."""
     found, whole = judgement
     assert found is not None

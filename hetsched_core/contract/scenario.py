@@ -17,10 +17,10 @@ from hetsched_core.simulate import (
     Incident,
     JobCrashed,
     KnownSpeeds,
-    Measured,
     NodeBack,
     NodeDrained,
     NodeLost,
+    RunMeasurement,
     SimulationSettings,
 )
 from hetsched_core.types import (
@@ -82,7 +82,7 @@ class ImprovingSpeeds:
         """Return what is believed at `now`."""
         return self.first if now < self.from_s else self.truth
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Learn nothing: what is believed depends on the time alone."""
         del measured
 

@@ -81,7 +81,7 @@ class PricedOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class SiaChoice:
     """The configuration chosen for each job, None for none, and how it was found."""
 
     configurations: tuple[int | None, ...]
@@ -214,7 +214,7 @@ def options_of(snapshot: Snapshot, job: Job, ways: Sequence[Way], pools: Pools) 
 
 def choose(
     priced: Sequence[PricedOptions], capacity: Floats, leave_out: float, limits: Limits
-) -> Chosen:
+) -> SiaChoice:
     """Choose at most one configuration for each job so that the costs add up to the least.
 
     Args:
@@ -252,7 +252,7 @@ def choose(
         by_cost = sorted(ks, key=lambda k, mine=priced[jobs[0]]: (mine.cost[k], k))  # type: ignore[misc]
         for job, k in zip(jobs, by_cost, strict=False):
             configurations[job] = k
-    return Chosen(
+    return SiaChoice(
         tuple(configurations),
         Diagnostics(
             method="integer programme",

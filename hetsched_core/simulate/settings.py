@@ -57,7 +57,7 @@ run, BERT by 0.2 %, BERT on Longhorn by 1.9 % (hal-uw/blox-pal)."""
 
 @cheaply_made
 @dataclass(frozen=True, slots=True)
-class Measured:
+class RunMeasurement:
     """What can be measured of a run that ended: the `samples` it did in `seconds` of progress.
 
     Those of a profiling run count here, though they are no progress of its job.
@@ -77,7 +77,7 @@ class Estimates(Protocol):
         """Return the estimates that exist at `now`."""
         ...
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Take note of a run that has just ended."""
         ...
 
@@ -93,6 +93,6 @@ class KnownSpeeds:
         del now
         return self.given
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         """Learn nothing."""
         del measured

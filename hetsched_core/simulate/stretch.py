@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from hetsched_core.records.runlog import RunEnd, RunRecord
-from hetsched_core.simulate.settings import Measured
+from hetsched_core.simulate.settings import RunMeasurement
 from hetsched_core.simulate.world import World
 from hetsched_core.types import Configuration, Purpose
 
@@ -106,7 +106,7 @@ class Stretch:
                 active.run_numbers += rounds
             done = rounds * share.tasks
             world.estimates.observe(
-                Measured(
+                RunMeasurement(
                     active.job,
                     Purpose.RUN,
                     share.configuration,

@@ -32,7 +32,7 @@ from hetsched_core.simulate.events import (
     WorkDue,
 )
 from hetsched_core.simulate.heap import EventHeap, EventPriority
-from hetsched_core.simulate.settings import Estimates, Measured, SimulationSettings
+from hetsched_core.simulate.settings import Estimates, RunMeasurement, SimulationSettings
 from hetsched_core.simulate.state import Active, Held, ProfilingRun, RunId, gpus_by_type
 from hetsched_core.types import (
     Cluster,
@@ -52,7 +52,7 @@ from hetsched_core.types import (
 )
 from hetsched_core.types.making import maker
 
-_make_held, _make_measured, _make_work_due = maker(Held), maker(Measured), maker(WorkDue)
+_make_held, _make_measured, _make_work_due = maker(Held), maker(RunMeasurement), maker(WorkDue)
 _make_run_record, _make_job_record = maker(RunRecord), maker(JobRecord)
 
 _LEADS_TO = {

@@ -23,7 +23,7 @@ import numpy as np
 from hetsched_core.errors import InputError
 from hetsched_core.throughput import ModelProfile, gavel_profile, match_gpu
 from hetsched_core.traces.lines import read_lines
-from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
 from hetsched_core.types import Job, Layer, RequirementSet, SpeedTable, Submission
 
 ALONE = "null"
@@ -239,7 +239,7 @@ def gavel_workload(
         job_id = f"{prefix}{job.line}"
         reason = _reject(job, tables.get(job.model))
         if reason:
-            rejected.append(Rejected(job_id, reason, job.line))
+            rejected.append(RejectedJob(job_id, reason, job.line))
             continue
         slos += job.slo is not None
         submissions.append(

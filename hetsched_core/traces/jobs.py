@@ -24,7 +24,7 @@ from hetsched_core.traces.sacct import (
     link_runs,
     parse_job_id,
 )
-from hetsched_core.traces.workload import Rejected, Workload, arrival_order
+from hetsched_core.traces.workload import RejectedJob, Workload, arrival_order
 from hetsched_core.types import (
     Cluster,
     EndState,
@@ -233,7 +233,7 @@ class _Conversion:
             if isinstance(found, Submission):
                 submissions[job_id] = found
             else:
-                rejected.append(Rejected(job_id, found, job.runs[0].line))
+                rejected.append(RejectedJob(job_id, found, job.runs[0].line))
         return Workload(
             tuple(sorted(submissions.values(), key=arrival_order)),
             assumptions=(

@@ -102,7 +102,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded(Inputs):
+class ReplayInputs(Inputs):
     """What a replay needs: jobs, the true speeds of their profiles, and a cluster.
 
     `windows` are spans in which nodes of it are closed.
@@ -115,7 +115,7 @@ class Loaded(Inputs):
 
 def load_workload(
     paths: Sequence[Path], cluster: ClusterFile | None = None, options: LoadOptions | None = None
-) -> Loaded:
+) -> ReplayInputs:
     """Read what a replay needs from files of one kind.
 
     Args:
@@ -146,7 +146,7 @@ def load_workload(
             f"no job of {_names(paths)} runs on a GPU type of cluster {nodes.name!r} "
             f"({', '.join(nodes.gpu_types)}); there are speeds for: {', '.join(known)}"
         )
-    return Loaded(
+    return ReplayInputs(
         workload=workload,
         reports=inputs.reports,
         unusable=inputs.unusable,

@@ -15,7 +15,7 @@ from job_wrappers.states import leaves, mapped
 
 
 @dataclass(frozen=True)
-class Trained:
+class TaskResult:
     """What a task has come to.
 
     Attributes:
@@ -88,11 +88,11 @@ class Trainer:
             if load:
                 self.layers.load()
 
-    def train(self, round_: int, number: int) -> tuple[Trained, Any]:
+    def train(self, round_: int, number: int) -> tuple[TaskResult, Any]:
         """Run a task and return what came of it, and what `store` is to be given."""
         now = time.monotonic()
         if self._rounds.has(round_, number):
-            return Trained(None, now, now), None
+            return TaskResult(None, now, now), None
         self._take(round_)
         host = self._batch_of(round_, number)
         self._batch = None
@@ -116,7 +116,7 @@ class Trainer:
         for tensor in _tensors(batch):
             tensor.zero_()
         stalled = self.layers.stalled_s
-        found = Trained(value, began, ended, stalled, working)
+        found = TaskResult(value, began, ended, stalled, working)
         return found, (round_, number, gradients, buffers)
 
     def store(self, made: Any) -> None:

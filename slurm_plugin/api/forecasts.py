@@ -18,11 +18,11 @@ from hetsched_core.forecast import (
     Calibration,
     Experience,
     Futures,
-    Judged,
     PastJob,
+    RangeAccuracy,
     StartRange,
-    judged,
     possible_starts,
+    range_accuracy,
 )
 from hetsched_core.policy import Policy
 from hetsched_core.simulate import SimulationSettings
@@ -156,11 +156,11 @@ class Forecasts:
             new, self._new = tuple(self._new), []
         return new
 
-    def judged(self) -> Judged | None:
+    def accuracy(self) -> RangeAccuracy | None:
         """Return how good the ranges were that were given as jobs came."""
         with self._state:
             given = tuple(self._judged)
-        return judged(given)
+        return range_accuracy(given)
 
     def when(self, job: str) -> StartRange | TooFew | None:
         """Return a range for a waiting job, or why there is none; None where it may not start.

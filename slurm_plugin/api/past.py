@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from hetsched_core.errors import InputError
-from hetsched_core.forecast import HORIZON_S, Judged, StartRange
+from hetsched_core.forecast import HORIZON_S, RangeAccuracy, StartRange
 from hetsched_core.store import JobEvent, Store, StoredJob, StoredRange
 from hetsched_core.types import Entry, Horizon, JobView, Phase, Placed, Reason, ReasonCode, Waiting
 from slurm_plugin.api.answers import SCHEMA, Peer, Published, may_see, outside, seen_by, view_of
@@ -118,7 +118,7 @@ class StoreAnswers:
             },
             "why_none": why,
             "reserved_s": None if kept is None else kept.start_s,
-            "past": _told(self._forecasts.judged()),
+            "past": _told(self._forecasts.accuracy()),
         }
 
     def history(self, published: Published, job: str, peer: Peer) -> dict[str, Any]:
@@ -183,7 +183,7 @@ def _head(published: Published) -> dict[str, Any]:
     return {"schema": SCHEMA, "at_s": published.at_s, "away": published.away}
 
 
-def _told(found: Judged | None) -> dict[str, Any] | None:
+def _told(found: RangeAccuracy | None) -> dict[str, Any] | None:
     return None if found is None else asdict(found)
 
 

@@ -29,7 +29,7 @@ from slurm_plugin.daemon.gangs import (
     tidied,
     together,
 )
-from slurm_plugin.daemon.managed import Managed
+from slurm_plugin.daemon.managed import ManagedJob
 from slurm_plugin.daemon.runs import late_in_part
 from slurm_plugin.daemon.settings import DaemonSettings, round_of
 from slurm_plugin.daemon.tenants import Comers
@@ -112,7 +112,7 @@ def leaving(world: LiveWorld) -> Iterator[Leave]:
     yield from world.intruders
 
 
-def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:
+def _is_half(known: ManagedJob, settings: DaemonSettings, now: float) -> bool:
     """Whether a part of a gang runs that does not become whole, or not in time: all or none."""
     if known.partial_s is None:
         return False
@@ -123,7 +123,7 @@ def _is_half(known: Managed, settings: DaemonSettings, now: float) -> bool:
 
 
 def _enter(
-    world: LiveWorld, known: Managed, configuration: Configuration
+    world: LiveWorld, known: ManagedJob, configuration: Configuration
 ) -> Enter | Together | None:
     """Return how a job is placed: an element for each count of GPUs on a node, most GPUs first."""
     seen, request = known.slurm, known.request
@@ -150,12 +150,12 @@ def _enter(
     return together(seen, entries)
 
 
-def _leave(known: Managed) -> Leave:
+def _leave(known: ManagedJob) -> Leave:
     """Return what lets a job wait again, in the shape in which it was submitted."""
     return known.request.leave(element_id(known.slurm), known.slurm.partitions)
 
 
-def _stop(known: Managed, settings: DaemonSettings, now: float) -> Change | None:
+def _stop(known: ManagedJob, settings: DaemonSettings, now: float) -> Change | None:
     """Return how a running job is stopped: warned first if it is to be, and given its time.
 
     That time is over when the job tells that it has saved its state.

@@ -22,7 +22,7 @@ LIVE_SHAPES = frozenset({Shape.SINGLE_NODE, Shape.EVEN})
 DAY_S = 86_400.0
 
 
-class ManagedJobs(StrEnum):
+class JobSelection(StrEnum):
     """Which jobs are placed on the managed nodes: all, or those with a requirement set."""
 
     ALL = "all"
@@ -46,8 +46,8 @@ class DaemonSettings:
     nodes: str = setting(
         "", "nodes that are managed beside those of `partitions`, such as n[0-3],n7"
     )
-    jobs: ManagedJobs = setting(
-        ManagedJobs.ALL,
+    jobs: JobSelection = setting(
+        JobSelection.ALL,
         "which jobs are placed on the managed nodes: all that want them, or, for a pilot, those "
         "with a requirement set alone",
     )

@@ -78,7 +78,7 @@ from slurm_plugin.daemon.launches import Launches
 from slurm_plugin.daemon.managed import (
     LIMITS,
     QUOTA_S,
-    Managed,
+    ManagedJob,
     blocked_by,
     described,
     editable,
@@ -88,7 +88,7 @@ from slurm_plugin.daemon.node_use import Use, node_views, not_ours, used_by
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.requests import Requests
 from slurm_plugin.daemon.runs import as_run, run_of
-from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, ManagedJobs
+from slurm_plugin.daemon.settings import LIVE_SHAPES, DaemonSettings, JobSelection
 from slurm_plugin.daemon.site import site_warnings
 from slurm_plugin.daemon.slurm_reasons import limits_together, partition_is_closed
 from slurm_plugin.daemon.sound import sound
@@ -162,7 +162,7 @@ class LiveWorld:
         self.cluster: Cluster | None = None
         self.nodes: Map[str, NodeView] = Map()
         self.jobs: Map[str, JobView] = Map()
-        self.managed: dict[str, Managed] = {}
+        self.managed: dict[str, ManagedJob] = {}
         self.later: dict[str, JobView] = {}
         self.aside: dict[str, str] = {}
         self.records: Mapping[str, SlurmJob] = {}
@@ -296,18 +296,18 @@ class LiveWorld:
         ours = self.managed.items()
         return frozenset(job for job, k in ours if k.slurm.state is JobState.SUSPENDED)
 
-    def units(self) -> Iterator[Managed]:
+    def units(self) -> Iterator[ManagedJob]:
         """Yield what is started and stopped by itself: jobs, and elements of jobs of copies."""
         for known in self.managed.values():
             yield from known.copies.values() or (known,)
             yield from known.surplus.values()
 
-    def unit(self, changed: str) -> Managed | None:
+    def unit(self, changed: str) -> ManagedJob | None:
         """Return the job, or the element of a job of copies, that was changed under an id."""
         known = self.job(changed)
         return known and (known.copies | known.surplus).get(changed, known)
 
-    def job(self, changed: str) -> Managed | None:
+    def job(self, changed: str) -> ManagedJob | None:
         """Return the job that was changed, or of which an element was, under an id."""
         return self.managed.get(changed) or self.managed.get(job_of(changed))
 
@@ -389,7 +389,7 @@ class LiveWorld:
             elif known.warned_s is not None and job_id not in stopping:
                 known.warned_s = None
 
-    def limit_min(self, known: Managed, configuration: Configuration) -> int | None:
+    def limit_min(self, known: ManagedJob, configuration: Configuration) -> int | None:
         """Return the time limit of a run there, in minutes; None for a job without one."""
         limit_s = known.request.own.time_limit_s
         if limit_s is None or self.cluster is None or self.speeds is None:
@@ -511,7 +511,7 @@ class LiveWorld:
 
     def _takes(self, seen: SlurmJob, request: Request) -> bool:
         """Whether such a job is placed."""
-        return self._settings.jobs is ManagedJobs.ALL or not request.rigid or bool(seen.nodes)
+        return self._settings.jobs is JobSelection.ALL or not request.rigid or bool(seen.nodes)
 
     def _observe_nodes(self, nodes: tuple[SlurmNode, ...], before: Mapping[str, Use]) -> None:
         for new in node_views(nodes, self.nodes, self.units(), before, self._ending()):
@@ -552,7 +552,7 @@ class LiveWorld:
 
     # -- jobs --------------------------------------------------------------------------------------
 
-    def _leaving_in_time(self, now: float) -> Iterator[Managed]:
+    def _leaving_in_time(self, now: float) -> Iterator[ManagedJob]:
         """Yield what is ours on the nodes: not what ends for so long that it may never."""
         return (unit for unit in self.units() if not unit.lingers(now, self._settings.grace_s))
 
@@ -650,7 +650,7 @@ class LiveWorld:
                 return
             waited_s = max(0.0, now - max(request.mark.submitted_s or seen.submit_s, begin_s))
             job = described(seen, request)
-            known = Managed(request, seen, job, job, observed_s=now, wait_s=waited_s)
+            known = ManagedJob(request, seen, job, job, observed_s=now, wait_s=waited_s)
             self.managed[seen.id] = known
             self.triggers.add(Trigger.ARRIVAL)
         elif seen is known.slurm and not self._limits and known.only_waits:
@@ -715,7 +715,7 @@ class LiveWorld:
         )
 
     def _observe_run(
-        self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
+        self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float
     ) -> tuple[Run | None, Reason | None]:
         """Return what a job holds, and why it may not start."""
         run = run_of(known, seen, cluster, self.speeds, self._settings, now)
@@ -737,7 +737,7 @@ class LiveWorld:
         return run, kept_back
 
     def _observe_copies(
-        self, known: Managed, seen: SlurmJob, cluster: Cluster, now: float
+        self, known: ManagedJob, seen: SlurmJob, cluster: Cluster, now: float
     ) -> tuple[Run | None, Reason | None]:
         """Take in the elements of a job of copies.
 
@@ -748,7 +748,7 @@ class LiveWorld:
         known.copies, known.surplus = {}, {}
         most = self.elements.runs_per_job
         for number, each in enumerate(in_turn(seen.copies)):
-            unit = before.get(each.id) or Managed(
+            unit = before.get(each.id) or ManagedJob(
                 known.request, each, known.whole, known.job, observed_s=now
             )
             unit.job, unit.request = known.job, known.request
@@ -763,7 +763,7 @@ class LiveWorld:
             unit.slurm = each
         return (known.runs[0] if most == 1 and known.runs else None), blocked(known)
 
-    def _shut_out(self, known: Managed, cluster: Cluster, now: float) -> Reason | None:
+    def _shut_out(self, known: ManagedJob, cluster: Cluster, now: float) -> Reason | None:
         """Return why a job fits nowhere now: windows, or nodes on which Slurm has not started it.
 
         No policy is to keep others off the rest of its nodes meanwhile.
@@ -784,7 +784,7 @@ class LiveWorld:
         return Reason(ReasonCode.CLOSED, detail=", ".join(dict.fromkeys(names)))
 
     def _quota(
-        self, known: Managed, seen: SlurmJob, named: Reason | None, now: float
+        self, known: ManagedJob, seen: SlurmJob, named: Reason | None, now: float
     ) -> Reason | None:
         """Return the limit, or what else Slurm said of its last placement, that keeps a job back.
 
@@ -816,7 +816,7 @@ class LiveWorld:
         # What is placed already Slurm may just start.
         return reason if limited and not seen.entered else None
 
-    def _reread(self, known: Managed, seen: SlurmJob, was: SlurmJob) -> None:
+    def _reread(self, known: ManagedJob, seen: SlurmJob, was: SlurmJob) -> None:
         """Take in what a job asks for beside GPUs, which its user may change while it waits."""
         self.requests.edited(seen, was)
         request = self.requests.of(seen)
@@ -824,7 +824,7 @@ class LiveWorld:
             known.request = request
         self._describe(known, seen)
 
-    def _describe(self, known: Managed, seen: SlurmJob) -> None:
+    def _describe(self, known: ManagedJob, seen: SlurmJob) -> None:
         """Make anew what policies see of the job itself; who calls it renews the view."""
         request = known.request
         assert self.cluster is not None
@@ -863,7 +863,7 @@ class LiveWorld:
             known.whole = with_whole_nodes(known.whole, self.cluster, seen.nodes, memory_mb)
         self._close(known)
 
-    def _close(self, known: Managed) -> None:
+    def _close(self, known: ManagedJob) -> None:
         """Show a job without the nodes that windows close to it now."""
         held = tuple(
             (run.configuration, run.since_s) for run in known.runs if run.draining_until_s is None
@@ -883,7 +883,7 @@ class LiveWorld:
         known.job = replace(known.whole, closed=known.closed.nodes).hidden_from(self._knows)
 
     @staticmethod
-    def _copies(known: Managed) -> int:
+    def _copies(known: ManagedJob) -> int:
         """Return how many copies a job can have, at least the one that it waits for."""
         if known.copies:
             return max(1, startable(known))

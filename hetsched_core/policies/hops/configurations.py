@@ -247,7 +247,7 @@ def segments_of(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Generated:
+class IdleConfigurations:
     """All configurations on what is idle, with the nodes' classes and what each kind can take."""
 
     classes: Classes
@@ -275,13 +275,13 @@ class Generator:
     neighbours: Neighbours
     most_sensitive: float
 
-    def on(self, room: Room) -> Generated:
+    def on(self, room: Room) -> IdleConfigurations:
         """Return the configurations on what is idle."""
         demand, by_node = self.demand, self.neighbours is Neighbours.ID
         classes = classes_of(room, demand.needs, self.speeds, by_node=by_node)
         catalogue = catalogue_of(classes, demand.wants, self.limits, self.shapes, self.neighbours)
         segments = segments_of(demand, catalogue, self.limits, self.most_sensitive)
-        return Generated(classes, catalogue, segments)
+        return IdleConfigurations(classes, catalogue, segments)
 
 
 def generator_of(
@@ -337,7 +337,7 @@ class JobOptions:
 
 
 def options_of(
-    generator: Generator, generated: Generated, jobs: Ints, own: Ints, own_speed: Floats
+    generator: Generator, generated: IdleConfigurations, jobs: Ints, own: Ints, own_speed: Floats
 ) -> JobOptions:
     """Return what each job could get.
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from hetsched_core.errors import InputError
 from hetsched_core.policy import make_policy
-from hetsched_core.simulate import Measured, SimulationSettings, simulate
+from hetsched_core.simulate import RunMeasurement, SimulationSettings, simulate
 from hetsched_core.simulate.learned import LearnedSpeeds
 from hetsched_core.throughput import builtin_speeds
 from hetsched_core.throughput.first_estimate import GpuFacts, ProfileFacts, first_estimate
@@ -48,15 +48,15 @@ def run(
     profile: str = MODEL,
     purpose: Purpose = Purpose.RUN,
     iterations: float = 100.0,
-) -> Measured:
+) -> RunMeasurement:
     """A run as the simulator would tell of it."""
     speed = truth.speed(profile, configuration)
     samples = iterations * truth.table(profile).batch_size * configuration.gpus
     job = submission("j", 1.0, profile=profile).job
-    return Measured(job, purpose, configuration, samples, samples / speed)
+    return RunMeasurement(job, purpose, configuration, samples, samples / speed)
 
 
-def learned(runs: Sequence[Measured], truth: Speeds = TRUTH, **options: float) -> Speeds:
+def learned(runs: Sequence[RunMeasurement], truth: Speeds = TRUTH, **options: float) -> Speeds:
     estimates = LearnedSpeeds(MIXED, truth, **options)  # type: ignore[arg-type]
     for measured in runs:
         estimates.observe(measured)

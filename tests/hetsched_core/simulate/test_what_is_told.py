@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from hetsched_core.simulate import KnownSpeeds, Measured, SimulationSettings, simulate
+from hetsched_core.simulate import KnownSpeeds, RunMeasurement, SimulationSettings, simulate
 from hetsched_core.types import (
     EndState,
     ExecutionModel,
@@ -28,12 +28,12 @@ class Notes:
     """Estimates of twice the true speed that keep what they are told."""
 
     given: Speeds
-    told: list[Measured] = field(default_factory=list)
+    told: list[RunMeasurement] = field(default_factory=list)
 
     def speeds(self, now: float) -> Speeds:
         return self.given
 
-    def observe(self, measured: Measured) -> None:
+    def observe(self, measured: RunMeasurement) -> None:
         self.told.append(measured)
 
 

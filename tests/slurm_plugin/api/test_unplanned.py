@@ -15,7 +15,7 @@ from slurm_plugin.api.answers import Peer
 from slurm_plugin.backend import Resources, SlurmJob, SlurmSite
 from slurm_plugin.cli.ask import _print_why
 from slurm_plugin.daemon import DaemonMode
-from slurm_plugin.daemon.settings import ManagedJobs
+from slurm_plugin.daemon.settings import JobSelection
 from tests.slurm_plugin.daemon.fake_slurm import RIGID, WAITING, Clock, placed, running
 from tests.slurm_plugin.daemon.test_journal import CONFIGURATION, ROOT, Bench, bench_on
 
@@ -110,7 +110,7 @@ def test_a_heterogeneous_job_is_refused_with_a_sentence(bench: Bench) -> None:
 
 
 def test_in_a_pilot_jobs_without_a_requirement_set_are_slurm_s(bench: Bench) -> None:
-    pilot = replace(CONFIGURATION, jobs=ManagedJobs.MARKED)
+    pilot = replace(CONFIGURATION, jobs=JobSelection.MARKED)
     bench.daemon.adopt(make_policy("fifo"), pilot, DaemonMode.ENFORCE)
     bench.cycle(RIGID, WAITING)
     (said,) = sentences(bench, "5")

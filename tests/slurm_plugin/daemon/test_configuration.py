@@ -23,7 +23,7 @@ from slurm_plugin.daemon.configuration import (
     settings,
     to_toml,
 )
-from slurm_plugin.daemon.settings import ManagedJobs
+from slurm_plugin.daemon.settings import JobSelection
 from tests.slurm_plugin.backend.fake import FakeBackend
 
 ROOT = Path(__file__).parents[3]
@@ -56,7 +56,7 @@ def test_what_the_file_does_not_say_has_its_default(write: Write) -> None:
     # A pilot names nodes alone.
     read = read_configuration(write('nodes = "n[0-1],n7"\njobs = "marked"\n'))
     assert read.node_names == {"n0", "n1", "n7"}
-    assert (read.partitions, read.jobs) == (frozenset(), ManagedJobs.MARKED)
+    assert (read.partitions, read.jobs) == (frozenset(), JobSelection.MARKED)
 
 
 def test_the_command_line_wins_over_the_file_and_says_it_all_without_one(write: Write) -> None:

@@ -21,7 +21,7 @@ from hetsched_core.store import IN_MEMORY, Mode, Store
 from hetsched_core.types import RequirementSet
 from slurm_plugin.backend import JobState, SlurmBackend, SlurmState, open_backend
 from slurm_plugin.daemon import CycleReport, Daemon, DaemonMode, DaemonSettings
-from slurm_plugin.daemon.settings import ManagedJobs
+from slurm_plugin.daemon.settings import JobSelection
 from slurm_plugin.testbed import Testbed
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import WAITING
@@ -324,7 +324,7 @@ def test_jobs_that_run_already_or_are_elsewhere_are_left_alone_and_their_gpus_ar
     backend: SlurmBackend, submitter: Submitter, testbed: Testbed
 ) -> None:
     # A pilot: of two nodes of the partition, and of jobs that opt in.
-    settings = replace(SETTINGS, partitions=frozenset(), nodes="n1,n4", jobs=ManagedJobs.MARKED)
+    settings = replace(SETTINGS, partitions=frozenset(), nodes="n1,n4", jobs=JobSelection.MARKED)
     there = submitter.submit("", "--nodelist=n1", "--gpus-per-node=7")
     await_job(backend, there, running)
     daemon = daemon_of(backend, settings=settings)

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from hetsched_core.errors import InputError
-from hetsched_core.traces.sacct.clock import SacctClock, Settled, parse_zone
+from hetsched_core.traces.sacct.clock import SacctClock, SettledTimes, parse_zone
 from hetsched_core.traces.sacct.fields import FieldError
 
 OSLO = ZoneInfo("Europe/Oslo")
@@ -85,7 +85,7 @@ def test_a_clock_change_is_settled_so_that_the_elapsed_time_is_right(
     start: str, end: str, span_s: float, expected_start: float, expected_end: float
 ) -> None:
     settled = SacctClock(OSLO).settle(DAY + "01:00:00", "", DAY + start, DAY + end, span_s)
-    expected = Settled(
+    expected = SettledTimes(
         FOLD_DAY - 3_600, None, FOLD_DAY + expected_start, FOLD_DAY + expected_end, certain=True
     )
     assert settled == expected
@@ -102,7 +102,9 @@ def test_what_the_elapsed_time_cannot_settle_is_not_certain() -> None:
 def test_a_job_cannot_start_before_it_was_submitted_whatever_the_clock_shows() -> None:
     submit, start, end = (DAY + time for time in ("02:50:00", "02:10:00", "03:10:00"))
     settled = SacctClock(OSLO).settle(submit, submit, start, end, 3_600)
-    expected = Settled(FOLD_DAY + 3_000, FOLD_DAY + 3_000, FOLD_DAY + 4_200, FOLD_DAY + 7_800, True)
+    expected = SettledTimes(
+        FOLD_DAY + 3_000, FOLD_DAY + 3_000, FOLD_DAY + 4_200, FOLD_DAY + 7_800, True
+    )
     assert settled == expected
 
 
