@@ -21,12 +21,12 @@ from slurm_plugin.backend.gres import gpus_per_node
 from slurm_plugin.daemon.checkpoint import warning_for
 from slurm_plugin.daemon.copies import aims
 from slurm_plugin.daemon.gangs import (
-    broken,
     complete,
     element_id,
-    finishing,
+    gang_end,
+    is_finishing,
+    member_changes,
     stopped_as,
-    tidied,
     together,
 )
 from slurm_plugin.daemon.managed import ManagedJob
@@ -78,8 +78,8 @@ def changes_for(
             changes.append(Requeue(stopped_as(known.slurm)))
         if known.slurm.array:
             starting = known.run is not None and job not in stopped
-            changes += tidied(known.slurm, placed.get(job), starting)
-            changes += broken(known.slurm, now, settings.grace_s)
+            changes += member_changes(known.slurm, placed.get(job), starting)
+            changes += gang_end(known.slurm, now, settings.grace_s)
         waits = known.run is None or job in stopped
         if known.slurm.state is JobState.PENDING and waits and job not in placed:
             if known.request.placed(known.slurm):
@@ -101,7 +101,7 @@ def alone_on(world: LiveWorld, changes: Iterable[Change]) -> frozenset[str]:
     )
 
 
-def leaving(world: LiveWorld) -> Iterator[Leave]:
+def leave_changes(world: LiveWorld) -> Iterator[Leave]:
     """Yield what takes jobs out of the reservation that have not begun, so that Slurm does."""
     for known in world.units():
         if known.request.placed(known.slurm):
@@ -118,7 +118,7 @@ def _is_half(known: ManagedJob, settings: DaemonSettings, now: float) -> bool:
         return False
     # Of what has ended long ago Slurm tells nothing any more.
     known_whole = len(known.slurm.members) == known.request.mark.elements - 1
-    hopeless = known_whole and complete(known.slurm) and not finishing(known.slurm)
+    hopeless = known_whole and complete(known.slurm) and not is_finishing(known.slurm)
     return hopeless or late_in_part(known, settings, now)
 
 

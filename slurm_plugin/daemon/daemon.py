@@ -42,11 +42,11 @@ from slurm_plugin.backend import (
     apply_changes,
 )
 from slurm_plugin.backend.change import Cancel, Change, Enter, Hold, Requeue, Signal
-from slurm_plugin.daemon.changes import alone_on, changes_for, leaving
+from slurm_plugin.daemon.changes import alone_on, changes_for, leave_changes
 from slurm_plugin.daemon.copies import ELEMENTS, Aim, aims
 from slurm_plugin.daemon.cpu_jobs import CpuJobs, kept_for
 from slurm_plugin.daemon.gangs import element_id
-from slurm_plugin.daemon.hold import holding, letting_go, whole_hold
+from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold
 from slurm_plugin.daemon.listening import NOTHING, Heard
 from slurm_plugin.daemon.profiling import staying
 from slurm_plugin.daemon.renewing import renewing
@@ -418,7 +418,7 @@ class Daemon:
         if self._mode is DaemonMode.SHADOW:
             return ()
         assert self._state is not None
-        return tuple(holding(self._state.reservations, self._wanted(now), now))
+        return tuple(hold_changes(self._state.reservations, self._wanted(now), now))
 
     def _passing(self, moves: Sequence[Change], now: float) -> tuple[Change, ...]:
         """Return what becomes of jobs without GPUs; after all others, which come first."""
@@ -482,7 +482,7 @@ class Daemon:
         except (BackendError, InputError) as error:
             return CycleReport(away=str(error))  # the hold ends by itself
         changes: tuple[Change, ...] = (
-            *leaving(self._world),
+            *leave_changes(self._world),
             *(each.leave for each in self._world.without_gpus if each.request.placed(each.job)),
             *letting_go(state.reservations, now),
         )

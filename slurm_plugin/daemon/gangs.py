@@ -157,7 +157,7 @@ def nodes_entered(seen: SlurmJob) -> frozenset[str]:
     return frozenset(name for element in (seen, *due) for name in element.pinned)
 
 
-def finishing(seen: SlurmJob) -> bool:
+def is_finishing(seen: SlurmJob) -> bool:
     """Whether a part of a job's present run has ended well, and the rest is about to."""
     return seen.state is JobState.RUNNING and any(
         member_state(seen, member) is MemberState.ENDED for member in seen.members
@@ -169,7 +169,7 @@ def complete(seen: SlurmJob) -> bool:
     return not any(member_state(seen, member) is MemberState.DUE for member in seen.members)
 
 
-def missed(seen: SlurmJob) -> bool:
+def lacks_members(seen: SlurmJob) -> bool:
     """Whether a job waits and has members that have ended and are to be queued again."""
     return seen.state is JobState.PENDING and any(map(_returns, seen.members))
 
@@ -222,7 +222,9 @@ def stopped_as(seen: SlurmJob) -> str:
     return f"{seen.array}_{which}"
 
 
-def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> Iterator[Change]:
+def member_changes(
+    seen: SlurmJob, placed: Enter | Together | None, starting: bool
+) -> Iterator[Change]:
     """Yield what brings the members of a gang into line with its leader.
 
     Args:
@@ -260,7 +262,7 @@ def tidied(seen: SlurmJob, placed: Enter | Together | None, starting: bool) -> I
             yield Release(name)
 
 
-def broken(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
+def gang_end(seen: SlurmJob, now: float, patience_s: float) -> Iterator[Change]:
     """Yield the end of a gang that has lost a member: cancelled, or failed a while ago.
 
     One that has failed since its leader was stopped, or lost, is no loss.

@@ -22,7 +22,7 @@ from hetsched_core.types import (
     Run,
 )
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.gangs import finishing, spares
+from slurm_plugin.daemon.gangs import is_finishing, spares
 from slurm_plugin.daemon.request import Request
 from slurm_plugin.daemon.slurm_reasons import code_of, keeps_back, word_of
 
@@ -245,7 +245,7 @@ def editable(seen: SlurmJob) -> tuple[object, ...]:
     return (
         *(seen.resources, seen.asked, seen.time_limit_s, seen.qos, seen.account),
         *(seen.partitions, seen.constraint, seen.excluded, seen.pinned),
-        *(spares(seen), finishing(seen)),
+        *(spares(seen), is_finishing(seen)),
         seen.state is JobState.SUSPENDED,
     )
 

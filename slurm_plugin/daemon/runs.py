@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hetsched_core.types import Cluster, Configuration, Placement, Reason, ReasonCode, Run, Speeds
 from slurm_plugin.backend import JobState, SlurmJob
-from slurm_plugin.daemon.gangs import complete, finishing, nodes_entered, pieces_held
+from slurm_plugin.daemon.gangs import complete, is_finishing, nodes_entered, pieces_held
 from slurm_plugin.daemon.managed import (
     QUOTA_S,
     ManagedJob,
@@ -92,7 +92,7 @@ def _held(known: ManagedJob, seen: SlurmJob, cluster: Cluster) -> Configuration 
     if configuration is None or before is None or before.number != seen.restarts:
         return configuration
     lost = seen.array and configuration.gpus not in known.request.counts
-    return before.configuration if lost and finishing(seen) else configuration
+    return before.configuration if lost and is_finishing(seen) else configuration
 
 
 def _starting(

@@ -64,16 +64,16 @@ from slurm_plugin.daemon.copies import (
 from slurm_plugin.daemon.cpu_jobs import CpuJob
 from slurm_plugin.daemon.gangs import (
     element_id,
-    finishing,
+    is_finishing,
     job_of,
     jobs_of_gangs,
+    lacks_members,
     leftover,
-    missed,
     of_leader,
     pieces_held,
     spares,
 )
-from slurm_plugin.daemon.hold import hold_name, managed, windows_of
+from slurm_plugin.daemon.hold import hold_name, is_managed, windows_of
 from slurm_plugin.daemon.launches import Launches
 from slurm_plugin.daemon.managed import (
     LIMITS,
@@ -449,7 +449,7 @@ class LiveWorld:
     # -- the cluster -------------------------------------------------------------------------------
 
     def _observe_cluster(self, nodes: tuple[SlurmNode, ...], now: float) -> Cluster:
-        ours = tuple(node for node in nodes if managed(node, self._settings))
+        ours = tuple(node for node in nodes if is_managed(node, self._settings))
         self._partitions = frozenset().union(*(node.partitions or () for node in ours))
         moved = self._where.differs(ours)
         if moved:
@@ -729,7 +729,7 @@ class LiveWorld:
             kept_back = known.refused or kept_back
         if seen.array and seen.state is JobState.RUNNING and run is None:
             kept_back = Reason(ReasonCode.RESTARTING, detail=_PART)
-        elif kept_back is None and missed(seen):
+        elif kept_back is None and lacks_members(seen):
             kept_back = Reason(ReasonCode.RESTARTING, detail=_MISSED)
         elif kept_back is None and run is None and seen.state is not JobState.PENDING:
             # Slurm would not start it, and no other job could have the place that it was given.
@@ -839,7 +839,7 @@ class LiveWorld:
             self.warnings[seen.id] = wishes.warning
         told = known.progress is not None and known.progress.checkpoint_s > 0
         # What is suspended is not stopped, and a job that was to have its GPUs would only wait.
-        stoppable = seen.state is not JobState.SUSPENDED and not finishing(seen)
+        stoppable = seen.state is not JobState.SUSPENDED and not is_finishing(seen)
         movable = may_move(request, seen.submit_line, told, self._settings)
         key = request.mark.options.profile
         profile = self.estimates.name(key, seen.user, measurable=movable)

@@ -24,7 +24,7 @@ from slurm_plugin.backend import (
     SlurmState,
 )
 from slurm_plugin.daemon import DaemonMode
-from slurm_plugin.daemon.hold import holding, letting_go, whole_hold, windows_of
+from slurm_plugin.daemon.hold import hold_changes, letting_go, whole_hold, windows_of
 from slurm_plugin.daemon.renewing import renewing
 from tests.slurm_plugin.backend.fake import FakeBackend
 from tests.slurm_plugin.daemon.fake_slurm import (
@@ -56,7 +56,7 @@ def reservation(name: str, until_s: float, *nodes: str) -> SlurmReservation:
 
 def kept(there: tuple[SlurmReservation, ...], *nodes: str) -> list[Hold | Drop]:
     """Return what keeps these nodes held."""
-    return list(holding(there, whole_hold(there, nodes, SETTINGS, NOW), NOW))
+    return list(hold_changes(there, whole_hold(there, nodes, SETTINGS, NOW), NOW))
 
 
 @pytest.mark.parametrize(
