@@ -121,7 +121,7 @@ class Places(NamedTuple):
     changed: NDArray[np.bool_]
 
 
-class NodeLimits(NamedTuple):
+class Limited(NamedTuple):
     """Of which nodes, and when, jobs may have GPUs.
 
     Attributes:
@@ -143,7 +143,7 @@ _TIMES, _NUMBERS, _TABLE, _YES = FLOATS_OUT, INTS_OUT, table(int64, out=True), b
 _CHAINS = record(Chains, _TIMES, _TABLE, table(out=True), _NUMBERS, _NUMBERS)
 _WINDOWS = record(Windows, cube(out=True), cube(out=True), table(out=True))
 _PLACES = record(Places, *(_TIMES,) * 3, *(_NUMBERS,) * 3, *(_TABLE,) * 3, *(_YES,) * 3)
-_LIMITED = record(NodeLimits, table(boolean, out=True), _YES, _YES, _NUMBERS, table(out=True))
+_LIMITED = record(Limited, table(boolean, out=True), _YES, _YES, _NUMBERS, table(out=True))
 
 
 @scalar
@@ -306,7 +306,7 @@ def _shut(
     steps: int,
     shared: int,
     members: Ints,
-    limited: NodeLimits,
+    limited: Limited,
     now_s: float,
     sizes: Ints,
     windows: Windows,
@@ -580,7 +580,7 @@ def earliest_starts(
     needs: Floats,
     nodes: Ints,
     columns: Ints,
-    limited: NodeLimits,
+    limited: Limited,
     kinds: Ints,
     limits: Floats,
     windows: Windows,

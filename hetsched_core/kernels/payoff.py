@@ -47,7 +47,7 @@ MOST_LOST = 0.9
 """No spread costs a job more of its utility, so that one that only many nodes hold can pay."""
 
 
-class NodeClassState(NamedTuple):
+class State(NamedTuple):
     """What is free, by node class.
 
     Attributes:
@@ -95,7 +95,7 @@ class Market(NamedTuple):
 
 
 _INTS, _FLOATS = table(int64, out=True), table(out=True)
-_STATE = record(NodeClassState, _INTS, _FLOATS, int64[::1])
+_STATE = record(State, _INTS, _FLOATS, int64[::1])
 _MARKET = record(
     Market,
     *(_INTS, _FLOATS, _FLOATS, _FLOATS, _INTS, _INTS, float64[::1], int64[::1]),
@@ -125,7 +125,7 @@ def prices(lowest: Floats, highest: Floats, used: Floats, capacity: Floats, out:
 
 
 @scalar
-def _usable(state: NodeClassState, market: Market, job: int, row: int) -> int:
+def _usable(state: State, market: Market, job: int, row: int) -> int:
     """GPUs of a node of this row that a job can use."""
     usable = state.grid[row, CAPACITY] - state.grid[row, USED]
     cpus, memory_mb = market.needs[job, CPUS], market.needs[job, MEMORY]
@@ -138,7 +138,7 @@ def _usable(state: NodeClassState, market: Market, job: int, row: int) -> int:
 
 @scalar
 def _fill(
-    state: NodeClassState,
+    state: State,
     market: Market,
     job: int,
     pool: int,
@@ -188,7 +188,7 @@ def _fill(
 
 @scalar
 def _fill_evenly(
-    state: NodeClassState, market: Market, job: int, pool: int, trial: Ints, picked: Ints
+    state: State, market: Market, job: int, pool: int, trial: Ints, picked: Ints
 ) -> tuple[float, float, int]:
     """Put a job on the fewest nodes that each give the same, the cheapest of such."""
     grid, room, several = state.grid, state.room, market.several
@@ -225,7 +225,7 @@ def _fill_evenly(
 
 @scalar
 def _find(
-    state: NodeClassState, market: Market, job: int, found: Ints, trial: Ints, picked: Ints
+    state: State, market: Market, job: int, found: Ints, trial: Ints, picked: Ints
 ) -> tuple[float, float, int]:
     """FIND_ALLOC of Hadar's Algorithm 2: the placement with the largest payoff, ties the cheaper.
 
@@ -282,7 +282,7 @@ def _find(
 
 
 @scalar
-def _hash(state: NodeClassState, row: int) -> int:
+def _hash(state: State, row: int) -> int:
     """A hash of one node of a row."""
     h = np.int64(1469598103934665603)
     for column in (SORT, CAPACITY, USED, NODE):
@@ -295,7 +295,7 @@ def _hash(state: NodeClassState, row: int) -> int:
 
 
 @scalar
-def _class_of(state: NodeClassState, row: int, used: int, cpus: float, memory_mb: float) -> int:
+def _class_of(state: State, row: int, used: int, cpus: float, memory_mb: float) -> int:
     """Return the row of nodes like one of this row but with this left; -1 if there is none."""
     grid, room = state.grid, state.room
     if grid[row, NODE] >= 0:
@@ -315,7 +315,7 @@ def _class_of(state: NodeClassState, row: int, used: int, cpus: float, memory_mb
 
 
 @scalar
-def _take(state: NodeClassState, market: Market, job: int, row: int, gpus: int) -> int:
+def _take(state: State, market: Market, job: int, row: int, gpus: int) -> int:
     """Give a job GPUs of one node of a row; return the row that the node is in from then on."""
     grid, room, head = state.grid, state.room, state.head
     sort, capacity, used = grid[row, SORT], grid[row, CAPACITY], grid[row, USED] + gpus
@@ -346,7 +346,7 @@ def _take(state: NodeClassState, market: Market, job: int, row: int, gpus: int) 
 
 @kernel(void(_STATE, _MARKET, INTS, int64[::1], _INTS, FLOATS_OUT, FLOATS_OUT))
 def serve(
-    state: NodeClassState,
+    state: State,
     market: Market,
     order: Ints,
     pieces_from: Ints,
@@ -383,7 +383,7 @@ def serve(
 
 
 @kernel(void(_STATE, _MARKET, INTS, FLOATS_OUT, int64[::1]))
-def greedy(state: NodeClassState, market: Market, queue: Ints, bound: Floats, order: Ints) -> None:
+def greedy(state: State, market: Market, queue: Ints, bound: Floats, order: Ints) -> None:
     """Serve whoever has the largest payoff per GPU, again and again; the state changes.
 
     Lazy: while GPUs are given away prices rise and room shrinks, so an old payoff is a bound.
@@ -445,7 +445,7 @@ def _best_first(payoff: Floats, cost: Floats, hashes: Ints) -> tuple[Ints, Ints]
 
 @kernel(void(_STATE, _MARKET, INTS, int64, BYTES_OUT, FLOATS_OUT))
 def search(
-    state: NodeClassState, market: Market, queue: Ints, width: int, taken: Bytes, out: Floats
+    state: State, market: Market, queue: Ints, width: int, taken: Bytes, out: Floats
 ) -> None:
     """Take or leave each job in turn so that the payoffs add up to the most, ties the cheaper.
 
@@ -483,14 +483,14 @@ def search(
         job, children = queue[at], states
         for i in range(states):
             slot = slots[i]
-            before = NodeClassState(grids[slot], rooms[slot], heads[slot])
+            before = State(grids[slot], rooms[slot], heads[slot])
             gain, price, n = _find(before, market, job, found, trial, picked)
             if gain > 0.0:
                 free -= 1
                 to, used = unused[free], heads[slot, ROWS]
                 grids[to, :used], rooms[to, :used] = grids[slot, :used], rooms[slot, :used]
                 heads[to] = heads[slot]
-                after = NodeClassState(grids[to], rooms[to], heads[to])
+                after = State(grids[to], rooms[to], heads[to])
                 for k in range(n):
                     _take(after, market, job, found[k, 0], found[k, 1])
                 slots[children], origin[children] = to, i

@@ -25,7 +25,7 @@ from hetsched_core.kernels.payoff import (
     SORT,
     USED,
     Market,
-    NodeClassState,
+    State,
     greedy,
     prices,
     search,
@@ -99,7 +99,7 @@ class QueueOutcome:
 
 def node_classes(
     nodes: Nodes, market: Market, *, apart: bool = False
-) -> tuple[NodeClassState, list[list[int]]]:
+) -> tuple[State, list[list[int]]]:
     """Return what is free by node class, and the nodes of each class in ascending order.
 
     With `apart` every node is a class of its own, in the order of the nodes.
@@ -134,7 +134,7 @@ def node_classes(
         price,
     )
     room[:used, PRICE] = price
-    return NodeClassState(grid, room, np.array([used, 0], np.int64)), members
+    return State(grid, room, np.array([used, 0], np.int64)), members
 
 
 def plan_queue(
@@ -224,7 +224,7 @@ class _Served:
         return placed
 
 
-def _serve(state: NodeClassState, market: Market, order: Ints) -> _Served:
+def _serve(state: State, market: Market, order: Ints) -> _Served:
     free = int(((state.grid[:, CAPACITY] - state.grid[:, USED]) * state.grid[:, COUNT]).sum())
     most = min(free, int(market.demand[order, GPUS].sum()))
     payoff, cost = np.zeros(len(order)), np.zeros(len(order))
@@ -233,5 +233,5 @@ def _serve(state: NodeClassState, market: Market, order: Ints) -> _Served:
     return _Served(order, payoff, pieces_from, pieces)
 
 
-def _copy(state: NodeClassState) -> NodeClassState:
-    return NodeClassState(state.grid.copy(), state.room.copy(), state.head.copy())
+def _copy(state: State) -> State:
+    return State(state.grid.copy(), state.room.copy(), state.head.copy())
