@@ -138,13 +138,7 @@ def _usable(state: State, market: Market, job: int, row: int) -> int:
 
 @scalar
 def _fill(
-    state: State,
-    market: Market,
-    job: int,
-    pool: int,
-    by_price: bool,
-    trial: Ints,
-    picked: Ints,
+    state: State, market: Market, job: int, pool: int, by_price: bool, trial: Ints, picked: Ints
 ) -> tuple[float, float, int]:
     """Put a job on several nodes of these types; return (utility, cost, pieces), 0 pieces if none.
 
