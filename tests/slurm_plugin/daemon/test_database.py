@@ -254,7 +254,7 @@ from pathlib import Path
 from slurm_plugin.daemon.database import DaemonDatabase
 path = Path(sys.argv[1])
 os.setuid(65532)
-with Database(path) as one:
+with DaemonDatabase(path) as one:
     print(one.open(0.0), flush=True)
     for _ in range(2):
         sys.stdin.readline()
